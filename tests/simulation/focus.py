@@ -46,6 +46,7 @@ _SUBJECTS: Final[Sequence[tuple[str, ...]]] = (
     ("handlers", "foremen"),
     ("handlers", "foremen", "leavers", "pausers"),
     ("tickers",),
+    ("thinkers",),
 )
 """The workloads of these runs, one of which is drawn."""
 
@@ -75,5 +76,5 @@ def draw_focus(choices: Choices) -> Focus | None:
     if random.random() >= _FOCUSED:
         return None
     workloads, rates = random.choice(_SUBJECTS), random.choice(_TROUBLES)
-    rates = {} if workloads == ("tickers",) else rates
+    rates = rates if "handlers" in workloads else {}
     return Focus(workloads, rates, random.choice(_LIMITS), random.choice(_BUDGETS))

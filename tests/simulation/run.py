@@ -26,6 +26,7 @@ from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
 from tests.simulation.length import Length, draw_length
 from tests.simulation.machine import KEY
+from tests.simulation.plain_functions import Stage
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
@@ -87,6 +88,7 @@ class Run:
         machine: on which the embedded stores are; None where the cluster is simulated.
         leaving: since when processes end, on the loop's clock, seconds.
         started: since when processes run handlers.
+        stage: where plain functions run.
         quiet: since when nothing takes time.
         moved_clocks: when processes' clocks have jumped last.
         effects: the locks whose finish was to have an effect.
@@ -169,6 +171,7 @@ class Run:
         self.world.cluster.observers.append(self)
         self.world.cluster.on_too_large = self._too_large
         self.quiet = Quiet(self.world)
+        self.stage = Stage(self.world)
         self.world.choices.on_fault = self.quiet.disturb
         self.burials = Burials(self)
         drawn = Choices(plan).stream("with some")
@@ -196,7 +199,7 @@ class Run:
         """Run it, and return what came of it."""
         world = self.world
         try:
-            with recording(), drawn_constants(world.choices), ExitStack() as stack:
+            with recording(), drawn_constants(world.choices), self.stage.open(), ExitStack() as stack:
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())

@@ -26,6 +26,7 @@ from tests.simulation.workloads.retainers import Retainers
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
+from tests.simulation.workloads.thinkers import Thinkers
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.tickers import Tickers
 from tests.simulation.workloads.transactions import Transactions
@@ -78,7 +79,7 @@ OF_SOME: tuple[type[Workload], ...] = (Planners, Quitters, Travelers, Gossips, N
 OF_DAMAGE: tuple[type[Workload], ...] = (Vandals,)
 """What goes on in some runs beside that: records that cannot be read."""
 
-OF_FOCUS: tuple[type[Workload], ...] = (Foremen,)
+OF_FOCUS: tuple[type[Workload], ...] = (Foremen, Thinkers)
 """What goes on in runs that are about one part of the service only, where it is about theirs."""
 
 OF_COPIES: tuple[type[Workload], ...] = (Copiers,)
