@@ -74,6 +74,8 @@ class RunnerFates:
                 self._run.world.loop.call_later(
                     MOMENT, self._checks.check_stopped, held, context=self._run.world.cluster.context
                 )
+            case "ending":
+                self._checks.check_ending(held)
             case "overtime":
                 limit = held.accepted.time_limit(self._known.options[held.job.type])
                 if limit is None or held.asked - held.accepted.at < limit - MOMENT:

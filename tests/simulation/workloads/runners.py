@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Final
 from jobs_service import JobExists, JobNotFound, JobsService, JobType, RunningJob
 from jobs_service.testing import Process
 from tests.simulation.client import Client
-from tests.simulation.model_job import SCHEDULED, ModelJob
 from tests.simulation.weather import HARMLESS, RARELY
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.handled import MOMENT
@@ -19,6 +18,7 @@ from tests.simulation.workloads.runner_checks import RunnerChecks
 from tests.simulation.workloads.runner_entries import RunnerEntries
 from tests.simulation.workloads.runner_fates import RunnerFates
 from tests.simulation.workloads.runner_state import CONTINUOUS, ONE_SHOT, Order, RunnerState
+from tests.simulation.workloads.summaries import STATES, state_of, wrong_summaries
 
 _EXPIRED: Final = 5.0
 """Seconds after which a finished job that has expired is gone: monitors look every three."""
@@ -171,15 +171,18 @@ class Handlers(Workload):
         latest = clock.wall_time()
         if client.version != began or latest < earliest:
             return
-        jobs = [job for (each, _), job in self.run.history.model.jobs.items() if each == type]
-        if any(job.run_at is not None and earliest <= job.run_at <= latest for job in jobs):
+        jobs = {id: job for (each, id), job in self.run.history.model.jobs.items() if each == type}
+        if any(job.run_at is not None and earliest <= job.run_at <= latest for job in jobs.values()):
             return
-        wanted = dict.fromkeys(("pending", "scheduled", "running", "crashed", "finished"), 0)
-        for job in jobs:
+        wanted = dict.fromkeys((*STATES, "finished"), 0)
+        for job in jobs.values():
             # What is kept is where jobs are: with summaries all are read, and are what this process's clock says.
-            wanted[_state_of(job, latest if summaries else None)] += 1
+            wanted[state_of(job, latest if summaries else None)] += 1
         if any(told.get(state, 0) != count for state, count in wanted.items()) and not self.run.is_aged:
             self.run.complain(f"stats: {client.process} was told {told} of {type!r}, not {wanted}")
+        elif summaries and told and not self.run.is_damaged:
+            for complaint in wrong_summaries(told, jobs, earliest, latest):
+                self.run.complain(f"{complaint} ({type!r})")
 
     async def _cancel_young(self, client: Client) -> None:
         """Cancel a job that has just begun."""
@@ -234,16 +237,6 @@ class Handlers(Workload):
             # One that ended by a clock that is behind may have expired already by those of the monitors.
             if self.run.history.states(type, id)[-1].time < self.run.world.loop.time() - _EXPIRED:
                 yield f"{type!r}/{id!r} expired {now - job.notes.expires:.1f} s ago"
-
-
-def _state_of(job: ModelJob, now: float | None) -> str:
-    """Return what the numbers of a type count a job as, by a clock, or by where it is in the queue."""
-    if not job.pending:
-        return job.state
-    if job.notes.history and job.notes.history[0][0] == "crashed":
-        return "crashed"
-    is_scheduled = job.state == SCHEDULED if now is None else job.run_at is not None and job.run_at > now
-    return "scheduled" if is_scheduled else "pending"
 
 
 def _some_fates(random: Random) -> dict[str, int]:
