@@ -24,7 +24,7 @@ from tests.simulation.report import Report
 from tests.simulation.run import simulate
 from tests.simulation.score import Score, keep, recorded, score, summary
 from tests.simulation.shrink import kind_of, shrink
-from tests.simulation.workloads import ALL, OF_LISTED, OF_RUNNERS
+from tests.simulation.workloads import ALL, OF_FOCUSED, OF_LISTED, OF_RUNNERS
 
 SEEDS = 300
 """How many seeds are run when nothing says how many."""
@@ -107,7 +107,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
             parser.error(f"no mutant {name!r}; --mutants without a name takes all {len(EVERY)}")
     if options.random and options.first is not None:
         parser.error("--random and --first exclude each other")
-    names = sorted(workload.name for workload in (*ALL, *OF_RUNNERS, *OF_LISTED))
+    names = sorted(workload.name for workload in (*ALL, *OF_RUNNERS, *OF_LISTED, *OF_FOCUSED))
     for name in options.workload or ():
         if name not in names:
             parser.error(f"no workload {name!r}; there are {', '.join(names)}")

@@ -28,6 +28,40 @@ _CALM: Final = 0.7
 _ROOM: Final = 400
 """Bytes of a record that are not its data, with a short history."""
 
+_OF_HANDLERS: Final = 0.07
+"""The share of runs that are about handlers or schedules only."""
+
+LANE_CRASHES: Final = "crash:lane"
+"""The kind of fault that has a worker pool crash just then when it is about to have, or has, a place for a job."""
+
+ENDS_TIME_OUT: Final = "ends time out"
+"""The kind of fault that has commits of the moment in which many jobs end be told that their time is up."""
+
+_TROUBLES: Final[Sequence[Mapping[str, float]]] = (
+    {},
+    {},
+    {},
+    {"kill": 0.1},
+    {"crash": 0.1},
+    {LANE_CRASHES: 0.8},
+    {LANE_CRASHES: 0.8},
+    {ENDS_TIME_OUT: 0.5},
+    {"conflict": 0.2, "commit_unknown": 0.1},
+)
+"""The rates of the faults of runs of handlers, one of which is drawn."""
+
+_TIGHT: Final = (Limits(), Limits(transaction=8_000), Limits(transaction=8_000), Limits(transaction=20_000))
+"""Of a transaction in these runs, one of which is drawn."""
+
+_SUBJECTS: Final[Sequence[tuple[str, ...]]] = (
+    ("handlers", "foremen"),
+    ("handlers", "foremen"),
+    ("handlers", "foremen", "leavers", "pausers"),
+    ("tickers",),
+    ("thinkers",),
+)
+"""The workloads of these runs, one of which is drawn."""
+
 
 @dataclass(frozen=True)
 class Focus:
@@ -37,8 +71,11 @@ class Focus:
         workloads: those that take part; None for all.
         profile: of the weather; None to have it drawn.
         latency: of the cluster, seconds; None for what the weather has.
+        rates: of kinds of fault, beside those of the weather.
         sizes: of things; None for those that are drawn as everywhere.
+        limits: of transactions; None for those that are drawn as everywhere.
         processes: how many there are at least.
+        of_handlers: whether it is about handlers and schedules, which have options then that they have nowhere else.
         slots: of the handlers; None for as many as are drawn everywhere.
         budget: steps that are taken at most; None for as many as are drawn everywhere.
         settings: of the processes, in place of those that are drawn.
@@ -48,8 +85,11 @@ class Focus:
     workloads: Sequence[str] | None = None
     profile: str | None = None
     latency: float | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
     sizes: Sizes | None = None
+    limits: Limits | None = None
     processes: int = 1
+    of_handlers: bool = False
     slots: int | None = None
     budget: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -66,10 +106,12 @@ class Focus:
 
 def draw_focus(choices: Choices, wanted: Sequence[str] | None, profile: str | None) -> Focus:
     """Draw what a run looks at only: at everything in most runs, and in those whose workloads or weather are chosen."""
-    random = choices.stream("focus")
-    if random.random() >= _FOCUSED or wanted is not None or profile is not None:
+    if wanted is not None or profile is not None:
         return Focus(wanted, profile)
-    return random.choices([*_KINDS], [*_KINDS.values()])[0](random)
+    random, handled = choices.stream("focus"), choices.stream("about handlers")
+    if random.random() < _FOCUSED:
+        return random.choices([*_KINDS], [*_KINDS.values()])[0](random)
+    return _handled(handled) if handled.random() < _OF_HANDLERS else Focus()
 
 
 def _tight(random: Random) -> Focus:
@@ -154,6 +196,19 @@ def _far_behind(random: Random) -> Focus:
         processes=random.choice([2, 3]),
         budget=8,
         constants=((notifier, "_FEW", 0), (notifier, "_SEEN_FOR", random.choice([0.2, 1.0])), unread),
+    )
+
+
+def _handled(random: Random) -> Focus:
+    """Handlers, and those who order them about; or schedules, or plain functions; and at most one kind of trouble."""
+    workloads, trouble = random.choice(_SUBJECTS), random.choice(_TROUBLES)
+    return Focus(
+        workloads,
+        "calm",
+        rates=trouble if "handlers" in workloads else {},
+        limits=random.choice(_TIGHT),
+        budget=random.choice([8, 16, 30]),
+        of_handlers=True,
     )
 
 

@@ -27,6 +27,7 @@ from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
 from tests.simulation.length import Length, draw_length
 from tests.simulation.machine import KEY
+from tests.simulation.plain_functions import Stage
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
@@ -88,6 +89,7 @@ class Run:
         machine: on which the embedded stores are; None where the cluster is simulated.
         leaving: since when processes end, on the loop's clock, seconds.
         started: since when processes run handlers.
+        stage: where plain functions run.
         quiet: since when nothing takes time.
         moved_clocks: when processes' clocks have jumped last.
         effects: the locks whose finish was to have an effect.
@@ -132,10 +134,10 @@ class Run:
         small = focus.sizes or Sizes()
         self.sizes = small if is_small or self.scenes else draw_sizes(Choices(plan).stream("sizes"))
         limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
-        limits = self.sizes.limits or limits
+        limits = focus.limits or self.sizes.limits or limits
         self.world = World(
             plan,
-            rates={**weather.rates, **(rates or {})},
+            rates={**weather.rates, **focus.rates, **(rates or {})},
             disorder=weather.disorder,
             latency=weather.latency if focus.latency is None else focus.latency,
             limits=limits,
@@ -183,6 +185,7 @@ class Run:
         self.world.cluster.observers.append(self)
         self.world.cluster.on_too_large = self._too_large
         self.quiet = Quiet(self.world)
+        self.stage = Stage(self.world)
         self.world.choices.on_fault = self.quiet.disturb
         self.calls = Calls(self.quiet.quick_since, self.world.loop.time)
         self.burials = Burials(self)
@@ -217,6 +220,7 @@ class Run:
         try:
             with recording(), drawn_constants(world.choices, drilled=self.drills > 0), ExitStack() as stack:
                 stack.enter_context(self.focus.in_force())
+                stack.enter_context(self.stage.open())
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())

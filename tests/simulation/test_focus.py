@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from random import Random
 
@@ -40,11 +41,15 @@ def named(kind: Callable[[Random], Focus]) -> str:
 
 
 def test_everything_there_is_to_look_at_is_drawn_and_most_runs_look_at_all() -> None:
-    seeds = [draw_focus(Choices(Plan(seed)), None, None) for seed in range(1000)]
+    seeds = [draw_focus(Choices(Plan(seed)), None, None) for seed in range(2000)]
     focused = [each for each in seeds if each.workloads is not None]
-    assert 50 < len(focused) < 150
-    assert len({each.workloads for each in focused}) == len(focus._KINDS)
+    of_handlers = [each for each in focused if each.of_handlers]
+    assert 0.05 * len(seeds) < len(of_handlers) < 0.09 * len(seeds)
+    assert 0.05 * len(seeds) < len(focused) - len(of_handlers) < 0.15 * len(seeds)
+    assert len({each.workloads for each in focused if not each.of_handlers}) == len(focus._KINDS)
     assert SHOWN.keys() == focus._KINDS.keys()
+    assert {each.workloads for each in of_handlers} == {*focus._SUBJECTS}
+    assert all(any(each.rates == rates for each in of_handlers) for rates in focus._TROUBLES)
 
 
 def test_runs_whose_workloads_or_weather_are_chosen_look_at_these() -> None:
@@ -65,3 +70,12 @@ def test_a_small_run_shows_what_it_looks_at(defect: str) -> None:
             assert simulate(Plan(seed)).violations == []
             return
     raise AssertionError(f"{MOST_SEEDS} seeds do not show that {defect}")
+
+
+def test_plain_functions_run_in_threads_that_are_gone_with_the_run_and_do_the_same_each_time() -> None:
+    before = threading.active_count()
+    first, again = (simulate(Plan(3), profile="calm", workloads=["thinkers"], log_level=10) for _ in range(2))
+    assert first.violations == []
+    assert (first.digest, first.events) == (again.digest, again.events)
+    assert any("job_succeeded type=thought" in event for event in first.events)
+    assert threading.active_count() == before

@@ -16,7 +16,7 @@ from tests.simulation.workloads.runners import Handlers
 def test_jobs_of_a_paused_type_wait_also_when_another_type_is_resumed() -> None:
     run = Run(Plan(1), "calm", [Handlers.name], 30)
     try:
-        [known] = [each._known for each in run.workloads if isinstance(each, Handlers)]
+        [known] = [each.known for each in run.workloads if isinstance(each, Handlers)]
         [entries] = [each for each in run.world.cluster.observers if isinstance(each, RunnerEntries)]
 
         def happens(name: str, type: JobType) -> None:

@@ -14,6 +14,7 @@ from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idl
 from tests.simulation.workloads.dozers import Dozers
 from tests.simulation.workloads.drills import Drills
 from tests.simulation.workloads.elders import Elders
+from tests.simulation.workloads.foremen import Foremen
 from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
@@ -33,6 +34,7 @@ from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.rushes import Rushes
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
+from tests.simulation.workloads.thinkers import Thinkers
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.tickers import Tickers
 from tests.simulation.workloads.transactions import Transactions
@@ -106,7 +108,7 @@ OF_MANY: tuple[type[Workload], ...] = (Throngs,)
 OF_DRILLS: tuple[type[Workload], ...] = (Drills,)
 """What alone goes on in a few runs: small things whose outcome is known exactly."""
 
-OF_FOCUSED: tuple[type[Workload], ...] = (Brimmers, Dozers, Menders, Nappers, Rivals, Rushes)
+OF_FOCUSED: tuple[type[Workload], ...] = (Brimmers, Dozers, Foremen, Menders, Nappers, Rivals, Rushes, Thinkers)
 """What goes on only in small runs that look at one thing."""
 
 __all__ = [

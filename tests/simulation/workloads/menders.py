@@ -45,7 +45,7 @@ class Menders(Vandals):
         run_at = self.random.choice([None, client.process.clock.wall_time() + 0.5]) if not runs else None
         await jobs.add_many(type, [NewJob(id, {"number": id}, run_at=run_at) for id in ids])
         if runs:
-            await jobs.accept_many(type, 10, timeout=0)
+            await client.accept(type, 10, timeout=0)
         raws = {id: await self._exchange(client, type, id, None) for id in broken}
         began = self.run.world.loop.time()
         try:
@@ -83,7 +83,7 @@ class Menders(Vandals):
         until = self.run.world.loop.time() + seconds
         while (left := until - self.run.world.loop.time()) > 0:
             spread: Any = self.random.choice([1, 1, 3, "adaptive"])
-            for job in await client.jobs.accept_many(type, 3, spread=spread, timeout=left):
+            for job in await client.accept(type, 3, spread=spread, timeout=left):
                 found.append(job)
                 await job.finish()
         return found

@@ -73,6 +73,20 @@ class RunnerChecks:
             self._check_turn(held)
             self._check_order(held)
 
+    def check_ending(self, held: Held) -> None:
+        """Where a process ends, who would end by itself has a grace for that before it is asked to."""
+        assert held.asked is not None
+        leaving = self._run.leaving.get(held.process)
+        if leaving is None or held.continuous or held.process.sources.worker in self._run.quiet.stopping:
+            return
+        grace = self._known.options[held.job.type]["grace"]
+        if held.began <= leaving and held.asked < leaving + grace - MOMENT:
+            self._known.wrong(
+                held.accepted,
+                f"drained: {{}} was asked to end {held.asked - leaving:.3f} s after its process was to stop; its grace "
+                f"is {grace} s",
+            )
+
     def _check_turn(self, held: Held) -> None:
         """Continuous jobs give way to others that wait, so many at most in each interval."""
         assert held.asked is not None

@@ -54,6 +54,8 @@ class RunnerFates:
         finally:
             active.remove(held)
             held.over = self._known.moved[process] = time()
+            if job.id in self._known.when_over:
+                self._known.when_over.pop(job.id)()
             if process.alive:
                 self._checks.check_cancellation(held)
                 self._checks.check_over(held)
@@ -72,6 +74,8 @@ class RunnerFates:
                 self._run.world.loop.call_later(
                     MOMENT, self._checks.check_stopped, held, context=self._run.world.cluster.context
                 )
+            case "ending":
+                self._checks.check_ending(held)
             case "overtime":
                 limit = held.accepted.time_limit(self._known.options[held.job.type])
                 if limit is None or held.asked - held.accepted.at < limit - MOMENT:
@@ -104,6 +108,12 @@ class RunnerFates:
                 await job.update(_step(job))
             case "again":
                 await job.resubmit(run_at=held.process.clock.wall_time() + random.choice([-1.0, 1.0]))
+            case "together":
+                end = self._known.together[job.id]
+                await asyncio.sleep(max(0.0, end.at - self._run.world.loop.time()))
+                if job.attempts == 1 and random.random() < 0.2:
+                    raise ValueError("with others")
+                return {"pad": "x" * end.size}
             case "release":
                 released = await job.release()
                 held.ended_job = self._run.world.loop.time()

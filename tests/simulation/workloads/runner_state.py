@@ -6,12 +6,14 @@ Their types are theirs alone, so that everything that happens to these jobs is k
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service import JobType, RunningJob
 from jobs_service.testing import Process
+from tests.simulation.focus import LANE_CRASHES
 from tests.simulation.weather import RARELY
 from tests.simulation.workloads.handled import Accepted, Held
 
@@ -54,6 +56,19 @@ class Asked:
     until: float = float("inf")
 
 
+@dataclass(frozen=True)
+class Together:
+    """How a handler ends that ends when others do.
+
+    Attributes:
+        at: when, on the loop's clock, seconds.
+        size: of its result, in bytes.
+    """
+
+    at: float
+    size: int
+
+
 class RunnerState:
     """What is known so far of handlers and their jobs.
 
@@ -71,6 +86,8 @@ class RunnerState:
         alive: when it was seen alive last.
         unwritten: calls that are over, and whose end is not in the store yet.
         moved: when a process has accepted or ended a job last.
+        together: how the handlers of jobs end that end when others do, by id.
+        when_over: what is done as the handler of a job ends, by id.
         begun: events of the ids for whose handlers somebody waits.
         asked: the calls by which somebody has changed settings of types.
         timeouts_changed: when the timeout of a type has changed.
@@ -86,9 +103,12 @@ class RunnerState:
     def __init__(self, run: Run, random: Random) -> None:
         self.run = run
         choose = random.choice
-        self.max_jobs = choose([None, None, 2])
+        about = run.focus.of_handlers
+        crashes = about and LANE_CRASHES in run.world.choices.rates
+        places = [None, None, None, None, 1, 2, 3] if not crashes else [1, 1, 2]
+        self.max_jobs = choose(places if about else [None, None, 2])
         common = {
-            "timeout": choose([3.0, 6.0, 15.0]) * (RARELY if run.long else 1),
+            "timeout": choose([3.0, 6.0, 15.0] if not about else [2.0, 3.0, 6.0, 15.0]) * (RARELY if run.long else 1),
             "grace": choose([0.5, 2.0, 8.0]),
             "max_history": choose([2, 20]),
             "health_threshold": choose([1.0, 120.0]),
@@ -129,6 +149,8 @@ class RunnerState:
         self.moved: dict[Process, float] = {}
         self.begun: dict[Any, asyncio.Event] = {}
         self.asked: list[Asked] = []
+        self.together: dict[Any, Together] = {}
+        self.when_over: dict[Any, Callable[[], object]] = {}
         self.timeouts_changed: dict[JobType, float] = {}
         self.slots: dict[tuple[Process, JobType], int] = {}
         self.slots_changed: dict[tuple[Process, JobType], float] = {}

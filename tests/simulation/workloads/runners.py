@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from random import Random
 from typing import Any, ClassVar, Final
 
 from jobs_service import JobExists, JobNotFound, JobsService, JobType, RunningJob
 from jobs_service.testing import Process
 from tests.simulation.client import Client
-from tests.simulation.model_job import SCHEDULED, ModelJob
 from tests.simulation.weather import HARMLESS, RARELY
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.handled import MOMENT
@@ -18,6 +18,7 @@ from tests.simulation.workloads.runner_checks import RunnerChecks
 from tests.simulation.workloads.runner_entries import RunnerEntries
 from tests.simulation.workloads.runner_fates import RunnerFates
 from tests.simulation.workloads.runner_state import CONTINUOUS, ONE_SHOT, Asked, Order, RunnerState
+from tests.simulation.workloads.summaries import STATES, state_of, wrong_summaries
 
 _EXPIRED: Final = 5.0
 """Seconds after which a finished job that has expired is gone: monitors look every three."""
@@ -41,23 +42,31 @@ _FATES: Final = {
 }
 _RARE: Final = 0.88
 """Of the steps those above it do what is done rarely."""
-_YOUNG: Final = "young "
+YOUNG: Final = "young "
+"""What the ids of jobs begin with whose handlers do not end by themselves."""
+
 _QUICK: Final = HARMLESS | {"stop", "kill", "clock"}
 """The faults that do not keep a process from handing its jobs over."""
 
 
 class Handlers(Workload):
-    """Enqueue, cancel and resubmit jobs that handlers run, and watch over the handlers."""
+    """Enqueue, cancel and resubmit jobs that handlers run, and watch over the handlers.
+
+    Attributes:
+        known: what is known so far of handlers and jobs.
+        checks: what must be so of them.
+    """
 
     name = "handlers"
     weight: ClassVar[int] = 24
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
-        self._known = known = RunnerState(run, self.random)
-        self._checks = RunnerChecks(known)
-        self._fates = RunnerFates(known, self._checks, self.random)
-        entries = RunnerEntries(known, self._checks)
+        self.known = known = RunnerState(run, self.random)
+        self.checks = RunnerChecks(known)
+        self._weights = _some_fates(run.world.choices.stream("fates")) if run.focus.of_handlers else _FATES
+        self._fates = RunnerFates(known, self.checks, self.random)
+        entries = RunnerEntries(known, self.checks)
         run.world.on_log = entries.logged
         if known.options[ONE_SHOT]["fifo"]:
             run.history.in_order.add(ONE_SHOT)
@@ -66,36 +75,37 @@ class Handlers(Workload):
     @property
     def max_jobs(self) -> int | None:
         """How many jobs a process runs at most; None for as many as there are slots."""
-        return self._known.max_jobs
+        return self.known.max_jobs
 
     @property
     def longest_grace(self) -> float:
         """Seconds that any handler has to end in."""
-        longest: float = max(options["grace"] for options in self._known.options.values())
+        longest: float = max(options["grace"] for options in self.known.options.values())
         return longest
 
     def register(self, process: Process, jobs: JobsService) -> None:
         """Make functions the handlers of a service that is about to be opened."""
 
-        @jobs.handler(ONE_SHOT, **self._known.options[ONE_SHOT])
+        @jobs.handler(ONE_SHOT, **self.known.options[ONE_SHOT])
         async def one_shot(job: RunningJob, args: Order) -> Any:
-            fate = self.random.choices([*_FATES], [*_FATES.values()])[0]
-            fate = "return" if self.run.is_calm else "hang" if str(job.id).startswith(_YOUNG) else fate
+            fate = self.random.choices([*self._weights], [*self._weights.values()])[0]
+            fate = "return" if self.run.is_calm else "hang" if str(job.id).startswith(YOUNG) else fate
+            fate = "together" if job.id in self.known.together else fate
             return await self._fates.handle(process, job, fate)
 
-        @jobs.handler(CONTINUOUS, **self._known.options[CONTINUOUS])
+        @jobs.handler(CONTINUOUS, **self.known.options[CONTINUOUS])
         async def continuous(job: RunningJob, args: Order) -> Any:
             return await self._fates.handle(process, job, "for ever")
 
     async def step(self, client: Client) -> None:
-        self._checks.check_turns()
-        self._checks.watch()
+        self.checks.check_turns()
+        self.checks.watch()
         what = self.random.random()
         if what < (0.2 if self.run.sizes.large and not self.run.lasting else 0.03):
             await self._queue_up(client)
             return
         if what > _RARE:
-            await self.random.choice([self._configure, self._change_timeout, self._count, self._cancel_young])(client)
+            await self.random.choice([self._configure, self._change_timeout, self.count, self._cancel_young])(client)
             return
         type = self.random.choice([ONE_SHOT, ONE_SHOT, CONTINUOUS])
         handler = client.jobs.handlers[type]
@@ -108,13 +118,13 @@ class Handlers(Workload):
                 if type == ONE_SHOT:
                     options["max_attempts"] = self.random.choice([None, None, 1, 2, 4])
                     options["time_limit"] = self.random.choice([None, None, None, 1.0, 8.0])
-                await client.enqueue(handler, self._order, unique=key, **options)
+                await client.enqueue(handler, self.order, unique=key, **options)
             elif what < 0.65:
                 await client.jobs.add(type, self.some_id(), {"no": "order"}, if_exists="resubmit")
             elif what < 0.72:
                 id = self._some_target(type)
                 await client.remove(type, id, force=True)
-                await client.enqueue(handler, self._order, id=id)
+                await client.enqueue(handler, self.order, id=id)
             elif what < 0.82:
                 await client.remove(type, self._some_target(type), force=self.random.random() < 0.2)
             else:
@@ -122,37 +132,44 @@ class Handlers(Workload):
 
     async def _queue_up(self, client: Client) -> None:
         """Have more continuous jobs than all slots, and look whether they take turns."""
-        options = self._known.options[CONTINUOUS]
-        for _ in range(options["slots"] * len(self._known.active) + 2):
-            await client.enqueue(client.jobs.handlers[CONTINUOUS], self._order)
+        options = self.known.options[CONTINUOUS]
+        for _ in range(options["slots"] * len(self.known.active) + 2):
+            await client.enqueue(client.jobs.handlers[CONTINUOUS], self.order)
         self.run.lasting += 1
         try:
             await asyncio.sleep(2 * options["interval"] + options["grace"] + 2.0)
-            self._checks.check_turns()
+            self.checks.check_turns()
         finally:
             self.run.lasting -= 1
 
     async def _configure(self, client: Client) -> None:
         """Give a handler of this process other slots while it runs."""
-        type, now = self.random.choice([ONE_SHOT, CONTINUOUS]), self.run.world.loop.time()
-        before = self._known.slots_of(client.process, type)
-        slots = self.random.choice([1, 2, before, self._known.options[type]["slots"] + 1])
+        type = self.random.choice([ONE_SHOT, CONTINUOUS])
+        before = self.known.slots_of(client.process, type)
+        self.give_slots(client, type, self.random.choice([1, 2, before, self.known.options[type]["slots"] + 1]))
+
+    def give_slots(self, client: Client, type: JobType, slots: int) -> None:
+        """Give a handler of this process so many slots."""
+        before, now = self.known.slots_of(client.process, type), self.run.world.loop.time()
         client.jobs.configure(type, slots=slots)
-        self._known.slots[client.process, type] = slots
+        self.known.slots[client.process, type] = slots
         if slots < before:
-            self._known.slots_changed[client.process, type] = now
+            self.known.slots_changed[client.process, type] = now
 
     async def _change_timeout(self, client: Client) -> None:
         """Have hearts beat in another rhythm."""
         factor = RARELY if self.run.long else 1
         seconds = factor * self.random.choice([3.0, 6.0, 15.0])
-        type = self.random.choice([ONE_SHOT, CONTINUOUS])
+        await self.set_timeout(client, self.random.choice([ONE_SHOT, CONTINUOUS]), seconds)
+
+    async def set_timeout(self, client: Client, type: JobType, seconds: float) -> None:
+        """Change the timeout of a type."""
         asked = Asked(type, seconds)
         self._known.asked.append(asked)
         await client.jobs.set_type_timeout(type, seconds)
         asked.until = self.run.world.loop.time()
 
-    async def _count(self, client: Client) -> None:
+    async def count(self, client: Client) -> None:
         """While nothing changes, what is told of a type fits what its jobs are."""
         type, began, clock = self.random.choice([ONE_SHOT, CONTINUOUS]), client.version, client.process.clock
         earliest = clock.wall_time()
@@ -161,21 +178,24 @@ class Handlers(Workload):
         latest = clock.wall_time()
         if client.version != began or latest < earliest:
             return
-        jobs = [job for (each, _), job in self.run.history.model.jobs.items() if each == type]
-        if any(job.run_at is not None and earliest <= job.run_at <= latest for job in jobs):
+        jobs = {id: job for (each, id), job in self.run.history.model.jobs.items() if each == type}
+        if any(job.run_at is not None and earliest <= job.run_at <= latest for job in jobs.values()):
             return
-        wanted = dict.fromkeys(("pending", "scheduled", "running", "crashed", "finished"), 0)
-        for job in jobs:
+        wanted = dict.fromkeys((*STATES, "finished"), 0)
+        for job in jobs.values():
             # What is kept is where jobs are: with summaries all are read, and are what this process's clock says.
-            wanted[_state_of(job, latest if summaries else None)] += 1
+            wanted[state_of(job, latest if summaries else None)] += 1
         if any(told.get(state, 0) != count for state, count in wanted.items()) and not self.run.is_aged:
             self.run.complain(f"stats: {client.process} was told {told} of {type!r}, not {wanted}")
+        elif summaries and told and not self.run.is_damaged:
+            for complaint in wrong_summaries(told, jobs, earliest, latest):
+                self.run.complain(f"{complaint} ({type!r})")
 
     async def _cancel_young(self, client: Client) -> None:
         """Cancel a job that has just begun."""
-        id = f"{_YOUNG}{len(self._known.begun)}"
-        begun = self._known.begun[id] = asyncio.Event()
-        await client.enqueue(client.jobs.handlers[ONE_SHOT], self._order, id=id)
+        id = f"{YOUNG}{len(self.known.begun)}"
+        begun = self.known.begun[id] = asyncio.Event()
+        await client.enqueue(client.jobs.handlers[ONE_SHOT], self.order, id=id)
         async with asyncio.timeout(2.0):
             await begun.wait()
         await asyncio.sleep(self.random.uniform(0.0, 3 * MOMENT))
@@ -190,12 +210,18 @@ class Handlers(Workload):
             self._known.asked.append(asked)
         return asked
 
-    def _order(self, call: int) -> Order:
+    def allow_retention(self, type: JobType, keep: float | None, keep_failed: float | None) -> None:
+        """Know that somebody says so how long jobs are kept."""
+        if type in self.known.retentions:
+            self.known.retentions[type].add((keep, keep_failed))
+
+    def order(self, call: int) -> Order:
+        """Return what the job of a call carries."""
         return Order(call, pad="" if self.run.is_calm else self.run.sizes.pad(call))
 
     def _some_target(self, type: JobType) -> Any:
         """Return the id of a job that is likely to run."""
-        running = [held.job.id for active in self._known.active.values() for held in active if held.job.type == type]
+        running = [held.job.id for active in self.known.active.values() for held in active if held.job.type == type]
         return self.random.choice(running) if running and self.random.random() < 0.8 else self.some_id()
 
     def after_end(self, process: Process) -> Iterator[str]:
@@ -203,15 +229,15 @@ class Handlers(Workload):
         # Who cannot reach the store within its grace goes without.
         if not process.running or not all(fault.partition(":")[0] in _QUICK for fault in self.run.world.choices.faults):
             return
-        for key, lock in self._known.locks.items():
+        for key, lock in self.known.locks.items():
             job = self.run.history.model.jobs.get(key)
-            known = lock in self._known.held or self.run.quiet.is_quick()
-            if known and self._known.accepted[lock].process is process and job is not None and job.lock == lock:
+            known = lock in self.known.held or self.run.quiet.is_quick()
+            if known and self.known.accepted[lock].process is process and job is not None and job.lock == lock:
                 yield f"kept: {process} has ended, and {key[0]!r}/{key[1]!r} is still its own"
 
     def open(self) -> Iterator[str]:
         """Yield what must still happen before the run can end: deaf handlers end, jobs that have expired go."""
-        self._checks.watch()
+        self.checks.watch()
         # Also those that a service has left behind, after their grace.
         yield from (f"{name} goes on" for name in self.run.world.left_behind() if name.endswith("one_shot"))
         supervised = [
@@ -228,11 +254,6 @@ class Handlers(Workload):
                 yield f"{type!r}/{id!r} expired {now - job.notes.expires:.1f} s ago"
 
 
-def _state_of(job: ModelJob, now: float | None) -> str:
-    """Return what the numbers of a type count a job as, by a clock, or by where it is in the queue."""
-    if not job.pending:
-        return job.state
-    if job.notes.history and job.notes.history[0][0] == "crashed":
-        return "crashed"
-    is_scheduled = job.state == SCHEDULED if now is None else job.run_at is not None and job.run_at > now
-    return "scheduled" if is_scheduled else "pending"
+def _some_fates(random: Random) -> dict[str, int]:
+    """Draw what handlers do in a run that is about them: some of it only, and this often."""
+    return dict.fromkeys(random.sample([*_FATES], random.randint(3, 6)), 1)

@@ -33,6 +33,8 @@ _PUNCTUAL: Final = 60.0
 """Seconds that a tick may be late that is made up for all the same."""
 _PROMPT: Final = 1.5
 """Seconds that a tick's job may be late where nothing is in its way."""
+_AT_ONCE: Final = 0.3
+"""The same in runs that are about ticks."""
 
 
 @dataclass
@@ -93,6 +95,9 @@ class Tickers(Workload):
         missed: str = choose(["skip", "once", "all"])
         self.keep: float | None = choose([None, 4.0])
         first, step = (0, 60) if run.long else choose([(0, 60), (0, 60), (1, 3), (0, 5), (2, 20)])
+        if run.focus.of_handlers:
+            first, step = run.world.choices.stream("ticks").choice([(0, 1), (0, 2), (1, 3), (0, 7), (0, 60)])
+        self._prompt = _AT_ONCE if run.focus.of_handlers else _PROMPT
         self.expression = f"{first}-59/{step} * * * * *" if step < 60 else "* * * * *"
         self._ticks = {
             TICKING: Ticks(TICKING, None, self.period, missed, choose([True, missed == "all" and run.long]), []),
@@ -233,7 +238,7 @@ class Tickers(Workload):
         came = {tick: tick - EPOCH - process.clock.ahead for tick in due}
         tick = next((each for each in due if came[each] > there - longest), due[-1])
         since = max(came[tick], there)
-        if process.pauses == 0 and now - since > _PROMPT + 20 * run.world.cluster.latency:
+        if process.pauses == 0 and now - since > self._prompt + 20 * run.world.cluster.latency:
             run.complain(f"ticks: {tick} of {ticks.type!r} came {now - since:.3f} s late at {process}")
 
     def _remember(self, ticks: Ticks, tick: float, entries: list[Entry]) -> None:
