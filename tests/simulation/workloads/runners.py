@@ -165,7 +165,7 @@ class Handlers(Workload):
     async def set_timeout(self, client: Client, type: JobType, seconds: float) -> None:
         """Change the timeout of a type."""
         asked = Asked(type, seconds)
-        self._known.asked.append(asked)
+        self.known.asked.append(asked)
         await client.jobs.set_type_timeout(type, seconds)
         asked.until = self.run.world.loop.time()
 
@@ -205,15 +205,10 @@ class Handlers(Workload):
     def allow_retention(self, type: JobType, keep: float | None, keep_failed: float | None) -> Asked:
         """Know that somebody says so how long jobs are kept; return the call, whose end is to be noted."""
         asked = Asked(type, (keep, keep_failed))
-        if type in self._known.retentions:
-            self._known.retentions[type].add((keep, keep_failed))
-            self._known.asked.append(asked)
-        return asked
-
-    def allow_retention(self, type: JobType, keep: float | None, keep_failed: float | None) -> None:
-        """Know that somebody says so how long jobs are kept."""
         if type in self.known.retentions:
             self.known.retentions[type].add((keep, keep_failed))
+            self.known.asked.append(asked)
+        return asked
 
     def order(self, call: int) -> Order:
         """Return what the job of a call carries."""
