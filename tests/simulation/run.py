@@ -173,8 +173,8 @@ class Run:
         heartbeat = draw_heartbeat(self.world.choices, workloads)
         kinds = draw_kinds(self, workloads, is_listed=heartbeat > 0, has_some=has_some, leaves=bool(self._leaving))
         self.workloads = [kind(self) for kind in kinds]
-        swarm = Choices(plan).stream("swarm")
-        self.weights = draw_weights(swarm, self.workloads, all_of_them=workloads is not None)
+        swarm, alone = Choices(plan).stream("swarm"), Choices(plan).stream("alone")
+        self.weights = draw_weights(swarm, alone, self.workloads, all_of_them=workloads is not None)
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())

@@ -222,6 +222,8 @@ class SimulatedStore(Store):
                 raise
             if stamp is None:
                 self._marks.prevented(mark)
+                # The commit may never reach the cluster, which would fail them otherwise.
+                _lose(transaction)
                 return False
             transaction.stamp.value = stamp
         self._marks.committed(mark)
@@ -299,8 +301,13 @@ class SimulatedStore(Store):
         """End a transaction that does not commit; its watches fail."""
         if not transaction.ended:
             transaction.end()
-            for watch in transaction.watches:
-                watch.fire(lost_with_its_transaction())
+            _lose(transaction)
+
+
+def _lose(transaction: SimulatedTransaction) -> None:
+    """Fail the watches of a transaction that does not commit."""
+    for watch in transaction.watches:
+        watch.fire(lost_with_its_transaction())
 
 
 def _coroutine(function: TransactionFunction[T], transaction: SimulatedTransaction) -> Coroutine[Any, Any, T]:

@@ -23,6 +23,7 @@ from tests.simulation.workloads.planners import Planners, Quitters, Travelers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.retainers import Retainers
 from tests.simulation.workloads.runners import Handlers
+from tests.simulation.workloads.scribes import Jotters, Scribes
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.throngs import Throngs
@@ -92,6 +93,9 @@ OF_AGED: tuple[type[Workload], ...] = (Elders,)
 OF_MANY: tuple[type[Workload], ...] = (Throngs,)
 """What goes on in a few runs beside that: hundreds of types, jobs and subscribers."""
 
+OF_STORES: tuple[type[Workload], ...] = (Scribes, Jotters)
+"""What goes on in a few runs, mostly alone: whatever a store promises to those who use it without jobs."""
+
 __all__ = [
     "ALL",
     "OF_AGED",
@@ -104,5 +108,6 @@ __all__ = [
     "OF_RUNNERS",
     "OF_SMALL_STORES",
     "OF_SOME",
+    "OF_STORES",
     "Workload",
 ]
