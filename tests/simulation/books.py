@@ -67,6 +67,7 @@ class Line:
         told: the numbers of the runs of which the store has told those who were not there any more.
         gone: whether the caller has gone before the answer.
         is_told: whether the store is to tell then what has come of it.
+        is_committed: whether it was seen to be committed.
     """
 
     number: int
@@ -82,6 +83,7 @@ class Line:
     told: list[int] = field(default_factory=list)
     gone: bool = False
     is_told: bool = False
+    is_committed: bool = False
 
     def __str__(self) -> str:
         return f"program {self.number} of {self.owner} ({self.outcome})"
@@ -160,6 +162,15 @@ class Book:
             return False
         values.append((self._time(), value))
         return True
+
+    def committed(self, written: Mapping[bytes, bytes | None]) -> None:
+        """Note a commit: each call has one at most."""
+        for key in written:
+            if key.startswith(self._rows):
+                line = self._line(key)
+                if line.is_committed:
+                    self._complain(f"twice: {line} is committed again")
+                line.is_committed = True
 
     def _moment(self) -> int:
         self._moments += 1

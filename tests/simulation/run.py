@@ -18,18 +18,27 @@ from tests.simulation.burials import Burials
 from tests.simulation.calls import Calls
 from tests.simulation.checks import Bounds, KeyCheck
 from tests.simulation.client import EFFECTS, MIXED, Client
-from tests.simulation.drawing import draw_heartbeat, draw_kinds, draw_leaving, draw_machine, draw_settings, draw_weights
+from tests.simulation.drawing import (
+    draw_heartbeat,
+    draw_kinds,
+    draw_leaving,
+    draw_machine,
+    draw_settings,
+    draw_weights,
+    uses_stores,
+)
 from tests.simulation.endings import check_end, check_store, still_open
 from tests.simulation.history import History
 from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
 from tests.simulation.length import draw_length
 from tests.simulation.machine import KEY
+from tests.simulation.marks import MarkCheck
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
 from tests.simulation.sizes import draw_sizes
-from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
+from tests.simulation.weather import MARKS_OF_STORES, RARELY, UNSURE_STORES, draw_weather, nemesis, unsure
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
@@ -112,6 +121,8 @@ class Run:
         weather = draw_weather(random, later, profile)
         if profile is None:
             weather = unsure(Choices(plan).stream("unsure"), weather)
+            if uses_stores(Choices(plan)):
+                weather = unsure(Choices(plan).stream("unsure stores"), weather, UNSURE_STORES)
         self.length = draw_length(Choices(plan))
         self.long = long = self.length.long
         self.sizes = draw_sizes(Choices(plan).stream("sizes"))
@@ -129,6 +140,8 @@ class Run:
         )
         # Marks are old so soon that some are removed, and yet younger than they ever were when somebody looks for them.
         self.world.cluster.mark_lifetime = later.choice([8, 40, LIFETIME])
+        if weather.profile == "unsure" and uses_stores(Choices(plan)):
+            self.world.cluster.mark_lifetime = MARKS_OF_STORES
         self.world.note(f"{weather}, {limits}, marks live for {self.world.cluster.mark_lifetime} versions")
         self.machine = None
         if workloads is None:
@@ -165,6 +178,8 @@ class Run:
         self.quiet = Quiet(self.world)
         self.world.choices.on_fault = self.quiet.disturb
         self.burials = Burials(self)
+        if self.machine is None:
+            MarkCheck(self)
         drawn = Choices(plan).stream("with some")
         has_some = drawn.random() < _WITH_SOME
         if has_some and drawn.random() < _ODD:

@@ -81,6 +81,7 @@ class Scribes(Workload):
 
     def ended(self, transaction: SimulatedTransaction) -> None:
         """See Observer: somebody may have to be woken."""
+        self._book.committed(transaction.written)
         changed = [key for key, value in transaction.written.items() if self._book.changed(key, value)]
         if changed:
             self._look_later()
