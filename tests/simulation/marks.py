@@ -28,6 +28,7 @@ class _Made:
     """What is known of the marks that one connection has made since it was opened.
 
     Attributes:
+        all: the commits, by the keys of their marks.
         may: those that it may remove.
         must: those of them that it must know of, and from when on, on the loop's clock, seconds.
         removes: of each commit that is not known to have happened, the marks that it removes.
@@ -36,7 +37,7 @@ class _Made:
     """
 
     def __init__(self) -> None:
-        self.all: set[bytes] = set()
+        self.all: dict[bytes, SimulatedTransaction] = {}
         self.may: set[bytes] = set()
         self.must: dict[bytes, float] = {}
         self.removes: dict[bytes, list[bytes]] = {}
@@ -74,7 +75,7 @@ class MarkCheck:
         made.sent = [each for each in made.sent if not self._answered(made, *each)]
         if own:
             self._look(transaction, made, [key for operation, key, _, _ in marks if operation == CLEAR])
-            made.all.update(own)
+            made.all[own[0]] = transaction
             made.removes[own[0]] = [key for operation, key, _, _ in marks if operation == CLEAR and key in made.all]
         for key in stones:
             made.stones[key] = transaction
@@ -89,7 +90,8 @@ class MarkCheck:
         now, process = self._cluster.loop.time(), transaction.process
         for key in removed:
             # What a clone has from another process it knows no more of than that one.
-            if key in made.all and key not in made.may and self._cluster.versions.get(key) is None:
+            is_there = self._cluster.versions.get(key) is not None
+            if key in made.all and not is_there and key not in made.may and not self._came_late(made.all[key]):
                 self._run.complain(f"marks: a commit of {process} removes one that is not there, or may come yet")
             made.may.discard(key)
         left = [key for key, since in made.must.items() if since < now and key not in removed]
@@ -99,6 +101,10 @@ class MarkCheck:
             made.must.clear()
         for key in removed:
             made.must.pop(key, None)
+
+    def _came_late(self, transaction: SimulatedTransaction) -> bool:
+        """Whether a commit has happened after it was answered that nobody knows: its mark may have been swept since."""
+        return transaction.timed_out and transaction.commit_version is not None
 
     def _answered(self, made: _Made, transaction: SimulatedTransaction, key: bytes, own: bool, answer: Any) -> bool:
         """Take note of what has become of a commit or a tombstone, if it was answered; return whether it was."""

@@ -20,8 +20,10 @@ from tests.simulation.programs import GaveUp, draw_program
 from tests.simulation.refusals import unfounded_end
 from tests.simulation.workloads.base import Workload, patiently
 
-_LATE: Final = 5.0
+_LATE: Final = 2.5
 """Seconds within which a watch fires where nothing takes time."""
+_RESTS: Final = ((0.0, 0.0, 0.3), (0.0, 0.0, 0.3, 3.0), (0.3, 3.0, 6.0))
+"""Seconds between two steps, of which each run draws some: what is missed must stay so for a while to be noticed."""
 _SOON: Final = 0.1
 """The same in memory."""
 
@@ -39,6 +41,7 @@ class Scribes(Workload):
         self._book.is_strict = run.machine is not None or "watch_spurious" not in run.world.choices.rates
         # Otherwise somebody may have removed the mark that tells what has become of a commit.
         self._tells = run.machine is not None or cluster.mark_lifetime == LIFETIME
+        self._rests = self.random.choice(_RESTS)
         self._killed: set[Process] = set()
         cluster.observers.append(self)
 
@@ -50,7 +53,7 @@ class Scribes(Workload):
         for watching in [each for each in self._book.watchings if each.owner is client.process]:
             if self.random.random() < 0.1:
                 self._book.cancel(watching)
-        await asyncio.sleep(self.random.choice([0.0, 0.0, 0.3, 3.0]))
+        await asyncio.sleep(self.random.choice(self._rests))
 
     def _drawn(self, client: Client) -> Callable[[], Awaitable[None]]:
         random, store = self.random, client.jobs.store
