@@ -41,6 +41,13 @@ _ALONE: Final = 0.7
 """The share of these runs in which nothing else goes on."""
 _EMBEDDED_THERE: Final = 0.6
 """The share of these runs whose store is an embedded one."""
+_THREADS_OF_STORES: Final = {
+    "thread": (0.02, 0.1, 0.4),
+    "slow thread": (0.1, 0.6),
+    "look": (0.0, 0.3, 0.8),
+    "kill": (0.0, 0.0, 0.1),
+}
+"""How likely these faults are there: what is missed or mixed up between threads shows while no process dies."""
 
 _LEAVING: Final = 0.25
 """The share of types whose jobs leave with their end, until somebody has them kept."""
@@ -95,6 +102,9 @@ def draw_machine(world: World, random: Random, limits: Limits, *, may_be: bool) 
         return None
     machine = Machine(world, limits)
     world.choices.rates |= machine.draw_rates()
+    if uses_stores(world.choices):
+        choose = world.choices.stream("threads of stores").choice
+        world.choices.rates |= {name: choose(rates) for name, rates in _THREADS_OF_STORES.items()}
     return machine
 
 

@@ -98,6 +98,27 @@ def draw_program(random: Random, prefix: bytes) -> Program:
     return Program(tuple(steps), watched, writes, writes and random.random() < 0.1)
 
 
+def draw_meeting(random: Random, prefix: bytes) -> list[Program]:
+    """Draw programs that meet at one key: those who look at it and watch it, and those who change it just then.
+
+    Args:
+        random: where they are drawn from.
+        prefix: of the keys.
+    """
+    key = prefix + bytes([random.choice(LETTERS[:2])])
+    look = Step("get", (key,))
+    met = []
+    for _ in range(random.randint(1, 3)):
+        name = random.choice(("set", "set", "clear"))
+        change = Step(name, (key,), random.choice(_VALUES) if name == "set" else None)
+        watches = random.random() < 0.5
+        met += [
+            Program((look,), (key,), writes=False, fails=False),
+            Program((change, look) if watches else (change,), (key,) if watches else (), writes=True, fails=False),
+        ]
+    return random.sample(met, len(met))
+
+
 def _draw_step(random: Random, name: str, keys: Sequence[bytes], prefix: bytes) -> Step:
     choose = random.choice
     key, snapshot = choose(keys), random.random() < 0.2

@@ -16,7 +16,7 @@ from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from jobs_service.testing import Process, SimulatedTransaction
 from tests.simulation.books import FAILED, OK, UNKNOWN, Book, Line
 from tests.simulation.client import Client
-from tests.simulation.programs import GaveUp, draw_program
+from tests.simulation.programs import GaveUp, Program, draw_meeting, draw_program
 from tests.simulation.refusals import unfounded_end
 from tests.simulation.workloads.base import Workload, patiently
 
@@ -42,6 +42,7 @@ class Scribes(Workload):
         # Otherwise somebody may have removed the mark that tells what has become of a commit.
         self._tells = run.machine is not None or cluster.mark_lifetime == LIFETIME
         self._rests = self.random.choice(_RESTS)
+        self._meetings = self.random.choice([0.2, 0.2, 1.0])
         self._killed: set[Process] = set()
         cluster.observers.append(self)
 
@@ -49,15 +50,19 @@ class Scribes(Workload):
         await patiently(lambda: client.jobs.store.transact(self._book.prepare))
 
     async def step(self, client: Client) -> None:
-        await several(self.random, [self._drawn(client) for _ in range(self.random.randint(1, 5))])
+        if self.random.random() < self._meetings:
+            calls = [self._drawn(client, each) for each in draw_meeting(self.random, self._book.keys)]
+        else:
+            programs = [draw_program(self.random, self._book.keys) for _ in range(self.random.randint(1, 5))]
+            calls = [self._drawn(client, each) for each in programs]
+        await several(self.random, calls)
         for watching in [each for each in self._book.watchings if each.owner is client.process]:
             if self.random.random() < 0.1:
                 self._book.cancel(watching)
         await asyncio.sleep(self.random.choice(self._rests))
 
-    def _drawn(self, client: Client) -> Callable[[], Awaitable[None]]:
+    def _drawn(self, client: Client, program: Program) -> Callable[[], Awaitable[None]]:
         random, store = self.random, client.jobs.store
-        program = draw_program(random, self._book.keys)
         by_service = program.writes and random.random() < 0.4
         moment = random.choice([0.0, 2 * self.run.world.cluster.latency])
         pause = random.choice([0.0, 0.0, random.uniform(0.0, moment)])
@@ -97,7 +102,7 @@ class Scribes(Workload):
     def _look(self) -> None:
         """Complain about the watches that should have fired."""
         since = self.run.world.loop.time() - _LATE
-        if self.run.quiet.quick_since() > since:
+        if self.run.quiet.steady_since() > since:
             return
         for each in [*self._book.watchings]:
             is_there = each.owner.running and each.owner not in self.run.leaving
