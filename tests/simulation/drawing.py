@@ -42,8 +42,8 @@ _ALONE: Final = 0.7
 _EMBEDDED_THERE: Final = 0.6
 """The share of these runs whose store is an embedded one."""
 _THREADS_OF_STORES: Final = {
-    "thread": (0.02, 0.1, 0.4),
-    "slow thread": (0.1, 0.6),
+    "thread": (0.05, 0.3, 0.7),
+    "slow thread": (0.3, 0.9),
     "look": (0.0, 0.3, 0.8),
     "kill": (0.0, 0.0, 0.1),
 }

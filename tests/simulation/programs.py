@@ -108,7 +108,7 @@ def draw_meeting(random: Random, prefix: bytes) -> list[Program]:
     key = prefix + bytes([random.choice(LETTERS[:2])])
     look = Step("get", (key,))
     met = []
-    for _ in range(random.randint(1, 3)):
+    for _ in range(random.randint(2, 4)):
         name = random.choice(("set", "set", "clear"))
         change = Step(name, (key,), random.choice(_VALUES) if name == "set" else None)
         watches = random.random() < 0.5

@@ -43,6 +43,8 @@ HARMLESS: Final = frozenset(
         "slow thread",
         "look",
         "batch",
+        "slow lock",
+        "heir leaves",
     }
 )
 """The faults that take no time to speak of."""

@@ -64,7 +64,7 @@ class Scribes(Workload):
     def _drawn(self, client: Client, program: Program) -> Callable[[], Awaitable[None]]:
         random, store = self.random, client.jobs.store
         by_service = program.writes and random.random() < 0.4
-        moment = random.choice([0.0, 2 * self.run.world.cluster.latency])
+        moment = random.choice([0.0, 0.03, 2 * self.run.world.cluster.latency])
         pause = random.choice([0.0, 0.0, random.uniform(0.0, moment)])
         patience = random.choice([None, None, None, random.uniform(0.0, moment)])
 
