@@ -200,6 +200,13 @@ class Book:
 
     # Watches
 
+    def keep(self, watch: Watch, owner: object) -> None:
+        """Keep an eye on a watch whose key has its baseline now."""
+        place = len(self.values[watch.key]) - 1
+        watching = Watching(watch.key, watch, owner, watch.baseline, place, self._time())
+        self.watchings.append(watching)
+        watch.on_fire(partial(self._fired, watching))
+
     def missed(self, watching: Watching, since: float) -> bool:
         """Whether a watch should have fired, because its key has had another value for so long."""
         changed, value = self.values[watching.key][-1]

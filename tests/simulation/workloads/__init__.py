@@ -20,6 +20,7 @@ from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.pausers import Pausers
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
+from tests.simulation.workloads.pollers import Pollers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.retainers import Retainers
 from tests.simulation.workloads.runners import Handlers
@@ -93,7 +94,7 @@ OF_AGED: tuple[type[Workload], ...] = (Elders,)
 OF_MANY: tuple[type[Workload], ...] = (Throngs,)
 """What goes on in a few runs beside that: hundreds of types, jobs and subscribers."""
 
-OF_STORES: tuple[type[Workload], ...] = (Scribes, Jotters)
+OF_STORES: tuple[type[Workload], ...] = (Scribes, Jotters, Pollers)
 """What goes on in a few runs, mostly alone: whatever a store promises to those who use it without jobs."""
 
 __all__ = [
