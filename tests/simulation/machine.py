@@ -80,6 +80,7 @@ class Machine:
         self.version_of_stamp: dict[bytes, int] = {}
         self.died: dict[bytes, float] = {}
         self.on_death: Callable[[bytes], object] = lambda instance: None
+        self._late = set[bytes]()
         self._environment: lmdb.Environment | None = None
         self._shared = SimpleNamespace()
         self._slow: dict[str, bool] = {}
@@ -286,6 +287,13 @@ class Machine:
         finally:
             process_locks._close(descriptor)
 
+    def _note_late(self, descriptor: int) -> None:
+        """Note whose file is locked late: others may take that instance for dead, and then it never lives."""
+        number = os.fstat(descriptor).st_ino
+        for entry in os.scandir(self.directory / DIRECTORY):
+            if entry.inode() == number:
+                self._late.add(bytes.fromhex(entry.name))
+
     def _lock(self, descriptor: int) -> bool:
         """Have a process that starts stand still between making its file and locking it."""
         thread = self.running
@@ -293,6 +301,7 @@ class Machine:
             hard = self.world.choices.fault("slow lock")
             if hard is not None:
                 self.delay = _SLOWEST_LOCK * hard
+                self._note_late(descriptor)
                 try:
                     thread.stand("opening: is about to lock its file")
                 except Killed:
@@ -302,7 +311,8 @@ class Machine:
 
     def is_dead(self, instance: bytes) -> bool:
         """Whether the process of an instance has died."""
-        return instance in self.died
+        never_lived = instance in self._late and all(store.instance != instance for store in self.stores)
+        return instance in self.died or never_lived
 
     def _threads(self) -> Iterator[SteppedThread]:
         for store in self.stores:
