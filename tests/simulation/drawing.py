@@ -27,6 +27,7 @@ from tests.simulation.workloads import (
 )
 from tests.simulation.workloads.composers import Plain
 from tests.simulation.workloads.operators import Operators
+from tests.simulation.workloads.scribes import meets
 from tests.simulation.workloads.tickers import Tickers
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ _SWARMS: Final = (0.15, 0.3, 0.6)
 
 def uses_stores(choices: Choices) -> bool:
     """Draw whether somebody uses the store without jobs."""
-    return Choices(choices.plan).stream("of stores").random() < _OF_STORES
+    return Choices(choices.plan).stream("of stores").random() < _OF_STORES or meets(choices)
 
 
 def draw_machine(world: World, random: Random, limits: Limits, *, may_be: bool) -> Machine | None:
@@ -98,6 +99,7 @@ def draw_machine(world: World, random: Random, limits: Limits, *, may_be: bool) 
         may_be: whether it can be one at all.
     """
     share = _EMBEDDED_THERE if uses_stores(world.choices) else _EMBEDDED
+    share = 1.0 if meets(world.choices) else share
     if random.random() >= share or not may_be:
         return None
     machine = Machine(world, limits)
@@ -165,6 +167,8 @@ def draw_weights(random: Random, alone: Random, workloads: Sequence[Workload], *
     Groce et al., Swarm Testing, ISSTA 2012: what is left out can no longer hide what the rest would show.
     """
     usual = [float(each.weight) for each in workloads]
+    if not all_of_them and any(getattr(each, "only_meets", False) for each in workloads):
+        return [float(getattr(each, "only_meets", False)) for each in workloads]
     of_stores = [weight * isinstance(each, OF_STORES) for each, weight in zip(workloads, usual, strict=True)]
     if sum(of_stores) and not all_of_them and alone.random() < _ALONE:
         return of_stores

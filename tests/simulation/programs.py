@@ -98,14 +98,15 @@ def draw_program(random: Random, prefix: bytes) -> Program:
     return Program(tuple(steps), watched, writes, writes and random.random() < 0.1)
 
 
-def draw_meeting(random: Random, prefix: bytes) -> list[Program]:
+def draw_meeting(random: Random, prefix: bytes, places: int) -> list[Program]:
     """Draw programs that meet at one key: those who look at it and watch it, and those who change it just then.
 
     Args:
         random: where they are drawn from.
         prefix: of the keys.
+        places: how many keys they may meet at.
     """
-    key = prefix + bytes([random.choice(LETTERS[:2])])
+    key = prefix + bytes([random.choice(LETTERS[:places])])
     look = Step("get", (key,))
     met = []
     for _ in range(random.randint(2, 4)):

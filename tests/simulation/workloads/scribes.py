@@ -13,7 +13,7 @@ from jobs_service.errors import CommitUnknown, StoreUnavailable, TransactionConf
 from jobs_service.store.base import Store
 from jobs_service.store.commit_marks import LIFETIME
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
-from jobs_service.testing import Process, SimulatedTransaction
+from jobs_service.testing import Choices, Process, SimulatedTransaction
 from tests.simulation.books import FAILED, OK, UNKNOWN, Book, Line
 from tests.simulation.client import Client
 from tests.simulation.programs import GaveUp, Program, draw_meeting, draw_program
@@ -22,10 +22,17 @@ from tests.simulation.workloads.base import Workload, patiently
 
 _LATE: Final = 2.5
 """Seconds within which a watch fires where nothing takes time."""
+_OF_MEETINGS: Final = 1 / 60
+"""The share of runs in which they only meet at one key, where the threads of an embedded store often stand still."""
 _RESTS: Final = ((0.0, 0.0, 0.3), (0.0, 0.0, 0.3, 3.0), (0.3, 3.0, 6.0))
 """Seconds between two steps, of which each run draws some: what is missed must stay so for a while to be noticed."""
 _SOON: Final = 0.1
 """The same in memory."""
+
+
+def meets(choices: Choices) -> bool:
+    """Draw whether nothing else goes on than that some look at a key of an embedded store while others change it."""
+    return Choices(choices.plan).stream("of meetings").random() < _OF_MEETINGS
 
 
 class Scribes(Workload):
@@ -43,6 +50,10 @@ class Scribes(Workload):
         self._tells = run.machine is not None or cluster.mark_lifetime == LIFETIME
         self._rests = self.random.choice(_RESTS)
         self._meetings = self.random.choice([0.2, 0.2, 1.0])
+        self._places = 2
+        self.only_meets = meets(run.world.choices)
+        if self.only_meets:
+            self._meetings, self._places = 1.0, 1
         self._killed: set[Process] = set()
         cluster.observers.append(self)
 
@@ -51,7 +62,7 @@ class Scribes(Workload):
 
     async def step(self, client: Client) -> None:
         if self.random.random() < self._meetings:
-            calls = [self._drawn(client, each) for each in draw_meeting(self.random, self._book.keys)]
+            calls = [self._drawn(client, each) for each in draw_meeting(self.random, self._book.keys, self._places)]
         else:
             programs = [draw_program(self.random, self._book.keys) for _ in range(self.random.randint(1, 5))]
             calls = [self._drawn(client, each) for each in programs]
