@@ -59,6 +59,8 @@ class KeyCheck:
         versions.leave(version)
         newest = (version + 1).to_bytes(8, "big") + b"\x00\x00" if run.machine is None else run.machine.next_stamp
         now = EPOCH + run.world.loop.time() + run.latest_clock
+        for complaint in run.machine.unguarded() if run.machine is not None else ():
+            run.complain(f"unguarded: {complaint}")
         for process, jobs in run.services.items():
             for complaint in crowded(jobs, _VERY_MANY if run.has_many else _MANY):
                 run.complain(f"unbounded: {process}: {complaint}")

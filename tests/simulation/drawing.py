@@ -25,10 +25,12 @@ from tests.simulation.workloads import (
     OF_RUNNERS,
     OF_SMALL_STORES,
     OF_SOME,
+    OF_STORES,
     Workload,
 )
 from tests.simulation.workloads.composers import Plain
 from tests.simulation.workloads.operators import Operators
+from tests.simulation.workloads.scribes import meets
 from tests.simulation.workloads.tickers import Tickers
 
 if TYPE_CHECKING:
@@ -36,6 +38,20 @@ if TYPE_CHECKING:
 
 _EMBEDDED: Final = 0.12
 """The share of runs, of those that are neither long nor have long keys, whose store is an embedded one."""
+
+_OF_STORES: Final = 0.05
+"""The share of runs in which somebody uses the store without jobs."""
+_ALONE: Final = 0.7
+"""The share of these runs in which nothing else goes on."""
+_EMBEDDED_THERE: Final = 0.6
+"""The share of these runs whose store is an embedded one."""
+_THREADS_OF_STORES: Final = {
+    "thread": (0.05, 0.3, 0.7),
+    "slow thread": (0.3, 0.9),
+    "look": (0.0, 0.3, 0.8),
+    "kill": (0.0, 0.0, 0.1),
+}
+"""How likely these faults are there: what is missed or mixed up between threads shows while no process dies."""
 
 _LEAVING: Final = 0.25
 """The share of types whose jobs leave with their end, until somebody has them kept."""
@@ -74,6 +90,11 @@ _SWARMS: Final = (0.15, 0.3, 0.6)
 """In the other runs, the share of the workloads that do."""
 
 
+def uses_stores(choices: Choices) -> bool:
+    """Draw whether somebody uses the store without jobs."""
+    return Choices(choices.plan).stream("of stores").random() < _OF_STORES or meets(choices)
+
+
 def draw_machine(world: World, random: Random, limits: Limits, *, may_be: bool) -> Machine | None:
     """Draw whether the store is an embedded one.
 
@@ -83,10 +104,15 @@ def draw_machine(world: World, random: Random, limits: Limits, *, may_be: bool) 
         limits: of transactions.
         may_be: whether it can be one at all.
     """
-    if random.random() >= _EMBEDDED or not may_be:
+    share = _EMBEDDED_THERE if uses_stores(world.choices) else _EMBEDDED
+    share = 1.0 if meets(world.choices) else share
+    if random.random() >= share or not may_be:
         return None
     machine = Machine(world, limits)
     world.choices.rates |= machine.draw_rates()
+    if uses_stores(world.choices):
+        choose = world.choices.stream("threads of stores").choice
+        world.choices.rates |= {name: choose(rates) for name, rates in _THREADS_OF_STORES.items()}
     return machine
 
 
@@ -140,18 +166,24 @@ def draw_kinds(
         *(OF_MANY if many or is_chosen else ()),
         *(OF_DRILLS if is_chosen else ()),
         *(OF_FOCUSED if is_chosen else ()),
+        *(OF_STORES if (uses_stores(choices) and not run.long) or is_chosen else ()),
     )
     # Only a cluster's transactions are shared.
     possible = [kind for kind in kinds if machine is None or kind is not Plain]
     return [kind for kind in possible if wanted is None or kind.name in wanted]
 
 
-def draw_weights(random: Random, workloads: Sequence[Workload], *, all_of_them: bool) -> list[float]:
+def draw_weights(random: Random, alone: Random, workloads: Sequence[Workload], *, all_of_them: bool) -> list[float]:
     """Draw how often each workload takes a step: in most runs only some of them do, and meet each other often.
 
     Groce et al., Swarm Testing, ISSTA 2012: what is left out can no longer hide what the rest would show.
     """
     usual = [float(each.weight) for each in workloads]
+    if not all_of_them and any(getattr(each, "only_meets", False) for each in workloads):
+        return [float(getattr(each, "only_meets", False)) for each in workloads]
+    of_stores = [weight * isinstance(each, OF_STORES) for each, weight in zip(workloads, usual, strict=True)]
+    if sum(of_stores) and not all_of_them and alone.random() < _ALONE:
+        return of_stores
     if all_of_them or random.random() < _WITH_ALL:
         return usual
     kept = random.choice(_SWARMS)

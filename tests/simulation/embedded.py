@@ -286,15 +286,17 @@ class EmbeddedStore(LmdbStore):
     async def dead_instances(self) -> list[bytes]:
         dead = await super().dead_instances()
         if dead and (hard := self.machine.world.choices.fault("heir")) is not None:
-            self._kill_soon(int(_HEIR * hard))
+            self._soon(int(_HEIR * hard), self.process.kill)
+        elif dead and (hard := self.machine.world.choices.fault("heir leaves")) is not None:
+            self._soon(int(_HEIR * hard), self.process.request_stop)
         return dead
 
-    def _kill_soon(self, turns: int) -> None:
-        """Kill the process after so many turns of the loop, most of which take no time."""
+    def _soon(self, turns: int, end: Callable[[], object]) -> None:
+        """End the process after so many turns of the loop, most of which take no time."""
         if turns:
-            self.machine.world.loop.call_soon(self._kill_soon, turns - 1, context=self.machine.world.cluster.context)
+            self.machine.world.loop.call_soon(self._soon, turns - 1, end, context=self.machine.world.cluster.context)
         else:
-            self.process.kill()
+            end()
 
     # What its threads do
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -15,14 +16,14 @@ import lmdb
 
 from jobs_service.settings import Settings
 from jobs_service.store.base import Limits
-from jobs_service.store.lmdb import reader, writer
+from jobs_service.store.lmdb import process_locks, reader, writer
 from jobs_service.store.lmdb import store as opening
 from jobs_service.store.lmdb.process_locks import DIRECTORY
 from jobs_service.store.lmdb.state import apply_log
 from jobs_service.store.lmdb.thread_calls import Answer
 from jobs_service.store.write_log import CLEAR, SET
 from jobs_service.testing import Process, World
-from tests.simulation.embedded import EmbeddedStore, Mailbox, Observed, SteppedThread
+from tests.simulation.embedded import EmbeddedStore, Killed, Mailbox, Observed, SteppedThread
 
 KEY: Final = 511
 """The longest key of an embedded store, bytes."""
@@ -39,6 +40,9 @@ _STAMP: Final = 10
 _SMALL: Final = 0.3
 """The share of stores that are full sooner or later."""
 _SMALL_SIZES: Final = (6_000, 12_000, 20_000)
+_HALF: Final = 0.5
+_SLOWEST_LOCK: Final = 2.5
+"""Seconds after which a process that starts locks its file at the latest."""
 LONGEST_PERIOD: Final = 3.0
 """Between two looks for dead processes, seconds."""
 
@@ -76,12 +80,14 @@ class Machine:
         self.version_of_stamp: dict[bytes, int] = {}
         self.died: dict[bytes, float] = {}
         self.on_death: Callable[[bytes], object] = lambda instance: None
+        self._late = set[bytes]()
         self._environment: lmdb.Environment | None = None
         self._shared = SimpleNamespace()
         self._slow: dict[str, bool] = {}
         self._random = world.choices.stream("embedded")
         drawn, size = self._random.random(), self._random.choice(_SMALL_SIZES)
         self.map_size = size if drawn < _SMALL else None
+        self._durable = world.choices.stream("durable").random() < _HALF
         self._watch_poll = self._random.choice([0.008, 0.1, 0.25])
         # What checks allow for each request: here that is how late the commits of others are noticed.
         world.cluster.latency = 2 * self._watch_poll + _LONGEST
@@ -96,9 +102,11 @@ class Machine:
             (writer, "LmdbTransaction", Observed),
             (reader, "LmdbTransaction", Observed),
             (writer, "apply_log", _apply_log),
+            (process_locks, "_lock", self._lock),
         ]
         before = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
         self._really_open = vars(writer)["open_environment"]
+        self._really_lock = vars(process_locks)["_lock"]
         cluster = self.world.cluster
         disconnect = cluster.disconnect
 
@@ -155,9 +163,11 @@ class Machine:
         - "slow thread": the same at a point where threads often stand in this run.
         - "look": one at what is watched takes up to 0.05 s, so that the next ones are put off.
         - "batch": what several requests write is too much for one commit, though not for one each.
+        - "slow lock": a process that starts locks its file seconds after it was made.
+        - "heir leaves": a process that has found another one dead is asked to stop before it has done much.
         - "heir": a process that has found another one dead dies itself, before it has done much.
         """
-        choose = self._random.choice
+        choose, starts = self._random.choice, self.world.choices.stream("slow locks")
         kills = max(self.world.choices.rates.get("kill", 0.0), choose([0.0, 0.05, 0.15]))
         return {
             "thread": choose([0.0, 0.02, 0.1]),
@@ -166,6 +176,8 @@ class Machine:
             "batch": choose([0.0, 0.3, 1.0]),
             "kill": kills,
             "heir": choose([0.0, 0.0, 0.5, 0.8]) if kills else 0.0,
+            "slow lock": starts.choice([0.0, 0.0, 0.5]),
+            "heir leaves": starts.choice([0.0, 0.0, 0.5]) if kills else 0.0,
         }
 
     def draw_processes(self) -> int:
@@ -175,7 +187,7 @@ class Machine:
     def draw_settings(self) -> dict[str, Any]:
         """Draw the settings of a process that concern its store."""
         settings: dict[str, Any] = {
-            "durable": False,
+            "durable": self._durable,
             "watch_poll": self._watch_poll,
             "process_check_period": self._random.choice([0.0, 1.0, 1.0, LONGEST_PERIOD]),
         }
@@ -258,9 +270,49 @@ class Machine:
         newest = next(reversed(self.version_of_stamp), bytes(_STAMP))
         return (int.from_bytes(newest, "big") + 1).to_bytes(_STAMP, "big")
 
+    def unguarded(self) -> Iterator[str]:
+        """Yield what is wrong with the files of open stores: others take a process without a locked file for dead."""
+        for store in self.stores:
+            instance = store.instance
+            if store.is_open and instance and store.process.alive and self._is_unlocked(instance):
+                yield f"{store.process} is there, but its file {instance.hex()} is gone or not locked"
+
+    def _is_unlocked(self, instance: bytes) -> bool:
+        try:
+            descriptor = process_locks._open(str(self.directory / DIRECTORY / instance.hex()), os.O_RDONLY)
+        except OSError:
+            return True
+        try:
+            return bool(self._really_lock(descriptor))
+        finally:
+            process_locks._close(descriptor)
+
+    def _note_late(self, descriptor: int) -> None:
+        """Note whose file is locked late: others may take that instance for dead, and then it never lives."""
+        number = os.fstat(descriptor).st_ino
+        for entry in os.scandir(self.directory / DIRECTORY):
+            if entry.inode() == number:
+                self._late.add(bytes.fromhex(entry.name))
+
+    def _lock(self, descriptor: int) -> bool:
+        """Have a process that starts stand still between making its file and locking it."""
+        thread = self.running
+        if thread is not None and thread.is_writer and not thread.store.is_open:
+            hard = self.world.choices.fault("slow lock")
+            if hard is not None:
+                self.delay = _SLOWEST_LOCK * hard
+                self._note_late(descriptor)
+                try:
+                    thread.stand("opening: is about to lock its file")
+                except Killed:
+                    process_locks._close(descriptor)
+                    raise
+        return bool(self._really_lock(descriptor))
+
     def is_dead(self, instance: bytes) -> bool:
         """Whether the process of an instance has died."""
-        return instance in self.died
+        never_lived = instance in self._late and all(store.instance != instance for store in self.stores)
+        return instance in self.died or never_lived
 
     def _threads(self) -> Iterator[SteppedThread]:
         for store in self.stores:
@@ -269,6 +321,9 @@ class Machine:
     def _open(self, path: Path, settings: Settings, at: object) -> Any:
         if self._environment is None:
             self._environment = environment = self._really_open(path, settings)
+            flags = environment.flags()
+            if settings.durable and not (flags["sync"] and flags["metasync"]):
+                self.world.unhandled.append(f"a durable store is opened without its flushes: {flags}")
             for name in ("begin", "reader_check", "stat", "info", "readers", "copyfd"):
                 setattr(self._shared, name, getattr(environment, name))
             self._shared.close = lambda: None

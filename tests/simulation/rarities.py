@@ -14,6 +14,7 @@ from jobs_service.batching import group_commit
 from jobs_service.layer import last_records, listing, paging, process_rows, transaction
 from jobs_service.runner import run_endings, worker_pool
 from jobs_service.service import reader_operations
+from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.store.lmdb import watches, writer
 from jobs_service.testing import Choices
 from tests.simulation.sizes import few_made_up, few_subscribed, small_pages, soon_unread
@@ -62,6 +63,7 @@ _CONSTANTS: Final[Sequence[tuple[Any, str, Sequence[float]]]] = (
     (writer, "_MAX_BATCH", (1, 2, 3)),
     (writer, "_MAX_BATCH_BYTES", (1, 1_000)),
     (watches, "_CHUNK", (1, 2, 7)),
+    (fdb_watches, "_MOST_POLLED", (1, 2)),
 )
 """How much is done or read at once, module by module, and what these runs draw of it."""
 

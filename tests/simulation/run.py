@@ -9,31 +9,33 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from jobs_service import JobsError, JobsService, JobType
-from jobs_service.store.base import Limits
-from jobs_service.store.commit_marks import LIFETIME
-from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction, World
+from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction
 from jobs_service.testing.loop import OWNER
 from jobs_service.testing.world import without_garbage_collection
 from tests.simulation.burials import Burials
 from tests.simulation.calls import Calls
+from tests.simulation.character import draw_character
 from tests.simulation.checks import Bounds, KeyCheck
 from tests.simulation.client import EFFECTS, MIXED, Client
-from tests.simulation.drawing import draw_heartbeat, draw_kinds, draw_leaving, draw_machine, draw_settings, draw_weights
-from tests.simulation.drilling import MOST_OF_DRILLS, draw_drills, let_nothing_go_wrong
+from tests.simulation.drawing import (
+    draw_heartbeat,
+    draw_kinds,
+    draw_leaving,
+    draw_settings,
+    draw_weights,
+)
+from tests.simulation.drilling import MOST_OF_DRILLS
 from tests.simulation.endings import check_end, check_store, still_open
-from tests.simulation.focus import Focus, draw_focus
 from tests.simulation.history import History
 from tests.simulation.homes import Home, Lane
 from tests.simulation.journal import recording
-from tests.simulation.length import Length, draw_length
-from tests.simulation.machine import KEY
+from tests.simulation.marks import MarkCheck
 from tests.simulation.plain_functions import Stage
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
-from tests.simulation.scenes import has_scenes, play, scenes_machine
-from tests.simulation.sizes import Sizes, draw_sizes
-from tests.simulation.weather import RARELY, draw_weather, nemesis, unsure
+from tests.simulation.scenes import play
+from tests.simulation.weather import RARELY, nemesis
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
@@ -46,8 +48,6 @@ _ODD: Final = 0.3
 _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
 _MOMENT: Final = 0.5
-_WARNINGS: Final = 30
-_KEPT_EVENTS: Final = 400
 
 
 def simulate(
@@ -116,52 +116,20 @@ class Run:
         log_level: int,
         rates: Mapping[str, float] | None = None,
     ) -> None:
-        self.scenes = profile is None and workloads is None and has_scenes(Choices(plan))
-        if self.scenes:
-            profile, workloads = "calm", ()
         random = Choices(plan).stream("setup")
         later = Choices(plan).stream("later setup")
-        self.drills = draw_drills(Choices(plan), workloads)
-        self.focus = focus = Focus(workloads, "calm") if self.drills else draw_focus(Choices(plan), workloads, profile)
-        is_small = focus.workloads is not workloads or self.drills > 0
-        profile, workloads = focus.profile, focus.workloads
+        character = draw_character(plan, random, later, profile, workloads)
+        self.scenes, self.drills, self.focus, workloads = character[:4]
+        self.length, self.sizes, self.long = character.length, character.sizes, character.length.long
         self.has_made_crash = False
-        weather = draw_weather(random, later, profile)
-        if profile is None:
-            weather = unsure(Choices(plan).stream("unsure"), weather)
-        self.length = Length() if is_small else draw_length(Choices(plan))
-        self.long = long = self.length.long
-        small = focus.sizes or Sizes()
-        self.sizes = small if is_small or self.scenes else draw_sizes(Choices(plan).stream("sizes"))
-        limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
-        limits = focus.limits or self.sizes.limits or limits
-        self.world = World(
-            plan,
-            rates={**weather.rates, **focus.rates, **(rates or {})},
-            disorder=weather.disorder,
-            latency=weather.latency if focus.latency is None else focus.latency,
-            limits=limits,
-            most_steps=self.length.most_steps,
-            log_level=log_level,
-            kept_events=None if log_level < _WARNINGS else _KEPT_EVENTS,
-        )
-        # Marks are old so soon that some are removed, and yet younger than they ever were when somebody looks for them.
-        self.world.cluster.mark_lifetime = later.choice([8, 40, LIFETIME])
-        self.world.note(f"{weather}, {limits}, marks live for {self.world.cluster.mark_lifetime} versions")
-        self.machine = None
-        may_be = not long and (self.sizes.limits is None or limits.key <= KEY)
-        if workloads is None:
-            self.machine = draw_machine(self.world, Choices(plan).stream("store"), limits, may_be=may_be)
-        elif self.scenes and may_be:
-            self.machine = scenes_machine(Choices(plan), self.world, limits)
-        if self.drills:
-            let_nothing_go_wrong(self.world.choices, self.machine)
+        self.world = character.world(plan, later, rates or {}, log_level)
+        self.machine = character.machine(self.world)
         types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.types = [self.sizes.type(type) for type in types]
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
         self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
         budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
-        self.budget = focus.budget or self.drills or budget
+        self.budget = self.focus.budget or self.drills or budget
         self.pace = random.choice([1.0, 4.0, 12.0])
         if self.long:
             self.pace = later.choice(self.length.paces)
@@ -189,6 +157,8 @@ class Run:
         self.world.choices.on_fault = self.quiet.disturb
         self.calls = Calls(self.quiet.quick_since, self.world.loop.time)
         self.burials = Burials(self)
+        if self.machine is None:
+            MarkCheck(self)
         drawn = Choices(plan).stream("with some")
         has_some = drawn.random() < _WITH_SOME
         if has_some and drawn.random() < _ODD:
@@ -197,17 +167,17 @@ class Run:
         heartbeat = draw_heartbeat(self.world.choices, workloads)
         kinds = draw_kinds(self, workloads, is_listed=heartbeat > 0, has_some=has_some, leaves=bool(self._leaving))
         self.workloads = [kind(self) for kind in kinds]
-        swarm = Choices(plan).stream("swarm")
-        self.weights = draw_weights(swarm, self.workloads, all_of_them=workloads is not None)
+        swarm, alone = Choices(plan).stream("swarm"), Choices(plan).stream("alone")
+        self.weights = draw_weights(swarm, alone, self.workloads, all_of_them=workloads is not None)
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
         if self.drills:
             processes = min(processes, MOST_OF_DRILLS)
-        processes = max(processes, focus.processes)
+        processes = max(processes, self.focus.processes)
         settings = [draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)]
         self._settings = rarely_set(self.world.choices, settings, has_many=self.has_many)
-        self._settings = [each.model_copy(update=dict(focus.settings)) for each in self._settings]
+        self._settings = [each.model_copy(update=dict(self.focus.settings)) for each in self._settings]
         self._calm = asyncio.Event()
         self._calm_since = 0.0
         self.lasting = 0

@@ -8,13 +8,14 @@ from contextvars import Context
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooOld
+from jobs_service.errors import StoreError, StoreUnavailable, TransactionConflict, TransactionTooOld
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import SYSTEM_KEYS, Store, Transaction, TransactionFunction
 from jobs_service.store.calls import Calls, open_loop
 from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
 from jobs_service.store.driving import no_coroutine
+from jobs_service.store.fdb.attempts import FIRST_PAUSE, LONGEST_PAUSE, Attempts
 from jobs_service.store.fdb.errors import error_of, may_have_committed
 from jobs_service.store.write_log import CLEAR, STAMPED_VALUE
 from jobs_service.testing.cluster.cluster import Cluster, Handle
@@ -30,8 +31,6 @@ T = TypeVar("T")
 
 _MARKS: Final = SYSTEM_KEYS + b"/jobs_service/commits/"
 _SHORT_LIMIT: Final = 0.02
-_FIRST_PAUSE: Final = 0.002
-_LONGEST_PAUSE: Final = 0.5
 
 
 class SimulatedStore(Store):
@@ -40,7 +39,7 @@ class SimulatedStore(Store):
     Args:
         cluster: what it is connected to.
         process: that the connection belongs to; None for the world itself.
-        settings: transaction_timeout.
+        settings: transaction_timeout, transaction_retries.
         sources: jitter of the pause between two runs of a function.
         context: in which its watches fire; None for the cluster's.
     """
@@ -136,7 +135,7 @@ class SimulatedStore(Store):
             self._calls.leave()
 
     async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
-        pause = _FIRST_PAUSE
+        attempts = Attempts(self._settings.transaction_retries, self._pause, lambda: None)
         self.cluster.calls = call = self.cluster.calls + 1
         if self.cluster.choices.fault("sweep") is not None:
             await self._sweep()
@@ -152,8 +151,10 @@ class SimulatedStore(Store):
             finally:
                 if not transaction.submitted:
                     self._give_up(transaction)
-            await asyncio.sleep(self._sources.uniform(0, pause))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            await attempts.again(TransactionConflict("not_committed (1020): the simulated cluster says so"))
+
+    async def _pause(self, longest: float) -> None:
+        await asyncio.sleep(self._sources.uniform(0, longest))
 
     async def _read(self, function: TransactionFunction[T]) -> T:
         self.cluster.calls = call = self.cluster.calls + 1
@@ -222,6 +223,8 @@ class SimulatedStore(Store):
                 raise
             if stamp is None:
                 self._marks.prevented(mark)
+                # The commit may never reach the cluster, which would fail them otherwise.
+                _lose(transaction)
                 return False
             transaction.stamp.value = stamp
         self._marks.committed(mark)
@@ -229,7 +232,7 @@ class SimulatedStore(Store):
 
     async def _find_out(self, mark: Mark, began: int) -> bytes | None:
         """Return the versionstamp of a commit whose outcome is unknown; None if it did not happen and never will."""
-        pause = _FIRST_PAUSE
+        pause = FIRST_PAUSE
         while True:
             try:
                 transaction = await self._begin(0, read_only=False)
@@ -248,7 +251,7 @@ class SimulatedStore(Store):
                         self._give_up(transaction)
             except (ClientError, TransactionTooOld):
                 await asyncio.sleep(self._sources.uniform(0, pause))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _submit_own(self, transaction: SimulatedTransaction) -> None:
         """Commit a transaction of the connection's own.
@@ -299,8 +302,13 @@ class SimulatedStore(Store):
         """End a transaction that does not commit; its watches fail."""
         if not transaction.ended:
             transaction.end()
-            for watch in transaction.watches:
-                watch.fire(lost_with_its_transaction())
+            _lose(transaction)
+
+
+def _lose(transaction: SimulatedTransaction) -> None:
+    """Fail the watches of a transaction that does not commit."""
+    for watch in transaction.watches:
+        watch.fire(lost_with_its_transaction())
 
 
 def _coroutine(function: TransactionFunction[T], transaction: SimulatedTransaction) -> Coroutine[Any, Any, T]:

@@ -27,11 +27,13 @@ from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.pausers import Pausers
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
+from tests.simulation.workloads.pollers import Pollers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.retainers import Retainers
 from tests.simulation.workloads.rivals import Rivals
 from tests.simulation.workloads.runners import Handlers
 from tests.simulation.workloads.rushes import Rushes
+from tests.simulation.workloads.scribes import Jotters, Scribes
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.thinkers import Thinkers
@@ -111,6 +113,9 @@ OF_DRILLS: tuple[type[Workload], ...] = (Drills,)
 OF_FOCUSED: tuple[type[Workload], ...] = (Brimmers, Dozers, Foremen, Menders, Nappers, Rivals, Rushes, Thinkers)
 """What goes on only in small runs that look at one thing."""
 
+OF_STORES: tuple[type[Workload], ...] = (Scribes, Jotters, Pollers)
+"""What goes on in a few runs, mostly alone: whatever a store promises to those who use it without jobs."""
+
 __all__ = [
     "ALL",
     "OF_AGED",
@@ -126,5 +131,6 @@ __all__ = [
     "OF_RUNNERS",
     "OF_SMALL_STORES",
     "OF_SOME",
+    "OF_STORES",
     "Workload",
 ]

@@ -103,3 +103,22 @@ def test_a_watch_of_a_run_whose_outcome_is_an_error_is_lost_and_that_of_the_last
 
     faults = frozenset({"conflict:0", "commit_lost:0"})
     simulate(main, Plan(0, faults=faults), rates={"conflict": 1.0, "commit_lost": 1.0})
+
+
+def test_the_watches_of_a_run_whose_commit_never_arrives_are_lost() -> None:
+    """Its time was up, and it is on its way no more, or comes so late that it meets its tombstone."""
+
+    async def main(world: World) -> int:
+        async with connected(world) as store:
+            watches = []
+
+            async def function(tr: Transaction) -> None:
+                watches.append(tr.watch(b"a"))
+                tr.set(b"b", b"1")
+
+            await store.transact(function)
+            assert all(lost.fired and lost.error is not None for lost in watches[:-1])
+            return len(watches)
+
+    plans = [Plan(seed, faults=frozenset({"commit_timed_out:0"})) for seed in range(30)]
+    assert {simulate(main, plan, rates={"commit_timed_out": 1.0}) for plan in plans} == {1, 2}
