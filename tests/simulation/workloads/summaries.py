@@ -44,7 +44,8 @@ def wrong_summaries(
         if job.notes.history and abs(summary["last_updated"] - job.notes.history[0][1]) > _ROUNDED:
             yield f"summary: {summary['id']!r} was changed at {job.notes.history[0][1]}, not {summary['last_updated']}"
     for state in STATES:
-        since = [job.notes.history[0][1] for job in jobs.values() if state_of(job, latest) == state]
+        there = [job for job in jobs.values() if state_of(job, latest) == state]
+        since = [job.notes.history[0][1] for job in there if job.notes.history]  # it may have had no room for one
         if since:
             least, most = (sum(max(now - at, 0.0) for at in since) / len(since) for now in (earliest, latest))
             average = told[f"average_{state}_seconds"]
