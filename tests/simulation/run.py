@@ -45,6 +45,9 @@ _WITH_SOME: Final = 0.3
 _ODD: Final = 0.3
 """The share of these runs with some odd ids, or with services that rarely look at the types by themselves."""
 
+_COUNTS_OF_TYPE: Final = 1_300
+"""Bytes of what is counted of a type."""
+
 _MOST_VIOLATIONS: Final = 20
 _SHORT: Final = 3.0
 _MOMENT: Final = 0.5
@@ -234,9 +237,11 @@ class Run:
 
     def _too_large(self, transaction: SimulatedTransaction) -> None:
         """Complain about a transaction that the service has made too large: each of its batches has a bound."""
-        if not MIXED.get():
-            what = sorted({entry.name for entry in transaction.journal})
-            self.complain(f"too large: a transaction of {transaction.process} with {what}")
+        what, types = {entry.name for entry in transaction.journal}, {entry.type for entry in transaction.journal}
+        # The smallest limits have no room for the counts of the types of several callers who share a transaction.
+        has_room = len(types) * _COUNTS_OF_TYPE < self.world.cluster.limits.transaction / 2
+        if not MIXED.get() and (has_room or len(types) == 1):
+            self.complain(f"too large: a transaction of {transaction.process} with {sorted(what)}")
 
     def process_here(self) -> Process | None:
         """Return the process that the present code belongs to."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs_service.testing import Choices, Plan
-from tests.simulation import run as running
-from tests.simulation import scenes
+from tests.simulation import character, scenes
 from tests.simulation.run import simulate
 from tests.simulation.scenes import SCENES, Scene, has_scenes
 
@@ -17,7 +16,7 @@ SHARE = range(10, 60)
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Have every run be one of scenes."""
-    monkeypatch.setattr(running, "has_scenes", lambda choices: True)
+    monkeypatch.setattr(character, "has_scenes", lambda choices: True)
     return monkeypatch
 
 
