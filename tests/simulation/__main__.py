@@ -10,21 +10,21 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from logging import DEBUG, WARNING
 from types import FrameType
 
 from jobs_service.testing.choices import Plan
 from tests.simulation.explore import Simulate, Tally, explore, in_worker, run_guarded
-from tests.simulation.mutants import EVERY
+from tests.simulation.mutants import EVERY, UNSEEN
 from tests.simulation.plans import parse_only, replay_command
 from tests.simulation.printing import print_failure, print_json, print_replay, print_summary, progress
 from tests.simulation.report import Report
 from tests.simulation.run import simulate
 from tests.simulation.score import Score, keep, recorded, score, summary
 from tests.simulation.shrink import kind_of, shrink
-from tests.simulation.workloads import ALL, OF_FOCUSED, OF_LISTED, OF_RUNNERS
+from tests.simulation.workloads import ALL, NOT_IN_ALL
 
 SEEDS = 300
 """How many seeds are run when nothing says how many."""
@@ -50,10 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     level = WARNING if options.seed is None else DEBUG
     run = partial(simulate, profile=options.profile, workloads=options.workload, log_level=level)
     try:
-        if options.mutants is not None:
-            return _score(options)
         if options.seed is not None:
             return _replay(parser, options, run)
+        if options.mutants is not None:
+            return _score(options)
         return _explore(options, run)
     except KeyboardInterrupt:
         return 130
@@ -88,7 +88,8 @@ def _parser() -> argparse.ArgumentParser:
         "--mutants",
         nargs="*",
         metavar="NAME",
-        help="plant deliberate defects, all or those named, one at a time; say which seed shows each first",
+        help="plant deliberate defects, all or those named, one at a time; say which seed shows each first, and write "
+        "it to scores.json; with --seed: replay it with one of them",
     )
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=_positive, default=_cores(), metavar="J", help="worker processes; one per core")
@@ -100,14 +101,17 @@ def _parser() -> argparse.ArgumentParser:
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if options.only is not None and options.seed is None:
         parser.error("--only needs --seed")
-    if options.mutants is not None and (options.seed is not None or options.minutes is not None or options.workload):
-        parser.error("--mutants takes --seeds, --first and --jobs: the point is the usual mix")
+    others = options.minutes is not None or options.workload or options.profile or options.json or options.no_shrink
+    if options.mutants is not None and options.seed is None and others:
+        parser.error("--mutants takes --seeds, --first, --random and --jobs: the point is the usual mix")
+    if options.mutants is not None and options.seed is not None and len(options.mutants) != 1:
+        parser.error(f"--seed takes --mutants with one name, not {len(options.mutants)}")
     for name in options.mutants or ():
-        if name not in {mutant.name for mutant in EVERY}:
+        if name not in {mutant.name for mutant in (*EVERY, *UNSEEN)}:
             parser.error(f"no mutant {name!r}; --mutants without a name takes all {len(EVERY)}")
     if options.random and options.first is not None:
         parser.error("--random and --first exclude each other")
-    names = sorted(workload.name for workload in (*ALL, *OF_RUNNERS, *OF_LISTED, *OF_FOCUSED))
+    names = sorted(workload.name for workload in (*ALL, *NOT_IN_ALL))
     for name in options.workload or ():
         if name not in names:
             parser.error(f"no workload {name!r}; there are {', '.join(names)}")
@@ -124,12 +128,14 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: S
     except ValueError as error:
         parser.error(f"--only: {error}")
     began = time.process_time()
-    report = run_guarded(run, plan)
+    planted = [each for each in (*EVERY, *UNSEEN) if each.name in (options.mutants or ())]
+    with planted[0].defect() if planted else nullcontext():
+        report = run_guarded(run, plan)
     tally = Tally()
     tally.add(report, time.process_time() - began)
     if not options.json:
         print_replay(report)
-    shrunk = [] if options.only is not None else _shrunk(options, run, tally.failures)
+    shrunk = [] if options.only is not None or planted else _shrunk(options, run, tally.failures)
     if options.json:
         print_json(tally, first=plan.seed, interrupted=False, shrunk=shrunk, options=_replay_options(options))
     return 1 if report.violations else 0
@@ -264,9 +270,9 @@ def _cores() -> int:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
     return number
 
 

@@ -1,6 +1,6 @@
 """Small runs that look at one thing only: their users meet there all the time, and little else hides what they show.
 
-Nearly all of the other runs have everything at once, in a weather that excuses much. What needs several things to come
+In most other runs many things go on at once, in a weather that excuses much. What needs several things to come
 together at the right moment (two transactions, a type just falling asleep, a store that is nearly too small) hardly
 ever happens there. Each of these runs draws one such situation, and mostly no faults, so that every check holds.
 """
@@ -20,7 +20,7 @@ from jobs_service.testing import Choices
 from tests.simulation.sizes import Sizes
 
 _FOCUSED: Final = 0.08
-"""The share of runs that are such small ones."""
+"""The share of runs that are about one of `_KINDS`."""
 
 _CALM: Final = 0.7
 """The share of these without faults; the others have many that take no time."""
@@ -29,10 +29,10 @@ _ROOM: Final = 400
 """Bytes of a record that are not its data, with a short history."""
 
 _OF_HANDLERS: Final = 0.07
-"""The share of runs that are about handlers or schedules only."""
+"""The share of the others that are about handlers, schedules or plain functions only."""
 
 LANE_CRASHES: Final = "crash:lane"
-"""The kind of fault that has a worker pool crash just then when it is about to have, or has, a place for a job."""
+"""The kind of fault that has a worker pool crash just before or after it gets a place for a job."""
 
 ENDS_TIME_OUT: Final = "ends time out"
 """The kind of fault that has commits of the moment in which many jobs end be told that their time is up."""
@@ -51,7 +51,7 @@ _TROUBLES: Final[Sequence[Mapping[str, float]]] = (
 """The rates of the faults of runs of handlers, one of which is drawn."""
 
 _TIGHT: Final = (Limits(), Limits(transaction=8_000), Limits(transaction=8_000), Limits(transaction=20_000))
-"""Of a transaction in these runs, one of which is drawn."""
+"""Limits of a transaction in runs of handlers, one of which is drawn."""
 
 _SUBJECTS: Final[Sequence[tuple[str, ...]]] = (
     ("handlers", "foremen"),
@@ -65,7 +65,7 @@ _SUBJECTS: Final[Sequence[tuple[str, ...]]] = (
 
 @dataclass(frozen=True)
 class Focus:
-    """What a small run is about; as it is by default, all that there is.
+    """What a small run is about; the default restricts nothing.
 
     Attributes:
         workloads: those that take part; None for all.

@@ -37,7 +37,7 @@ ALL: tuple[Mutant, ...] = (
     *model_slips.ALL,
     *leaving.ALL,
 )
-"""Every mutant there is, but for those below."""
+"""Those by whoever wrote the checks."""
 
 SLIPS: tuple[Mutant, ...] = (
     *slips_layer.ALL,
@@ -49,7 +49,7 @@ SLIPS: tuple[Mutant, ...] = (
 """Slips that were made by somebody who has not read the checks: their score tells what the simulation sees."""
 
 EVERY: tuple[Mutant, ...] = (*ALL, *SLIPS)
-"""All of them."""
+"""All that are scored together: not those of UNSEEN."""
 
 UNSEEN: tuple[Mutant, ...] = (*unseen_1.ALL, *unseen_2.ALL)
 """Slips by somebody who has read neither checks nor other slips. Not among EVERY, so that nobody tunes to them."""

@@ -1,4 +1,7 @@
-"""What goes on in a simulated world: one small class per kind of user. A new one is a class and a line here."""
+"""What goes on in a simulated world: one small class per kind of user.
+
+A new one is a class and a line here; unless it is in ALL, `drawing.py` says in which runs it takes part.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ ALL: tuple[type[Workload], ...] = (
     Plain,
     Hermits,
 )
-"""What goes on in every run."""
+"""What may go on in every run, but for small ones that look at something else."""
 
 OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Tickers, Speakers)
 """What goes on in some runs beside that, because it takes its time."""
@@ -116,8 +119,26 @@ OF_FOCUSED: tuple[type[Workload], ...] = (Brimmers, Dozers, Foremen, Menders, Na
 OF_STORES: tuple[type[Workload], ...] = (Scribes, Jotters, Pollers)
 """What goes on in a few runs, mostly alone: whatever a store promises to those who use it without jobs."""
 
+NOT_IN_ALL: tuple[type[Workload], ...] = (
+    *OF_RUNNERS,
+    *OF_LISTED,
+    *OF_LARGE,
+    *OF_SOME,
+    *OF_DAMAGE,
+    *OF_COPIES,
+    *OF_LEAVING,
+    *OF_AGED,
+    *OF_CONSOLES,
+    *OF_MANY,
+    *OF_DRILLS,
+    *OF_FOCUSED,
+    *OF_STORES,
+)
+"""What takes part in some runs only, and wherever it is named; but for those that need an embedded store."""
+
 __all__ = [
     "ALL",
+    "NOT_IN_ALL",
     "OF_AGED",
     "OF_CONSOLES",
     "OF_COPIES",

@@ -1,4 +1,4 @@
-"""Those at a console: they add, look at and remove jobs with verbs of the command line. What is printed was so."""
+"""Those at a console, who use verbs of the command line. What these print must have been so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATES: Final = (JobState.PENDING, JobState.RUNNING, JobState.FINISHED)
 
 
 class Consoles(Workload):
-    """Use verbs that ask once. Those that never end, open another store, or run programs are not for a simulation."""
+    """Use verbs that answer once and end; not those that never end, open another store, or run programs."""
 
     name = "consoles"
     weight: ClassVar[int] = 4
@@ -55,17 +55,17 @@ class Consoles(Workload):
         await self._changing(client, call, ["remove", *_names(type, id), *force], _removal)
 
     async def _changing(
-        self, client: Client, call: Call, arguments: Sequence[str], told: Callable[[Answer], object]
+        self, client: Client, call: Call, arguments: Sequence[str], parse: Callable[[Answer], object]
     ) -> None:
         """Use a verb that changes a job, and note what it has told as the answer of a call."""
 
         async def answer() -> object:
             said = await self._use(client, *arguments)
-            return told(said)
+            return parse(said)
 
         result = await client.call(call, answer())
         if result is None:
-            self.run.complain(f"console: {arguments} in {client.process} printed something else than it did")
+            self.run.complain(f"console: {arguments} in {client.process} printed another job or state than it has made")
 
     async def _types_set(self, client: Client) -> None:
         """Give a type the timeout that it has."""
@@ -103,7 +103,7 @@ class Consoles(Workload):
                     self.run.complain(f"list: {client.process}, for {arguments}, {printed} {name}")
 
     async def _figures(self, client: Client) -> None:
-        """While nothing changes, counts and the running jobs are what is there."""
+        """While nothing changes, what is there is in the figures. `processes` has to answer only."""
         began, verb = client.version, self.random.choice(["stats", "types", "workers", "failures", "processes"])
         rows = _rows(await self._use(client, verb))
         if client.version != began or self.run.is_damaged or self.run.is_aged:
@@ -135,7 +135,7 @@ class Consoles(Workload):
         possible = [rule._asdict() for rule in (*before, *(rule for version, rule in changes if version > began))]
         told = json.loads(said.out)
         del told["type"]
-        if told not in (possible or [{"keep": None, "keep_failed": None}]) and before:
+        if told not in (possible if before else [*possible, {"keep": None, "keep_failed": None}]):
             self.run.complain(f"retention: {client.process} printed {told} of {type!r}, not one of {possible}")
 
     # How they are used
