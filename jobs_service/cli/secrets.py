@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
+
+    Shown = TypeVar("Shown", Job, JobEvent)
 
 
 async def without(jobs: JobsService, job: Job) -> Job:
@@ -14,11 +16,13 @@ async def without(jobs: JobsService, job: Job) -> Job:
     return (await jobs.get_redaction(job.type)).job(job)
 
 
-async def without_in_changed(jobs: JobsService, job: Job) -> Job:
-    """Return what may be shown of a job that the verb has changed, also when the store has failed since."""
+async def without_in_changed(jobs: JobsService, job: Shown) -> Shown:
+    """Return what may be shown of a job that was changed, or of its end, also when the store has failed since."""
+    from jobs_service import JobEvent
     from jobs_service.service.answers import rules_of_changed
 
-    return (await rules_of_changed(jobs, job.type)).job(job)
+    rules = await rules_of_changed(jobs, job.type)
+    return rules.event(job) if isinstance(job, JobEvent) else rules.job(job)
 
 
 async def without_in_event(jobs: JobsService, event: Job | JobEvent) -> Job | JobEvent:

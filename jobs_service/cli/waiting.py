@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import exits, output, secrets, values
+from jobs_service.cli.names import shown
 from jobs_service.cli.options import DURATION_HELP
 
 if TYPE_CHECKING:
@@ -59,9 +60,8 @@ async def waiting_for(jobs: JobsService, job: Job, seconds: float | None, daemon
     import asyncio
 
     called = output.name(job.type, job.id)
-    hint = asyncio.create_task(_hint(jobs, job, daemon))
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds), _hinting(jobs, job, daemon):
             yield
     except TimeoutError:
         advice = await _advice(jobs, job, daemon)
@@ -69,18 +69,40 @@ async def waiting_for(jobs: JobsService, job: Job, seconds: float | None, daemon
     except asyncio.CancelledError:
         exits.say(f"interrupted; {called} is still there")
         raise
+
+
+@asynccontextmanager
+async def _hinting(jobs: JobsService, job: Job, daemon: str) -> AsyncIterator[None]:
+    """Let the block run, and meanwhile say who would run the job, if nobody has begun it after a while."""
+    import asyncio
+
+    hint = asyncio.create_task(_hint(jobs, job, daemon))
+    try:
+        yield
     finally:
         hint.cancel()
         await asyncio.gather(hint, return_exceptions=True)
 
 
 async def _hint(jobs: JobsService, job: Job, daemon: str) -> None:
-    """Say who would run the job, if nobody has begun it after a while."""
+    """Say why a job waits that is ready, and that nobody has begun, PATIENCE seconds after its time has come."""
     import asyncio
 
+    from jobs_service.sources import Sources
+
     await asyncio.sleep(PATIENCE)
-    if output.status_text(await jobs.get(job.type, job.id)) == "ready":
-        exits.say(f"{output.name(job.type, job.id)} is ready; a daemon runs it that was started with `{daemon}`")
+    found = await jobs.get(job.type, job.id)
+    while output.status_text(found) == "scheduled" and found.run_at is not None:
+        await asyncio.sleep(max(found.run_at.timestamp() - Sources().wall_time(), 0.0) + PATIENCE)
+        found = await jobs.get(job.type, job.id)
+    if output.status_text(found) == "ready" and not found.attempts:
+        exits.say(f"{output.name(job.type, job.id)} is ready{await _why_it_waits(jobs, job, daemon)}")
+
+
+async def _why_it_waits(jobs: JobsService, job: Job, daemon: str) -> str:
+    if await jobs.paused(job.type):
+        return f"; type {shown(job.type)} is paused: `jobs-service resume {shown(job.type)}`"
+    return f"; a daemon runs it that was started with `{daemon}`"
 
 
 async def _advice(jobs: JobsService, job: Job, daemon: str) -> str:
@@ -94,4 +116,4 @@ async def _advice(jobs: JobsService, job: Job, daemon: str) -> str:
     status = output.status_text(found)
     if found.error is not None and status != "running":
         return f"; it is tried again, and failed last by {output.error_text(found.error)}"
-    return f"; it is still ready: a daemon runs it that was started with `{daemon}`" if status == "ready" else ""
+    return f"; it is still ready{await _why_it_waits(jobs, job, daemon)}" if status == "ready" else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jobs_service.errors import StoreError
+from jobs_service.errors import ServiceClosed, StoreError, SupervisorFailed
 from jobs_service.layer.redactions import ALL_SECRET
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def rules_of_changed(service: JobsService, type: JobType) -> Redaction:
     """Return which fields of a job that was just changed are secret; all of them if that cannot be read now.
 
-    The change is done: whoever has asked for it must be told that, and not that the store has failed since.
+    The change is done: whoever has asked for it must be told that, and not that store or service have failed since.
 
     Args:
         service: that has changed the job.
@@ -24,5 +24,5 @@ async def rules_of_changed(service: JobsService, type: JobType) -> Redaction:
     """
     try:
         return await service.get_redaction(type)
-    except StoreError:
+    except (StoreError, ServiceClosed, SupervisorFailed):
         return ALL_SECRET

@@ -253,6 +253,7 @@ class CreatorOperations:
                     return
                 with contextlib.suppress(StoreError):  # a watch that was lost: read again
                     await self._access.until_fired(watch)
+                self._access.check_open()
             finally:
                 watch.cancel()
             await asyncio.sleep(_WATCH_HOLDOFF)

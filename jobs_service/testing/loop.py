@@ -22,6 +22,7 @@ from jobs_service.testing.choices import Choices
 T = TypeVar("T")
 
 _FEW_TIMERS: Final = 100
+_FEW_TASKS: Final = 10_000
 
 
 class Owner(Protocol):
@@ -149,6 +150,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._now = 0.0
         self._tasks = 0
         self._made: list[ReferenceType[SimulatedTask]] = []
+        self._most_made = _FEW_TASKS
         self._ready: list[asyncio.Handle] = []
         # Times compare faster than timers do, so they come first.
         self._scheduled: list[tuple[float, _Timer]] = []
@@ -281,6 +283,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         options.setdefault("name", f"task {self._tasks}")
         task = SimulatedTask(coroutine, number=self._tasks, loop=loop, context=context, **options)
         self._made.append(ref(task))
+        if len(self._made) > self._most_made:
+            self._most_made = max(_FEW_TASKS, 2 * len(self.living_tasks()))
         return task
 
     def _run_once(self) -> None:

@@ -161,5 +161,7 @@ def held_after(jobs: JobsService) -> Iterator[str]:
         yield f"{len(jobs._abandoned._releases)} afterthoughts"
     if jobs._registry.runner is not None:
         yield "a runner"
+    if jobs._access._watches:
+        yield f"{len(jobs._access._watches)} who wait for a watch"
     if jobs._access.inside:
         yield "transaction functions"

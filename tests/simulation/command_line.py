@@ -51,7 +51,7 @@ class Answer(NamedTuple):
             return f"exited with {self.code}, not {wanted}, after {self.error!r}: {self.err!r}"
         lines = self.err.splitlines()
         is_told = len(lines) == 1 and lines[0].startswith(f"{exits.PROGRAM}: ")
-        if is_told if self.code == exits.DONE else not is_told:
+        if self.err if self.code == exits.DONE else not is_told:
             return f"exited with {self.code} and said {self.err!r}"
         return None
 

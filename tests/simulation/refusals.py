@@ -116,7 +116,9 @@ def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | Non
     if call.name not in TABLE or type(error).__module__ != "jobs_service.errors":
         return None
     if not isinstance(error, TABLE[call.name]):
-        return None if not _is_of_jobs(error) else f"error: {call} ended with {error!r}, as it never may"
+        # Who waits needs the supervisor tree, which some services do without.
+        may_be = run.has_crashed if isinstance(error, SupervisorFailed) else type(error) is JobsError
+        return None if may_be else f"error: {call} ended with {error!r}, as it never may"
     reason = _has_reason(run, call, error)
     return None if reason else f"refused: {call} ended with {error!r} for no reason"
 
@@ -124,11 +126,6 @@ def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | Non
 def call_is_of_the_living(run: Run, call: Call) -> bool:
     """Whether the process of a call is to go on."""
     return any(str(process) == call.process and process.running for process in run.processes)
-
-
-def _is_of_jobs(error: Exception) -> bool:
-    """Whether an error says something of a job, not of the service."""
-    return isinstance(error, _OF_JOBS)
 
 
 def _has_reason(run: Run, call: Call, error: Exception) -> bool:

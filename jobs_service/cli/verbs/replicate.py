@@ -119,7 +119,9 @@ def replicate(
 
     async def body(jobs: JobsService) -> Job | JobEvent:
         job = await add(jobs)
-        return await secrets.without_in_event(jobs, await _end_of(jobs, job, seconds) if wait else job)
+        if wait:
+            return await secrets.without_in_changed(jobs, await _end_of(jobs, job, seconds))
+        return await secrets.without_in_changed(jobs, job)
 
     found = session.run(context, store, body, rehearsal=add, supervise=wait)
     if as_json:
@@ -220,6 +222,9 @@ class _Bar:
 def _print_result(event: Job | JobEvent) -> None:
     result = event.result if isinstance(event.result, dict) else {}
     if event.outcome != "succeeded":
+        return
+    if event.result is not None and not isinstance(event.result, dict):
+        output.line("done; what was written cannot be shown now")
         return
     if result.get("no_changes"):
         output.line("no changes")

@@ -83,7 +83,7 @@ def submit(
     async def enqueue(jobs: JobsService) -> Job:
         return await _enqueue(jobs, described.to_data(), id=name, priority=rank, run_at=run_at)
 
-    async def body(jobs: JobsService) -> Job | JobEvent:
+    async def body(jobs: JobsService) -> Job | tuple[JobEvent, int]:
         from jobs_service import JobExists
 
         try:
@@ -102,11 +102,12 @@ def submit(
         else:
             output.line(shown(job.id))
         return
+    event, code = job
     if as_json:
-        output.json_line(output.event_json(job))
+        output.json_line(output.event_json(event))
     else:
-        _print_output(job)
-    raise typer.Exit(_exit_code(job))
+        _print_output(event)
+    raise typer.Exit(code)
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -123,12 +124,13 @@ async def _enqueue(jobs: JobsService, data: dict[str, Any], **options: Any) -> J
     return await jobs.enqueue(command_handler(HandlerOptions()), data, **options)
 
 
-async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
+async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> tuple[JobEvent, int]:
+    """Return what may be shown of a job's end, and the exit code of its program."""
     async with waiting_for(jobs, job, seconds, "serve --commands"):
         event = await jobs.wait(job.type, job.id, "finished", "removed")
     if event.state == "removed":
         raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
-    return (await jobs.get_redaction(job.type)).event(event)
+    return await secrets.without_in_changed(jobs, event), _exit_code(event)
 
 
 def _print_output(event: JobEvent) -> None:

@@ -79,7 +79,13 @@ def test_what_is_no_path_is_refused(
 
 
 @pytest.mark.parametrize(
-    "verb", [["add", "pay", "more"], ["resubmit", "pay", "failed"], ["submit", "--id", "c", "true"]]
+    "verb",
+    [
+        ["add", "pay", "more"],
+        ["resubmit", "pay", "failed"],
+        ["submit", "--id", "c", "true"],
+        ["replicate", "http://127.0.0.1:1/a", "http://127.0.0.1:1/b"],
+    ],
 )
 async def test_what_was_changed_is_told_even_if_what_is_secret_cannot_be_read_then(
     verb: list[str], monkeypatch: pytest.MonkeyPatch
@@ -91,7 +97,6 @@ async def test_what_was_changed_is_told_even_if_what_is_secret_cannot_be_read_th
 
     async with JobsService("memory:", supervise=False) as jobs:
         await charge(jobs)
-        await jobs.set_type_timeout("jobs_service.command", 60)
         monkeypatch.setattr(jobs, "get_redaction", fails)
         said = await command_line(jobs, [verb[0], "--json", *verb[1:]])
         assert (said.code, said.err) == (0, "")

@@ -144,7 +144,7 @@ def test_waiting_ends_when_its_time_is_over(invoke: Invoke, store: str) -> None:
     late = invoke("replicate", SOURCE, TARGET, "--wait", "--timeout", "0.1", "--store", store)
     assert late.code == 1
     assert late.error.endswith(
-        "did not finish within 0.1 s; it is still ready: a daemon runs it that was started with `serve --replications`"
+        "did not finish within 0.1 s; it is still ready; a daemon runs it that was started with `serve --replications`"
     )
 
 

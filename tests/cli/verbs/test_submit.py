@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobEvent, JobsService, JobState, Outcome
+from jobs_service import JobEvent, JobsService, JobState, Outcome, StoreUnavailable
 from jobs_service.cli import exits, waiting
 from jobs_service.cli.verbs import submit
 from tests.cli.conftest import Invoke
@@ -115,7 +115,7 @@ def test_waiting_ends_when_its_time_is_over(invoke: Invoke, store: str) -> None:
     assert (late.code, late.error) == (
         1,
         "job x of type command did not finish within 0.1 s; "
-        "it is still ready: a daemon runs it that was started with `serve --commands`",
+        "it is still ready; a daemon runs it that was started with `serve --commands`",
     )
     assert invoke("show", "command", "x", "--json", "--store", store).json["state"] == "pending"
 
@@ -169,20 +169,58 @@ def test_what_no_command_can_have_is_wrong_usage(
     assert refused.error.startswith(complaint)
 
 
-async def test_who_waits_for_a_job_that_nobody_runs_is_told_who_would(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_paused", [False, True])
+@pytest.mark.parametrize("later", [[], ["--in", "0.05"]])
+async def test_who_waits_for_a_job_that_nobody_runs_is_told_why(
+    later: list[str], is_paused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said, heard = list[str](), asyncio.Event()
 
     def say(message: str) -> None:
         said.append(message)
         heard.set()
 
-    monkeypatch.setattr(waiting, "PATIENCE", 0.0)
+    monkeypatch.setattr(waiting, "PATIENCE", 0.01)
     monkeypatch.setattr(exits, "say", say)
     async with JobsService("memory:") as jobs:
-        verb = asyncio.create_task(command_line(jobs, ["submit", "--id", "x", "--wait", "--", "true"]))
+        if is_paused:
+            await jobs.pause("command")
+        verb = asyncio.create_task(command_line(jobs, ["submit", "--id", "x", "--wait", *later, "--", "true"]))
         await heard.wait()
-        job = await jobs.accept("command")
+        await jobs.resume("command")
+        job = await jobs.accept("command", timeout=HANG)
         assert job is not None
         await job.finish(result={"exit_code": 3})
         assert (await verb).code == 3
-    assert said == ["job x of type command is ready; a daemon runs it that was started with `serve --commands`"]
+    why = "a daemon runs it that was started with `serve --commands`"
+    if is_paused:
+        why = "type command is paused: `jobs-service resume command`"
+    assert said == [f"job x of type command is ready; {why}"]
+
+
+async def test_what_the_time_limit_says_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = list[str]()
+    monkeypatch.setattr(waiting, "PATIENCE", 0.05)
+    monkeypatch.setattr(exits, "say", said.append)
+    async with JobsService("memory:") as jobs:
+        verb = await command_line(jobs, ["submit", "--id", "x", "--wait", "--timeout", "0.05", "true"])
+    assert verb.code == 1
+    assert len([each for each in said if "did not finish" in each]) == 1
+    assert len(said) <= 2
+
+
+async def test_the_exit_code_is_the_programs_also_if_its_output_cannot_be_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fails(type: object) -> None:
+        raise StoreUnavailable("the store could not be reached")
+
+    async with JobsService("memory:") as jobs:
+        verb = asyncio.create_task(command_line(jobs, ["submit", "--id", "x", "--wait", "true"]))
+        job = None
+        while job is None:
+            job = await jobs.accept("command", timeout=0.01)
+        monkeypatch.setattr(jobs, "get_redaction", fails)
+        await job.finish(result={"exit_code": 7, "stdout": "secret"})
+        ended = await verb
+        assert (ended.code, ended.out) == (7, "")

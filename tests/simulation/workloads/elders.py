@@ -183,8 +183,9 @@ class _Directory(ConvertibleDirectory, SimulatedStore):
 
     async def close(self) -> None:
         await super().close()
-        if self._begun is not None:
-            self._conversions.cut_short(self._begun)
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            self._conversions.cut_short(begun)
 
 
 async def _mark_as_old(transaction: Transaction) -> None:
