@@ -51,9 +51,10 @@ class Tally:
                 history = job.history
                 if len(self.summaries) < self._wanted:
                     self.summaries.append(_summary(job, now, status))
-                # The clock of the machine that wrote the event may be ahead.
-                self._aged[status] += 1
-                self._ages[status] += max(now - history[0].at, 0.0) if history else 0.0  # type: ignore[assignment]
+                if history:  # a large record may have had no room for one
+                    # The clock of the machine that wrote the event may be ahead.
+                    self._aged[status] += 1
+                    self._ages[status] += max(now - history[0].at, 0.0)  # type: ignore[assignment]
             except RecordDamaged:  # the run data cannot be decoded
                 status = Status.UNREADABLE
         self.jobs[status] += 1

@@ -29,6 +29,7 @@ class Gauges:
         self._summaries: list[dict[str, Any]] = []
         self._count = dict.fromkeys(GAUGES, 0)
         self._seconds = dict.fromkeys(GAUGES, 0.0)
+        self._timed = dict.fromkeys(GAUGES, 0)
         self.finished = 0
         self.unreadable = 0
 
@@ -49,8 +50,10 @@ class Gauges:
             self.unreadable += 1
             return
         self._count[state] += 1
-        # The machine that wrote the event may have had a clock that was ahead.
-        self._seconds[state] += max(now - history[0].at, 0.0) if history else 0.0
+        if history:  # a large record may have had no room for one
+            # The machine that wrote the event may have had a clock that was ahead.
+            self._seconds[state] += max(now - history[0].at, 0.0)
+            self._timed[state] += 1
 
     def as_dict(self, counts: TypeCounts | None = None) -> dict[str, Any]:
         """Return counts and average seconds by state.
@@ -59,7 +62,7 @@ class Gauges:
             counts: of the type, if only some of its jobs were added; None if all were.
         """
         average = {
-            f"average_{state}_seconds": round(self._seconds[state] / count, 3) if (count := self._count[state]) else 0.0
+            f"average_{state}_seconds": round(self._seconds[state] / count, 3) if (count := self._timed[state]) else 0.0
             for state in GAUGES
         }
         summaries = {"jobs": self._summaries} if self._wanted else {}

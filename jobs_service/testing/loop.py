@@ -242,10 +242,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         heapq.heapify(self._scheduled)
 
     def living_tasks(self) -> list[SimulatedTask]:
-        """Return the tasks that have not ended and were not given up, oldest first.
-
-        asyncio's own set keeps each task until it is collected, which in a run is at its end.
-        """
+        """Return the tasks that have not ended and were not given up, oldest first; asyncio's own set has all."""
         living = [task for each in self._made if (task := each()) is not None and not task.done()]
         self._made = [ref(task) for task in living]
         return living
