@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tests.docs.pages import read, rows, section
-from tests.simulation.mutants import ALL, EVERY, SLIPS
+from tests.simulation.mutants import ALL, EVERY, SLIPS, UNSEEN
 from tests.simulation.score import known_seeds
 
 HEADING = "What the simulation can see"
@@ -25,6 +25,12 @@ def test_the_defects_are_counted() -> None:
     assert f"has {len(EVERY)} deliberate defects" in told
     assert f"{len(ALL)} by those who\nwrote the checks, {len(SLIPS)} subtle slips" in told
     assert re.search(rf"\b{len(EVERY)} deliberate\s+defects", read("README.md"))
+
+
+def test_the_slips_that_nobody_has_written_checks_for_are_counted() -> None:
+    told = " ".join(section("docs/guarantees.md", HEADING).split())
+    assert f"what {len(UNSEEN)} more slips are for" in told
+    assert f"300 seeds show {len(known_seeds()['unseen'])} of the" in told
 
 
 @pytest.mark.parametrize("row", rows(section("docs/guarantees.md", HEADING), "seeds"), ids=lambda row: row[0])

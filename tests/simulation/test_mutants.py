@@ -12,7 +12,7 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.runner import execution
 from jobs_service.testing import Plan
 from tests.shares import share
-from tests.simulation.mutants import EVERY, Mutant
+from tests.simulation.mutants import EVERY, UNSEEN, Mutant
 from tests.simulation.mutants.mutant import changed
 from tests.simulation.run import simulate
 from tests.simulation.score import BROKEN, first_failure, known_seeds
@@ -26,6 +26,8 @@ The seeds were found with Python 3.11. Another version may run tasks in another 
 
 KNOWN = known_seeds()
 SHOWN = [mutant for mutant in EVERY if mutant.name in KNOWN["usual"] or mutant.name in KNOWN["focused"]]
+
+SHOWN_UNSEEN = [mutant for mutant in UNSEEN if mutant.name in KNOWN["unseen"]]
 
 SEEDS = sorted({*KNOWN["usual"].values()})
 
@@ -49,6 +51,13 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
         assert simulate(Plan(report.plan.seed)).violations == []
 
 
+@pytest.mark.parametrize("mutant", share(SHOWN_UNSEEN, 3), ids=lambda mutant: mutant.name)
+def test_a_slip_is_caught_that_nobody_has_written_checks_for(mutant: Mutant) -> None:
+    seed = KNOWN["unseen"][mutant.name]
+    assert first_failure(mutant, (seed, *range(MORE_SEEDS))) is not None, f"seed {seed} shows it no longer"
+    assert simulate(Plan(seed)).violations == []
+
+
 @pytest.mark.parametrize("seed", share(SEEDS, 2))
 def test_a_seed_that_shows_mutants_violates_nothing_without_them(seed: int) -> None:
     assert simulate(Plan(seed)).violations == []
@@ -56,7 +65,7 @@ def test_a_seed_that_shows_mutants_violates_nothing_without_them(seed: int) -> N
 
 def test_every_mutant_has_a_name_of_its_own_and_says_what_is_wrong() -> None:
     names = {mutant.name for mutant in EVERY}
-    assert len(names) == len(EVERY)
+    assert len(names | {mutant.name for mutant in UNSEEN}) == len(EVERY) + len(UNSEEN)
     assert KNOWN["usual"].keys() | KNOWN["focused"].keys() <= names
     assert not KNOWN["usual"].keys() & KNOWN["focused"].keys()
     for mutant in EVERY:
