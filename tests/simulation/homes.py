@@ -115,7 +115,9 @@ class Home:
             await asyncio.get_running_loop().create_future()
         finally:
             if process.alive:
-                run.leaving[process] = run.world.loop.time()
+                now = run.leaving[process] = run.world.loop.time()
+                if run.quiet.quick_since() <= now:
+                    run.left_quickly[process] = len(run.world.choices.faults)
                 run.quiet.disturb("stop")
                 graces = [each.longest_grace for each in run.workloads if isinstance(each, Handlers)]
                 run.quiet.slow_down(3 * max(graces, default=0.0))

@@ -91,6 +91,7 @@ class Run:
         lanes: the things that processes do at the same time.
         machine: on which the embedded stores are; None where the cluster is simulated.
         leaving: since when processes end, on the loop's clock, seconds.
+        left_quickly: of those that ended while nothing took time, how many faults there had been.
         started: since when processes run handlers.
         stage: where plain functions run.
         quiet: since when nothing takes time.
@@ -143,6 +144,7 @@ class Run:
         self.opened: dict[Process, float] = {}
         self.lanes: list[Lane] = []
         self.leaving: dict[Process, float] = {}
+        self.left_quickly: dict[Process, int] = {}
         self.started: dict[Process, float] = {}
         self.moved_clocks: dict[Process, float] = {}
         self.effects: set[bytes] = set()

@@ -222,12 +222,14 @@ class Handlers(Workload):
     def after_end(self, process: Process) -> Iterator[str]:
         """Yield what a process that was left well has kept: its jobs must be ended, or wait for others."""
         # Who cannot reach the store within its grace goes without.
-        if not process.running or not all(fault.partition(":")[0] in _QUICK for fault in self.run.world.choices.faults):
+        before = self.run.left_quickly.get(process)
+        faults = self.run.world.choices.faults[before or 0 :]
+        if not process.running or not all(fault.partition(":")[0] in _QUICK for fault in faults):
             return
         for key, lock in self.known.locks.items():
             job = self.run.history.model.jobs.get(key)
-            known = lock in self.known.held or self.run.quiet.is_quick()
-            if known and self.known.accepted[lock].process is process and job is not None and job.lock == lock:
+            is_known = before is not None or lock in self.known.held or self.run.quiet.is_quick()
+            if is_known and self.known.accepted[lock].process is process and job is not None and job.lock == lock:
                 yield f"kept: {process} has ended, and {key[0]!r}/{key[1]!r} is still its own"
 
     def open(self) -> Iterator[str]:
