@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from jobs_service import JobsError, JobsService, JobType
+from jobs_service import JobsError, JobsService, JobType, StoreError
 from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction
 from jobs_service.testing.loop import OWNER
 from jobs_service.testing.world import without_garbage_collection
@@ -40,17 +40,13 @@ from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
 
-_WITH_SOME: Final = 0.3
-"""The share of runs in which those take part who are not in all."""
+_WITH_SOME: Final = 0.3  # the share of runs in which those take part who are not in all
 _ODD: Final = 0.3
 """The share of these runs with some odd ids, or with services that rarely look at the types by themselves."""
 
-_COUNTS_OF_TYPE: Final = 1_300
-"""Bytes of what is counted of a type."""
-
+_COUNTS_OF_TYPE: Final = 1_300  # bytes of what is counted of a type
 _MOST_VIOLATIONS: Final = 20
-_SHORT: Final = 3.0
-_MOMENT: Final = 0.5
+_SHORT, _MOMENT = 3.0, 0.5
 
 
 def simulate(
@@ -247,8 +243,7 @@ class Run:
 
     def process_here(self) -> Process | None:
         """Return the process that the present code belongs to."""
-        owner = OWNER.get()
-        return owner if isinstance(owner, Process) else None
+        return owner if isinstance(owner := OWNER.get(), Process) else None
 
     @property
     def longest_period(self) -> float:
@@ -325,8 +320,8 @@ class Run:
     # The course of a run
 
     async def _main(self) -> None:
-        await self.begin("founder", self._found, settings=self._settings[0]).ended()
-        await self.begin("starter", self._start, settings=self._settings[0]).ended()
+        await self._prepared("founder", self._found)
+        await self._prepared("starter", self._start)
         await (play(self) if self.scenes else self._storm_and_calm())
         self.key_check.check()
         check_end(self)
@@ -356,6 +351,12 @@ class Run:
         await asyncio.wait(homes)
         for home in homes:
             home.result()
+
+    async def _prepared(self, name: str, program: Callable[[Process], Awaitable[Any]]) -> None:
+        """Run a program to its end, also if the store cannot be opened at once."""
+        await (process := self.begin(name, program, settings=self._settings[0])).ended()
+        if isinstance(process.failure, StoreError):
+            await self._prepared(name, program)
 
     async def _found(self, process: Process) -> None:
         async with process.service(supervise=False) as jobs:
