@@ -8,7 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any, ClassVar, Final
 
-from jobs_service import JobTransaction, StoreError
+from jobs_service import JobTransaction, StoreError, StoreFull
 from jobs_service.errors import CommitUnknown, StoreUnavailable, TransactionConflict
 from jobs_service.store.base import Store
 from jobs_service.store.commit_marks import LIFETIME
@@ -45,6 +45,7 @@ class Scribes(Workload):
         super().__init__(run)
         cluster = run.world.cluster
         self._book = Book(b"scribes/", run.world.loop.time, run.complain)
+        self._has_room = True
         self._book.is_strict = run.machine is not None or "watch_spurious" not in run.world.choices.rates
         # Otherwise somebody may have removed the mark that tells what has become of a commit.
         self._tells = run.machine is not None or cluster.mark_lifetime == LIFETIME
@@ -58,9 +59,17 @@ class Scribes(Workload):
         cluster.observers.append(self)
 
     async def start(self, client: Client) -> None:
-        await patiently(lambda: client.jobs.store.transact(self._book.prepare))
+        await patiently(lambda: self._prepare(client))
+
+    async def _prepare(self, client: Client) -> None:
+        try:
+            await client.jobs.store.transact(self._book.prepare)
+        except StoreFull:  # so small a store has room for nobody's keys
+            self._has_room = False
 
     async def step(self, client: Client) -> None:
+        if not self._has_room:
+            return
         if self.random.random() < self._meetings:
             calls = [self._drawn(client, each) for each in draw_meeting(self.random, self._book.keys, self._places)]
         else:
