@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from jobs_service import JobsError, JobsService, Settings, SupervisorFailed
+from jobs_service import JobsError, JobsService, Settings, StoreError, SupervisorFailed
 from jobs_service.testing import Process
 from tests.simulation.checks import held_after
 from tests.simulation.client import Client
@@ -180,3 +181,16 @@ class Home:
         async with asyncio.TaskGroup() as group:
             for workload in run.workloads:
                 group.create_task(workload.settle(client))
+
+
+async def prepared(begin: Callable[[], Process]) -> None:
+    """Have a process prepare something, and another one after it as long as the store cannot be opened.
+
+    Args:
+        begin: starts such a process, and returns it.
+    """
+    while True:
+        process = begin()
+        await process.ended()
+        if not isinstance(process.failure, StoreError):
+            return

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from jobs_service import JobsError, JobsService, JobType, StoreError
+from jobs_service import JobsError, JobsService, JobType
 from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction
 from jobs_service.testing.loop import OWNER
 from jobs_service.testing.world import without_garbage_collection
@@ -27,7 +27,7 @@ from tests.simulation.drawing import (
 from tests.simulation.drilling import MOST_OF_DRILLS
 from tests.simulation.endings import check_end, check_store, still_open
 from tests.simulation.history import History
-from tests.simulation.homes import Home, Lane
+from tests.simulation.homes import Home, Lane, prepared
 from tests.simulation.journal import recording
 from tests.simulation.marks import MarkCheck
 from tests.simulation.plain_functions import Stage
@@ -46,7 +46,8 @@ _ODD: Final = 0.3
 
 _COUNTS_OF_TYPE: Final = 1_300  # bytes of what is counted of a type
 _MOST_VIOLATIONS: Final = 20
-_SHORT, _MOMENT = 3.0, 0.5
+_SHORT: Final = 3.0
+_MOMENT: Final = 0.5
 
 
 def simulate(
@@ -320,8 +321,8 @@ class Run:
     # The course of a run
 
     async def _main(self) -> None:
-        await self._prepared("founder", self._found)
-        await self._prepared("starter", self._start)
+        await prepared(lambda: self.begin("founder", self._found, settings=self._settings[0]))
+        await prepared(lambda: self.begin("starter", self._start, settings=self._settings[0]))
         await (play(self) if self.scenes else self._storm_and_calm())
         self.key_check.check()
         check_end(self)
@@ -351,12 +352,6 @@ class Run:
         await asyncio.wait(homes)
         for home in homes:
             home.result()
-
-    async def _prepared(self, name: str, program: Callable[[Process], Awaitable[Any]]) -> None:
-        """Run a program to its end, also if the store cannot be opened at once."""
-        await (process := self.begin(name, program, settings=self._settings[0])).ended()
-        if isinstance(process.failure, StoreError):
-            await self._prepared(name, program)
 
     async def _found(self, process: Process) -> None:
         async with process.service(supervise=False) as jobs:
