@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,11 @@ _LATEST: Final = 5.0
 _FEW: Final = 20
 _MANY: Final = 100
 _VERY_MANY: Final = 2_000
+
+_REMEMBERED: Final = 30
+"""Jobs of a type that were lost last, whose times are kept."""
+_REQUESTS: Final = 15
+"""Requests to the cluster that it takes at most to lose a batch of jobs, with those that have to be made again."""
 
 
 class KeyCheck:
@@ -80,6 +86,7 @@ class Bounds:
         self._run = run
         self._changed: dict[JobType, float] = {}
         self._cleared: set[JobType] = set()
+        self._lost: dict[JobType, deque[float]] = {}
         self._since = float("inf")
 
     def ended(self, transaction: SimulatedTransaction) -> None:
@@ -95,14 +102,18 @@ class Bounds:
                     self._cleared.add(entry.type)
                 else:
                     self._cleared.discard(entry.type)
-        silences = self._run.history.silences
+        silences, latency = self._run.history.silences, self._run.world.cluster.latency
         while silences:
             silence = silences.pop()
+            lost = self._lost.setdefault(silence.type, deque(maxlen=_REMEMBERED))
+            lost.append(silence.time)
             began = silence.time - silence.silent
             valid_from = min(self._run.quiet.quick_since(), self._since)
             if silence.timeout is None or max(valid_from, self._changed.get(silence.type, 0.0)) > began:
                 continue
-            bound = 1.5 * silence.timeout + 1.0 + 4 * self._run.world.cluster.latency
+            # Where a batch holds one job, those before it in the line have a commit each, which others make run again.
+            before = sum(began < time < silence.time for time in lost)
+            bound = 1.5 * silence.timeout + 1.0 + (4 + _REQUESTS * before) * latency
             if silence.silent > bound:
                 self._run.complain(
                     f"late: {silence.type!r}/{silence.id!r} was silent for {silence.silent:.3f} s before it was taken "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from jobs_service.store.base import Transaction
 from jobs_service.testing import Process
@@ -10,17 +10,6 @@ from tests.simulation.workloads.subscribers import Subscribers
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
-
-_NO_WEATHER: Final = (
-    "child_crashed",
-    "child_start_failed",
-    "end_not_written",
-    "linked_task_failed",
-    "service_failed",
-    "supervisor_gave_up",
-    "terminate_failed",
-)
-"""Errors that no service logs, whatever the weather, unless its actors are made to crash."""
 
 
 def still_open(run: Run) -> list[str]:
@@ -52,12 +41,6 @@ def check_end(run: Run) -> None:
         run.complain("left behind: a watch, a transaction or a past state at the cluster")
     for text in run.world.unhandled:
         run.complain(f"unhandled: {text}")
-    if not run.has_crashed:
-        for error in run.world.errors:
-            # Ends that the store has not taken within the grace of a service are left to the next worker.
-            is_left = error.endswith("is not open')") or " reason=the runner has ended" in error
-            if error.startswith(_NO_WEATHER) and not is_left:
-                run.complain(f"logged: {error}")
     for complaint in run.calls.complaints():
         run.complain(complaint)
     for workload in run.workloads:

@@ -85,7 +85,7 @@ def unfounded_end(run: Run, process: Process, step: str, error: JobsError, began
         # Where hundreds of jobs are changed beside it, others may commit first until its time is up.
         may_be |= isinstance(error, StoreUnavailable) and run.has_many
     elif isinstance(error, SupervisorFailed):
-        may_be = run.has_crashed
+        may_be = run.crashes.has_crashed(process)
     else:
         # Who is told of changes needs the supervisor tree, which some services do without, or lose.
         jobs = run.services.get(process)
@@ -117,7 +117,8 @@ def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | Non
         return None
     if not isinstance(error, TABLE[call.name]):
         # Who waits needs the supervisor tree, which some services do without.
-        may_be = run.has_crashed if isinstance(error, SupervisorFailed) else type(error) is JobsError
+        fails = isinstance(error, SupervisorFailed)
+        may_be = _has_crashed(run, call) if fails else type(error) is JobsError
         return None if may_be else f"error: {call} ended with {error!r}, as it never may"
     reason = _has_reason(run, call, error)
     return None if reason else f"refused: {call} ended with {error!r} for no reason"
@@ -126,6 +127,10 @@ def unfounded(run: Run, call: Call, error: Exception, began: float) -> str | Non
 def call_is_of_the_living(run: Run, call: Call) -> bool:
     """Whether the process of a call is to go on."""
     return any(str(process) == call.process and process.running for process in run.processes)
+
+
+def _has_crashed(run: Run, call: Call) -> bool:
+    return any(str(process) == call.process and run.crashes.has_crashed(process) for process in run.processes)
 
 
 def _has_reason(run: Run, call: Call, error: Exception) -> bool:

@@ -17,6 +17,7 @@ from tests.simulation.calls import Calls
 from tests.simulation.character import draw_character
 from tests.simulation.checks import Bounds, KeyCheck
 from tests.simulation.client import EFFECTS, MIXED, Client
+from tests.simulation.crashes import Crashes
 from tests.simulation.drawing import (
     draw_heartbeat,
     draw_kinds,
@@ -92,6 +93,7 @@ class Run:
         started: since when processes run handlers.
         stage: where plain functions run.
         quiet: since when nothing takes time.
+        crashes: of which processes parts have crashed.
         moved_clocks: when processes' clocks have jumped last.
         effects: the locks whose finish was to have an effect.
         effects_committed: those whose finish was committed with it.
@@ -105,7 +107,6 @@ class Run:
         focus: what the run looks at only.
         long: whether hours pass, in which little happens.
         drills: how many small things are done where nothing else is; 0 in all other runs.
-        has_made_crash: whether somebody has made a part of a service crash who looks what becomes of that.
         scenes: whether it is one of scenes, instead of all that goes on in others.
     """
 
@@ -122,7 +123,6 @@ class Run:
         character = draw_character(plan, random, later, profile, workloads)
         self.scenes, self.drills, self.focus, workloads = character[:4]
         self.length, self.sizes, self.long = character.length, character.sizes, character.length.long
-        self.has_made_crash = False
         self.world = character.world(plan, later, rates or {}, log_level)
         self.machine = character.machine(self.world)
         types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
@@ -155,6 +155,7 @@ class Run:
         self.world.cluster.observers.append(self)
         self.world.cluster.on_too_large = self._too_large
         self.quiet = Quiet(self.world)
+        self.crashes = Crashes(self.world, self.quiet, self.complain)
         self.stage = Stage(self.world)
         self.world.choices.on_fault = self.quiet.disturb
         self.calls = Calls(self.quiet.quick_since, self.world.loop.time)
@@ -250,11 +251,6 @@ class Run:
     def longest_period(self) -> float:
         """The longest time after which a process looks at the types by itself, seconds."""
         return max(settings.type_check_period + settings.type_check_max_jitter for settings in self._settings)
-
-    @property
-    def has_crashed(self) -> bool:
-        """Whether an actor has died by a fault."""
-        return self.has_made_crash or any(fault.startswith("crash:") for fault in self.world.choices.faults)
 
     @property
     def is_damaged(self) -> bool:

@@ -217,6 +217,7 @@ def crash(run: Run, process: Process, hard: float, *, of_runner: bool = False, n
     if tasks:
         actor, task = tasks[int(hard * len(tasks))]
         run.world.note(f"crash of {task.get_name()}", process)
+        run.crashes.crashed(process)
         if actor is not None and hard * 1000 % 1 < 0.5:
             process.context.run(actor.cast, "a message that nobody knows")
         else:

@@ -51,7 +51,7 @@ async def fail_while_others_wait(drill: Drill) -> None:
             others += _waiting(drill, service)
             await asyncio.sleep(random.choice([drill.some_time(), drill.moment]))
             top = [task for actor, task in tree_tasks(service) if actor is not None and actor.name == "type server"]
-            run.has_made_crash = True
+            run.crashes.crashed(drill.client.process)
             for each in top:
                 each.cancel()
             await asyncio.sleep(drill.moment)

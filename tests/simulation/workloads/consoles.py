@@ -64,7 +64,8 @@ class Consoles(Workload):
 
         async def answer() -> object:
             said = await self._use(client, *arguments)
-            may_hide = self.run.quiet.quick_since() > began or self.run.is_over or self.run.has_crashed
+            may_hide = self.run.quiet.quick_since() > began or self.run.is_over
+            may_hide |= self.run.crashes.has_crashed(client.process)
             if isinstance(said.value, Job) and said.value.data == REDACTED and not may_hide:
                 self.run.complain(f"console: {arguments} in {client.process} hid everything, and nothing takes time")
             return parse(said)

@@ -210,6 +210,7 @@ class Shift:
         """Have linked tasks of a name die in a process, if the weather is such that something may."""
         if self._client.process.alive and self._run.world.choices.fault(LANE_CRASHES) is not None:
             self._run.quiet.disturb("crash")
+            self._run.crashes.crashed(self._client.process)
             for _, task in tree_tasks(self._client.jobs):
                 if task.get_name().endswith(f"/{name}"):
                     self._run.world.loop.call_soon(task.cancel, context=self._client.process.context)

@@ -43,7 +43,7 @@ class RunnerChecks:
             self._known.wrong(
                 accepted, f"drained: {{}} was begun {held.began - leaving:.3f} s after its process was to stop"
             )
-        if run.has_crashed:
+        if run.crashes.has_crashed(held.process):
             return  # A lane that was restarted knows nothing of handlers that do not end.
         slots = self._known.slots_of(held.process, job.type)
         busy = sum(each.job.type == job.type for each in active)
@@ -69,7 +69,7 @@ class RunnerChecks:
             self._check_order(held)
         elif not held.continuous:
             self._known.wrong(held.accepted, "turns: {} would have ended by itself, and had to give up its slot")
-        elif self._known.max_jobs is None and not run.has_crashed:
+        elif self._known.max_jobs is None and not run.crashes.has_crashed(process):
             self._check_turn(held)
             self._check_order(held)
 

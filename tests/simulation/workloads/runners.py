@@ -67,7 +67,7 @@ class Handlers(Workload):
         self._weights = _some_fates(run.world.choices.stream("fates")) if run.focus.of_handlers else _FATES
         self._fates = RunnerFates(known, self.checks, self.random)
         entries = RunnerEntries(known, self.checks)
-        run.world.on_log = entries.logged
+        run.crashes.listeners.append(entries.logged)
         if known.options[ONE_SHOT]["fifo"]:
             run.history.in_order.add(ONE_SHOT)
         run.world.cluster.observers.append(entries)

@@ -91,7 +91,7 @@ class Speakers(Workload):
         self._starts[job.lock] = self._starts.get(job.lock, 0) + 1
         self._busy[process] += 1
         try:
-            if self._busy[process] > self._slots[process] and not run.has_crashed:
+            if self._busy[process] > self._slots[process] and not run.crashes.has_crashed(process):
                 run.complain(
                     f"slots: {process} runs {self._busy[process]} of {SPOKEN!r}, {self._slots[process]} at most"
                 )
