@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
+    from jobs_service.redaction import Redaction
 
-    Shown = TypeVar("Shown", Job, JobEvent)
-
-
-async def without(jobs: JobsService, job: Job) -> Job:
-    """Return what may be shown of a job."""
-    return (await jobs.get_redaction(job.type)).job(job)
+    Shown = TypeVar("Shown", bound=Job | JobEvent)
 
 
-async def without_in_changed(jobs: JobsService, job: Shown) -> Shown:
+async def without(jobs: JobsService, what: Shown) -> Shown:
+    """Return what may be shown of a job or of an event."""
+    return _by(await jobs.get_redaction(what.type), what)
+
+
+async def without_in_changed(jobs: JobsService, what: Shown) -> Shown:
     """Return what may be shown of a job that was changed, or of its end, also when the store has failed since."""
-    from jobs_service import JobEvent
     from jobs_service.service.answers import rules_of_changed
 
-    rules = await rules_of_changed(jobs, job.type)
-    return rules.event(job) if isinstance(job, JobEvent) else rules.job(job)
-
-
-async def without_in_event(jobs: JobsService, event: Job | JobEvent) -> Job | JobEvent:
-    """Return what may be shown of an event, or of a job in its place."""
-    from jobs_service import JobEvent
-
-    rules = await jobs.get_redaction(event.type)
-    return rules.event(event) if isinstance(event, JobEvent) else rules.job(event)
+    return _by(await rules_of_changed(jobs, what.type), what)
 
 
 async def without_in_all(jobs: JobsService, page: Iterable[Job]) -> list[Job]:
@@ -41,3 +32,9 @@ async def without_in_all(jobs: JobsService, page: Iterable[Job]) -> list[Job]:
     # Read after the jobs: what was secret of each when it was added is known by then.
     rules = {type: await jobs.get_redaction(type) for type in dict.fromkeys(exact_type(job.type) for job in found)}
     return [rules[exact_type(job.type)].job(job) for job in found]
+
+
+def _by(rules: Redaction, what: Shown) -> Shown:
+    from jobs_service import JobEvent
+
+    return cast("Shown", rules.event(what) if isinstance(what, JobEvent) else rules.job(what))

@@ -32,13 +32,12 @@ class Tally:
     """
 
     def __init__(self, wanted: int = 0) -> None:
-        from jobs_service.runner.stats import Gauges
+        from jobs_service.runner.stats import Gauges, SinceLatest
 
         self.jobs: Counter[Status] = Counter()
         self.summaries: list[dict[str, Any]] = []
         self._wanted = wanted
-        self._ages: Counter[Status] = Counter()
-        self._aged: Counter[Status] = Counter()
+        self._since_latest = {status: SinceLatest() for status in UNFINISHED}
         self._gauges = Gauges()
         self._counts: TypeCounts | None = None
 
@@ -51,10 +50,7 @@ class Tally:
                 history = job.history
                 if len(self.summaries) < self._wanted:
                     self.summaries.append(_summary(job, now, status))
-                if history:  # a large record may have had no room for one
-                    # The clock of the machine that wrote the event may be ahead.
-                    self._aged[status] += 1
-                    self._ages[status] += max(now - history[0].at, 0.0)  # type: ignore[assignment]
+                self._since_latest[status].add(history, now)
             except RecordDamaged:  # the run data cannot be decoded
                 status = Status.UNREADABLE
         self.jobs[status] += 1
@@ -72,10 +68,7 @@ class Tally:
 
     def average_seconds(self) -> dict[str, float]:
         """Return the average seconds since the latest event of unfinished jobs, by status."""
-        return {
-            status.value: round(self._ages[status] / self._aged[status], 3) if self._aged[status] else 0.0
-            for status in UNFINISHED
-        }
+        return {status.value: since.average for status, since in self._since_latest.items()}
 
     def gauges(self) -> dict[str, Any]:
         """Return the type's figures as `JobsService.stats` has them."""

@@ -17,6 +17,26 @@ from jobs_service.runner.retry_policy import consecutive_crashes
 GAUGES: Final = ("pending", "scheduled", "running", "crashed")
 
 
+class SinceLatest:
+    """Averages for how long jobs have been as they are: the seconds since the latest event of each."""
+
+    def __init__(self) -> None:
+        self._jobs = 0
+        self._seconds = 0.0
+
+    def add(self, history: Sequence[HistoryEvent], now: float) -> None:
+        """Take a job's history at a time, seconds since the epoch; a large record may have had no room for one."""
+        if history:
+            self._jobs += 1
+            # The machine that wrote the event may have had a clock that was ahead.
+            self._seconds += max(now - history[0].at, 0.0)
+
+    @property
+    def average(self) -> float:
+        """Seconds, to the millisecond; 0 if no job had a history."""
+        return round(self._seconds / self._jobs, 3) if self._jobs else 0.0
+
+
 class Gauges:
     """Counts the unfinished jobs of one type, and how long they have been in their state.
 
@@ -28,8 +48,7 @@ class Gauges:
         self._wanted = jobs
         self._summaries: list[dict[str, Any]] = []
         self._count = dict.fromkeys(GAUGES, 0)
-        self._seconds = dict.fromkeys(GAUGES, 0.0)
-        self._timed = dict.fromkeys(GAUGES, 0)
+        self._since_latest = {state: SinceLatest() for state in GAUGES}
         self.finished = 0
         self.unreadable = 0
 
@@ -50,10 +69,7 @@ class Gauges:
             self.unreadable += 1
             return
         self._count[state] += 1
-        if history:  # a large record may have had no room for one
-            # The machine that wrote the event may have had a clock that was ahead.
-            self._seconds[state] += max(now - history[0].at, 0.0)
-            self._timed[state] += 1
+        self._since_latest[state].add(history, now)
 
     def as_dict(self, counts: TypeCounts | None = None) -> dict[str, Any]:
         """Return counts and average seconds by state.
@@ -61,10 +77,7 @@ class Gauges:
         Args:
             counts: of the type, if only some of its jobs were added; None if all were.
         """
-        average = {
-            f"average_{state}_seconds": round(self._seconds[state] / count, 3) if (count := self._timed[state]) else 0.0
-            for state in GAUGES
-        }
+        average = {f"average_{state}_seconds": since.average for state, since in self._since_latest.items()}
         summaries = {"jobs": self._summaries} if self._wanted else {}
         jobs, finished, unreadable = self._count, self.finished, self.unreadable
         if counts is not None:

@@ -182,7 +182,7 @@ async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEven
     async with waiting, while_read(), jobs.subscribe(job.type, job.id) as events:
         with _Bar() as bar:
             async for event in events:
-                bar.show(await secrets.without_in_event(jobs, event))
+                bar.show(await secrets.without(jobs, event))
     if event.state == "removed":
         raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
     return event
@@ -220,19 +220,18 @@ class _Bar:
 
 
 def _print_result(event: Job | JobEvent) -> None:
-    result = event.result if isinstance(event.result, dict) else {}
     if event.outcome != "succeeded":
         return
-    if event.result is not None and not isinstance(event.result, dict):
+    result = {} if event.result is None else event.result
+    if not isinstance(result, dict):
         output.line("done; what was written cannot be shown now")
-        return
-    if result.get("no_changes"):
+    elif result.get("no_changes"):
         output.line("no changes")
-        return
-    output.line(f"{output.many(int(result.get('docs_written', 0)), 'document')} written")
-    for skipped in result.get("skipped", ()):
-        why = skipped.get("reason") or skipped.get("error")
-        exits.say(f"skipped: {skipped.get('id')!r}, revision {skipped.get('rev')}: {why}")
+    else:
+        output.line(f"{output.many(int(result.get('docs_written', 0)), 'document')} written")
+        for skipped in result.get("skipped", ()):
+            why = skipped.get("reason") or skipped.get("error")
+            exits.say(f"skipped: {skipped.get('id')!r}, revision {skipped.get('rev')}: {why}")
 
 
 def _job_json(job: Job | JobEvent) -> dict[str, Any]:

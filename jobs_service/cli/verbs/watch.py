@@ -63,7 +63,7 @@ def watch(
         try:
             async with while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
                 async for event in events:
-                    show(await secrets.without_in_event(jobs, event))
+                    show(await secrets.without(jobs, event))
         except TimeoutError:
             raise exits.AnswerIsNo(f"{output.name(*names)} did not finish within {seconds:g} s") from None
         return (await jobs.get_redaction(job_type)).event(event)
@@ -91,7 +91,7 @@ def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: f
         with suppress(TimeoutError):
             async with while_read(), asyncio.timeout(seconds):
                 async for job in changes(jobs, type):
-                    output.as_far_as_readable(show, await secrets.without_in_event(jobs, job))
+                    output.as_far_as_readable(show, await secrets.without(jobs, job))
 
     try:
         session.run(context, store, body)
