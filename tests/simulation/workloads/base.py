@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jobs_service import JobId, JobsService, JobType, StoreError
+from jobs_service import JobId, JobsError, JobsService, JobType, StoreError
 from jobs_service.testing import Process
 from tests.simulation.client import Client
 
@@ -63,6 +63,16 @@ class Workload:
     def check(self) -> Iterator[str]:
         """Yield what is wrong in the end."""
         yield from ()
+
+    # What several of them need
+
+    async def make_types(self, client: Client, types: Iterable[JobType], timeout: float, **retention: Any) -> None:
+        """Give types of their own an activity timeout, in seconds, and a retention if any; where the store takes it."""
+        for type in types:
+            with contextlib.suppress(JobsError):
+                await client.jobs.set_type_timeout(type, timeout)
+                if retention:
+                    await client.jobs.set_retention(type, **retention)
 
     # Draws that most of them need
 

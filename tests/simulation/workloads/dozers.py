@@ -37,9 +37,7 @@ class Dozers(Workload):
 
     async def start(self, client: Client) -> None:
         for type, kept in zip(self._types, _KEPT, strict=True):
-            with contextlib.suppress(JobsError):
-                await client.jobs.set_type_timeout(type, _TIMEOUT)
-                await client.jobs.set_retention(type, keep=kept, keep_failed=None)
+            await self.make_types(client, [type], _TIMEOUT, keep=kept, keep_failed=None)
 
     async def step(self, client: Client) -> None:
         type = self.random.choice(self._types)

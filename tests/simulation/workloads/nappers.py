@@ -28,9 +28,7 @@ class Nappers(Subscribers):
         self._types: list[JobType] = [("napped", number) for number in range(3)]
 
     async def start(self, client: Client) -> None:
-        for type in self._types:
-            with contextlib.suppress(JobsError):
-                await client.jobs.set_type_timeout(type, _TIMEOUT)
+        await self.make_types(client, self._types, _TIMEOUT)
 
     async def step(self, client: Client) -> None:
         self.look()

@@ -32,9 +32,7 @@ class Rivals(Subscribers):
         self._types: list[JobType] = [("contested", number) for number in range(_TYPES)]
 
     async def start(self, client: Client) -> None:
-        for type in self._types:
-            with contextlib.suppress(JobsError):
-                await client.jobs.set_type_timeout(type, _TIMEOUT)
+        await self.make_types(client, self._types, _TIMEOUT)
 
     async def step(self, client: Client) -> None:
         self.look()
