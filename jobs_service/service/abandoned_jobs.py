@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from jobs_service.actors.context import Context
-from jobs_service.errors import StoreError, WorkerConflict
+from jobs_service.errors import StoreError, StoreUnavailable, WorkerConflict
 from jobs_service.layer import running_jobs
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import pack_id
@@ -14,6 +15,9 @@ from jobs_service.log import EventLog
 from jobs_service.model import JobId, JobType
 
 log = EventLog("jobs_service")
+
+_TRIES: Final = 5
+"""How often a job is given back of which the store cannot tell whether it was, at most."""
 
 
 class AbandonedJobs:
@@ -25,6 +29,7 @@ class AbandonedJobs:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._releases: set[asyncio.Task[None]] = set()
+        self._is_awaited = False
 
     def give_back_all(self, found: list[Entry] | EmptyQueue) -> None:
         """Give back whatever an accept came back with for a caller who has gone."""
@@ -44,13 +49,27 @@ class AbandonedJobs:
         task.add_done_callback(self._releases.discard)
 
     async def until_given_back(self) -> None:
-        """Return when every release that was begun has ended."""
+        """Return when every release that was begun has ended; none is tried once more."""
+        self._is_awaited = True
         while self._releases:
             await asyncio.wait(self._releases)
+        self._is_awaited = False
 
     async def _release(self, type: JobType, id: JobId, lock: bytes) -> None:
         place = (self._context.keyspace.of(type), id, pack_id(id))
-        try:
-            await self._context.transact(lambda unit: running_jobs.release(unit, place, lock))
-        except (WorkerConflict, StoreError) as error:
-            log.warning("release_failed", type=type, id=id, error=str(error))
+        failure: Exception | None = None
+        for _ in range(_TRIES):
+            try:
+                await self._context.transact(lambda unit: running_jobs.release(unit, place, lock))
+                return
+            except StoreUnavailable as error:
+                # It may have been given back or not: the next try finds out, and nobody else has its lock.
+                failure = error
+                if self._is_awaited:
+                    break
+            except (WorkerConflict, StoreError) as error:
+                if failure is not None and isinstance(error, WorkerConflict):
+                    return  # that try has given it back
+                failure = error
+                break
+        log.warning("release_failed", type=type, id=id, error=str(failure))

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from jobs_service import JobsService, JobState, JobTransaction, Settings
+from jobs_service.errors import StoreUnavailable
+from jobs_service.layer import running_jobs
+from jobs_service.sources import Sources
+from jobs_service.store.memory import MemoryStore
 from tests.checker import assert_sound
 from tests.service.support import T1, TIMEOUT, empty, eventually, new_jobs
 from tests.stores import StoreKind
@@ -68,3 +74,61 @@ async def test_what_was_accepted_for_nobody_is_given_back_before_the_service_is_
             wanted = JobState.PENDING if isinstance(result, asyncio.CancelledError) else JobState.RUNNING
             assert (await jobs.get(T1, "a")).state is wanted
             await jobs.remove(T1, "a", force=True)
+
+
+class UnsureStore(MemoryStore):
+    """A store that cannot tell of its next so many transactions with a release whether they have happened."""
+
+    unsure = 0
+    happens = True
+    has_release = False
+
+    async def transact(self, *arguments: Any, **keywords: Any) -> Any:
+        self.has_release = False
+        result = await super().transact(*arguments, **keywords)
+        if self.has_release and self.unsure:
+            self.unsure -= 1
+            raise StoreUnavailable("a commit was lost sight of; the write may have taken effect")
+        return result
+
+
+@pytest.mark.parametrize(("unsure", "happens"), [(1, True), (1, False), (3, False), (100, True), (100, False)])
+async def test_a_job_of_a_canceled_accept_is_given_back_although_the_store_cannot_tell_at_first(
+    monkeypatch: pytest.MonkeyPatch, unsure: int, happens: bool
+) -> None:
+    """Seed 6704055: one release of unknown outcome, and the job waited for its timeout."""
+    store = UnsureStore(settings=Settings(), sources=Sources())
+    release = running_jobs.release
+
+    async def noted(*arguments: Any) -> Any:
+        store.has_release = True
+        if store.unsure and not happens:
+            store.unsure -= 1
+            raise StoreUnavailable("nobody can tell; it has not happened")
+        return await release(*arguments)
+
+    monkeypatch.setattr(running_jobs, "release", noted)
+    released = 0
+    async with JobsService(store, settings=Settings(), supervise=False) as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        for turns in range(25):
+            await jobs.add(T1, "a")
+            task = asyncio.create_task(jobs.accept(T1, timeout=0))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            store.unsure = unsure
+            with capture_logs() as events:
+                task.cancel()
+                [job] = await asyncio.gather(task, return_exceptions=True)
+                await jobs.transact(nothing)
+                if jobs._abandoned._releases:
+                    await asyncio.wait(jobs._abandoned._releases)
+            released += store.unsure < unsure
+            failed = [event for event in events if event["event"] == "release_failed"]
+            store.unsure = 0
+            if isinstance(job, asyncio.CancelledError):
+                is_held = bool(await jobs.active_ids(T1))
+                assert is_held is bool(failed)
+                assert not is_held or (unsure == 100 and not happens)
+            await jobs.remove(T1, "a", force=True)
+    assert released
