@@ -17,7 +17,7 @@ from tests.simulation.complaints import shown
 from tests.simulation.damage import is_damage
 from tests.simulation.entry import UNOBSERVED, Entry
 from tests.simulation.model_job import Change, ModelJob, column
-from tests.simulation.queue_operations import QueueOperations
+from tests.simulation.read_operations import ReadOperations
 from tests.simulation.replay import Ended, is_weather
 from tests.simulation.rows import rows_of
 
@@ -25,7 +25,7 @@ _OFFSET: Final = 4
 """Bytes of a value that gets a versionstamp which say where it goes: FoundationDB counts them."""
 
 
-class Operations(QueueOperations):
+class Operations(ReadOperations):
     """Does operations again, in the order in which they have taken effect; see Replay."""
 
     def __init__(self, time: Callable[[], float], is_dead: Callable[[bytes], bool]) -> None:
@@ -54,6 +54,14 @@ class Operations(QueueOperations):
             "set timeout": self._set_timeout,
             "clear timeout": self._clear_timeout,
             "cut": self._note_cut,
+            "enqueue many": self._enqueue_many,
+            "saw job": self._saw_job,
+            "saw list": self._saw_list,
+            "saw running": self._saw_running,
+            "saw count": self._saw_count,
+            "saw paused": self._saw_paused,
+            "saw timeout": self._saw_timeout,
+            "saw types": self._saw_types,
         }
 
     def do(self, transaction: Ended, seen_places: int) -> None:
@@ -167,6 +175,15 @@ class Operations(QueueOperations):
                 self.own_types[entry.type] = seconds
         expected = NoTypeTimeout if removed else self.model.enqueue(key, change, unique, entry.now)
         self._check(entry, key, expected, entry.result)
+
+    def _enqueue_many(self, entry: Entry) -> None:
+        """Add jobs for a handler of which one failed: nothing of them is left, as with `_add_many`."""
+        model = self.model
+        position, places, left, own_types = len(model.log), model.places, model.left.copy(), self.own_types.copy()
+        for each in entry.arguments[0]:
+            self._enqueue(each)
+        model.undo(position)
+        model.places, model.left, self.own_types = places, left, own_types
 
     def _check_made(self, entry: Entry, seconds: float | None, made: bool) -> None:
         """A type that somebody has made meanwhile stays as it is."""
