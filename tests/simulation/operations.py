@@ -12,7 +12,7 @@ from typing import Any, Final
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, WorkerConflict
 from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus
-from jobs_service.model import UNSET
+from jobs_service.model import UNSET, JobType
 from tests.simulation.complaints import shown
 from tests.simulation.damage import is_damage
 from tests.simulation.entry import UNOBSERVED, Entry
@@ -30,6 +30,9 @@ class Operations(ReadOperations):
 
     def __init__(self, time: Callable[[], float], is_dead: Callable[[bytes], bool]) -> None:
         super().__init__(time, is_dead)
+        # The types that were ever made, and those that the present transaction has made: some are gone again.
+        self._made: set[JobType] = set()
+        self._own_made: set[JobType] = set()
         self._handlers: dict[str, Callable[[Entry], None]] = {
             "add": self._add,
             "add many": self._add_many,
@@ -75,6 +78,7 @@ class Operations(ReadOperations):
         self._seen_places = seen_places
         self.own_places = self.model.places
         self.own_types = {}
+        self._own_made = set()
         self.own_pauses = {}
         self.own_retentions = {}
         self.resumed = {}
@@ -89,6 +93,8 @@ class Operations(ReadOperations):
                 continue
             self.count += 1
             handlers[entry.name](entry)
+        if transaction.commit_version is not None:
+            self._made |= self._own_made
 
     # Creators
 
@@ -169,27 +175,30 @@ class Operations(ReadOperations):
             self._check_made(entry, seconds, made)
             missing = exists == {False} or (len(exists) > 1 and made)
             # One that somebody has removed is not made again.
-            removed = missing and any(seconds is not None for _, seconds in self.timeouts.get(entry.type, []))
+            removed = missing and entry.type in self._made | self._own_made
             removed = entry.result is NoTypeTimeout if len(exists) > 1 else removed
             if missing and not removed:
                 self.own_types[entry.type] = seconds
+                self._own_made.add(entry.type)
         expected = NoTypeTimeout if removed else self.model.enqueue(key, change, unique, entry.now)
         self._check(entry, key, expected, entry.result)
 
     def _enqueue_many(self, entry: Entry) -> None:
         """Add jobs for a handler of which one failed: nothing of them is left, as with `_add_many`."""
         model = self.model
-        position, places, left, own_types = len(model.log), model.places, model.left.copy(), self.own_types.copy()
+        position, places, left = len(model.log), model.places, model.left.copy()
+        own_types, made = self.own_types.copy(), self._own_made.copy()
         for each in entry.arguments[0]:
             self._enqueue(each)
         model.undo(position)
-        model.places, model.left, self.own_types = places, left, own_types
+        model.places, model.left, self.own_types, self._own_made = places, left, own_types, made
 
     def _check_made(self, entry: Entry, seconds: float | None, made: bool) -> None:
         """A type that somebody has made meanwhile stays as it is."""
         past = self.timeouts.get(entry.type, [])
         latest = past[-1][1] if past else None
-        others = any(each.name == "set timeout" and each.type == entry.type for each in self._transaction.journal)
+        journal = self._transaction.journal
+        others = any(each.name in ("set timeout", "clear timeout") and each.type == entry.type for each in journal)
         if made and not others and entry.type not in self.own_types and latest not in (None, seconds):
             self.complain(f"{self.who()}: enqueue to {entry.type!r} has overwritten its timeout of {latest}")
 
@@ -252,6 +261,7 @@ class Operations(ReadOperations):
         if entry.result is None:
             (seconds,) = entry.arguments
             self.own_types[entry.type] = seconds
+            self._own_made.add(entry.type)
         elif entry.result is not JobTooLarge and not is_weather(entry.result):
             self.complain(f"{self.who()}: set timeout of {entry.type!r} gave {shown(entry.result)}")
 
