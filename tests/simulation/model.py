@@ -56,6 +56,7 @@ class Model:
     """All jobs and types.
 
     Attributes:
+        events: what has happened to jobs of which type since this was emptied last, as it is counted.
         jobs: by type and id.
         timeouts: of the types that exist, seconds.
         retentions: of types, how long finished jobs are kept, seconds: (those that failed not, those that failed).
@@ -74,6 +75,7 @@ class Model:
         self.room = _ROOMY
         self.log: list[tuple[Key, ModelJob | None]] = []
         self.left: dict[Key, ModelJob | None] = {}
+        self.events: list[tuple[JobType, str]] = []
         self._queues: dict[JobType, _Queue] = {}
 
     # Creators
@@ -113,6 +115,7 @@ class Model:
         run_at = job.run_at if change.run_at is UNSET else change.run_at
         if job.state is not FINISHED and (priority, run_at) == (job.priority, job.run_at):
             return job if data == job.data else self.put(key, job._replace(data=data))
+        self.events.append((key[0], "added"))
         notes = Notes(0, noted(job.notes, "added", now), limits=change.limits or job.notes.limits)
         return self._wait(key, notes, data, priority, run_at, job.next, now)
 
@@ -156,6 +159,7 @@ class Model:
         """Give a pending job to a worker."""
         job = self.jobs[key]
         self.places += 1
+        self.events.append((key[0], "started"))
         history = noted(job.notes, "started", now, worker, most)
         notes = job.notes._replace(attempts=job.notes.attempts + 1, history=history)
         return self.put(
@@ -214,6 +218,8 @@ class Model:
             job = job._replace(notes=notes._replace(attempts=max(notes.attempts + said.attempts, 0)))
         if job.cancel:
             outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
+        self.events += [(key[0], outcome.value), *([(key[0], "crashed")] if said.reason else ())]
+        if job.cancel:
             return self._end(key, job, kept, outcome, now, said.most)
         if job.next is not None:
             notes = happened(job.notes, "finished", now, "", said.most)._replace(attempts=0)
@@ -225,6 +231,7 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
+        self.events.append((key[0], "crashed"))
         notes = crashed(told(job.notes, said), now, said)
         return self._give_back(key, job, notes, run_at, now)
 
@@ -253,22 +260,26 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
+        self.events.append((key[0], "released"))
         notes = happened(job.notes, "stopped", now, reason, most)._replace(attempts=max(job.notes.attempts - 1, 0))
         return self._give_back(key, job, notes, job.run_at if run_at is None else run_at, now)
 
     def lose(self, key: Key, now: float) -> ModelJob:
         """Take a running job from its worker."""
+        self.events.append((key[0], "lost"))
         job = self.jobs[key]
         return self._give_back(key, job, happened(job.notes, "lost", now), job.run_at, now)
 
     # Changes
 
     def _create(self, key: Key, change: Change, now: float) -> ModelJob:
+        self.events.append((key[0], "added"))
         notes = Notes(0, (("added", now, ""),), limits=change.limits)
         return self._wait(key, notes, change.data, change.priority, change.run_at, None, now)
 
     def _give_back(self, key: Key, job: ModelJob, notes: Notes, run_at: float | None, now: float) -> ModelJob:
         if job.cancel:
+            self.events.append((key[0], "canceled"))
             return self._end(key, job._replace(notes=notes), job.data, Outcome.CANCELED, now)
         return self._wait(key, notes, job.data, job.priority, run_at, job.next, now)
 
@@ -303,6 +314,7 @@ class Model:
             ModelJob(FINISHED, data, job.priority, job.run_at, outcome, None, False, None, notes, self.places, None),
         )
         if keep == 0:
+            self.events.append((key[0], "expired"))
             self.restore(key, None)
             self.left[key] = ended
         return ended

@@ -20,6 +20,7 @@ from tests.simulation.model_job import Change, ModelJob, column
 from tests.simulation.read_operations import ReadOperations
 from tests.simulation.replay import Ended, is_weather
 from tests.simulation.rows import rows_of
+from tests.simulation.totals import Totals
 
 _OFFSET: Final = 4
 """Bytes of a value that gets a versionstamp which say where it goes: FoundationDB counts them."""
@@ -33,6 +34,7 @@ class Operations(ReadOperations):
         # The types that were ever made, and those that the present transaction has made: some are gone again.
         self._made: set[JobType] = set()
         self._own_made: set[JobType] = set()
+        self._totals = Totals()
         self._handlers: dict[str, Callable[[Entry], None]] = {
             "add": self._add,
             "add many": self._add_many,
@@ -85,6 +87,7 @@ class Operations(ReadOperations):
         self.taken_away = {}
         self.model.room = transaction.limits.value - _OFFSET
         self.model.left = {}
+        self.model.events.clear()
         self._cut = False
         self._met_damage = any(map(is_damage, transaction.written))
         handlers = self._handlers
@@ -95,6 +98,9 @@ class Operations(ReadOperations):
             handlers[entry.name](entry)
         if transaction.commit_version is not None:
             self._made |= self._own_made
+            if not self.is_damaged:
+                for complaint in self._totals.wrong(transaction.written, self.model.events, transaction.journal):
+                    self.complain(f"{self.who()}: {complaint}")
 
     # Creators
 
@@ -124,7 +130,9 @@ class Operations(ReadOperations):
         """Add jobs of which one failed: nothing of them is left, if the transaction went on all the same."""
         model = self.model
         position, places, left = len(model.log), model.places, model.left.copy()
+        happened = len(model.events)
         self._try_to_add_many(entry)
+        del model.events[happened:]
         model.undo(position)
         model.places, model.left = places, left
 
@@ -187,9 +195,10 @@ class Operations(ReadOperations):
         """Add jobs for a handler of which one failed: nothing of them is left, as with `_add_many`."""
         model = self.model
         position, places, left = len(model.log), model.places, model.left.copy()
-        own_types, made = self.own_types.copy(), self._own_made.copy()
+        own_types, made, happened = self.own_types.copy(), self._own_made.copy(), len(model.events)
         for each in entry.arguments[0]:
             self._enqueue(each)
+        del model.events[happened:]
         model.undo(position)
         model.places, model.left, self.own_types, self._own_made = places, left, own_types, made
 

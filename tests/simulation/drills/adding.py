@@ -24,9 +24,16 @@ class _Refused(Exception):
 
 async def add_in_parts(drill: Drill) -> None:
     """Add many jobs, of which one is there, or cannot be one, or is not given any more."""
-    random = drill.random
     if drill.run.world.cluster.limits.transaction < _ROOMY:
         return  # how many fit into one is not known so exactly
+    for _ in range(3):
+        await _add(drill)
+        for id in drill.all():
+            await drill.client.remove(drill.type, id, force=True)
+
+
+async def _add(drill: Drill) -> None:
+    random = drill.random
     await drill.make_type()
     batch = random.choice([1, 2, 3, 5])
     count = random.randint(1, _MOST)
