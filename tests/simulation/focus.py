@@ -15,7 +15,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from jobs_service.actors import activity_monitor, notifier
-from jobs_service.layer import transaction
+from jobs_service.layer import paging, transaction
 from jobs_service.store.base import Limits
 from jobs_service.testing import Choices
 from tests.simulation.sizes import Sizes
@@ -210,7 +210,10 @@ def _woven(random: Random) -> Focus:
         limits=Limits(),
         processes=random.choice([1, 1, 2]),
         budget=14,
-        constants=((transaction, "COUNT_PAGE", random.choice([2, 3, 7, 10_000])),),
+        constants=(
+            (transaction, "COUNT_PAGE", random.choice([2, 3, 7, 10_000])),
+            (paging, "_MOST_ROWS", random.choice([2, 5, 2000])),
+        ),
     )
 
 

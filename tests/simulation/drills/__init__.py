@@ -15,6 +15,7 @@ from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_
 from tests.simulation.drills.lines import wait_in_line
 from tests.simulation.drills.mixing import mix_operations
 from tests.simulation.drills.options import say_options
+from tests.simulation.drills.paging import page_through
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
@@ -31,6 +32,7 @@ OF_TRANSACTIONS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     leave_a_transaction,
     add_in_parts,
     enqueue_in_parts,
+    page_through,
 )
 """Those about transactions; what is here twice is done twice as often."""
 

@@ -91,9 +91,20 @@ class Mixer:
 
     def some(self) -> list[Callable[[Any], Awaitable[object]]]:
         """Return a few kinds of operation: where these are all that is done, they meet each other."""
-        by_creators = [self._add, self._add, self._add_many, self._enqueue, self._resubmit, self._remove]
+        by_creators: list[Callable[[Any], Awaitable[object]]] = [
+            self._add,
+            self._add,
+            self._add_many,
+            self._enqueue,
+            self._resubmit,
+            self._remove,
+        ]
         by_all = [*by_creators, self._accept, self._end, self._end, self._keep, self._pause, self._type_goes]
-        return self._random.sample(by_all, self._random.choice([2, 3, 5, len(by_all)]))
+        pairs: list[list[Callable[[Any], Awaitable[object]]]] = [
+            [self._accept, self._end, self._keep],
+            [self._add, self._enqueue, self._type_goes],
+        ]
+        return self._random.choice([*pairs, self._random.sample(by_all, self._random.choice([2, 3, 5, len(by_all)]))])
 
     async def do(self, tx: Any, what: Callable[[Any], Awaitable[object]]) -> None:
         """Do one operation; what refuses it is no reason to give up."""
@@ -191,6 +202,8 @@ class Mixer:
             error = self._random.choice([None, JobError("Mixed", "as it should")])
             outcome = Outcome.SUCCEEDED if error is None else Outcome.FAILED
             await of(tx.finish(job, self._data(), outcome=outcome, result={"of": how}, error=error))
+            if self._random.random() < 0.8:
+                self.held = [each for each in self.held if each.lock != job.lock]
 
     async def _keep(self, tx: Any) -> None:
         kept = [self._random.choice([None, 0.0, LONG]) for _ in range(2)]
