@@ -24,13 +24,16 @@ from tests.simulation.model_job import (
     Key,
     ModelJob,
     Notes,
+    Queue,
     Said,
     crashed,
     happened,
     next_run,
     noted,
+    ran,
     size,
     told,
+    waited,
 )
 
 _ROOMY: Final = 100_000
@@ -42,21 +45,12 @@ Rank: TypeAlias = tuple[bytes, int, Any]
 """A job's place among the candidates of an accept: priority, 0 ready or 1 scheduled, then place or (run_at, id)."""
 
 
-class _Queue:
-    """The pending jobs of one type, in order."""
-
-    __slots__ = ("ready", "scheduled")
-
-    def __init__(self) -> None:
-        self.ready: list[tuple[bytes, int, Key]] = []
-        self.scheduled: list[tuple[float, tuple[bool, bytes], Key]] = []
-
-
 class Model:
     """All jobs and types.
 
     Attributes:
         events: what has happened to jobs of which type since this was emptied last, as it is counted.
+        took: for how many seconds jobs have "waited", or "ran", since then.
         jobs: by type and id.
         timeouts: of the types that exist, seconds.
         retentions: of types, how long finished jobs are kept, seconds: (those that failed not, those that failed).
@@ -76,7 +70,8 @@ class Model:
         self.log: list[tuple[Key, ModelJob | None]] = []
         self.left: dict[Key, ModelJob | None] = {}
         self.events: list[tuple[JobType, str]] = []
-        self._queues: dict[JobType, _Queue] = {}
+        self.took: list[tuple[JobType, str, float]] = []
+        self._queues: dict[JobType, Queue] = {}
 
     # Creators
 
@@ -160,6 +155,7 @@ class Model:
         job = self.jobs[key]
         self.places += 1
         self.events.append((key[0], "started"))
+        self.took += waited(key[0], job, now)
         history = noted(job.notes, "started", now, worker, most)
         notes = job.notes._replace(attempts=job.notes.attempts + 1, history=history)
         return self.put(
@@ -211,6 +207,7 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
+        self.took += ran(key[0], job, now)
         kept = job.data if data is UNSET else data
         job = job._replace(notes=told(job.notes, said))
         if said.reason:
@@ -231,7 +228,7 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        self.events.append((key[0], "crashed"))
+        self._ends(key, job, "crashed", now)
         notes = crashed(told(job.notes, said), now, said)
         return self._give_back(key, job, notes, run_at, now)
 
@@ -260,14 +257,14 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        self.events.append((key[0], "released"))
+        self._ends(key, job, "released", now)
         notes = happened(job.notes, "stopped", now, reason, most)._replace(attempts=max(job.notes.attempts - 1, 0))
         return self._give_back(key, job, notes, job.run_at if run_at is None else run_at, now)
 
     def lose(self, key: Key, now: float) -> ModelJob:
         """Take a running job from its worker."""
-        self.events.append((key[0], "lost"))
         job = self.jobs[key]
+        self._ends(key, job, "lost", now)
         return self._give_back(key, job, happened(job.notes, "lost", now), job.run_at, now)
 
     # Changes
@@ -276,6 +273,10 @@ class Model:
         self.events.append((key[0], "added"))
         notes = Notes(0, (("added", now, ""),), limits=change.limits)
         return self._wait(key, notes, change.data, change.priority, change.run_at, None, now)
+
+    def _ends(self, key: Key, job: ModelJob, event: str, now: float) -> None:
+        self.events.append((key[0], event))
+        self.took += ran(key[0], job, now)
 
     def _give_back(self, key: Key, job: ModelJob, notes: Notes, run_at: float | None, now: float) -> ModelJob:
         if job.cancel:
@@ -359,7 +360,7 @@ class Model:
     def _enter(self, key: Key, job: ModelJob) -> None:
         queue = self._queues.get(key[0])
         if queue is None:
-            queue = self._queues[key[0]] = _Queue()
+            queue = self._queues[key[0]] = Queue()
         if job.state is READY:
             insort(queue.ready, (job.priority, job.place, key))
         else:
@@ -374,7 +375,7 @@ class Model:
             assert job.run_at is not None
             del queue.scheduled[bisect_left(queue.scheduled, (job.run_at, _order(key[1]), key))]
 
-    def _ready(self, queue: _Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
+    def _ready(self, queue: Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
         for priority, place, key in queue.ready:
             if max_priority is not None and priority > max_priority:
                 return
@@ -382,7 +383,7 @@ class Model:
             if run_at is None or run_at <= due_by:
                 yield (priority, 0, place), key
 
-    def _later(self, queue: _Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
+    def _later(self, queue: Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
         for run_at, order, key in queue.scheduled:
             if run_at > due_by:
                 return

@@ -88,6 +88,7 @@ class Operations(ReadOperations):
         self.model.room = transaction.limits.value - _OFFSET
         self.model.left = {}
         self.model.events.clear()
+        self.model.took.clear()
         self._cut = False
         self._met_damage = any(map(is_damage, transaction.written))
         handlers = self._handlers
@@ -99,7 +100,8 @@ class Operations(ReadOperations):
         if transaction.commit_version is not None:
             self._made |= self._own_made
             if not self.is_damaged:
-                for complaint in self._totals.wrong(transaction.written, self.model.events, transaction.journal):
+                model = self.model
+                for complaint in self._totals.wrong(transaction.written, model.events, model.took, transaction.journal):
                     self.complain(f"{self.who()}: {complaint}")
 
     # Creators
