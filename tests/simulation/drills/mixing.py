@@ -163,7 +163,7 @@ class Mixer:
             await of(tx.enqueue(self._kind, {"of": self._random.randrange(3)}, **how, **name))
             return
         jobs: list[Any] = [{"of": number} for number in range(self._random.randint(1, 3))]
-        if self._random.random() < 0.3:
+        if self._random.random() < 0.5:
             jobs.append(self._large())
         await of(tx.enqueue_many(self._kind, jobs, unique=self._random.random() < 0.7, **how))
 
