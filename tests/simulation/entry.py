@@ -32,6 +32,7 @@ class Entry:
     |-------------------|---------------------------------------------|----------------------------------------------|
     | add               | Change, if_exists                           | the job's record afterwards, or UNOBSERVED   |
     | add many          | [(id, Change), ...], if_exists              | only noted when it has raised                |
+    | enqueue many      | the entries of all that it has tried        | only noted when it has raised                |
     | resubmit          | Change                                      | the job's record afterwards                  |
     | remove            | force                                       | Removal                                      |
     | enqueue           | Change, unique, seconds                     | the job's record afterwards                  |
@@ -51,6 +52,13 @@ class Entry:
     | clear timeout     |                                             | None                                         |
     | pause, resume     |                                             | None                                         |
     | set retention     | Retention                                   | None                                         |
+    | saw job           |                                             | the job's record                             |
+    | saw list          | whether of all types, state                 | [(type, id, record), ...]                    |
+    | saw running       |                                             | [id, ...]                                    |
+    | saw count         | due_by (seconds), limit                     | how many are pending                         |
+    | saw paused        |                                             | whether nobody may accept                    |
+    | saw timeout       |                                             | seconds                                      |
+    | saw types         |                                             | [type, ...]                                  |
     | cut               | how many jobs, how many of them fit         | None; it concerns the next entry of a queue  |
     """
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from jobs_service.actors import activity_monitor, notifier
+from jobs_service.layer import paging, transaction
 from jobs_service.store.base import Limits
 from jobs_service.testing import Choices
 from tests.simulation.sizes import Sizes
@@ -199,6 +200,23 @@ def _far_behind(random: Random) -> Focus:
     )
 
 
+def _woven(random: Random) -> Focus:
+    """Transactions of many operations, decisions that others make untrue, retries, and commits that many share."""
+    return Focus(
+        ("weavers",),
+        "calm",
+        random.choice([0.0, 0.0, 0.002, 0.05]),
+        rates=random.choice([{}, {}, {"conflict": 0.2, "commit_unknown": 0.1}]),
+        limits=Limits(),
+        processes=random.choice([1, 1, 2]),
+        budget=14,
+        constants=(
+            (transaction, "COUNT_PAGE", random.choice([2, 3, 7, 10_000])),
+            (paging, "_MOST_ROWS", random.choice([2, 5, 2000])),
+        ),
+    )
+
+
 def _handled(random: Random) -> Focus:
     """Handlers, and those who order them about; or schedules, or plain functions; and at most one kind of trouble."""
     workloads, trouble = random.choice(_SUBJECTS), random.choice(_TROUBLES)
@@ -225,5 +243,6 @@ _KINDS: Final = {
     _contested: 6,
     _rushed: 1,
     _far_behind: 3,
+    _woven: 8,
 }
 """What there is to look at, and how often each is drawn beside the others: less often what takes its time."""

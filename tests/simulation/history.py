@@ -24,7 +24,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.model import Model
 from tests.simulation.model_job import OBSERVED, Key, ModelJob
 from tests.simulation.operations import Operations
-from tests.simulation.replay import Ended, Silence
+from tests.simulation.replay import Ended, Silence, version_in
 from tests.simulation.rows import last_key, names_in, rows_of, section, value_in
 from tests.simulation.signals import unnoted, untold
 
@@ -49,7 +49,7 @@ class History:
 
     def __init__(self, time: Callable[[], float], machine: Machine | None = None) -> None:
         self._operations = Operations(time, _nobody if machine is None else machine.is_dead)
-        self._version_of = _version_in if machine is None else machine.version_of
+        self._version_of = version_in if machine is None else machine.version_of
         self.model: Model = self._operations.model
         self.complaints: list[str] = self._operations.complaints
         self.cells: Counter[tuple[str, str]] = self._operations.cells
@@ -85,6 +85,10 @@ class History:
             self._look_at_commit(transaction, transaction.commit_version)
         elif transaction.journal:
             self._look_at_reads(transaction)
+
+    def know_of_damage(self) -> None:
+        """Some records of the run cannot be read: then counts are not what the model has."""
+        self._operations.is_damaged = True
 
     def known(self) -> list[Key]:
         """Return every job that there was."""
@@ -388,11 +392,6 @@ class History:
 
     def _complain(self, complaint: str) -> None:
         self._operations.complain(f"{self._operations.who()}: {complaint}")
-
-
-def _version_in(stamp: bytes) -> int:
-    """Return the version of the simulated cluster in a versionstamp."""
-    return int.from_bytes(stamp[:8], "big")
 
 
 def _nobody(instance: bytes) -> bool:

@@ -24,6 +24,7 @@ from jobs_service.model import UNSET, JobId, Outcome
 from jobs_service.runner import execution
 from jobs_service.store.held_writes import HeldBack
 from tests.simulation.entry import UNOBSERVED, Entry
+from tests.simulation.journal_reads import readers
 from tests.simulation.model_job import Change, Said
 
 Operation: TypeAlias = Callable[..., Awaitable[Any]]
@@ -38,6 +39,7 @@ def recording() -> Iterator[None]:
     wrappers: list[tuple[Any, str, Callable[[Any], Any]]] = [
         (creation, "add", lambda original: _on_one_job("add", original, _of_add)),
         (creation, "add_many", _add_many),
+        (creation, "enqueue_many", _enqueue_many),
         (creation, "resubmit", lambda original: _on_one_job("resubmit", original, _of_resubmit)),
         (creation, "enqueue", lambda original: _on_one_job("enqueue", original, _of_enqueue)),
         (creation, "remove", lambda original: _on_one_job("remove", original, _as_they_are)),
@@ -60,6 +62,7 @@ def recording() -> Iterator[None]:
         (activity, "clear_type_timeout", lambda original: _on_a_type("clear timeout", original)),
         (UnitOfWork, "fitting", _fitting),
         (UnitOfWork, "__init__", _beginning),
+        *readers(_journal, _now),
     ]
     originals = [(owner, name, getattr(owner, name)) for owner, name, _ in wrappers]
     try:
@@ -235,6 +238,22 @@ def _add_many(original: Operation) -> Operation:
                 seen = entry.record if last[entry.id] == position else UNOBSERVED
                 journal.append(Entry("add", keys, entry.id, (_change(spec), if_exists), _now(unit), seen))
         return added
+
+    return noted
+
+
+def _enqueue_many(original: Operation) -> Operation:
+    async def noted(unit: UnitOfWork, places: Sequence[Place], *arguments: Any) -> list[JobSnapshot]:
+        journal = _journal(unit)
+        before = 0 if journal is None else len(journal)
+        try:
+            return await original(unit, places, *arguments)  # type: ignore[no-any-return]
+        except Exception as error:
+            if journal is not None and len(journal) > before:
+                # Each of them is noted by itself; all are undone.
+                done, journal[before:] = journal[before:], []
+                journal.append(Entry("enqueue many", places[0][0], None, (done,), _now(unit), error.__class__))
+            raise
 
     return noted
 

@@ -12,24 +12,29 @@ from typing import Any, Final
 from jobs_service.errors import JobTooLarge, NoTypeTimeout, WorkerConflict
 from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus
-from jobs_service.model import UNSET
+from jobs_service.model import UNSET, JobType
 from tests.simulation.complaints import shown
 from tests.simulation.damage import is_damage
 from tests.simulation.entry import UNOBSERVED, Entry
 from tests.simulation.model_job import Change, ModelJob, column
-from tests.simulation.queue_operations import QueueOperations
+from tests.simulation.read_operations import ReadOperations
 from tests.simulation.replay import Ended, is_weather
 from tests.simulation.rows import rows_of
+from tests.simulation.totals import Totals
 
 _OFFSET: Final = 4
 """Bytes of a value that gets a versionstamp which say where it goes: FoundationDB counts them."""
 
 
-class Operations(QueueOperations):
+class Operations(ReadOperations):
     """Does operations again, in the order in which they have taken effect; see Replay."""
 
     def __init__(self, time: Callable[[], float], is_dead: Callable[[bytes], bool]) -> None:
         super().__init__(time, is_dead)
+        # The types that were ever made, and those that the present transaction has made: some are gone again.
+        self._made: set[JobType] = set()
+        self._own_made: set[JobType] = set()
+        self._totals = Totals()
         self._handlers: dict[str, Callable[[Entry], None]] = {
             "add": self._add,
             "add many": self._add_many,
@@ -54,6 +59,14 @@ class Operations(QueueOperations):
             "set timeout": self._set_timeout,
             "clear timeout": self._clear_timeout,
             "cut": self._note_cut,
+            "enqueue many": self._enqueue_many,
+            "saw job": self._saw_job,
+            "saw list": self._saw_list,
+            "saw running": self._saw_running,
+            "saw count": self._saw_count,
+            "saw paused": self._saw_paused,
+            "saw timeout": self._saw_timeout,
+            "saw types": self._saw_types,
         }
 
     def do(self, transaction: Ended, seen_places: int) -> None:
@@ -67,12 +80,15 @@ class Operations(QueueOperations):
         self._seen_places = seen_places
         self.own_places = self.model.places
         self.own_types = {}
+        self._own_made = set()
         self.own_pauses = {}
         self.own_retentions = {}
         self.resumed = {}
         self.taken_away = {}
         self.model.room = transaction.limits.value - _OFFSET
         self.model.left = {}
+        self.model.events.clear()
+        self.model.took.clear()
         self._cut = False
         self._met_damage = any(map(is_damage, transaction.written))
         handlers = self._handlers
@@ -81,6 +97,12 @@ class Operations(QueueOperations):
                 continue
             self.count += 1
             handlers[entry.name](entry)
+        if transaction.commit_version is not None:
+            self._made |= self._own_made
+            if not self.is_damaged:
+                model = self.model
+                for complaint in self._totals.wrong(transaction.written, model.events, model.took, transaction.journal):
+                    self.complain(f"{self.who()}: {complaint}")
 
     # Creators
 
@@ -110,7 +132,9 @@ class Operations(QueueOperations):
         """Add jobs of which one failed: nothing of them is left, if the transaction went on all the same."""
         model = self.model
         position, places, left = len(model.log), model.places, model.left.copy()
+        happened = len(model.events)
         self._try_to_add_many(entry)
+        del model.events[happened:]
         model.undo(position)
         model.places, model.left = places, left
 
@@ -161,18 +185,31 @@ class Operations(QueueOperations):
             self._check_made(entry, seconds, made)
             missing = exists == {False} or (len(exists) > 1 and made)
             # One that somebody has removed is not made again.
-            removed = missing and any(seconds is not None for _, seconds in self.timeouts.get(entry.type, []))
+            removed = missing and entry.type in self._made | self._own_made
             removed = entry.result is NoTypeTimeout if len(exists) > 1 else removed
             if missing and not removed:
                 self.own_types[entry.type] = seconds
+                self._own_made.add(entry.type)
         expected = NoTypeTimeout if removed else self.model.enqueue(key, change, unique, entry.now)
         self._check(entry, key, expected, entry.result)
+
+    def _enqueue_many(self, entry: Entry) -> None:
+        """Add jobs for a handler of which one failed: nothing of them is left, as with `_add_many`."""
+        model = self.model
+        position, places, left = len(model.log), model.places, model.left.copy()
+        own_types, made, happened = self.own_types.copy(), self._own_made.copy(), len(model.events)
+        for each in entry.arguments[0]:
+            self._enqueue(each)
+        del model.events[happened:]
+        model.undo(position)
+        model.places, model.left, self.own_types, self._own_made = places, left, own_types, made
 
     def _check_made(self, entry: Entry, seconds: float | None, made: bool) -> None:
         """A type that somebody has made meanwhile stays as it is."""
         past = self.timeouts.get(entry.type, [])
         latest = past[-1][1] if past else None
-        others = any(each.name == "set timeout" and each.type == entry.type for each in self._transaction.journal)
+        journal = self._transaction.journal
+        others = any(each.name in ("set timeout", "clear timeout") and each.type == entry.type for each in journal)
         if made and not others and entry.type not in self.own_types and latest not in (None, seconds):
             self.complain(f"{self.who()}: enqueue to {entry.type!r} has overwritten its timeout of {latest}")
 
@@ -235,6 +272,7 @@ class Operations(QueueOperations):
         if entry.result is None:
             (seconds,) = entry.arguments
             self.own_types[entry.type] = seconds
+            self._own_made.add(entry.type)
         elif entry.result is not JobTooLarge and not is_weather(entry.result):
             self.complain(f"{self.who()}: set timeout of {entry.type!r} gave {shown(entry.result)}")
 

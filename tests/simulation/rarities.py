@@ -120,9 +120,11 @@ def drawn_constants(choices: Choices, *, drilled: bool = False) -> Iterator[None
 def of_drills(random: Random) -> Iterator[None]:
     """Have both ways of following jobs, and counts of several pages, be as likely as not, until left."""
     few, page = random.choice([0, 1, notifier._FEW, 8, 8]), random.choice([2, 3, 7, None, None, None])
+    unread, rows = random.choice([3.0, 60.0]), random.choice([2, 5, paging._MOST_ROWS])
     with ExitStack() as stack:
         stack.enter_context(patch.object(notifier, "_FEW", few))
-        stack.enter_context(patch.object(activity_monitor, "_UNREAD_FOR", random.choice([3.0, 60.0])))
+        stack.enter_context(patch.object(paging, "_MOST_ROWS", rows))
+        stack.enter_context(patch.object(activity_monitor, "_UNREAD_FOR", unread))
         for module in (reader_operations, transaction) if page is not None else ():
             stack.enter_context(patch.object(module, "COUNT_PAGE", page))
         yield
@@ -130,7 +132,7 @@ def of_drills(random: Random) -> Iterator[None]:
 
 def few_at_once_are_drawn() -> bool:
     """Whether less is done or read at once than in most runs just now: then fewer jobs may be taken than are there."""
-    return any(getattr(module, name) != usual for module, name, usual in _USUAL)
+    return any(getattr(module, name) != usual for module, name, usual in _USUAL if module is not paging)
 
 
 @contextmanager

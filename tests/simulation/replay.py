@@ -241,6 +241,11 @@ def is_weather(result: Any) -> bool:
     return result.retryable or issubclass(result, TransactionTooLarge)
 
 
+def version_in(stamp: bytes) -> int:
+    """Return the version of the simulated cluster in a versionstamp."""
+    return int.from_bytes(stamp[:8], "big")
+
+
 def _close(one: float | None, other: float | None) -> bool:
     return one == other if one is None or other is None else abs(one - other) < TOLERANCE
 

@@ -170,6 +170,8 @@ class Run:
         heartbeat = draw_heartbeat(self.world.choices, workloads)
         kinds = draw_kinds(self, workloads, is_listed=heartbeat > 0, has_some=has_some, leaves=bool(self._leaving))
         self.workloads = [kind(self) for kind in kinds]
+        if self.is_damaged:
+            self.history.know_of_damage()
         swarm, alone = Choices(plan).stream("swarm"), Choices(plan).stream("alone")
         self.weights = draw_weights(swarm, alone, self.workloads, all_of_them=workloads is not None)
         processes = random.choice([1, 1, 1, 2, 3, 4])

@@ -25,6 +25,7 @@ SHOWN = {
     focus._contested: "jobs due later are read by snapshot",
     focus._rushed: "who collides goes on in the same place",
     focus._far_behind: "a follower far behind does not notice",
+    focus._woven: "a transactions count has its own jobs of any time",
 }
 """By what a run looks at, a defect that hardly any other run shows."""
 

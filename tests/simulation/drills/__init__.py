@@ -5,17 +5,36 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from tests.simulation.drills.adding import add_in_parts, enqueue_in_parts
+from tests.simulation.drills.asking import ask_together, leave_a_transaction
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
+from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
 from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
+from tests.simulation.drills.mixing import mix_operations
 from tests.simulation.drills.options import say_options
+from tests.simulation.drills.paging import page_through
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.stopping import stop_and_remove
 from tests.simulation.drills.types import change_a_timeout, wake_a_type
+
+OF_TRANSACTIONS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
+    mix_operations,
+    mix_operations,
+    decide_by_what_is_so,
+    decide_by_what_is_so,
+    count_beside_others,
+    ask_together,
+    leave_a_transaction,
+    add_in_parts,
+    enqueue_in_parts,
+    page_through,
+)
+"""Those about transactions; what is here twice is done twice as often."""
 
 DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     wait_in_line,
@@ -33,7 +52,8 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     run_some_handlers,
     ask_a_process,
     follow_jobs_that_leave,
+    *OF_TRANSACTIONS,
 )
 """All of them; what is here twice is done twice as often."""
 
-__all__ = ["DRILLS", "Drill"]
+__all__ = ["DRILLS", "OF_TRANSACTIONS", "Drill"]

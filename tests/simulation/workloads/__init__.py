@@ -15,7 +15,7 @@ from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
 from tests.simulation.workloads.dozers import Dozers
-from tests.simulation.workloads.drills import Drills
+from tests.simulation.workloads.drills import Drills, Weavers
 from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.foremen import Foremen
 from tests.simulation.workloads.forgetters import Forgetters
@@ -113,7 +113,17 @@ OF_MANY: tuple[type[Workload], ...] = (Throngs,)
 OF_DRILLS: tuple[type[Workload], ...] = (Drills,)
 """What alone goes on in a few runs: small things whose outcome is known exactly."""
 
-OF_FOCUSED: tuple[type[Workload], ...] = (Brimmers, Dozers, Foremen, Menders, Nappers, Rivals, Rushes, Thinkers)
+OF_FOCUSED: tuple[type[Workload], ...] = (
+    Brimmers,
+    Dozers,
+    Foremen,
+    Menders,
+    Nappers,
+    Rivals,
+    Rushes,
+    Thinkers,
+    Weavers,
+)
 """What goes on only in small runs that look at one thing."""
 
 OF_STORES: tuple[type[Workload], ...] = (Scribes, Jotters, Pollers)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from jobs_service import JobsError
 from tests.simulation.client import Client
-from tests.simulation.drills import DRILLS, Drill
+from tests.simulation.drills import DRILLS, OF_TRANSACTIONS, Drill
 from tests.simulation.workloads.base import Workload
 
 
@@ -18,6 +18,7 @@ class Drills(Workload):
 
     name = "drills"
     always: ClassVar[bool] = True
+    drills: ClassVar[Sequence[Callable[[Drill], Awaitable[None]]]] = DRILLS
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
@@ -28,7 +29,7 @@ class Drills(Workload):
         self._begun += 1
         drill = Drill(self.run, client, self.random, self._begun)
         if not self._left:
-            self._left = self.random.sample(DRILLS, len(DRILLS))
+            self._left = self.random.sample(self.drills, len(self.drills))
         what = self._left.pop()
         self.run.world.note(f"{drill.type}: {what.__name__}", client.process)
         self.run.lasting += 1
@@ -55,3 +56,11 @@ class Drills(Workload):
         """Whoever has begun goes on to the end."""
         if self.run.lasting:
             yield f"{self.run.lasting} drills are under way"
+
+
+class Weavers(Drills):
+    """Do those of them that are about transactions: many operations in one, decisions, retries, shared commits."""
+
+    name = "weavers"
+    weight: ClassVar[int] = 8
+    drills: ClassVar[Sequence[Callable[[Drill], Awaitable[None]]]] = OF_TRANSACTIONS
