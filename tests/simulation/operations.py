@@ -20,6 +20,7 @@ from tests.simulation.model_job import Change, ModelJob, column
 from tests.simulation.queue_operations import QueueOperations
 from tests.simulation.replay import Ended, is_weather
 from tests.simulation.rows import rows_of
+from tests.simulation.tallies import Tallies
 
 _OFFSET: Final = 4
 """Bytes of a value that gets a versionstamp which say where it goes: FoundationDB counts them."""
@@ -30,6 +31,7 @@ class Operations(QueueOperations):
 
     def __init__(self, time: Callable[[], float], is_dead: Callable[[bytes], bool]) -> None:
         super().__init__(time, is_dead)
+        self.tallies = Tallies(self.model.jobs, lambda: self.model.left)
         self._handlers: dict[str, Callable[[Entry], None]] = {
             "add": self._add,
             "add many": self._add_many,
@@ -75,12 +77,17 @@ class Operations(QueueOperations):
         self.model.left = {}
         self._cut = False
         self._met_damage = any(map(is_damage, transaction.written))
-        handlers = self._handlers
+        self.tallies.begin()
+        handlers, log = self._handlers, self.model.log
+        is_commit = transaction.commit_version is not None
         for entry in transaction.journal:
             if entry.id is not None and is_damage(entry.id.encode() if isinstance(entry.id, str) else entry.id):
                 continue
             self.count += 1
+            position = len(log)
             handlers[entry.name](entry)
+            if is_commit and len(log) > position:
+                self.tallies.note(entry, log[position:])
 
     # Creators
 

@@ -33,6 +33,8 @@ _NUMBERS: Final = {
     "FOLLOWED": 19,
     "CHANGES": 20,
     "COUNTS": 21,
+    "MINUTES": 22,
+    "HOURS": 23,
     "FAILED": 24,
     "LAST": 26,
 }
