@@ -105,7 +105,7 @@ class Leftovers:
                     yield each.process, watch
 
     def _of_service(self, jobs: JobsService) -> Iterator[Suspect]:
-        run, hub = self._run, jobs._hub
+        hub = jobs._hub
         listening: set[Any] = set()
         for keys, listener in hub._listeners.items():
             notifier: Any = getattr(listener, "__self__", None)
@@ -114,7 +114,8 @@ class Leftovers:
                 yield Suspect(notifier, _MOMENT, f"{notifier.name} has ended, and is to be told of new subscriptions")
         for actor in _actors(jobs):
             if isinstance(actor, Notifier) and not hub.targets(actor._keys):
-                unused = 2 * run.longest_period + _AWHILE
+                settings = jobs.settings
+                unused = 2 * (settings.type_check_period + settings.type_check_max_jitter) + _AWHILE
                 yield Suspect(actor, unused, f"{actor.name} is there, and nobody has subscribed")
             elif isinstance(actor, TypeServer):
                 yield from self._of_type_server(actor)
@@ -151,7 +152,7 @@ def _of_watch(watch: Watch) -> Suspect | None:
         return None
     callback: Any = watch._callback
     if callback is None:
-        return Suspect(watch, _AWHILE, f"nobody waits for the watch on {watch.key!r}")
+        return Suspect(watch, _MOMENT, f"nobody waits for the watch on {watch.key!r}")
     for cell in getattr(callback, "__closure__", None) or ():
         actor = cell.cell_contents
         if isinstance(actor, Actor) and (actor.has_ended or vars(actor).get("_watch") is not watch):

@@ -10,6 +10,7 @@ from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
+from tests.simulation.drills.looking import look_at_a_type
 from tests.simulation.drills.options import say_options
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
@@ -17,6 +18,7 @@ from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.stopping import stop_and_remove
 from tests.simulation.drills.subscribing import follow_several_jobs
 from tests.simulation.drills.types import change_a_timeout, wake_a_type
+from tests.simulation.drills.waiting import wait_for_states
 
 DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     wait_in_line,
@@ -35,6 +37,8 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     ask_a_process,
     follow_jobs_that_leave,
     follow_several_jobs,
+    wait_for_states,
+    look_at_a_type,
 )
 """All of them; what is here twice is done twice as often."""
 

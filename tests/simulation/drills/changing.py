@@ -60,8 +60,8 @@ class Changing:
             await self.take(key)
         else:
             now = client.process.clock.wall_time()
-            options = random.choice([{}, {"run_at": now + _LATER}, {"run_at": None}, {"priority": self._number}])
-            await client.resubmit(type, id, **options)
+            ways_to: list[dict[str, Any]] = [{}, {"run_at": now + _LATER}, {"run_at": None}, {"priority": self._number}]
+            await client.resubmit(type, id, **random.choice(ways_to))
 
     async def take(self, key: Key) -> None:
         """Have a job run that is ready: the first one, before all others of its type."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from jobs_service import JobEvent, JobNotFound, JobsError, JobState, RecordDamaged
+from jobs_service import JobEvent, JobNotFound, JobsError, JobState, JobType, RecordDamaged
 from jobs_service.actors import notifier
 from jobs_service.actors.subscriptions import Subscription
 from jobs_service.layer.record import Record
@@ -26,7 +26,9 @@ async def follow_several_jobs(drill: Drill) -> None:
     if not drill.is_watched_over:
         return
     random = drill.random
-    types = [drill.type, (drill.type, "b")][: random.choice([1, 1, 2])]
+    types: list[JobType] = [drill.type]
+    if random.random() < 0.3:
+        types.append((drill.type, "b"))
     for type in types:
         await drill.make_type(type=type)
     count = random.choice([1, 2, 2, 4, _MANY])
@@ -115,7 +117,8 @@ class _Follower:
         random = self._drill.random
         named = [*self._all, *random.sample(self._all, random.randint(0, len(self._all)))]
         random.shuffle(named)
-        self._events = self._drill.jobs.subscribe_many(random.choice([tuple, list, iter])(named))
+        ways: list[Callable[[list[Key]], Iterable[Key]]] = [tuple, list, iter]
+        self._events = self._drill.jobs.subscribe_many(random.choice(ways)(named))
         if random.random() < 0.3:  # It begins when somebody asks for the first event.
             await self._jobs.change(random.choice(self._jobs.keys), may_end=False)
             await self._drill.settle()

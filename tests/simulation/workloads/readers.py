@@ -19,6 +19,7 @@ from tests.simulation.overviews import (
     wrong_job,
     wrong_queue,
 )
+from tests.simulation.rarities import few_at_once_are_drawn
 from tests.simulation.sizes import pages_are_small
 from tests.simulation.workloads.base import Workload
 
@@ -133,10 +134,11 @@ class Readers(Workload):
         jobs = {id: job for (each, id), job in self.run.history.model.jobs.items() if each == type}
         complaints = [*wrong_queue(queue, jobs, paused=self._is_paused(type))]
         latest = client.process.clock.wall_time()
+        pages_are_whole = not (pages_are_small() or few_at_once_are_drawn())
         if not self.run.is_aged:
             for each in (listed, {} if jobs_told else {type: totals}):
                 if each.get(type):
-                    complaints += wrong_gauges(each[type], jobs, earliest, latest, all_read=not pages_are_small())
+                    complaints += wrong_gauges(each[type], jobs, earliest, latest, all_read=pages_are_whole)
         self._complain(client, type, complaints)
         told = [
             totals.get("pending", 0) + totals.get("scheduled", 0) + totals.get("crashed", 0),
