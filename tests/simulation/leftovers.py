@@ -113,6 +113,11 @@ class Leftovers:
             if notifier is not None and not notifier.is_alive:
                 yield Suspect(notifier, _MOMENT, f"{notifier.name} has ended, and is to be told of new subscriptions")
         for actor in _actors(jobs):
+            if isinstance(actor, Notifier):
+                for mailbox in _mailboxes(hub, actor):
+                    for arrival in mailbox._arrivals:
+                        if arrival.done():
+                            yield Suspect(arrival, _MOMENT, f"{actor.name} tells somebody who does not wait any more")
             if isinstance(actor, Notifier) and not hub.targets(actor._keys):
                 settings = jobs.settings
                 unused = 2 * (settings.type_check_period + settings.type_check_max_jitter) + _AWHILE
@@ -181,6 +186,12 @@ def _wrong_in(hub: Hub) -> Iterator[str]:
     for keys in hub._fresh:
         if keys not in hub._targets:
             yield f"{keys.name} was subscribed to just now, and is not in the table"
+
+
+def _mailboxes(hub: Hub, notifier: Notifier) -> Iterator[Mailbox]:
+    """Yield where the events of a notifier go to, each once."""
+    targets = [target for each in hub.targets(notifier._keys).values() for target in each]
+    yield from dict.fromkeys(target.mailbox for target in targets)
 
 
 def _wrong_lines(jobs: JobsService) -> Iterator[str]:

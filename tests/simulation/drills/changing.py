@@ -125,10 +125,11 @@ class Changing:
 def news_of(drill: Drill, type: JobType, id: JobId) -> News:
     """Return what whoever follows a job must know of it now."""
     record = drill.run.history.newest(type, id)
-    return _news(state_of(0, 0.0, record, False))
+    return news_in(state_of(0, 0.0, record, False))
 
 
-def _news(state: State) -> News:
+def news_in(state: State) -> News:
+    """Return what is told of a job that is so."""
     notes = state.told
     if state.state is JobState.REMOVED or notes is None:
         return (JobState.REMOVED, None, None, None, None, None, 0, None)

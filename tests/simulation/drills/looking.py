@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
-from jobs_service import Job, JobError, JobId, JobState, JobType, Outcome, RunningJob, TypeCounts
+from jobs_service import Job, JobError, JobId, JobsService, JobState, JobType, Outcome, RunningJob, TypeCounts
 from jobs_service.layer import running_jobs
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.service.failures import Failures, newest_failures
@@ -105,6 +105,21 @@ async def _leave_running(drill: Drill, job: RunningJob) -> None:
 async def _end_and_resubmit(drill: Drill, job: RunningJob) -> None:
     await drill.client.finish(job)
     await drill.client.resubmit(job.type, job.id)
+
+
+class _FewOnPage:
+    """A service of which pages have a few jobs at most, as those of types with very many failures."""
+
+    def __init__(self, jobs: JobsService, most: int) -> None:
+        self._jobs, self._most = jobs, most
+
+    async def page(self, type: JobType, *, limit: int, **terms: Any) -> Any:
+        """Return a page."""
+        return await self._jobs.page(type, limit=min(limit, self._most), **terms)
+
+    async def get_redaction(self, type: JobType) -> Any:
+        """Return what is secret."""
+        return await self._jobs.get_redaction(type)
 
 
 class _Look:
@@ -212,15 +227,16 @@ class _Look:
 
     async def _failures(self) -> list[str]:
         jobs, failed = self._drill.jobs, self._failed()
-        told = await newest_failures(jobs, await jobs.counts())
+        few = self._drill.random.choice([1, 2, 200])
+        told = await newest_failures(cast("JobsService", _FewOnPage(jobs, few)), await jobs.counts())
         # Other types of the run have some, too.
-        return [*self._wrong_failures(told, failed)] if failed == self._failed() else []
+        return [*self._wrong_failures(told, failed, few)] if failed == self._failed() else []
 
     def _failed(self) -> list[Key]:
         jobs = self._drill.run.history.model.jobs
         return [key for key, job in jobs.items() if job.outcome is Outcome.FAILED]
 
-    def _wrong_failures(self, told: Failures, failed: list[Key]) -> Iterator[str]:
+    def _wrong_failures(self, told: Failures, failed: list[Key], few: int) -> Iterator[str]:
         """Yield what is wrong with what is told of failures."""
         run, type = self._drill.run, self._drill.type
         mine = {id: self._jobs[id] for each, id in failed if each == type}
@@ -231,7 +247,7 @@ class _Look:
         if len(told.types) > _MOST or not _pages_are_whole():
             return  # Not all are looked at.
         groups: dict[tuple[str, str], list[JobId]] = {}
-        for id in mine:
+        for id in sorted(mine, key=lambda id: -mine[id].place)[:few]:
             record = run.history.newest(type, id)
             error = None if record is None else _error_in(record.notes.error)
             groups.setdefault(("", "") if error is None else (error[0], _signature(error[1])), []).append(id)

@@ -11,7 +11,7 @@ from jobs_service import JobEvent, JobNotFound, JobsError, JobState, JobType, Re
 from jobs_service.actors import notifier
 from jobs_service.actors.subscriptions import Subscription
 from jobs_service.layer.record import Record
-from tests.simulation.drills.changing import Changing, News, told
+from tests.simulation.drills.changing import Changing, News, news_in, told
 from tests.simulation.drills.drill import Drill, all_ended
 from tests.simulation.model_job import Key
 
@@ -42,7 +42,7 @@ async def follow_several_jobs(drill: Drill) -> None:
         follower = _Follower(drill, jobs, missing, broken)
         try:
             await follower.begin()
-            for _ in range(random.randint(3, 6)):
+            for _ in range(random.randint(4, 8)):
                 if follower.goes_on:
                     await random.choice(follower.steps)()
             await random.choice([follower.end_all, follower.end_all, follower.close])()
@@ -100,6 +100,10 @@ class _Follower:
         self._came: list[tuple[Key, News | type[JobsError]]] = []
         self._known: dict[Key, News] = {}
         self._ended: set[Key] = set()
+        # When it was told of each type last; and how much later it may be told more, while it takes at once.
+        self._told_at: dict[JobType, float] = {}
+        self._holdoff = 0.0
+        self._one_goes = False
         self.steps = [
             self.change_one,
             self.change_one,
@@ -143,14 +147,20 @@ class _Follower:
                 self._came.append(((error.type, error.id), error.__class__))  # type: ignore[arg-type]
                 continue
             self._note(event)
+            came = {key for key, what in self._came if not isinstance(what, type) and what[0] in _FINAL}
+            if self._one_goes and {*self._jobs.keys} <= self._ended | came:
+                return  # Whoever was told the last thing does not have to ask for more.
 
     def _note(self, event: JobEvent) -> None:
         key = (event.type, event.id)
-        states = self._drill.run.history.states(*key)
-        seqs = [state.seq for state in states]
-        if event.seq not in seqs and event.state is not JobState.REMOVED:
-            self._drill.complain(f"it was told of {key} with the seq {event.seq!r}, which it never had")
-        self._came.append((key, told(event)))
+        states, now, news = self._drill.run.history.states(*key), self._drill.time(), told(event)
+        if not any(state.seq == event.seq and news_in(state) == news for state in states):
+            self._drill.complain(f"it was told that {key} is {news} with the seq {event.seq!r}, which it never was")
+        before = self._told_at.get(event.type, now)
+        if before < now < before + self._holdoff:
+            self._drill.complain(f"it was told of {event.type!r} at {before:.3f}, and at {now:.3f} again")
+        self._told_at[event.type] = now
+        self._came.append((key, news))
 
     async def _leave(self) -> None:
         """Have all who take go, while they wait."""
@@ -183,6 +193,8 @@ class _Follower:
         """Change some jobs in a row: whoever takes knows what they are in the end, and nothing that was not so."""
         random = self._drill.random
         some = random.sample(self._jobs.keys, random.randint(1, min(3, len(self._jobs.keys))))
+        is_exact = self._drill.latency == 0 and self._drill.run.machine is None
+        self._holdoff = self._drill.jobs.settings.notify_holdoff - 1e-6 if is_exact else 0.0
         may_be: dict[Key, list[News]] = {key: [] for key in some}
         for _ in range(random.randint(2, 4)):
             key = random.choice(some)
@@ -190,6 +202,7 @@ class _Follower:
             may_be[key].append(self._jobs.news(key))
             await asyncio.sleep(random.choice([0.0, 0.0, 0.03]))
         await self._drill.settle()
+        self._holdoff = 0.0
         last: dict[Key, News] = {}
         for key, what in self._came:
             if key not in may_be or isinstance(what, type) or what not in may_be[key] or what == last.get(key):
@@ -255,6 +268,10 @@ class _Follower:
         error = self._errors.get(key) or (JobNotFound if drill.job(key[1], key[0]) is None else None)
         try:
             async with asyncio.timeout(drill.moment), drill.jobs.subscribe(*key) as events:
+                if drill.random.random() < 0.2:
+                    (never := drill.jobs.subscribe(*key)).close()
+                    if (event := await anext(never, None)) is not None:
+                        drill.complain(f"what was closed before it began told {event}")
                 if drill.random.random() < 0.7:
                     first = told(await anext(events))
                     if error is not None or first != self._jobs.news(key):
@@ -271,6 +288,7 @@ class _Follower:
     async def end_all(self) -> None:
         """End all jobs: all who take end, and whoever asks for more."""
         wanted = [key for key in self._jobs.keys if key not in self._ended]
+        self._one_goes = self._drill.random.random() < 0.6
         for key in wanted:
             await self._jobs.end(key)
         await self._drill.settle()
