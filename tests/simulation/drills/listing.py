@@ -143,11 +143,12 @@ class _Listed:
 
     async def ask(self, *, quiet: bool) -> None:
         """Ask it something: the answer is what it was before, and it does that soon."""
-        jobs = self._drill.random.choice([self._drill.jobs, self._service])
-        began = self.clock()
+        jobs = self._drill.random.choice([*self._drill.run.services.values(), self._service])
+        sources = jobs._context.sources
+        began = sources.wall_time()
         answer = await (jobs.quiet_process if quiet else jobs.resume_process)(self._id)
         self._compare(answer, ProcessState.RUNNING if quiet else ProcessState.QUIET, is_fresh=False)
-        self._asked = ("quiet" if quiet else "resume", jobs._context.sources.worker, began, self.clock())
+        self._asked = ("quiet" if quiet else "resume", sources.worker, began, sources.wall_time())
         await asyncio.sleep(self._drill.moment + _HELD_OFF)
         await self.look(ProcessState.QUIET if quiet else ProcessState.RUNNING, is_fresh=quiet)
 
