@@ -110,7 +110,7 @@ class Mailbox:
                 self._arrivals.remove(arrival)
         target = self._order.popleft()
         event = self._newest.pop(target)
-        if target.ended:
+        if target.ended and self.open_targets:  # none are open any more once it was closed
             self.open_targets -= 1
             if self.open_targets == 0:
                 self._wake()

@@ -9,9 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
-from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from jobs_service.layer.retention import Retention
 from jobs_service.model import JobId, JobType
@@ -27,6 +25,7 @@ from tests.simulation.operations import Operations
 from tests.simulation.replay import Ended, Silence, version_in
 from tests.simulation.rows import last_key, names_in, rows_of, section, value_in
 from tests.simulation.signals import unnoted, untold
+from tests.simulation.written import wrong_order, wrong_rules
 
 Written: TypeAlias = Mapping[bytes, bytes | None]
 """New values of keys, None for those that were removed."""
@@ -45,6 +44,8 @@ class History:
         cells: how often each cell of the operations table has occurred: (operation, what the job was before).
         silences: the jobs that were taken for lost.
         aged: the keys of jobs that may have been written as an earlier version does; to be added to.
+        is_counted: whether all jobs are: none are damaged, or from an earlier version.
+        tallies: what was counted.
     """
 
     def __init__(self, time: Callable[[], float], machine: Machine | None = None) -> None:
@@ -55,6 +56,8 @@ class History:
         self.cells: Counter[tuple[str, str]] = self._operations.cells
         self.silences: list[Silence] = self._operations.silences
         self.aged: set[bytes] = set()
+        self.is_counted = False
+        self.tallies = self._operations.tallies
         self._time = time
         self._data_section = section("DATA")
         self._timeout_section = section("ACTIVITY_TIMEOUT")
@@ -121,6 +124,11 @@ class History:
         shown = self._shown.setdefault(key, [])
         shown += [state_of(*each) for each in stored[len(shown) :]]
         return list(shown)
+
+    def newest(self, type: JobType, id: JobId) -> Record | None:
+        """Return the record that was written of a job last; None where there is none."""
+        past = self._states.get((type, id))
+        return past[-1][2] if past else None
 
     def finish(self, stored: Mapping[bytes, bytes]) -> None:
         """Compare the whole model with what is stored at the end.
@@ -210,20 +218,8 @@ class History:
 
     def _compare_rules(self, written: Written) -> None:
         """Compare which types were paused, and how long their jobs are kept, with what was written."""
-        wanted: dict[bytes, Any] = {}
-        operations = self._operations
-        for type, paused in operations.own_pauses.items():
-            wanted[rows_of(type).paused] = () if paused else None
-        for type, retention in operations.own_retentions.items():
-            wanted[rows_of(type).retention] = (retention.keep, retention.keep_failed)
-        for key, value in wanted.items():
-            raw = written.get(key)
-            stored = None if raw is None else value_in(key, raw) or ()
-            if key not in written or stored != value:
-                self._complain(f"{names_in(key)} must be {value!r}, but is {raw!r}")
-        for key in written:
-            if key.startswith(self._rule_sections) and key not in wanted:
-                self._complain(f"{names_in(key)} was written for nothing")
+        for complaint in wrong_rules(self._operations, written, self._rule_sections):
+            self._complain(complaint)
 
     def _compare_jobs(self, position: int, version: int, written: Written, followed: Mapping[bytes, bytes]) -> None:
         """Compare what was written with what the model's log says since a position."""
@@ -252,10 +248,11 @@ class History:
             if job is not None and record is not None and job.place > self._operations.own_places:
                 moved.append((job.place, record.seq, key))
             self._keep(key, version, record, left is not None)
-        self._compare_order(moved)
         for complaint in (
+            *wrong_order(moved),
             *untold(self._operations, touched, written, lambda stamp: self._version_of(stamp) == version),
             *unnoted(self._operations, touched, written, followed),
+            *self.tallies.wrong(touched, written, told=self.is_counted),
         ):
             self._complain(complaint)
         section = self._data_section
@@ -340,15 +337,6 @@ class History:
             return
         if self._operations.seqs.get(key, seq) != seq:
             self._complain(f"{named(*key)} has not moved, but its seq has become {seq.hex()}")
-
-    def _compare_order(self, moved: list[tuple[int, bytes, Key]]) -> None:
-        """The seqs of jobs moved by one transaction must have the order in which they were moved."""
-        if len(moved) < 2:
-            return
-        moved.sort(key=itemgetter(0))
-        for (_, seq, key), (_, following, after) in pairwise(moved):
-            if seq >= following:
-                self._complain(f"{named(*key)} has moved before {named(*after)}, but its seq is later")
 
     def _was_not_to_be_written(self, data_key: bytes, version: int, raw: bytes | None) -> None:
         key = self._operations.key(*names_in(data_key))

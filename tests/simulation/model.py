@@ -24,16 +24,13 @@ from tests.simulation.model_job import (
     Key,
     ModelJob,
     Notes,
-    Queue,
     Said,
     crashed,
     happened,
     next_run,
     noted,
-    ran,
     size,
     told,
-    waited,
 )
 
 _ROOMY: Final = 100_000
@@ -45,12 +42,20 @@ Rank: TypeAlias = tuple[bytes, int, Any]
 """A job's place among the candidates of an accept: priority, 0 ready or 1 scheduled, then place or (run_at, id)."""
 
 
+class _Queue:
+    """The pending jobs of one type, in order."""
+
+    __slots__ = ("ready", "scheduled")
+
+    def __init__(self) -> None:
+        self.ready: list[tuple[bytes, int, Key]] = []
+        self.scheduled: list[tuple[float, tuple[bool, bytes], Key]] = []
+
+
 class Model:
     """All jobs and types.
 
     Attributes:
-        events: what has happened to jobs of which type since this was emptied last, as it is counted.
-        took: for how many seconds jobs have "waited", or "ran", since then.
         jobs: by type and id.
         timeouts: of the types that exist, seconds.
         retentions: of types, how long finished jobs are kept, seconds: (those that failed not, those that failed).
@@ -69,9 +74,7 @@ class Model:
         self.room = _ROOMY
         self.log: list[tuple[Key, ModelJob | None]] = []
         self.left: dict[Key, ModelJob | None] = {}
-        self.events: list[tuple[JobType, str]] = []
-        self.took: list[tuple[JobType, str, float]] = []
-        self._queues: dict[JobType, Queue] = {}
+        self._queues: dict[JobType, _Queue] = {}
 
     # Creators
 
@@ -110,7 +113,6 @@ class Model:
         run_at = job.run_at if change.run_at is UNSET else change.run_at
         if job.state is not FINISHED and (priority, run_at) == (job.priority, job.run_at):
             return job if data == job.data else self.put(key, job._replace(data=data))
-        self.events.append((key[0], "added"))
         notes = Notes(0, noted(job.notes, "added", now), limits=change.limits or job.notes.limits)
         return self._wait(key, notes, data, priority, run_at, job.next, now)
 
@@ -154,8 +156,6 @@ class Model:
         """Give a pending job to a worker."""
         job = self.jobs[key]
         self.places += 1
-        self.events.append((key[0], "started"))
-        self.took += waited(key[0], job, now)
         history = noted(job.notes, "started", now, worker, most)
         notes = job.notes._replace(attempts=job.notes.attempts + 1, history=history)
         return self.put(
@@ -207,7 +207,6 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        self.took += ran(key[0], job, now)
         kept = job.data if data is UNSET else data
         job = job._replace(notes=told(job.notes, said))
         if said.reason:
@@ -215,8 +214,6 @@ class Model:
             job = job._replace(notes=notes._replace(attempts=max(notes.attempts + said.attempts, 0)))
         if job.cancel:
             outcome = Outcome.CANCELED if outcome is Outcome.SUCCEEDED else outcome
-        self.events += [(key[0], outcome.value), *([(key[0], "crashed")] if said.reason else ())]
-        if job.cancel:
             return self._end(key, job, kept, outcome, now, said.most)
         if job.next is not None:
             notes = happened(job.notes, "finished", now, "", said.most)._replace(attempts=0)
@@ -228,7 +225,6 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        self._ends(key, job, "crashed", now)
         notes = crashed(told(job.notes, said), now, said)
         return self._give_back(key, job, notes, run_at, now)
 
@@ -257,30 +253,22 @@ class Model:
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        self._ends(key, job, "released", now)
         notes = happened(job.notes, "stopped", now, reason, most)._replace(attempts=max(job.notes.attempts - 1, 0))
         return self._give_back(key, job, notes, job.run_at if run_at is None else run_at, now)
 
     def lose(self, key: Key, now: float) -> ModelJob:
         """Take a running job from its worker."""
         job = self.jobs[key]
-        self._ends(key, job, "lost", now)
         return self._give_back(key, job, happened(job.notes, "lost", now), job.run_at, now)
 
     # Changes
 
     def _create(self, key: Key, change: Change, now: float) -> ModelJob:
-        self.events.append((key[0], "added"))
         notes = Notes(0, (("added", now, ""),), limits=change.limits)
         return self._wait(key, notes, change.data, change.priority, change.run_at, None, now)
 
-    def _ends(self, key: Key, job: ModelJob, event: str, now: float) -> None:
-        self.events.append((key[0], event))
-        self.took += ran(key[0], job, now)
-
     def _give_back(self, key: Key, job: ModelJob, notes: Notes, run_at: float | None, now: float) -> ModelJob:
         if job.cancel:
-            self.events.append((key[0], "canceled"))
             return self._end(key, job._replace(notes=notes), job.data, Outcome.CANCELED, now)
         return self._wait(key, notes, job.data, job.priority, run_at, job.next, now)
 
@@ -315,7 +303,6 @@ class Model:
             ModelJob(FINISHED, data, job.priority, job.run_at, outcome, None, False, None, notes, self.places, None),
         )
         if keep == 0:
-            self.events.append((key[0], "expired"))
             self.restore(key, None)
             self.left[key] = ended
         return ended
@@ -360,7 +347,7 @@ class Model:
     def _enter(self, key: Key, job: ModelJob) -> None:
         queue = self._queues.get(key[0])
         if queue is None:
-            queue = self._queues[key[0]] = Queue()
+            queue = self._queues[key[0]] = _Queue()
         if job.state is READY:
             insort(queue.ready, (job.priority, job.place, key))
         else:
@@ -375,7 +362,7 @@ class Model:
             assert job.run_at is not None
             del queue.scheduled[bisect_left(queue.scheduled, (job.run_at, _order(key[1]), key))]
 
-    def _ready(self, queue: Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
+    def _ready(self, queue: _Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
         for priority, place, key in queue.ready:
             if max_priority is not None and priority > max_priority:
                 return
@@ -383,7 +370,7 @@ class Model:
             if run_at is None or run_at <= due_by:
                 yield (priority, 0, place), key
 
-    def _later(self, queue: Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
+    def _later(self, queue: _Queue, max_priority: bytes | None, due_by: float) -> Iterator[tuple[Rank, Key]]:
         for run_at, order, key in queue.scheduled:
             if run_at > due_by:
                 return

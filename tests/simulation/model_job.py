@@ -191,27 +191,3 @@ def next_run(job: ModelJob, change: Change) -> tuple[bytes, float | None]:
         priority if change.priority is UNSET else change.priority,
         run_at if change.run_at is UNSET else change.run_at,
     )
-
-
-def waited(type: JobType, job: ModelJob, now: float) -> list[tuple[JobType, str, float]]:
-    """Return for how long a job could have been started before, where its history tells that."""
-    if not job.notes.history or job.notes.history[0][0] == "started":
-        return []
-    since = job.notes.history[0][1]
-    return [(type, "waited", now - (since if job.run_at is None else max(since, job.run_at)))]
-
-
-def ran(type: JobType, job: ModelJob, now: float) -> list[tuple[JobType, str, float]]:
-    """Return how long a run has taken that ends, where its job's history tells that."""
-    is_known = job.notes.history and job.notes.history[0][0] == "started"
-    return [(type, "ran", now - job.notes.history[0][1])] if is_known else []
-
-
-class Queue:
-    """The pending jobs of one type, in order."""
-
-    __slots__ = ("ready", "scheduled")
-
-    def __init__(self) -> None:
-        self.ready: list[tuple[bytes, int, Key]] = []
-        self.scheduled: list[tuple[float, tuple[bool, bytes], Key]] = []

@@ -20,7 +20,7 @@ from tests.simulation.model_job import Change, ModelJob, column
 from tests.simulation.read_operations import ReadOperations
 from tests.simulation.replay import Ended, is_weather
 from tests.simulation.rows import rows_of
-from tests.simulation.totals import Totals
+from tests.simulation.tallies import Tallies
 
 _OFFSET: Final = 4
 """Bytes of a value that gets a versionstamp which say where it goes: FoundationDB counts them."""
@@ -34,7 +34,7 @@ class Operations(ReadOperations):
         # The types that were ever made, and those that the present transaction has made: some are gone again.
         self._made: set[JobType] = set()
         self._own_made: set[JobType] = set()
-        self._totals = Totals()
+        self.tallies = Tallies(self.model.jobs, lambda: self.model.left)
         self._handlers: dict[str, Callable[[Entry], None]] = {
             "add": self._add,
             "add many": self._add_many,
@@ -87,22 +87,21 @@ class Operations(ReadOperations):
         self.taken_away = {}
         self.model.room = transaction.limits.value - _OFFSET
         self.model.left = {}
-        self.model.events.clear()
-        self.model.took.clear()
         self._cut = False
         self._met_damage = any(map(is_damage, transaction.written))
-        handlers = self._handlers
+        self.tallies.begin()
+        handlers, log = self._handlers, self.model.log
+        is_commit = transaction.commit_version is not None
         for entry in transaction.journal:
             if entry.id is not None and is_damage(entry.id.encode() if isinstance(entry.id, str) else entry.id):
                 continue
             self.count += 1
+            position = len(log)
             handlers[entry.name](entry)
-        if transaction.commit_version is not None:
+            if is_commit and len(log) > position:
+                self.tallies.note(entry, log[position:])
+        if is_commit:
             self._made |= self._own_made
-            if not self.is_damaged:
-                model = self.model
-                for complaint in self._totals.wrong(transaction.written, model.events, model.took, transaction.journal):
-                    self.complain(f"{self.who()}: {complaint}")
 
     # Creators
 
@@ -132,9 +131,7 @@ class Operations(ReadOperations):
         """Add jobs of which one failed: nothing of them is left, if the transaction went on all the same."""
         model = self.model
         position, places, left = len(model.log), model.places, model.left.copy()
-        happened = len(model.events)
         self._try_to_add_many(entry)
-        del model.events[happened:]
         model.undo(position)
         model.places, model.left = places, left
 
@@ -197,10 +194,9 @@ class Operations(ReadOperations):
         """Add jobs for a handler of which one failed: nothing of them is left, as with `_add_many`."""
         model = self.model
         position, places, left = len(model.log), model.places, model.left.copy()
-        own_types, made, happened = self.own_types.copy(), self._own_made.copy(), len(model.events)
+        own_types, made = self.own_types.copy(), self._own_made.copy()
         for each in entry.arguments[0]:
             self._enqueue(each)
-        del model.events[happened:]
         model.undo(position)
         model.places, model.left, self.own_types, self._own_made = places, left, own_types, made
 

@@ -216,5 +216,4 @@ class QueueOperations(Replay):
             if expires is None or expires > min(until, entry.now):
                 self.complain(f"{self.who()}: {named(*key)} was removed as expired, but is {shown(job)}")
             if job is not None:
-                self.model.events.append((entry.type, "expired"))
                 self.model.remove(key, False)

@@ -30,6 +30,7 @@ from tests.simulation.endings import check_end, check_store, still_open
 from tests.simulation.history import History
 from tests.simulation.homes import Home, Lane, prepared
 from tests.simulation.journal import recording
+from tests.simulation.leftovers import Leftovers
 from tests.simulation.marks import MarkCheck
 from tests.simulation.plain_functions import Stage
 from tests.simulation.quiet import Quiet
@@ -160,6 +161,7 @@ class Run:
         self.world.choices.on_fault = self.quiet.disturb
         self.calls = Calls(self.quiet.quick_since, self.world.loop.time)
         self.burials = Burials(self)
+        self.leftovers = Leftovers(self)
         if self.machine is None:
             MarkCheck(self)
         drawn = Choices(plan).stream("with some")
@@ -172,6 +174,7 @@ class Run:
         self.workloads = [kind(self) for kind in kinds]
         if self.is_damaged:
             self.history.know_of_damage()
+        self.history.is_counted = not (self.is_damaged or self.is_aged)
         swarm, alone = Choices(plan).stream("swarm"), Choices(plan).stream("alone")
         self.weights = draw_weights(swarm, alone, self.workloads, all_of_them=workloads is not None)
         processes = random.choice([1, 1, 1, 2, 3, 4])
@@ -229,6 +232,7 @@ class Run:
         self.calls.ended(transaction)
         self.bounds.ended(transaction)
         self.key_check.ended(transaction)
+        self.leftovers.ended(transaction)
         if self.history.complaints:
             for complaint in self.history.complaints:
                 self.complain(f"history: {complaint}")

@@ -365,6 +365,20 @@ async def test_a_closed_subscription_ends_all_who_iterate_over_it(jobs: JobsServ
         assert await asyncio.gather(*both) == [None, None]
 
 
+async def test_a_closed_subscription_ends_after_the_last_event_that_was_there(jobs: JobsService) -> None:
+    await jobs.add(T1, J1)
+    async with jobs.subscribe(T1, J1) as events:
+        assert (await anext(events)).state == PENDING
+        await jobs.remove(T1, J1)
+
+        async def is_there() -> bool:
+            return bool(events._mailbox._order)
+
+        await eventually(is_there)
+    async with asyncio.timeout(PATIENCE):
+        assert [event.state async for event in events] == [REMOVED]
+
+
 async def test_subscribing_on_another_event_loop_is_an_error_that_says_so(jobs: JobsService) -> None:
     await jobs.add(T1, J1)
     jobs.handler("here")(_nothing)

@@ -13,6 +13,8 @@ from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
+from tests.simulation.drills.listing import list_a_process
+from tests.simulation.drills.looking import look_at_a_type
 from tests.simulation.drills.mixing import mix_operations
 from tests.simulation.drills.options import say_options
 from tests.simulation.drills.paging import page_through
@@ -20,7 +22,9 @@ from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.stopping import stop_and_remove
+from tests.simulation.drills.subscribing import follow_several_jobs
 from tests.simulation.drills.types import change_a_timeout, wake_a_type
+from tests.simulation.drills.waiting import wait_for_states
 
 OF_TRANSACTIONS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     mix_operations,
@@ -53,6 +57,10 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     ask_a_process,
     follow_jobs_that_leave,
     *OF_TRANSACTIONS,
+    follow_several_jobs,
+    wait_for_states,
+    look_at_a_type,
+    list_a_process,
 )
 """All of them; what is here twice is done twice as often."""
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 from jobs_service import JobExists, JobNotFound, JobsService, JobType, RunningJob
 from jobs_service.testing import Process
 from tests.simulation.client import Client
+from tests.simulation.summaries import STATES, state_of, wrong_summaries
 from tests.simulation.weather import HARMLESS, RARELY
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.handled import MOMENT
@@ -18,7 +19,6 @@ from tests.simulation.workloads.runner_checks import RunnerChecks
 from tests.simulation.workloads.runner_entries import RunnerEntries
 from tests.simulation.workloads.runner_fates import RunnerFates
 from tests.simulation.workloads.runner_state import CONTINUOUS, ONE_SHOT, Asked, Order, RunnerState
-from tests.simulation.workloads.summaries import STATES, state_of, wrong_summaries
 
 _EXPIRED: Final = 5.0
 """Seconds after which a finished job that has expired is gone: monitors look every three."""
