@@ -1,4 +1,4 @@
-"""What somebody who asks for jobs is owed: those that are there, soon, on the terms that were named, and not too late."""
+"""What somebody who asks for jobs is owed: those that are there, soon, on the terms named, and an answer in time."""
 
 from __future__ import annotations
 

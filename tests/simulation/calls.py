@@ -55,7 +55,7 @@ class Call:
         record: what the job was after the operation, as far as it is known.
         asked: the priority and run_at that its options name, as a Change; None when they are not known.
         given: the same as the service has understood it.
-        wanted: the max_priority (packed), due_by and spread of an accept, if they are known; no spread if that is adaptive.
+        wanted: the max_priority (packed), due_by and spread (None for an adaptive one) of an accept, if they are known.
         effects: (version, whether anything was written) of the transactions in which it was carried out.
     """
 
@@ -238,7 +238,8 @@ class Calls:
         for job in call.result if isinstance(call.result, list) else ():
             accepted = self._accepted.get(job.lock)
             if accepted is not None and (accepted.id, _done(accepted.record)) != (job.id, _answered(job)):
-                yield f"answer: {call} was answered {job.id!r}, {_answered(job)}, but took {accepted.id!r}, {_done(accepted.record)}"
+                took = f"{accepted.id!r}, {_done(accepted.record)}"
+                yield f"answer: {call} was answered {job.id!r}, {_answered(job)}, but took {took}"
 
     def _of_locks(self) -> Iterator[str]:
         holders: dict[bytes, Call] = {}

@@ -15,6 +15,7 @@ from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.stopping import stop_and_remove
+from tests.simulation.drills.supervising import supervise_parts
 from tests.simulation.drills.types import change_a_timeout, wake_a_type
 
 DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
@@ -33,6 +34,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     run_some_handlers,
     ask_a_process,
     follow_jobs_that_leave,
+    supervise_parts,
 )
 """All of them; what is here twice is done twice as often."""
 
