@@ -50,7 +50,6 @@ async def wait_on_all_terms(drill: Drill) -> None:
                 await queues.rest()
                 queues.close()
                 await queues.settle()
-                queues.check_watches()
             finally:
                 await queues.end()
     finally:
@@ -111,7 +110,6 @@ class _Queues:
         self._held: dict[bytes, tuple[Client, RunningJob]] = {}
         self._ending: set[bytes] = set()
         self._added = 0
-        self._paused: set[JobType] = set()
         self._looks: Counter[JobType] = Counter()
 
     def ended(self, transaction: SimulatedTransaction) -> None:
@@ -243,17 +241,20 @@ class _Queues:
     async def _stop(self) -> None:
         """Stop a queue, or have it go on."""
         type = self._random.choice(self.types)
-        if type in self._paused:
+        if self._is_paused(type):
             await self._client().jobs.resume(type)
-            self._paused.discard(type)
         elif self._random.random() < 0.5:
-            self._paused.add(type)
             await self._client().jobs.pause(type)
+
+    def _is_paused(self, type: JobType) -> bool:
+        past = self._drill.run.history.pauses.get(type)
+        return bool(past and past[-1][1])
 
     async def settle(self) -> None:
         """Wait until everybody has what is for him, and look whether it is so."""
         drill = self._drill
         await drill.settle()
+        self._check_watches()
         for each in self._workers:
             if each.task.done() and not each.task.cancelled() and each.task.exception() is not None:
                 drill.complain(f"{each} was told {each.task.exception()!r}")
@@ -262,7 +263,7 @@ class _Queues:
             for id, job in drill.all(type).items():
                 if job.lock is not None and job.lock not in self._held:
                     drill.complain(f"{id!r} of {type!r} is locked for a worker who has gone")
-                for worker in self._workers if job.pending and type not in self._paused else ():
+                for worker in self._workers if job.pending and not self._is_paused(type) else ():
                     if worker.type == type and not worker.task.done() and self._is_for(job, worker):
                         drill.complain(f"{worker} waits beside {id!r}, which is {job}")
 
@@ -292,9 +293,8 @@ class _Queues:
                     f"{[str(each) for each in self._waiting(type)]} wait in vain, and have looked {self._looks[type]} "
                     f"times within {_REST} s"
                 )
-        self.check_watches()
 
-    def check_watches(self) -> None:
+    def _check_watches(self) -> None:
         """There is a watch for each line and each monitor, and no other."""
         run = self._drill.run
         if run.machine is not None:
