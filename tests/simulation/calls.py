@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import fdb.tuple
 
@@ -55,7 +55,7 @@ class Call:
         record: what the job was after the operation, as far as it is known.
         asked: the priority and run_at that its options name, as a Change; None when they are not known.
         given: the same as the service has understood it.
-        wanted: the max_priority (packed) and due_by of an accept, if they are known.
+        wanted: the max_priority (packed), due_by and spread (None for an adaptive one) of an accept, if they are known.
         effects: (version, whether anything was written) of the transactions in which it was carried out.
     """
 
@@ -73,7 +73,7 @@ class Call:
     effects: list[tuple[int, bool]] = field(default_factory=list)
     asked: Change | None = None
     given: Change | None = None
-    wanted: tuple[bytes | None, float | None] | None = None
+    wanted: tuple[bytes | None, float | None, int | None] | None = None
 
     def __str__(self) -> str:
         return f"call {self.number} of {self.process}, {self.name} {self.type!r}/{self.id!r} ({self.outcome})"
@@ -82,6 +82,26 @@ class Call:
         """Whether a transaction at this version was committed while the caller waited."""
         began = version > self.version if wrote else version >= self.version
         return began and (self.last_version is None or version <= self.last_version)
+
+
+class _Accepted(NamedTuple):
+    """What an accept has given to a worker.
+
+    Attributes:
+        version: of the commit.
+        terms: of the accept, as the service has understood them.
+        id: of the job.
+        record: of the job, as it runs.
+        place: among those that were accepted together.
+        together: what was accepted with it.
+    """
+
+    version: int
+    terms: AcceptTerms
+    id: JobId
+    record: Record
+    place: int
+    together: list[Any]
 
 
 class Calls:
@@ -98,11 +118,12 @@ class Calls:
         self.all: list[Call] = []
         self.outcomes: Counter[tuple[str, str]] = Counter()
         self._removals: dict[tuple[JobType, JobId], list[tuple[int, bool, Removal]]] = {}
-        self._accepted: dict[bytes, tuple[int, AcceptTerms]] = {}
+        self._accepted: dict[bytes, _Accepted] = {}
         self._accepted_at: dict[bytes, float] = {}
         self._held: dict[tuple[JobType, JobId], bytes] = {}
         self._lost: dict[bytes, JobId] = {}
         self._released: dict[bytes, list[tuple[int, bool]]] = {}
+        self._after_release: dict[bytes, Record] = {}
 
     def begin(self, name: str, type: JobType, id: JobId | None, process: object, version: int) -> Call:
         """Note that a call begins, and return it."""
@@ -137,9 +158,13 @@ class Calls:
                 self._removals.setdefault((entry.type, entry.id), []).append((version, wrote, entry.result))
             elif entry.name == "stop":
                 self._released.setdefault(entry.arguments[0], []).append((version, wrote))
+                if isinstance(entry.result, Record):
+                    self._after_release[entry.arguments[0]] = entry.result
             elif entry.name == "accept":
-                for id, record in entry.result:
-                    self._accepted[record.lock] = version, entry.arguments[0]
+                for place, (id, record) in enumerate(entry.result):
+                    self._accepted[record.lock] = _Accepted(
+                        version, entry.arguments[0], id, record, place, entry.result
+                    )
                     self._held[entry.type, id] = record.lock
                     self._accepted_at[record.lock] = self._time()
             elif entry.name == "lost":
@@ -165,6 +190,7 @@ class Calls:
                 yield from self._of_accept(call)
             elif call.name == "release":
                 call.effects = self._released.get(call.locks[0], [])
+                call.record = self._after_release.get(call.locks[0])
                 yield from self._of_numbered(call)
         yield from self._of_locks()
         for (type, id), removals in self._removals.items():
@@ -193,14 +219,27 @@ class Calls:
                 yield f"out of time: {call} was carried out at {version}, not in {call.version}..{call.last_version}"
 
     def _of_accept(self, call: Call) -> Iterator[str]:
+        last: _Accepted | None = None
         for lock in call.locks:
-            version, terms = self._accepted.get(lock, (None, None))
-            if version is None or terms is None:
+            found = self._accepted.get(lock)
+            if found is None:
                 yield f"no effect: {call} gave the lock {lock.hex()}, which was never committed"
-            elif not call.could_be(version, True):
+                continue
+            version, terms = found.version, found.terms
+            if not call.could_be(version, True):
                 yield f"out of time: {call} was carried out at {version}, not in {call.version}..{call.last_version}"
-            elif call.wanted is not None and call.wanted != (terms.max_priority, terms.due_by):
-                yield f"asked: {call} asked for jobs up to {call.wanted}, and the service has understood {terms}"
+            elif call.wanted is not None:
+                spread = call.wanted[2]
+                if call.wanted[:2] != (terms.max_priority, terms.due_by) or spread not in (None, terms.spread):
+                    yield f"asked: {call} asked for jobs up to {call.wanted}, and the service has understood {terms}"
+            if last is not None and last.together is found.together and last.place >= found.place:
+                yield f"order: {call} was answered {found.id!r} after {last.id!r}, which was behind it"
+            last = found
+        for job in call.result if isinstance(call.result, list) else ():
+            accepted = self._accepted.get(job.lock)
+            if accepted is not None and (accepted.id, _done(accepted.record)) != (job.id, _answered(job)):
+                took = f"{accepted.id!r}, {_done(accepted.record)}"
+                yield f"answer: {call} was answered {job.id!r}, {_answered(job)}, but took {took}"
 
     def _of_locks(self) -> Iterator[str]:
         holders: dict[bytes, Call] = {}
@@ -249,6 +288,7 @@ def _answered(job: Job) -> tuple[Any, ...]:
         None if error is None else [error.type, error.message, error.traceback],
         job.max_attempts,
         job.time_limit,
+        job._record.lock,
     )
 
 
@@ -268,6 +308,7 @@ def _done(record: Record) -> tuple[Any, ...]:
         reader.value_of(told.result or b""),
         reader.value_of(told.error or b""),
         *reader.value_of(told.limits or b"[null,null]"),
+        record.lock,
     )
 
 

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Final
 from jobs_service import JobsService, JobType
 from jobs_service.supervision import Actor
 from jobs_service.supervision.supervising import Supervising
-from jobs_service.testing import EPOCH, Process, SimulatedTransaction
+from jobs_service.testing import EPOCH, SimulatedTransaction
 from tests.checker import complaints_about
 from tests.simulation.damage import is_damage
+from tests.simulation.replay import Silence
 from tests.simulation.rows import PREFIX
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
 _EVERY: Final = 16
-_MOMENT: Final = 1.0
-_RETRIES: Final = 2.0
-"""Seconds that a transaction may take that has to run again and again."""
 _NOTICED: Final = 6.0
 _LATEST: Final = 5.0
 """Seconds, beside its period and its jitter, after which every process has looked at the types."""
@@ -79,6 +77,8 @@ class KeyCheck:
 class Bounds:
     """Lost jobs are noticed in time: before 1.5 timeouts and a second. An observer of the cluster.
 
+    Nobody is heard of later, for whose silence somebody was to look all the time.
+
     It holds while nothing takes time, and from the calm on.
     """
 
@@ -102,42 +102,41 @@ class Bounds:
                     self._cleared.add(entry.type)
                 else:
                     self._cleared.discard(entry.type)
-        silences, latency = self._run.history.silences, self._run.world.cluster.latency
+        silences, heard = self._run.history.silences, self._run.history.heard
         while silences:
             silence = silences.pop()
-            lost = self._lost.setdefault(silence.type, deque(maxlen=_REMEMBERED))
-            lost.append(silence.time)
-            began = silence.time - silence.silent
-            valid_from = min(self._run.quiet.quick_since(), self._since)
-            if silence.timeout is None or max(valid_from, self._changed.get(silence.type, 0.0)) > began:
-                continue
-            # Where a batch holds one job, those before it in the line have a commit each, which others make run again.
-            before = sum(began < time < silence.time for time in lost)
-            bound = 1.5 * silence.timeout + 1.0 + (4 + _REQUESTS * before) * latency
-            if silence.silent > bound:
-                self._run.complain(
-                    f"late: {silence.type!r}/{silence.id!r} was silent for {silence.silent:.3f} s before it was taken "
-                    f"for lost; its timeout is {silence.timeout} s"
-                )
+            self._lost.setdefault(silence.type, deque(maxlen=_REMEMBERED)).append(silence.time)
+            self._look_at(silence, "before it was taken for lost")
+        while heard:
+            silence = heard.pop()
+            if silence.silent > 1.0 and self._is_watched(silence.time - silence.silent):
+                self._look_at(silence, "and was not taken for lost")
+
+    def _look_at(self, silence: Silence, what: str) -> None:
+        began = silence.time - silence.silent
+        valid_from = min(self._run.quiet.quick_since(), self._since)
+        if silence.timeout is None or max(valid_from, self._changed.get(silence.type, 0.0)) > began:
+            return
+        # Where a batch holds one job, those before it in the line have a commit each, which others make run again.
+        before = sum(began < time < silence.time for time in self._lost.get(silence.type, ()))
+        bound = 1.5 * silence.timeout + 1.0 + (4 + _REQUESTS * before) * self._run.world.cluster.latency
+        if silence.silent > bound:
+            self._run.complain(
+                f"late: {silence.type!r}/{silence.id!r} was silent for {silence.silent:.3f} s {what}; "
+                f"its timeout is {silence.timeout} s"
+            )
+
+    def _is_watched(self, since: float) -> bool:
+        """Whether some service has had its supervisor tree since then."""
+        run = self._run
+        return any(
+            process.running and jobs._tree.root is not None and run.opened[process] <= since
+            for process, jobs in run.services.items()
+        )
 
     def calm(self, since: float) -> None:
         """Nothing takes time any more from then on."""
         self._since = since
-
-
-def overlooked(run: Run, process: Process, wanted: JobType, waited: float) -> Iterator[str]:
-    """Yield the jobs that a worker who waited and got nothing should have got; only where nothing took time."""
-    now = run.world.loop.time()
-    if run.quiet.quick_since() > now - waited or (waited < _RETRIES and run.quiet.retried_at > now - waited):
-        return
-    wall = process.clock.wall_time()
-    for (type, id), job in run.history.model.jobs.items():
-        if type != wanted or not job.pending:
-            continue
-        since = run.history.states(type, id)[-1].time
-        due = job.run_at is None or job.run_at <= wall - _MOMENT
-        if due and since < now - min(_MOMENT, waited):
-            yield f"overlooked: a worker of {process} got no job, but {type!r}/{id!r} is {job.state} since {since:.3f}"
 
 
 def crowded(jobs: JobsService, most: int) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,6 +25,7 @@ from jobs_service import (
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.runner.handler import Handler
 from jobs_service.testing import Process
+from tests.simulation.accepting import Accepting
 from tests.simulation.calls import OK, UNKNOWN, Call, asked
 from tests.simulation.refusals import unfounded
 
@@ -161,18 +163,33 @@ class Client:
         """See JobsService.accept_many."""
         call = self.begin("accept", type, None)
         most = terms.get("max_priority")
-        call.wanted = None if most is None else fdb.tuple.pack((most,)), terms.get("due_by")
-        if limit == 1 and call.number % 2:
-            found = await self.call(call, self._accept_one(type, **terms))
-        elif limit >= MANY and terms == {"timeout": 0} and call.number % 2:
-            # Nobody takes fewer when these were too much.
-            found = await self.call(call, self.jobs.transact(lambda tx: tx.accept_many(type, limit)))
-        else:
-            found = await self.call(call, self.jobs.accept_many(type, limit, **terms))
+        spread = terms.get("spread", 1)
+        call.wanted = (
+            None if most is None else fdb.tuple.pack((most,)),
+            terms.get("due_by"),
+            spread if isinstance(spread, int) else None,
+        )
+        asking = Accepting(self.run, self.process, type, limit, terms)
+        try:
+            if limit == 1 and call.number % 2:
+                found = await self.call(call, self._accept_one(type, **terms))
+            elif limit >= MANY and terms == {"timeout": 0} and call.number % 2:
+                # Nobody takes fewer when these were too much.
+                found = await self.call(call, self.jobs.transact(lambda tx: tx.accept_many(type, limit)))
+            else:
+                found = await self.call(call, self.jobs.accept_many(type, limit, **terms))
+        except asyncio.CancelledError:
+            self._complain(asking.gone())
+            raise
+        self._complain(asking.answered(found))
         call.locks = tuple(job.lock for job in found)
         for job in found:
             self.run.world.note(f"got {job.type!r}/{job.id!r} lock {job.lock.hex()[:6]}", self.process)
         return found
+
+    def _complain(self, complaints: Iterable[str]) -> None:
+        for complaint in complaints:
+            self.run.complain(complaint)
 
     async def _accept_one(self, type: JobType, **terms: Any) -> list[RunningJob]:
         job = await self.jobs.accept(type, **terms)

@@ -42,7 +42,7 @@ class History:
         model: all jobs and types as they must be now.
         complaints: what was wrong, a line each; the first of many only.
         cells: how often each cell of the operations table has occurred: (operation, what the job was before).
-        silences: the jobs that were taken for lost.
+        silences, heard: the jobs that were taken for lost, and those of whose workers something was heard.
         aged: the keys of jobs that may have been written as an earlier version does; to be added to.
         is_counted: whether all jobs are: none are damaged, or from an earlier version.
         tallies: what was counted.
@@ -55,6 +55,7 @@ class History:
         self.complaints: list[str] = self._operations.complaints
         self.cells: Counter[tuple[str, str]] = self._operations.cells
         self.silences: list[Silence] = self._operations.silences
+        self.heard: list[Silence] = self._operations.heard
         self.aged: set[bytes] = set()
         self.is_counted = False
         self.tallies = self._operations.tallies

@@ -6,9 +6,11 @@ from itertools import islice
 from typing import Any
 
 from jobs_service.layer.candidates import AcceptTerms
+from jobs_service.layer.key_parts import AFTER, STAMP_CODE, pack_seconds
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import LOCK_BYTES
 from jobs_service.model import JobId
+from tests.simulation.claims import depends_on, ranges_of
 from tests.simulation.complaints import named, shown, shown_terms
 from tests.simulation.entry import Entry
 from tests.simulation.model_job import READY, RUNNING, SCHEDULED, Key, ModelJob, column
@@ -70,6 +72,8 @@ class QueueOperations(Replay):
             self._check_exact(entry, terms, due_by, taken, cut)
         else:
             self._check_spread(entry, terms, due_by, taken, cut)
+        if taken and terms.spread == 1 and self._transaction.commit_version is not None:
+            self._check_claim(entry, terms, due_by, taken, cut)
         for id, record in taken:
             key = self.key(entry.type, id)
             job = self.model.jobs.get(key)
@@ -93,6 +97,33 @@ class QueueOperations(Replay):
                 f"{self.who()}: accept of {entry.type!r} ({shown_terms(terms, due_by)}) took {got}, "
                 f"expected {[key[1] for _, key in expected]}"
             )
+
+    def _check_claim(
+        self, entry: Entry, terms: AcceptTerms, due_by: float, taken: list[tuple[JobId, Any]], cut: bool
+    ) -> None:
+        """Whatever comes before the last job taken in exact order is a conflict if it comes first."""
+        ranges = ranges_of(self._transaction)
+        key = self.key(entry.type, taken[-1][0])
+        job = self.model.jobs.get(key)
+        if ranges is None or job is None or self._met_damage:
+            return
+        ready, scheduled = entry.keys.ready, entry.keys.scheduled
+        wanted = [(entry.keys.paused, entry.keys.paused + b"\x00")]
+        if len(taken) < terms.limit and not cut and not terms.open_end:
+            most = b"" if terms.max_priority is None else terms.max_priority
+            wanted.append((ready, ready + most + AFTER))
+        elif job.state is READY and key in self.seqs and job.place <= self.own_places:
+            wanted.append((ready, ready + job.priority + STAMP_CODE + self.seqs[key]))
+        elif job.state is SCHEDULED:
+            wanted.append((ready, ready + job.priority + AFTER))
+        if due_by > entry.now and job.state is SCHEDULED and job.run_at is not None and job.place <= self.own_places:
+            wanted.append((scheduled, scheduled + pack_seconds(job.run_at)))
+        for begin, end in wanted:
+            if not depends_on(ranges, begin, end):
+                self.complain(
+                    f"{self.who()}: accept of {entry.type!r} ({shown_terms(terms, due_by)}) took "
+                    f"{[id for id, _ in taken]}, whatever others may have added or stopped meanwhile"
+                )
 
     def _check_spread(
         self, entry: Entry, terms: AcceptTerms, due_by: float, taken: list[tuple[JobId, Any]], cut: bool

@@ -73,6 +73,7 @@ class Replay:
         complaints: what was wrong, a line each; the first of many only.
         cells: how often each cell of the operations table has occurred: (operation, what the job was before).
         silences: the jobs that were taken for lost.
+        heard: those of whose workers something was heard, and the seconds in which nothing was.
         count: how many operations were done.
         keys: of every job seen: its DATA key.
         jobs: the same the other way round.
@@ -94,6 +95,7 @@ class Replay:
         self.complaints: list[str] = []
         self.cells: Counter[tuple[str, str]] = Counter()
         self.silences: list[Silence] = []
+        self.heard: list[Silence] = []
         self.count = 0
         self.keys: dict[Key, bytes] = {}
         self.jobs: dict[bytes, Key] = {}
@@ -178,7 +180,11 @@ class Replay:
     def _job(self, entry: Entry) -> tuple[Key, ModelJob | None]:
         assert entry.id is not None
         key = self.key(entry.type, entry.id)
-        return key, self.model.jobs.get(key)
+        job = self.model.jobs.get(key)
+        if job is not None and job.active_at is not None and job.lock in entry.arguments[:1]:
+            now = self._time()
+            self.heard.append(Silence(now, *key, now - job.active_at, self.model.timeouts.get(entry.type)))
+        return key, job
 
     def _was_there(self, job: ModelJob) -> bool:
         """Whether the transaction can have seen a job where it is now."""

@@ -16,6 +16,7 @@ from tests.simulation.burials import Burials
 from tests.simulation.calls import Calls
 from tests.simulation.character import draw_character
 from tests.simulation.checks import Bounds, KeyCheck
+from tests.simulation.claims import unclaimed_records
 from tests.simulation.client import EFFECTS, MIXED, Client
 from tests.simulation.crashes import Crashes
 from tests.simulation.drawing import (
@@ -233,6 +234,8 @@ class Run:
         self.bounds.ended(transaction)
         self.key_check.ended(transaction)
         self.leftovers.ended(transaction)
+        for complaint in unclaimed_records(transaction) if transaction.commit_version is not None else ():
+            self.complain(complaint)
         if self.history.complaints:
             for complaint in self.history.complaints:
                 self.complain(f"history: {complaint}")

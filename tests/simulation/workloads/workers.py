@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from jobs_service import JobCanceled, JobError, JobType, Outcome, RunningJob, StoreError, WorkerConflict
-from tests.simulation.checks import overlooked
 from tests.simulation.client import EFFECTS, Client
 from tests.simulation.workloads.base import Workload
 
@@ -30,12 +29,7 @@ class Workers(Workload):
         }
         type = self.some_type()
         fates = [self.random.random() for _ in range(limit)]
-        time = self.run.world.loop.time
-        began = time()
         found = await client.accept(type, limit, **terms)
-        if not found and terms["max_priority"] is None:
-            for complaint in overlooked(self.run, client.process, type, time() - began):
-                self.run.complain(complaint)
         for job, fate in zip(found, fates, strict=False):
             await self._work(client, job, fate)
 
