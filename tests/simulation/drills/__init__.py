@@ -14,6 +14,7 @@ from tests.simulation.drills.options import say_options
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
+from tests.simulation.drills.settings import say_what_a_type_is
 from tests.simulation.drills.stopping import stop_and_remove
 from tests.simulation.drills.types import change_a_timeout, wake_a_type
 
@@ -33,6 +34,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     run_some_handlers,
     ask_a_process,
     follow_jobs_that_leave,
+    say_what_a_type_is,
 )
 """All of them; what is here twice is done twice as often."""
 
