@@ -8,6 +8,7 @@ from typing import Final
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
 from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.following import follow_jobs_that_leave
+from tests.simulation.drills.keeping import keep_for_a_while
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
 from tests.simulation.drills.options import say_options
@@ -35,6 +36,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     ask_a_process,
     follow_jobs_that_leave,
     say_what_a_type_is,
+    keep_for_a_while,
 )
 """All of them; what is here twice is done twice as often."""
 
