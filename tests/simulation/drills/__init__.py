@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
+from tests.simulation.drills.copying import copy_a_store
 from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.keeping import keep_for_a_while
@@ -37,6 +38,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     follow_jobs_that_leave,
     say_what_a_type_is,
     keep_for_a_while,
+    copy_a_store,
 )
 """All of them; what is here twice is done twice as often."""
 
