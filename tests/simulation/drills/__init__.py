@@ -12,6 +12,7 @@ from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.keeping import keep_for_a_while
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
+from tests.simulation.drills.listed import know_the_processes
 from tests.simulation.drills.living import live_and_live_again
 from tests.simulation.drills.options import say_options
 from tests.simulation.drills.processes import ask_a_process
@@ -41,6 +42,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     keep_for_a_while,
     copy_a_store,
     live_and_live_again,
+    know_the_processes,
 )
 """All of them; what is here twice is done twice as often."""
 
