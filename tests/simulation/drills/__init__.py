@@ -8,6 +8,7 @@ from typing import Final
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
 from tests.simulation.drills.copying import copy_a_store
 from tests.simulation.drills.drill import Drill
+from tests.simulation.drills.figures import tell_figures
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.keeping import keep_for_a_while
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
@@ -43,6 +44,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     copy_a_store,
     live_and_live_again,
     know_the_processes,
+    tell_figures,
 )
 """All of them; what is here twice is done twice as often."""
 

@@ -10,11 +10,9 @@ import fdb.tuple
 from jobs_service import JobId, JobsService, JobType, Outcome
 from jobs_service.copying import Batch, Copied, CopyRefused, Step, copy_jobs
 from jobs_service.errors import JobsError, RecordDamaged
-from jobs_service.sources import Sources
-from jobs_service.store.base import Transaction
-from jobs_service.store.memory import MemoryStore
 from tests.simulation.damage import DAMAGED, is_damage
 from tests.simulation.drills.drill import LONG, Drill
+from tests.simulation.drills.place import Place
 from tests.simulation.workloads.copiers import Portrait, differences, portrait
 
 _TYPES: Final[tuple[JobType, ...]] = ("a", ("b", 1), "c")
@@ -28,41 +26,6 @@ _ORDER: Final = (Step.REMOVING, Step.LOOKING, Step.COPYING, Step.COMPARING)
 
 class _Stopped(Exception):
     """Ends a copy on its way."""
-
-
-class _Place:
-    """A store, with a service on it.
-
-    Args:
-        drill: that it is part of.
-        name: of the store.
-    """
-
-    def __init__(self, drill: Drill, name: str) -> None:
-        process = drill.client.process
-        seed = f"{drill.run.world.choices.plan.seed}/{drill.type}/{name}"
-        self.sources = Sources(seed, wall_time=process.clock.wall_time)
-        self.store = MemoryStore(settings=process.settings, sources=self.sources)
-        self.store.address = f"memory:{name}"
-        self.jobs = JobsService(self.store, settings=process.settings, supervise=False, sources=self.sources)
-
-    async def rows(self) -> dict[bytes, bytes]:
-        """Return all of its rows, by their keys behind the prefix."""
-        prefix = await self.store.prefix()
-
-        async def read(transaction: Transaction) -> list[tuple[bytes, bytes]]:
-            return await transaction.get_range(prefix, prefix + b"\xff")
-
-        return {key[len(prefix) :]: value for key, value in await self.store.read(read)}
-
-    async def put(self, key: bytes, value: bytes) -> None:
-        """Write a row."""
-        prefix = await self.store.prefix()
-
-        async def write(transaction: Transaction) -> None:
-            transaction.set(prefix + key, value)
-
-        await self.store.transact(write)
 
 
 class _Source:
@@ -93,7 +56,7 @@ class _Source:
 async def copy_a_store(drill: Drill) -> None:
     """Fill a store with whatever there can be, and copy it: in parts, with force, anew, and once more."""
     random = drill.random
-    ours, theirs = _Place(drill, "source"), _Place(drill, "target")
+    ours, theirs = Place(drill, "source"), Place(drill, "target")
     async with ours.jobs, theirs.jobs:
         source = await _filled(drill, ours)
         kept = await ours.rows()
@@ -112,7 +75,7 @@ async def copy_a_store(drill: Drill) -> None:
             await _once_more(drill, ours, theirs, source)
 
 
-async def _filled(drill: Drill, place: _Place) -> _Source:
+async def _filled(drill: Drill, place: Place) -> _Source:
     """Have a store have types and jobs of all kinds; return what they are."""
     random, jobs, source = drill.random, place.jobs, _Source()
     for type in random.sample(_TYPES, random.randint(1, 3)):
@@ -165,8 +128,8 @@ async def _take(drill: Drill, jobs: JobsService, type: JobType, counts: Counter[
 
 async def _copied(
     drill: Drill,
-    ours: _Place,
-    theirs: _Place,
+    ours: Place,
+    theirs: Place,
     *,
     force: bool,
     start_over: bool = False,
@@ -204,8 +167,8 @@ async def _copied(
 
 async def _refused(
     drill: Drill,
-    ours: _Place,
-    theirs: _Place,
+    ours: Place,
+    theirs: Place,
     wanted: type[Exception],
     *,
     force: bool = False,
@@ -222,7 +185,7 @@ async def _refused(
         drill.complain("a copy was refused, and has written something")
 
 
-async def _in_parts(drill: Drill, ours: _Place, theirs: _Place, force: bool, source: _Source) -> bool:
+async def _in_parts(drill: Drill, ours: Place, theirs: Place, force: bool, source: _Source) -> bool:
     """Copy until it is done, look at what is there in between and at the end; return whether nobody used the stores."""
     random, stops, start_over = drill.random, drill.random.choice([0, 1, 3, 3]), False
     theirs_before, was_started, is_used = portrait(await theirs.rows()), False, False
@@ -270,9 +233,9 @@ async def _in_parts(drill: Drill, ours: _Place, theirs: _Place, force: bool, sou
     return False
 
 
-async def _refuse_others(drill: Drill, ours: _Place, theirs: _Place) -> None:
+async def _refuse_others(drill: Drill, ours: Place, theirs: Place) -> None:
     """As long as a copy is not complete, its target is no source, and takes no copy of another store."""
-    other, force = _Place(drill, "other"), drill.random.random() < 0.5
+    other, force = Place(drill, "other"), drill.random.random() < 0.5
     async with other.jobs:
         await other.jobs.set_type_timeout("a", LONG)
         await _refused(drill, other, theirs, CopyRefused, force=force)
@@ -280,7 +243,7 @@ async def _refuse_others(drill: Drill, ours: _Place, theirs: _Place) -> None:
     await _refused(drill, ours, ours, CopyRefused, force=force)
 
 
-async def _is_shut(drill: Drill, theirs: _Place, rows: dict[bytes, bytes]) -> None:
+async def _is_shut(drill: Drill, theirs: Place, rows: dict[bytes, bytes]) -> None:
     """As long as a copy is not complete, nobody takes its jobs, or adds some beside them."""
     for type in {key[0] for key in _readable(rows).jobs}:
         paused, taken = await theirs.jobs.paused(type), await theirs.jobs.accept(type, timeout=0)
@@ -314,7 +277,7 @@ def _compare(drill: Drill, copied: Copied, source: _Source, force: bool, *, resu
         drill.complain(f"a copy (force={force}) says {found}, {said}; it is {wanted}, {true}")
 
 
-async def _once_more(drill: Drill, ours: _Place, theirs: _Place, source: _Source) -> None:
+async def _once_more(drill: Drill, ours: Place, theirs: Place, source: _Source) -> None:
     """Copy again what is there: nothing is written, or it is refused, as it was before or as something has changed."""
     random, before = drill.random, await theirs.rows()
     force, other = random.random() < 0.4, random.choice(["nothing", "nothing", "setting", "job", "more"])
