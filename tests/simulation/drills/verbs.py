@@ -120,8 +120,7 @@ async def _types(told: Told) -> None:
 
 
 async def _stats(told: Told) -> None:
-    random = told.drill.random
-    only = random.choice([None, _some(told)[0]])
+    only = told.drill.random.choice([None, *(type for type, each in told.types.items() if each.is_there)])
     rows = await _use(told, "stats", *([] if only is None else [shown(only)]), may_repeat=True)
     found = {row["type"]: (row["paused"], row["states"], row["running"], row["finished"]) for row in rows}
     wanted = {
