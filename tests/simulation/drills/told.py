@@ -47,8 +47,8 @@ class Type:
 
     @property
     def is_there(self) -> bool:
-        """Whether it exists, or has had jobs: then it has counts."""
-        return self.timeout is not None or self.happened.total() > 0
+        """Whether it exists, or has jobs: then it is counted."""
+        return self.timeout is not None or bool(self.jobs)
 
     def count(self, state: str) -> int:
         """Return how many jobs are in a state."""
