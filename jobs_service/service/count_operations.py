@@ -51,7 +51,7 @@ class CountOperations(ReaderOperations):
             type: None for all types that exist or have jobs.
 
         Returns:
-            The counts by type; nothing for a type that neither exists nor has, or had, jobs. Of all types, those whose
+            The counts by type; nothing for a type that neither exists nor has jobs. Of all types, those whose
             counts are damaged are left out, and logged.
 
         Raises:

@@ -8,13 +8,18 @@ from typing import Final
 from tests.simulation.drills.adding import add_in_parts, enqueue_in_parts
 from tests.simulation.drills.asking import ask_together, leave_a_transaction
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
+from tests.simulation.drills.copying import copy_a_store
 from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
 from tests.simulation.drills.drill import Drill
+from tests.simulation.drills.figures import tell_figures
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.heartbeats import list_processes
+from tests.simulation.drills.keeping import keep_for_a_while
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
+from tests.simulation.drills.listed import know_the_processes
 from tests.simulation.drills.listing import list_a_process
+from tests.simulation.drills.living import live_and_live_again
 from tests.simulation.drills.looking import look_at_a_type
 from tests.simulation.drills.losing import lose_some
 from tests.simulation.drills.mixing import mix_operations
@@ -23,6 +28,7 @@ from tests.simulation.drills.paging import page_through
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
+from tests.simulation.drills.settings import say_what_a_type_is
 from tests.simulation.drills.spreading import learn_to_spread
 from tests.simulation.drills.stopping import stop_and_remove
 from tests.simulation.drills.subscribing import follow_several_jobs
@@ -72,6 +78,12 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     supervise_parts,
     lose_some,
     list_processes,
+    say_what_a_type_is,
+    keep_for_a_while,
+    copy_a_store,
+    live_and_live_again,
+    know_the_processes,
+    tell_figures,
 )
 """All of them; what is here twice is done twice as often."""
 

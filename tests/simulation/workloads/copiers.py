@@ -125,7 +125,7 @@ class Copiers(Workload):
             pairs = [(PREFIX + key, value) for key, value in sorted(content.items())]
             complaints = [
                 *complaints_about(PREFIX, newest, clock, pairs),
-                *_differences(found, before, portrait(content)),
+                *differences(found, before, portrait(content)),
                 *_counted(copied, found, before, is_unsure),
             ]
             how = "over another one" if over else "forced" if force else "unforced"
@@ -214,7 +214,7 @@ def portrait(rows: Rows) -> Portrait:
     return found
 
 
-def _differences(source: Portrait, before: Portrait, target: Portrait) -> Iterator[str]:
+def differences(source: Portrait, before: Portrait, target: Portrait) -> Iterator[str]:
     """Yield what is not in a target as it must be, whether or not it had something before."""
     for key in source.jobs.keys() | before.jobs.keys() | target.jobs.keys():
         was, wanted, there = before.jobs.get(key), source.jobs.get(key), target.jobs.get(key)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from jobs_service import JobsError
 from tests.simulation.client import Client
 from tests.simulation.drills import DRILLS, OF_TRANSACTIONS, Drill
+from tests.simulation.rest import until_at_rest
 from tests.simulation.workloads.base import Workload
 
 
@@ -24,6 +25,7 @@ class Drills(Workload):
         super().__init__(run)
         self._begun = 0
         self._left: list[Callable[[Drill], Awaitable[None]]] = []
+        self._has_rested = False
 
     async def step(self, client: Client) -> None:
         self._begun += 1
@@ -46,16 +48,21 @@ class Drills(Workload):
         """Leave nothing behind: nobody else ends these jobs."""
         while client.process.name == "p0":
             jobs = [] if self.run.lasting else [*self.run.history.model.jobs.items()]
-            for (type, id), job in jobs:
-                if job.state != "finished" and "drill" in str(type):
+            for (type, id), _ in jobs:
+                if "drill" in str(type):
                     with contextlib.suppress(JobsError):
                         await client.remove(type, id, force=True)
+            if not jobs and not self.run.lasting and not self._has_rested:
+                await until_at_rest(self.run)
+                self._has_rested = True
             await asyncio.sleep(1.0)
 
     def open(self) -> Iterator[str]:
         """Whoever has begun goes on to the end."""
         if self.run.lasting:
             yield f"{self.run.lasting} drills are under way"
+        if not self._has_rested:
+            yield "nobody has seen that all is at rest"
 
 
 class Weavers(Drills):
