@@ -19,7 +19,7 @@ from jobs_service.supervision import Actor
 from jobs_service.supervision.supervising import Supervising
 from jobs_service.testing import Process, SimulatedTransaction
 from jobs_service.testing.loop import OWNER
-from tests.simulation.rows import section
+from tests.simulation.rows import PREFIX, section
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -92,17 +92,19 @@ class Leftovers:
             yield process, suspect
 
     def _watches(self) -> Iterator[tuple[Process, Watch]]:
+        """Yield the watches of services: users of the store have watches of their own, and may forget them."""
         run = self._run
         if run.machine is None:
             for group in run.world.cluster._watches.values():
                 for watch, store in group.items():
-                    if store.process is not None:
+                    if store.process is not None and watch.key.startswith(PREFIX):
                         yield store.process, watch
             return
         for each in run.machine.stores:
             for watches in each._watches._by_key.values():
                 for watch in watches:
-                    yield each.process, watch
+                    if watch.key.startswith(PREFIX):
+                        yield each.process, watch
 
     def _of_service(self, jobs: JobsService) -> Iterator[Suspect]:
         hub = jobs._hub
