@@ -78,7 +78,8 @@ class Leftovers:
     def _suspects(self) -> Iterator[tuple[Process, Suspect]]:
         run = self._run
         for process, watch in self._watches():
-            suspect = _of_watch(watch)
+            # Those on keys of applications are their own.
+            suspect = _of_watch(watch) if watch.key.startswith(PREFIX) else None
             if suspect is not None:
                 yield process, suspect
         for process, jobs in run.services.items():

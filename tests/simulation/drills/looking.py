@@ -66,9 +66,10 @@ async def _fill(drill: Drill) -> None:
         # The newest ones are not among the first, nor among the last ones that are looked at.
         await client.add_many(drill.type, [f"many {number:02}" for number in range(_MANY)])
         await asyncio.sleep(2.0)
-    for job in await client.accept(drill.type, random.randint(1, len(ids)), timeout=0):
+    most = random.choice([len(ids), random.randint(1, len(ids))])
+    for job in await client.accept(drill.type, most, timeout=0):
         await asyncio.sleep(random.choice([0.0, 0.004, 0.3, 3.0]))
-        ways = [_finish, _fail, _fail, _crash, _release, _leave_running, _leave_running, _end_and_resubmit]
+        ways = [_finish, _fail, _fail, _fail, _crash, _release, _leave_running, _leave_running, _end_and_resubmit]
         await random.choice(ways)(drill, job)
 
 

@@ -268,7 +268,7 @@ class _Follower:
         error = self._errors.get(key) or (JobNotFound if drill.job(key[1], key[0]) is None else None)
         try:
             async with asyncio.timeout(drill.moment), drill.jobs.subscribe(*key) as events:
-                if drill.random.random() < 0.2:
+                if drill.random.random() < 0.5:
                     (never := drill.jobs.subscribe(*key)).close()
                     if (event := await anext(never, None)) is not None:
                         drill.complain(f"what was closed before it began told {event}")

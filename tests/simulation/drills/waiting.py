@@ -144,8 +144,8 @@ async def wait_for_states(drill: Drill) -> None:
     waiters: list[tuple[_Waiter, int]] = []
     try:
         _look(drill, jobs, seen, drill.time())
-        for _ in range(random.randint(2, 6)):
-            for _ in range(random.choice([0, 1, 2])):
+        for _ in range(random.randint(3, 7)):
+            for _ in range(random.choice([1, 2, 3])):
                 waiters.append((_Waiter(drill, jobs.keys[0]), len(seen) - 1))
             # Whoever has just come is told what is so before something changes.
             await drill.settle()
