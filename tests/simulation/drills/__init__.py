@@ -14,13 +14,18 @@ from tests.simulation.drills.options import say_options
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
+from tests.simulation.drills.spreading import learn_to_spread
 from tests.simulation.drills.stopping import stop_and_remove
 from tests.simulation.drills.supervising import supervise_parts
+from tests.simulation.drills.terms import wait_on_all_terms
 from tests.simulation.drills.types import change_a_timeout, wake_a_type
 
 DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     wait_in_line,
     wait_in_line,
+    wait_on_all_terms,
+    wait_on_all_terms,
+    learn_to_spread,
     take_what_is_there,
     count_what_is_there,
     leave_while_others_wait,
