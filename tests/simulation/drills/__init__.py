@@ -10,6 +10,7 @@ from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
+from tests.simulation.drills.listing import list_processes
 from tests.simulation.drills.losing import lose_some
 from tests.simulation.drills.options import say_options
 from tests.simulation.drills.processes import ask_a_process
@@ -42,6 +43,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     follow_jobs_that_leave,
     supervise_parts,
     lose_some,
+    list_processes,
 )
 """All of them; what is here twice is done twice as often."""
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import fdb.tuple
 
 from jobs_service import JobTransaction, JobType, RunningJob
+from jobs_service.store.base import Watch
 from jobs_service.testing import SimulatedTransaction
 from tests.simulation.client import Client
 from tests.simulation.drills.drill import Drill
@@ -111,10 +112,14 @@ class _Queues:
         self._ending: set[bytes] = set()
         self._added = 0
         self._looks: Counter[JobType] = Counter()
+        self._watches: list[Watch] = []
 
     def ended(self, transaction: SimulatedTransaction) -> None:
-        """See Observer: count who has looked for jobs, and found none."""
-        self._looks.update(entry.type for entry in transaction.journal if entry.name == "accept" and not entry.result)
+        """See Observer: count who has looked for jobs, and found none, and what they watch since."""
+        looks = [entry for entry in transaction.journal if entry.name == "accept" and not entry.result]
+        self._looks.update(entry.type for entry in looks)
+        if looks:
+            self._watches += transaction.watches
 
     async def grow(self) -> None:
         """Have some more workers come, often some on the same terms."""
@@ -295,16 +300,17 @@ class _Queues:
                 )
 
     def _check_watches(self) -> None:
-        """There is a watch for each line and each monitor, and no other."""
+        """Of those who stand in one line one watches the queue, and nobody else does."""
         run = self._drill.run
         if run.machine is not None:
             return
-        watched_over = sum(each._tree.root is not None for each in run.services.values())
         for type in self.types:
-            found = len(run.world.cluster._watches.get(rows_of(type).watch_pending, ()))
-            most = len(self._lines(type)) + watched_over
+            there = run.world.cluster._watches.get(rows_of(type).watch_pending, {})
+            self._watches = [each for each in self._watches if each.key != rows_of(type).watch_pending or each in there]
+            found = sum(each in there for each in self._watches)
+            most = len(self._lines(type))
             if found > most:
-                self._drill.complain(f"there are {found} watches on the queue of {type!r}, for {most} who may need one")
+                self._drill.complain(f"there are {found} watches on the queue of {type!r} for {most} lines of workers")
 
     def close(self) -> None:
         """Have all workers go."""
