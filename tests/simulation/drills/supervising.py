@@ -43,7 +43,7 @@ async def _keep_a_list(tree: Tree) -> None:
     strategy = random.choice([Strategy.ONE_FOR_ONE, Strategy.REST_FOR_ONE, Strategy.REST_FOR_ONE])
     kinds = [random.choice([*[Restart.PERMANENT] * 3, Restart.TRANSIENT, Restart.TEMPORARY]) for _ in range(4)]
     parts = [(f"part {number}", kind) for number, kind in enumerate(kinds)]
-    most, period = random.choice([0, 1, 2, 3, 50]), random.choice([6.0, 10.0])
+    most, period = random.choice([0, 1, 2, 3, 50]), random.choice([7.0, 11.0])
     supervisor = Supervisor(
         tree.name,
         [tree.spec(*each) for each in parts],
