@@ -22,7 +22,7 @@ from tests.simulation.machine import Machine
 from tests.simulation.model import Model
 from tests.simulation.model_job import OBSERVED, Key, ModelJob
 from tests.simulation.operations import Operations
-from tests.simulation.replay import Ended, Silence, version_in
+from tests.simulation.replay import Ended, version_in
 from tests.simulation.rows import last_key, names_in, rows_of, section, value_in
 from tests.simulation.signals import unnoted, untold
 from tests.simulation.written import wrong_order, wrong_rules
@@ -54,8 +54,7 @@ class History:
         self.model: Model = self._operations.model
         self.complaints: list[str] = self._operations.complaints
         self.cells: Counter[tuple[str, str]] = self._operations.cells
-        self.silences: list[Silence] = self._operations.silences
-        self.heard: list[Silence] = self._operations.heard
+        self.silences, self.heard = self._operations.silences, self._operations.heard
         self.aged: set[bytes] = set()
         self.is_counted = False
         self.tallies = self._operations.tallies

@@ -24,11 +24,14 @@ _LONG: Final = 60.0
 
 
 async def supervise_parts(drill: Drill) -> None:
-    """Have parts of one of the four kinds of tree come, fail and go: what happens is what it must be, in its order."""
-    kind = drill.random.choice([_keep_a_list, _keep_a_list, _keep_a_list, _come_and_go, _be_patient, _talk])
+    """Have parts of some kinds of tree come, fail and go: what happens is what it must be, in its order."""
+    others = drill.random.sample([_come_and_go, _be_patient, _talk], 2)
     tree = Tree(drill)
     try:
-        await kind(tree)
+        for kind in drill.random.sample([_keep_a_list, *others], 3):
+            tree.log.clear()
+            tree.fails.clear()
+            await kind(tree)
     finally:
         # What parts of it log that are to fail says nothing of the service.
         drill.run.world.errors[:] = [each for each in drill.run.world.errors if tree.name not in each]
@@ -40,7 +43,7 @@ async def _keep_a_list(tree: Tree) -> None:
     strategy = random.choice([Strategy.ONE_FOR_ONE, Strategy.REST_FOR_ONE, Strategy.REST_FOR_ONE])
     kinds = [random.choice([*[Restart.PERMANENT] * 3, Restart.TRANSIENT, Restart.TEMPORARY]) for _ in range(4)]
     parts = [(f"part {number}", kind) for number, kind in enumerate(kinds)]
-    most, period = random.choice([0, 1, 2, 3, 50]), random.choice([8.0, 20.0])
+    most, period = random.choice([0, 1, 2, 3, 50]), random.choice([7.0, 11.0])
     supervisor = Supervisor(
         tree.name,
         [tree.spec(*each) for each in parts],
@@ -240,7 +243,7 @@ async def _be_patient(tree: Tree) -> None:
     async def work() -> None:
         tree.compare("a start", [f"{name} begins" for name in parts])
         pause = 0.0
-        for _ in range(random.randint(3, 7)):
+        for _ in range(random.randint(3, 5)):
             is_calm = pause == 0.0 or random.random() < 0.25
             if is_calm and pause:
                 await asyncio.sleep(calm + 1.0)
