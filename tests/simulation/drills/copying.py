@@ -78,6 +78,7 @@ async def copy_a_store(drill: Drill) -> None:
 async def _filled(drill: Drill, place: Place) -> _Source:
     """Have a store have types and jobs of all kinds; return what they are."""
     random, jobs, source = drill.random, place.jobs, _Source()
+    none_runs = random.random() < 0.5
     for type in random.sample(_TYPES, random.randint(1, 3)):
         source.counts[type] = counts = Counter[str]()
         await jobs.set_type_timeout(type, random.choice([60.0, LONG]))
@@ -93,15 +94,17 @@ async def _filled(drill: Drill, place: Place) -> _Source:
             counts["scheduled" if "run_at" in options else "ready"] += 1
             await jobs.add(type, str(number), {"number": number}, **options)
         for _ in range(random.randint(0, 4) if random.random() < 0.8 else 0):
-            await _take(drill, jobs, type, counts)
+            await _take(drill, jobs, type, counts, none_runs=none_runs)
         if random.random() < 0.3:
             await jobs.pause(type)
+        if random.random() < 0.3:
+            await place.put(fdb.tuple.pack((14, type)), fdb.tuple.pack((60.0, None, 100.0)))
     if random.random() < 0.25:
         source.damaged = random.randint(1, 2)
         for number in range(source.damaged):
             key = fdb.tuple.pack((1, next(iter(source.counts)), f"{DAMAGED}{number}"))
             await place.put(key, b"\xffnothing")
-    if random.random() < 0.25 and (ready := [key for key in await place.rows() if key.startswith(b"\x15\x02")]):
+    if random.random() < 0.4 and (ready := [key for key in await place.rows() if key.startswith(b"\x15\x02")]):
         key = random.choice(ready)
         at = key.index(b"\x33", 2) if b"\x33" in key[2:] else len(key)
         if len(key) > at + _STAMP:  # another place in the queue than the job's own
@@ -110,13 +113,13 @@ async def _filled(drill: Drill, place: Place) -> _Source:
     return source
 
 
-async def _take(drill: Drill, jobs: JobsService, type: JobType, counts: Counter[str]) -> None:
+async def _take(drill: Drill, jobs: JobsService, type: JobType, counts: Counter[str], *, none_runs: bool) -> None:
     """Have a job run, and mostly end."""
     random, job = drill.random, await jobs.accept(type, timeout=0)
     if job is None:
         return
     counts["ready"] -= 1
-    how = random.choice(["run", "run", "finish", "finish", "fail", "cancel"])
+    how = random.choice(["finish", "finish", "fail", *(["run", "run"] * (not none_runs))])
     if random.random() < 0.2:
         await jobs.remove(type, job.id)
     if how in ("finish", "fail"):
@@ -280,7 +283,7 @@ def _compare(drill: Drill, copied: Copied, source: _Source, force: bool, *, resu
 async def _once_more(drill: Drill, ours: Place, theirs: Place, source: _Source) -> None:
     """Copy again what is there: nothing is written, or it is refused, as it was before or as something has changed."""
     random, before = drill.random, await theirs.rows()
-    force, other = random.random() < 0.4, random.choice(["nothing", "nothing", "setting", "job", "more"])
+    force, other = random.random() < 0.4, random.choice(["nothing", "setting", "setting", "job", "more"])
     if other == "setting":
         await ours.jobs.set_type_timeout(random.choice([*source.counts]), 17.0)
     elif other in ("job", "more"):

@@ -24,7 +24,7 @@ _SILENT_AFTER: Final = 5 * _PERIOD
 _DAY: Final = 86_400.0
 _MOST_ENDED: Final = 100
 """Processes that have ended and are shown at most: docs/layout.md."""
-_AGES: Final = (0.0, 100.0, _SILENT_AFTER - 30.0, _SILENT_AFTER + 1.0, 5000.0, _DAY - 60.0, _DAY + 1.0, 3 * _DAY)
+_AGES: Final = (0.0, 100.0, _SILENT_AFTER - 30.0, _SILENT_AFTER + 1.0, 5000.0, _DAY - 60.0, _DAY + 1.0)
 _FREED: Final = ("run", "fly")
 
 
@@ -108,8 +108,9 @@ async def _plant(listed: _Listed) -> None:
     """Have there be processes of all ages."""
     random, now = listed.drill.random, listed.drill.client.process.clock.wall_time()
     many = random.choice([3, 8, 8, _MOST_ENDED + 20])
+    ages = _AGES if many < _MOST_ENDED else _AGES[3:-1]  # more than are kept, that are silent for less than a day
     for number in range(many):
-        heard = now - random.choice(_AGES) - number / 1000
+        heard = now - random.choice(ages) - number / 1000
         state = random.choice([ProcessState.RUNNING, ProcessState.QUIET, ProcessState.STOPPING])
         id, handlers = f"{number:012x}", (HandlerSlots("t", 3, 1), HandlerSlots(("u", 1), 1, 0))
         host, started = random.choice(["a", "b"]), heard - random.choice([1.0, 100.0])

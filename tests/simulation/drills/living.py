@@ -231,6 +231,9 @@ async def _use(lives: _Lives) -> None:
         except JobsError:
             pass
         await lives.add()
+    if lives.is_watched_over:
+        async with asyncio.timeout(lives.drill.moment):
+            await lives.jobs.wait(_TYPE, max(lives.there, key=str), "pending")
     if not lives.store.is_open:
         lives.complain("is open, and its store is not")
 

@@ -80,6 +80,9 @@ class Told:
             if random.random() < 0.4:
                 told.secret = ("password",)
                 await jobs.set_redaction(type, told.secret)
+            if random.random() < 0.4:
+                told.keep = random.choice([None, 600.0]), random.choice([None, 90.0])
+                await jobs.set_retention(type, keep=told.keep[0], keep_failed=told.keep[1])
             for number in range(random.randint(0, 8)):
                 data = {"number": number, "password": f"hunter-{len(self.types)}-{number}-"}
                 later = random.random() < 0.2
@@ -91,13 +94,16 @@ class Told:
                 job = await jobs.accept(type, timeout=0)
                 if job is not None:
                     await self._use(job, told)
+            if random.random() < 0.3:
+                told.paused = True
+                await jobs.pause(type)
 
     async def _use(self, job: RunningJob, told: Type) -> None:
         """Have a job that runs end in some way, or go on."""
         random, known = self.drill.random, told.jobs[str(job.id)]
         known.state, known.attempts, known.since = "running", 1, self.now()
         told.happened["started"] += 1
-        how = random.choice(["succeeded", "failed", "failed", "canceled", "running"])
+        how = random.choice(["succeeded", "failed", "failed", "canceled", "running", "running"])
         if how == "canceled" or random.random() < 0.1:
             await self.place.jobs.remove(job.type, job.id)
             known.cancel = True

@@ -29,7 +29,7 @@ from tests.simulation.workloads.base import Workload
 
 _MOST_TRIES: Final = 60
 _MANY: Final = 100
-_OF_TYPES: Final = ("ACTIVITY_TIMEOUT", "PAUSED", "RETENTION", "PERIODIC")
+_OF_TYPES: Final = ("ACTIVITY_TIMEOUT", "PAUSED", "RETENTION", "PERIODIC", "DECLARED", "REDACTION")
 _STOPPED: Final = 0.3
 _ALL_BYTES: Final = 100_000
 _IN_PARTS: Final = 0.5
