@@ -12,7 +12,7 @@ from jobs_service import Settings
 from jobs_service.actors import activity_monitor, notifier, process_row, sampler
 from jobs_service.batching import group_commit
 from jobs_service.layer import last_records, listing, paging, process_rows, transaction
-from jobs_service.runner import run_endings, worker_pool
+from jobs_service.runner import run_endings, schedule, worker_pool
 from jobs_service.service import reader_operations
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.store.lmdb import watches, writer
@@ -123,6 +123,7 @@ def of_drills(random: Random) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(notifier, "_FEW", few))
         stack.enter_context(patch.object(activity_monitor, "_UNREAD_FOR", random.choice([3.0, 60.0])))
+        stack.enter_context(patch.object(schedule, "PUNCTUAL", random.choice([4.0, schedule.PUNCTUAL])))
         for module in (reader_operations, transaction) if page is not None else ():
             stack.enter_context(patch.object(module, "COUNT_PAGE", page))
         yield
