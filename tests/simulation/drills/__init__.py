@@ -7,6 +7,7 @@ from typing import Final
 
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
 from tests.simulation.drills.clock_changes import tell_the_ticks
+from tests.simulation.drills.declaring import declare_options, give_arguments
 from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.ends import end_in_every_way
 from tests.simulation.drills.following import follow_jobs_that_leave
@@ -42,6 +43,8 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     take_turns,
     come_by_themselves,
     tell_the_ticks,
+    declare_options,
+    give_arguments,
     ask_a_process,
     follow_jobs_that_leave,
 )

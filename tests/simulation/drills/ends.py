@@ -12,15 +12,17 @@ from tests.simulation.drills.fates import Fates
 from tests.simulation.drills.handling import check_uses, count, log_of, notice, opened, running
 from tests.simulation.drills.plain_fates import POLL
 from tests.simulation.drills.verdicts import Case, Judge
-from tests.simulation.workloads.handled import MOMENT
 
 _LONGEST: Final = 30.0
 """Seconds after which all cases are over."""
 
-_MOST: Final = 13
-"""Cases of one drill."""
+_MOST: Final = 11
+"""Cases of one drill, beside those that are always there."""
+
+_ALWAYS: Final = ("is removed", "raises a group of errors", "raises a group of requests")
 
 _SLOTS: Final = 40
+_MOMENT: Final = 0.05
 _LOGGED: Final = (
     "job_crashed",
     "job_failed",
@@ -59,7 +61,8 @@ class _Ends:
     def _some_cases(self) -> dict[str, Case]:
         drill = self._drill
         cases = Fates(self._judge).cases()
-        chosen = drill.random.sample(cases, _MOST)
+        always = [case for case in cases if case.id in _ALWAYS]
+        chosen = [*always, *drill.random.sample([case for case in cases if case not in always], _MOST)]
         for case in chosen:
             if "removed" in case.id:
                 case.options = {"time_limit": 600.0}
@@ -165,7 +168,7 @@ class _Ends:
         await drill.client.remove(type, case.id, force=case.forced)
         removed = drill.time()
         told = removed + notice(drill) + (POLL if case.in_thread else 0.0)
-        await asyncio.sleep(told - removed + MOMENT)
+        await asyncio.sleep(told - removed + _MOMENT)
         if case.asked is None or case.asked > told:
             self._judge.wrong(case, f"was removed at {removed:.3f}, and its handler was told at {case.asked}")
 

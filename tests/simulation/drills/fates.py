@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -48,7 +49,7 @@ class Fates:
         if random.random() < 0.2:
             options["time_limit"] = random.choice([1.5, 4.0])
         if "group" in id:
-            return Case(id, script, random.choice([3, 4, 5]), {"max_attempts": 10})
+            return Case(id, script, 3, {"max_attempts": 10})
         return Case(id, script, random.choice([1, 1, 2, 3]), options, in_thread)
 
     def _coroutines(self) -> dict[str, Callable[[Case, Any], Any]]:
@@ -65,7 +66,8 @@ class Fates:
             "is healthy": self._is_healthy,
             "snoozes": partial(self._snoozes, seconds=choose([0.0, 0.4, 1.7])),
             "discards": self._discards,
-            "raises a group": self._raises_a_group,
+            "raises a group of errors": partial(self._raises_a_group, of_errors=True),
+            "raises a group of requests": partial(self._raises_a_group, of_errors=False),
             "returns no result": partial(self._returns, value=choose(NO_RESULTS)),
             "exits": partial(self._exits, error=choose([SystemExit, KeyboardInterrupt])),
             "cancels itself": self._cancels_itself,
@@ -132,7 +134,7 @@ class Fates:
     async def _discards(self, case: Case, job: Any) -> Any:
         raise Discard("of no use")
 
-    async def _raises_a_group(self, case: Case, job: Any) -> Any:
+    async def _raises_a_group(self, case: Case, job: Any, *, of_errors: bool) -> Any:
         """What counts is the gravest of several."""
         if case.goes_well:
             return
@@ -141,17 +143,17 @@ class Fates:
         snooze, later = Snooze(0.1), Snooze(0.9)
         canceled = asyncio.CancelledError()
         both = ExceptionGroup("both", [error, other])
-        ways: list[tuple[BaseException, list[BaseException]]] = [
-            (error, [longer, later]),
-            (error, [canceled]),
-            (longer, [shorter, later, unknown]),
-            (longer, [later, canceled]),
-            (later, [snooze]),
+        grave: list[tuple[BaseException, list[BaseException]]] = [
             (both, []),
+            (error, self._random.choice([[longer, later], [canceled]])),
             (discard, [error, longer]),
         ]
-        # What is final comes in the end only.
-        counts, others = ways[-1] if case.runs == case.times else self._random.choice(ways[:-1])
+        light: list[tuple[BaseException, list[BaseException]]] = [
+            (longer, [shorter, later, unknown]),
+            (later, [snooze]),
+            (longer, [later, canceled]),
+        ]
+        counts, others = (grave if of_errors else light)[case.runs - 1]
         case.counts = counts
         if counts is both:
             raise both
@@ -258,7 +260,7 @@ class Fates:
         await self._drill.jobs.transact(end)
         self._judge.ends(case, Outcome.SUCCEEDED, {"tx": 1}, itself=True)
         case.went = True
-        await asyncio.sleep(self._random.choice([0.0, 0.4]))
+        await asyncio.sleep(self._random.choice([0.0, 0.4, 1.0]))
 
     async def _releases(self, case: Case, job: Any) -> Any:
         """Give the job back, and go on for a while: it runs again meanwhile."""
@@ -317,7 +319,14 @@ class Fates:
 
     async def _is_removed(self, case: Case, job: Any) -> Any:
         """Wait until somebody has removed the job; end at once, or within the grace, or much later."""
-        grace, how = self._judge.options["grace"], self._random.choice(["raises", "spends", "returns", "is deaf"])
+        grace, how = (
+            self._judge.options["grace"],
+            self._random.choice(["raises", "spends", "returns", "is deaf", "is deaf"]),
+        )
+        if self._random.random() < 0.5:
+            # It is not ended by what has not taken effect.
+            with contextlib.suppress(LookupError):
+                await job.finish_with(_fail)
         try:
             await asyncio.sleep(600.0)
         except asyncio.CancelledError:
@@ -341,3 +350,7 @@ class Fates:
                 await asyncio.sleep(left)
             except asyncio.CancelledError:
                 continue
+
+
+def _fail(tx: JobTransaction) -> None:
+    raise LookupError("no such thing")

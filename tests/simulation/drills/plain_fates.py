@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jobs_service import Discard, JobCanceled, JobError, Outcome, Retry, Snooze, WorkerConflict
+from tests import reader
 from tests.simulation.drills.verdicts import Case, Judge
 
 VALUES: Final[tuple[Any, ...]] = (0, "", False, [], {}, "text", 1.5, {"a": [1, {"b": None}]}, ["\u00e9", -1], 10**12)
@@ -56,6 +57,10 @@ class PlainFates:
             return {"works": case.runs}
         job.update({"step": case.runs, "call": 0})
         job.progress(1, 2, "half")
+        model = self._drill.job(job.id, job.type)
+        said = None if model is None else reader.value_of(model.notes.progress or b"")
+        if said is None or said[:3] != [1, 2, "half"]:
+            self._judge.wrong(case, f"has said that it is half done, and is seen at {said}")
         if self._random.random() < 0.5:
             job.report(3, 4)
         if job.wait_for_stop(self._random.choice([0.0, 0.2])) or job.stopping:

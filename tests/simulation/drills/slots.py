@@ -133,6 +133,9 @@ class _Slots:
     def _running(self, type: JobType | None = None) -> list[_Hold]:
         return [hold for hold in self._holds.values() if hold.began is not None and type in (None, hold.type)]
 
+    def _count(self, type: JobType) -> int:
+        return len(self._running(type))
+
     async def play(self, cap: int | None) -> None:
         """Run the handlers once."""
         drill, random = self._drill, self._random
@@ -143,6 +146,8 @@ class _Slots:
             steps = [self._add, self._add, self._end, self._end, self._configure, self._pause, self._ask, self._remove]
             await self._add()
             await drill.settle()
+            if cap is not None and random.random() < 0.7:
+                await self._crowd()
             for _ in range(random.randint(*_STEPS)):
                 await random.choice(steps)()
                 await drill.settle()
@@ -156,11 +161,25 @@ class _Slots:
 
     async def _add(self) -> None:
         for _ in range(self._random.randint(1, 4)):
-            type, priority = self._random.choice([*self._slots]), self._random.choice([0, 0, 1])
-            self._numbers += 1
-            id = f"{self._numbers}{self._random.choice(['', 'c'])}"
-            self._holds[type, id] = _Hold(type, id, id.endswith("c"), (priority, self._numbers), self._drill.time())
-            await self._drill.client.add(type, id, priority=priority)
+            await self._add_one(self._random.choice([*self._slots]), self._random.choice([0, 0, 1]))
+
+    async def _add_one(self, type: JobType, priority: int) -> None:
+        self._numbers += 1
+        id = f"{self._numbers}{self._random.choice(['', 'c'])}"
+        self._holds[type, id] = _Hold(type, id, id.endswith("c"), (priority, self._numbers), self._drill.time())
+        await self._drill.client.add(type, id, priority=priority)
+
+    async def _crowd(self) -> None:
+        """Have all types wait for places of the cap, and let those that run end one after the other."""
+        for type in [*self._slots] * 3:
+            await self._add_one(type, 0)
+        await self._drill.settle()
+        await self._check()
+        for _ in range(4):
+            for hold in self._some_running(1):
+                hold.end.set()
+            await self._drill.settle()
+            await self._check()
 
     async def _end(self) -> None:
         for hold in self._some_running(2):
@@ -186,6 +205,8 @@ class _Slots:
         self._service.configure(type, slots=slots)
         await asyncio.sleep(0.1)
         asked = [hold for hold in there if hold.asked]
+        # Who was asked keeps its slot until it has ended.
+        check_uses(self._drill, self._service, {each: (self._slots[each], self._count(each)) for each in self._slots})
         if len(asked) != max(0, len(there) - slots):
             self._drill.complain(f"{type!r} has {slots} slots, {there} ran, and {asked} were asked to end")
         for each in asked:
@@ -262,9 +283,7 @@ class _Slots:
                 self._waited.setdefault(type, drill.time())
             else:
                 self._waited.pop(type, None)
-        check_uses(
-            drill, self._service, {type: (slots, len(self._running(type))) for type, slots in self._slots.items()}
-        )
+        check_uses(drill, self._service, {type: (slots, self._count(type)) for type, slots in self._slots.items()})
         if self._random.random() < 0.3:
             await self._check_row()
         if self._random.random() < 0.3:

@@ -141,6 +141,8 @@ class Judge:
     def raised(self, case: Case, error: BaseException) -> None:
         """A run has ended with an error."""
         case.has_raised = case.counts in (None, error) and not isinstance(error, asyncio.CancelledError)
+        if isinstance(error, asyncio.CancelledError) and case.removed is None and (case.itself or case.went):
+            self.wrong(case, "has ended its job itself, and is interrupted")
         error = case.counts or error
         if self._is_decided(case):
             if case.itself and not case.went:
