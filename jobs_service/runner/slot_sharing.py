@@ -7,7 +7,7 @@ import asyncio
 from jobs_service.errors import StoreDamaged
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.rotation import rotation
-from jobs_service.runner.run import StopReason
+from jobs_service.runner.run import Run, StopReason
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.worker_pool import WorkerPool, is_time
 from jobs_service.supervision import Actor
@@ -57,19 +57,31 @@ class SlotSharing(Actor):
         if not continuous:
             return
         leaving = sum(runs.leaving for runs in every)
-        waiting = [self._worker_pools[runs.handler.packed] for runs in every if runs.free > 0]
-        due = sum([await _due(worker_pool, limit) for worker_pool in waiting])
+        waiting = {runs: self._worker_pools[runs.handler.packed] for runs in every if runs.free > 0}
+        due = {runs: await _due(worker_pool, limit) for runs, worker_pool in waiting.items()}
+        # A job does not give way to those of its own type that come after it in the queue: it would be accepted again.
+        before = {
+            (runs, priority): await _due(waiting[runs], limit, priority)
+            for runs, priority in {(holders[run], run.job._record.priority): None for run in continuous}
+            if due.get(runs)
+        }
         churn = max(runs.options.max_churn for runs in every)
-        for run in continuous[: min(max(due - leaving, 0), churn)]:
+        turns: list[Run] = []
+        for run in continuous:
+            runs = holders[run]
+            after = due.get(runs, 0) - before.get((runs, run.job._record.priority), 0)
+            if len(turns) < min(sum(due.values()) - after - leaving, churn):
+                turns.append(run)
+        for run in turns:
             runs = holders[run]
             runs.stop_run(run, StopReason.STOPPED)
             # Otherwise the same handler might get the slot again.
             self._slot_limit.put_last(runs)
 
 
-async def _due(worker_pool: WorkerPool, limit: int) -> int:
+async def _due(worker_pool: WorkerPool, limit: int, max_priority: bytes | None = None) -> int:
     """Return how many jobs of a worker pool are due; none where a damaged page hides them, which can take no slot."""
     try:
-        return await worker_pool.count_due(limit, unless=(StoreDamaged,))
+        return await worker_pool.count_due(limit, max_priority, unless=(StoreDamaged,))
     except StoreDamaged:
         return 0

@@ -123,7 +123,7 @@ class WorkerPool(Actor):
                 "timeout": (options.timeout, found.timeout),
                 "keep": (options.keep, found.retention.keep),
                 "keep_failed": (options.keep_failed, found.retention.keep_failed),
-                "redact": (secret and secret.paths, hidden and hidden.paths),
+                "redact": tuple(None if each is None else each.paths for each in (secret, hidden)),
             }
             self._active_runs.log.warning(
                 "declared_options_differ", **{name: pair for name, pair in differing.items() if pair[0] != pair[1]}

@@ -108,6 +108,20 @@ async def test_the_common_limit_takes_no_slot_from_one_shot_jobs() -> None:
 
 
 @in_virtual_time
+async def test_below_the_common_limit_a_job_does_not_give_way_to_less_urgent_ones_of_its_own_type() -> None:
+    async with sharing(2, 2, 0) as stage:
+        await stage.jobs.add("first", "later", priority=5)
+        await asyncio.sleep(5 * INTERVAL)
+        assert stage.of("first") == 2
+        assert stage.ran.total() == 2
+        # Jobs of the other type get the slot, and one less of the first type runs.
+        await stage.jobs.add("second", "0", priority=5)
+        await asyncio.sleep(INTERVAL)
+        assert (stage.of("first"), stage.of("second")) == (1, 1)
+        assert stage.ran["first", "later"] == 0
+
+
+@in_virtual_time
 async def test_jobs_with_one_id_in_several_types_are_kept_apart() -> None:
     async with opened() as jobs:
         stage = Shared(jobs, CONTINUOUS, CONTINUOUS)

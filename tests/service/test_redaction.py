@@ -102,6 +102,11 @@ async def test_of_several_words_the_last_new_one_counts(captured: LogCapture) ->
         assert (await started(store, None)).paths == ("b",)
         assert (await started(store, ["a", "c"])).paths == ("a", "c")
         assert (await started(store, [])).paths == ()
+        await started(store, ["a"])
+        await operator.set_redaction("pay", [])
+        await started(store, ["a"])
+        *_, said = [entry for entry in captured.entries if entry["event"] == "declared_options_differ"]
+        assert said["redact"] == (("a",), ())
 
 
 async def test_the_log_does_not_say_what_is_secret(captured: LogCapture) -> None:

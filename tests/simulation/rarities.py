@@ -12,7 +12,7 @@ from jobs_service import Settings
 from jobs_service.actors import activity_monitor, notifier, process_row, sampler
 from jobs_service.batching import group_commit
 from jobs_service.layer import last_records, listing, paging, process_rows, transaction
-from jobs_service.runner import run_endings, worker_pool
+from jobs_service.runner import run_endings, schedule, worker_pool
 from jobs_service.service import reader_operations
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.store.lmdb import watches, writer
@@ -121,10 +121,12 @@ def of_drills(random: Random) -> Iterator[None]:
     """Have both ways of following jobs, and counts of several pages, be as likely as not, until left."""
     few, page = random.choice([0, 1, notifier._FEW, 8, 8]), random.choice([2, 3, 7, None, None, None])
     unread, rows = random.choice([3.0, 60.0]), random.choice([2, 5, paging._MOST_ROWS])
+    punctual = random.choice([4.0, schedule.PUNCTUAL])
     with ExitStack() as stack:
         stack.enter_context(patch.object(notifier, "_FEW", few))
         stack.enter_context(patch.object(paging, "_MOST_ROWS", rows))
         stack.enter_context(patch.object(activity_monitor, "_UNREAD_FOR", unread))
+        stack.enter_context(patch.object(schedule, "PUNCTUAL", punctual))
         for module in (reader_operations, transaction) if page is not None else ():
             stack.enter_context(patch.object(module, "COUNT_PAGE", page))
         yield

@@ -32,7 +32,6 @@ MOST_SEEDS: Final = 40
 LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
     "JobsService.asgi": "the simulation has no network",
-    "JobsService.slot_uses": "for metrics and the dashboard: counts of one process",
     "RunningJob.to_dict": "plain data of what is there already",
 }
 """What the simulation does not do, and why."""

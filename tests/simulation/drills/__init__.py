@@ -8,9 +8,12 @@ from typing import Final
 from tests.simulation.drills.adding import add_in_parts, enqueue_in_parts
 from tests.simulation.drills.asking import ask_together, leave_a_transaction
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
+from tests.simulation.drills.clock_changes import tell_the_ticks
 from tests.simulation.drills.copying import copy_a_store
 from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
+from tests.simulation.drills.declaring import declare_options, give_arguments
 from tests.simulation.drills.drill import Drill
+from tests.simulation.drills.ends import end_in_every_way
 from tests.simulation.drills.figures import tell_figures
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.heartbeats import list_processes
@@ -29,11 +32,14 @@ from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
 from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.settings import say_what_a_type_is
+from tests.simulation.drills.slots import share_slots
 from tests.simulation.drills.spreading import learn_to_spread
 from tests.simulation.drills.stopping import stop_and_remove
 from tests.simulation.drills.subscribing import follow_several_jobs
 from tests.simulation.drills.supervising import supervise_parts
 from tests.simulation.drills.terms import wait_on_all_terms
+from tests.simulation.drills.ticking import come_by_themselves
+from tests.simulation.drills.turns import take_turns
 from tests.simulation.drills.types import change_a_timeout, wake_a_type
 from tests.simulation.drills.waiting import wait_for_states
 
@@ -68,6 +74,14 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     fail_in_a_block,
     say_options,
     run_some_handlers,
+    end_in_every_way,
+    end_in_every_way,
+    share_slots,
+    take_turns,
+    come_by_themselves,
+    tell_the_ticks,
+    declare_options,
+    give_arguments,
     ask_a_process,
     follow_jobs_that_leave,
     *OF_TRANSACTIONS,

@@ -1,0 +1,147 @@
+"""What drills of handlers need: a service that runs them for a while, what its log says, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from jobs_service import JobsService, JobType
+from tests.simulation.checks import held_after
+from tests.simulation.drills.drill import Drill, all_ended
+from tests.simulation.model_job import ModelJob
+
+TOLD: Final = 0.2
+"""Seconds within which a handler is told that its job was canceled or is another's."""
+
+_REQUESTS: Final = 6
+
+
+class LogBook:
+    """All that services log from some moment on, as warnings at least; whoever was told before is told still.
+
+    Args:
+        before: what was told before.
+    """
+
+    def __init__(self, before: Callable[[str, Mapping[str, Any]], object]) -> None:
+        self.events: list[tuple[str, Mapping[str, Any]]] = []
+        self._before = before
+
+    def __call__(self, event: str, fields: Mapping[str, Any]) -> None:
+        self.events.append((event, fields))
+        self._before(event, fields)
+
+    def of(self, type: JobType, *names: str) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return what was said of a type, of these names."""
+        return [(event, fields) for event, fields in self.events if fields.get("type") == type and event in names]
+
+
+def log_of(drill: Drill) -> LogBook:
+    """Return what is logged in a run from the first such call on."""
+    world = drill.run.world
+    if not isinstance(world.on_log, LogBook):
+        world.on_log = LogBook(world.on_log)
+    return world.on_log
+
+
+def notice(drill: Drill) -> float:
+    """Return seconds within which a handler is told; on a machine a request has several steps."""
+    return TOLD + _REQUESTS * (1 if drill.run.machine is None else 2) * drill.latency
+
+
+@asynccontextmanager
+async def running(
+    drill: Drill, service: JobsService, longest: float, **options: Any
+) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the handlers of an open service until left; then it ends soon, and holds nothing.
+
+    Args:
+        drill: that it is part of.
+        service: whose handlers run.
+        longest: seconds that it may take to end, by the graces of its handlers.
+        options: of `run`.
+    """
+    begun: list[object] = []
+    started = asyncio.Event()
+
+    def start() -> None:
+        begun.append(None)
+        started.set()
+
+    work = asyncio.create_task(service.run(started=start, **options), name=f"{drill.type} runs")
+    waiting = asyncio.create_task(started.wait())
+    try:
+        await asyncio.wait([work, waiting], return_when="FIRST_COMPLETED")
+        waiting.cancel()
+        if work.done():
+            drill.complain(f"handlers were to run, and have ended: {work!r}")
+        yield work
+    finally:
+        waiting.cancel()
+        asked = not work.done()
+        work.cancel()
+        if await all_ended([work], drill.moment + longest):
+            drill.complain(f"handlers were to end within {longest} s, and go on")
+        elif asked and not work.cancelled():
+            drill.complain(f"handlers were canceled, and have ended as {work!r}")
+        if len(begun) != 1:
+            drill.complain(f"it was said {len(begun)} times that handlers have started")
+        if service.slot_uses() or service._registry.runner is not None:
+            drill.complain(f"handlers have ended, and use {service.slot_uses()}")
+
+
+@asynccontextmanager
+async def opened(drill: Drill, service: JobsService) -> AsyncIterator[JobsService]:
+    """Have a service be open until left; then it holds nothing."""
+    async with service:
+        yield service
+    for what in held_after(service):
+        drill.complain(f"a service was left, and holds {what}")
+
+
+async def count(drill: Drill, type: JobType) -> None:
+    """While nothing changes, what is told of a type fits what its jobs are."""
+    client, clock = drill.client, drill.client.process.clock
+    began, earliest = client.version, clock.wall_time()
+    told = (await client.jobs.stats(type, jobs=3)).get(type, {})
+    latest = clock.wall_time()
+    jobs = drill.all(type)
+    if client.version != began or any(
+        job.run_at is not None and earliest <= job.run_at <= latest for job in jobs.values()
+    ):
+        return
+    wanted = dict.fromkeys(("pending", "scheduled", "running", "crashed", "finished"), 0)
+    for job in jobs.values():
+        wanted[_counted_as(job, latest)] += 1
+    if any(told.get(state, 0) != number for state, number in wanted.items()):
+        drill.complain(f"was told {told} of {type!r}, not {wanted}")
+    for each in told.get("jobs", ()):
+        job = jobs[each["id"]]
+        if (each["state"], each["attempts"]) != (_counted_as(job, latest), job.notes.attempts):
+            drill.complain(f"was told {each} of {job}")
+
+
+def _counted_as(job: ModelJob, now: float) -> str:
+    """Return what the numbers of a type count a job as, by a clock."""
+    if not job.pending:
+        return job.state
+    if job.notes.history and job.notes.history[0][0] == "crashed":
+        return "crashed"
+    return "scheduled" if job.run_at is not None and job.run_at > now else "pending"
+
+
+def check_uses(drill: Drill, service: JobsService, wanted: Mapping[JobType, tuple[int, int]]) -> None:
+    """What a service says of its handlers' slots is so; nothing happens just now.
+
+    Args:
+        drill: that it is part of.
+        service: which runs them.
+        wanted: slots, and how many are taken, by type.
+    """
+    found = {type: (use.slots, use.busy) for type, use in service.slot_uses().items()}
+    if found != dict(wanted):
+        drill.complain(f"slots and jobs that run are said to be {found}, not {dict(wanted)}")
+    if missed := {type: use.heartbeats_missed for type, use in service.slot_uses().items() if use.heartbeats_missed}:
+        drill.complain(f"heartbeats are said to be missed: {missed}")
