@@ -60,8 +60,9 @@ class Crashes:
             return
         # Ends that the store has not taken within the grace of a service are left to the next worker.
         is_left = "is not open" in str(fields.get("error")) or fields.get("reason") == "the runner has ended"
-        is_of_service = not str(fields.get("supervisor", "")).startswith("drill")  # as the trees of drills are called
-        if is_of_service and not is_left:
+        # As the trees of drills are called, whose parts break as they like.
+        is_of_drill = any(str(fields.get(name)).startswith("drill ") for name in ("supervisor", "child"))
+        if not is_left and not is_of_drill:
             self._complain(f"logged: {owner} {event} {dict(fields)}")
 
     def _follows_a_crash(self, process: Process) -> bool:
