@@ -157,7 +157,7 @@ async def live_and_live_again(drill: Drill) -> None:
             await lives.refuses(ServiceClosed, "before it was opened" if number == 0 else "after it was left")
         if drill.random.random() < 0.3:
             await _is_not_opened(lives)
-        how = drill.random.choice([_is_left, _is_left, _raises, _is_canceled, *([_fails] * lives.is_watched_over)])
+        how = drill.random.choice([_is_left, _is_left, _raises, _is_canceled, *([_fails] * 2 * lives.is_watched_over)])
         ways = drill.random.choice([[], [_runs_handlers]])
         await _live(lives, how, ways, is_made)
         is_made = True
