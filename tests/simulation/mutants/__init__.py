@@ -21,6 +21,8 @@ from tests.simulation.mutants import (
     supervision,
     unseen_1,
     unseen_2,
+    unseen_3,
+    unseen_4,
 )
 from tests.simulation.mutants.mutant import Mutant
 
@@ -51,7 +53,7 @@ SLIPS: tuple[Mutant, ...] = (
 EVERY: tuple[Mutant, ...] = (*ALL, *SLIPS)
 """All that are scored together: not those of UNSEEN."""
 
-UNSEEN: tuple[Mutant, ...] = (*unseen_1.ALL, *unseen_2.ALL)
+UNSEEN: tuple[Mutant, ...] = (*unseen_1.ALL, *unseen_2.ALL, *unseen_3.ALL, *unseen_4.ALL)
 """Slips by somebody who has read neither checks nor other slips. Not among EVERY, so that nobody tunes to them."""
 
 __all__ = ["ALL", "EVERY", "SLIPS", "UNSEEN", "Mutant"]
