@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import itertools
 import os
 import random
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from logging import DEBUG, WARNING
 from types import FrameType
+from typing import Final, NoReturn
 
 from jobs_service.testing.choices import Plan
 from tests.simulation.explore import Simulate, Tally, explore, in_worker, run_guarded
@@ -22,7 +24,7 @@ from tests.simulation.plans import parse_only, replay_command
 from tests.simulation.printing import print_failure, print_json, print_replay, print_summary, progress
 from tests.simulation.report import Report
 from tests.simulation.run import simulate
-from tests.simulation.score import Score, keep, recorded, score, summary
+from tests.simulation.score import Score, keep, known_seeds, recorded, score, summary
 from tests.simulation.shrink import kind_of, shrink
 from tests.simulation.workloads import ALL, NOT_IN_ALL
 
@@ -37,6 +39,9 @@ DETAILED = 3
 
 LISTED = 20
 """How many further failing seeds are listed."""
+
+_SCORES: Final = "tests/simulation/mutants/scores.json"
+_WORKLOADS: Final = "tests/simulation/workloads"
 
 SHRINK_SECONDS = 120.0
 """How long one failing seed is shrunk."""
@@ -63,8 +68,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 141
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="scripts/simulate",
         description="Runs the service in a deterministic world that breaks everything, once per seed.",
         epilog="Exit codes: 0 no violation, 1 violations, 2 wrong usage. Ctrl-C ends with a summary.",
@@ -72,24 +84,28 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_argument_group("what is run")
     what.add_argument("--seeds", type=_positive, metavar="N", help=f"run N seeds; {SEEDS} unless --minutes is given")
     what.add_argument("--minutes", type=_minutes, metavar="M", help="run seeds until M minutes have passed")
-    what.add_argument("--first", type=int, metavar="S", help="the first seed; 0 by default")
+    what.add_argument("--first", type=_seed, metavar="S", help="the first of the seeds; 0 by default")
     what.add_argument("--random", action="store_true", help="begin with a random seed")
-    what.add_argument("--seed", type=int, metavar="S", help="replay one seed and print all its events")
+    what.add_argument("--seed", type=_seed, metavar="S", help="replay one seed and print all its events")
     what.add_argument("--only", metavar="TEXT", help="with --seed: a part of it, as printed for a shrunk run")
     what.add_argument("--workload", action="append", metavar="NAME", help="run this workload only; can be repeated")
     profile = what.add_mutually_exclusive_group()
     profile.add_argument("--calm", dest="profile", action="store_const", const="calm", help="no faults")
     profile.add_argument(
-        "--gusty", dest="profile", action="store_const", const="gusty", help="many faults, none that takes time"
+        "--gusty", dest="profile", action="store_const", const="gusty", help="many faults, but none that takes time"
     )
-    profile.add_argument("--breezy", dest="profile", action="store_const", const="breezy", help="some faults")
-    profile.add_argument("--stormy", dest="profile", action="store_const", const="stormy", help="many faults")
+    profile.add_argument(
+        "--breezy", dest="profile", action="store_const", const="breezy", help="some faults of all kinds"
+    )
+    profile.add_argument(
+        "--stormy", dest="profile", action="store_const", const="stormy", help="many faults of all kinds"
+    )
     what.add_argument(
         "--mutants",
         nargs="*",
         metavar="NAME",
-        help="plant deliberate defects, all or those named, one at a time; say which seed shows each first, and write "
-        "it to scores.json; with --seed: replay it with one of them",
+        help="plant deliberate defects, those named or all (which takes hours), one at a time; say which seed shows "
+        f"each first, and write it to {_SCORES}; with --seed: replay it with one of them",
     )
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=_positive, default=_cores(), metavar="J", help="worker processes; one per core")
@@ -106,15 +122,16 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
         parser.error("--mutants takes --seeds, --first, --random and --jobs: the point is the usual mix")
     if options.mutants is not None and options.seed is not None and len(options.mutants) != 1:
         parser.error(f"--seed takes --mutants with one name, not {len(options.mutants)}")
+    mutants = {mutant.name for mutant in (*EVERY, *UNSEEN)}
     for name in options.mutants or ():
-        if name not in {mutant.name for mutant in (*EVERY, *UNSEEN)}:
-            parser.error(f"no mutant {name!r}; --mutants without a name takes all {len(EVERY)}")
+        if name not in mutants:
+            parser.error(f"there is no mutant {name!r}{_nearest(name, mutants)}; {_SCORES} has their names")
     if options.random and options.first is not None:
         parser.error("--random and --first exclude each other")
     names = sorted(workload.name for workload in (*ALL, *NOT_IN_ALL))
     for name in options.workload or ():
         if name not in names:
-            parser.error(f"no workload {name!r}; there are {', '.join(names)}")
+            parser.error(f"there is no workload {name!r}{_nearest(name, names)}; they are in {_WORKLOADS}")
     for name in ("seeds", "minutes", "first", "random"):
         value = getattr(options, name)
         if options.seed is not None and value is not None and value is not False:
@@ -134,6 +151,11 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: S
     tally = Tally()
     tally.add(report, time.process_time() - began)
     if not options.json:
+        for mutant in planted:
+            known = next((seeds[mutant.name] for seeds in known_seeds().values() if mutant.name in seeds), None)
+            print(
+                f"with the mutant {mutant.name!r}, which {'no known seed' if known is None else f'seed {known}'} shows"
+            )
         print_replay(report)
     shrunk = [] if options.only is not None or planted else _shrunk(options, run, tally.failures)
     if options.json:
@@ -269,6 +291,17 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _nearest(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, names, 3)
+    return f", did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def _seed(text: str) -> int:
+    if not text.removeprefix("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    return int(text)
+
+
 def _positive(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
@@ -277,9 +310,12 @@ def _positive(text: str) -> int:
 
 
 def _minutes(text: str) -> float:
-    minutes = float(text)
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
     if not 0 < minutes < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is no time to run")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes above 0")
     return minutes
 
 

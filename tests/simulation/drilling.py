@@ -20,10 +20,15 @@ MOST_OF_DRILLS: Final = 2
 
 
 def draw_drills(choices: Choices, wanted: Sequence[str] | None) -> int:
-    """Draw how many small things are done in a run in which nothing else is; 0 for a run that is another one."""
+    """Draw how many small things are done in a run in which nothing else is; 0 for a run that is another one.
+
+    Args:
+        wanted: the workloads that somebody has chosen; None to have it drawn.
+    """
     random = choices.stream("drilled runs")
     drawn, count = random.random(), random.choice(_DRILLS)
-    return count if wanted is None and drawn < _WITH_DRILLS else 0
+    is_drilled = drawn < _WITH_DRILLS if wanted is None else [*wanted] == ["drills"]
+    return count if is_drilled else 0
 
 
 def let_nothing_go_wrong(choices: Choices, machine: Machine | None) -> None:

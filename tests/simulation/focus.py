@@ -7,7 +7,7 @@ ever happens there. Each of these runs draws one such situation, and mostly no f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -107,6 +107,9 @@ class Focus:
 
 def draw_focus(choices: Choices, wanted: Sequence[str] | None, profile: str | None) -> Focus:
     """Draw what a run looks at only: at everything in most runs, and in those whose workloads or weather are chosen."""
+    alone = None if profile is not None or wanted is None or len(wanted) != 1 else _ALONE.get(wanted[0])
+    if alone is not None:
+        return alone(choices.stream("focus"))
     if wanted is not None or profile is not None:
         return Focus(wanted, profile)
     random, handled = choices.stream("focus"), choices.stream("about handlers")
@@ -246,3 +249,14 @@ _KINDS: Final = {
     _woven: 8,
 }
 """What there is to look at, and how often each is drawn beside the others: less often what takes its time."""
+
+_ALONE: Final[Mapping[str, Callable[[Random], Focus]]] = {
+    "brimmers": _brimful,
+    "dozers": _sleepy,
+    "menders": _mended,
+    "rivals": _contested,
+    "rushes": _rushed,
+    "nappers": _far_behind,
+    "weavers": _woven,
+}
+"""The situation of each workload that is in no other one: whoever chooses only that workload has this as well."""

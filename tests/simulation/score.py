@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Final
 
 from jobs_service.testing import Plan
-from tests.simulation.mutants import ALL, EVERY, SLIPS, Mutant
+from tests.simulation.mutants import ALL, EVERY, SLIPS, UNSEEN, Mutant
 from tests.simulation.report import Report
 from tests.simulation.run import Run, simulate
 
 FILE: Final = Path(__file__).parent / "mutants" / "scores.json"
-"""The seeds that showed mutants when they were measured last: in the usual mix, and in the runs that mutants name."""
+"""The seeds that showed mutants when they were measured last: in the usual mix, in the runs that mutants name; and those
+that showed mutants of UNSEEN, in the usual mix."""
 
 BROKEN: Final = ("NameError", "UnboundLocalError", "ImportError")
 """What a mutant raises that is no defect of the service, but nonsense."""
@@ -94,7 +95,7 @@ def score(
 
 def _score_one(name: str, *, first: int, seeds: int) -> Score:
     gc.freeze()  # What is imported stays: the collection after each run need not go through it.
-    mutant = next(each for each in EVERY if each.name == name)
+    mutant = next(each for each in (*EVERY, *UNSEEN) if each.name == name)
     report = first_failure(mutant, range(first, first + seeds))
     if report is not None:
         return Score(name, report.plan.seed, report.violations[0])
@@ -124,7 +125,7 @@ def recorded(limits: Sequence[int], file: Path = FILE) -> Iterator[str]:
 
 
 def known_seeds(file: Path = FILE) -> dict[str, dict[str, int]]:
-    """Return the seeds that showed mutants when they were measured last, by name: "usual" and "focused" ones."""
+    """Return the seeds that showed mutants when they were measured last, by name: "usual", "focused", "unseen" ones."""
     seeds: dict[str, dict[str, int]] = json.loads(file.read_text())
     return seeds
 
@@ -137,14 +138,15 @@ def keep(scores: Sequence[Score], *, first: int, seeds: int, file: Path = FILE) 
         first, seeds: the seeds that were tried.
         file: the file.
     """
-    known = known_seeds(file)
+    known, unseen = known_seeds(file), {mutant.name for mutant in UNSEEN}
     for each in scores:
-        for kind, seed in (("usual", each.seed), ("focused", each.focused)):
+        usual = "unseen" if each.name in unseen else "usual"
+        for kind, seed in ((usual, each.seed), ("focused", each.focused)):
             before = known[kind].get(each.name)
             is_refuted = before is not None and first <= before < first + seeds
             if seed is not None and (before is None or is_refuted or seed < before):
                 known[kind][each.name] = seed
-            elif is_refuted and (kind == "usual" or each.seed is None):
+            elif is_refuted and (kind == usual or each.seed is None):
                 del known[kind][each.name]
         if each.name in known["usual"]:
             known["focused"].pop(each.name, None)

@@ -13,7 +13,7 @@ from jobs_service.errors import JobsError, RecordDamaged
 from tests.simulation.damage import DAMAGED, is_damage
 from tests.simulation.drills.drill import LONG, Drill
 from tests.simulation.drills.place import Place
-from tests.simulation.workloads.copiers import Portrait, differences, portrait
+from tests.simulation.portraits import Portrait, differences, portrait
 
 _TYPES: Final[tuple[JobType, ...]] = ("a", ("b", 1), "c")
 _LATER: Final = 500.0

@@ -7,9 +7,8 @@ run. What a copy must have is read from the rows' documented bytes.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Final, NamedTuple
+from collections.abc import Iterator
+from typing import ClassVar, Final
 
 import fdb.tuple
 
@@ -19,17 +18,15 @@ from jobs_service.sources import Sources
 from jobs_service.store.base import Store, Transaction
 from jobs_service.store.memory import MemoryStore
 from jobs_service.testing import EPOCH, Cluster, SimulatedStore
-from tests import reader
 from tests.checker import complaints_about
-from tests.reader import Record
 from tests.simulation.client import Client
 from tests.simulation.damage import is_damage
+from tests.simulation.portraits import Portrait, Rows, differences, portrait
 from tests.simulation.rows import PREFIX, section
 from tests.simulation.workloads.base import Workload
 
 _MOST_TRIES: Final = 60
 _MANY: Final = 100
-_OF_TYPES: Final = ("ACTIVITY_TIMEOUT", "PAUSED", "RETENTION", "PERIODIC", "DECLARED", "REDACTION")
 _STOPPED: Final = 0.3
 _ALL_BYTES: Final = 100_000
 _IN_PARTS: Final = 0.5
@@ -43,25 +40,9 @@ _MOST_BYTES: Final = (_ALL_BYTES, 1, 300, 2_000)
 
 _OTHER: Final = "another process copies jobs"
 
-Rows = Mapping[bytes, bytes]
-
 
 class _Stopped(Exception):
     """Ends a copy on its way."""
-
-
-class Portrait(NamedTuple):
-    """What of a store its copy must have too.
-
-    Attributes:
-        jobs: by type and id.
-        queues: ids in the order in which they are taken, by type.
-        types: what is told of types, by family and key.
-    """
-
-    jobs: dict[tuple[Any, ...], Record]
-    queues: dict[Any, list[Any]]
-    types: dict[tuple[str, bytes], Any]
 
 
 class Copiers(Workload):
@@ -198,55 +179,6 @@ def _content(cluster: Cluster) -> Rows:
     pairs = [*versions.scan_at(version, PREFIX, PREFIX + b"\xff", False)]
     versions.leave(version)
     return {key[len(PREFIX) :]: value for key, value in pairs}
-
-
-def portrait(rows: Rows) -> Portrait:
-    """Return what of these rows a copy must have."""
-    found = Portrait({}, defaultdict(list), {})
-    for key, value in sorted(rows.items()):
-        row = reader.row(key, value)
-        if row.family == "DATA":
-            found.jobs[row.names] = row.value
-        elif row.family == "READY":
-            found.queues[row.names[0]].append(row.names[-1])
-        elif row.family in _OF_TYPES:
-            found.types[row.family, key] = row.value
-    return found
-
-
-def differences(source: Portrait, before: Portrait, target: Portrait) -> Iterator[str]:
-    """Yield what is not in a target as it must be, whether or not it had something before."""
-    for key in source.jobs.keys() | before.jobs.keys() | target.jobs.keys():
-        was, wanted, there = before.jobs.get(key), source.jobs.get(key), target.jobs.get(key)
-        if there is None:
-            yield f"{key} is missing"
-        elif was is not None:
-            if there != was:
-                yield f"{key} was there as {was}, and is {there}"
-        elif wanted is None:
-            yield f"{key} is there, and should not be"
-        elif wanted.lock is None:
-            if there._replace(seq=b"") != wanted._replace(seq=b""):
-                yield f"{key} is {wanted}, and was copied as {there}"
-        elif wanted.cancel:
-            if there.outcome != "canceled" or there.data != wanted.data:
-                yield f"{key} was canceled, and was copied as {there}"
-        elif there.state not in ("ready", "scheduled") or there.data != wanted.data:
-            yield f"{key} is running, and was copied as {there}"
-    for type, ids in source.queues.items():
-        if before.jobs:
-            continue
-        copied = target.queues.get(type, [])
-        if [id for id in copied if id in ids] != ids:
-            yield f"the queue of {type!r} is {copied}, and was {ids}"
-    for what, told in source.types.items():
-        there_told = target.types.get(what)
-        if what[0] == "PERIODIC" and before.types.get(what) is not None:
-            told = max(told, before.types[what])
-        if there_told != told:
-            yield f"{what} is {told!r}, and was copied as {there_told!r}"
-    for what in target.types.keys() - source.types.keys() - before.types.keys():
-        yield f"{what} is told of, and should not be"
 
 
 def _counted(copied: Copied, source: Portrait, before: Portrait, is_unsure: bool) -> Iterator[str]:
