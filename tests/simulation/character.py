@@ -10,7 +10,7 @@ from jobs_service.store.base import Limits
 from jobs_service.store.commit_marks import LIFETIME
 from jobs_service.testing import Choices, Plan, World
 from tests.simulation.drawing import draw_machine, uses_stores
-from tests.simulation.drilling import draw_drills, let_nothing_go_wrong
+from tests.simulation.drilling import CALM_OF_DRILLS, draw_drills, let_nothing_go_wrong
 from tests.simulation.focus import Focus, draw_focus
 from tests.simulation.length import Length, draw_length
 from tests.simulation.machine import KEY, Machine
@@ -103,6 +103,7 @@ def draw_character(
     drills = draw_drills(choices, workloads)
     focus = Focus(workloads, "calm") if drills else draw_focus(choices, workloads, profile)
     is_small = focus.workloads is not workloads or drills > 0
+    short = Length(calm=CALM_OF_DRILLS) if drills else Length()
     weather = draw_weather(random, later, focus.profile)
     if focus.profile is None:
         weather = unsure(choices.stream("unsure"), weather)
@@ -117,7 +118,7 @@ def draw_character(
         focus,
         focus.workloads,
         weather,
-        Length() if is_small else draw_length(choices),
+        short if is_small else draw_length(choices),
         sizes,
         focus.limits or sizes.limits or limits,
     )

@@ -203,6 +203,9 @@ class _Slots:
         there = self._running(type)
         self._slots[type] = slots
         self._service.configure(type, slots=slots)
+        if len(there) >= slots:
+            # It hands on the place for which it waited: it may come while those are asked to end that are too many.
+            self._waited.pop(type, None)
         await asyncio.sleep(0.1)
         asked = [hold for hold in there if hold.asked]
         # Who was asked keeps its slot until it has ended.
@@ -299,7 +302,7 @@ class _Slots:
                 if types == last and self._waited.get(other, at) < since - self._drill.moment:
                     self._drill.complain(f"{types} has got places at {since:.1f} and {at:.1f}, and {other!r} waits")
             last, since = types, at
-        del self._begun[:-1]
+        self._begun = [(at, type) for at, type in self._begun if round(at, 1) == since]
 
     async def _check_row(self) -> None:
         """What others are told of the process is so, as of its last heartbeat."""
