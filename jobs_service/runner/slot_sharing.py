@@ -69,9 +69,12 @@ class SlotSharing(Actor):
         turns: list[Run] = []
         for run in continuous:
             runs = holders[run]
-            after = due.get(runs, 0) - before.get((runs, run.job._record.priority), 0)
-            if len(turns) < min(sum(due.values()) - after - leaving, churn):
+            gains = dict(due)
+            if runs in gains:
+                gains[runs] = min(gains[runs], before.get((runs, run.job._record.priority), 0))
+            if len(turns) < min(sum(gains.values()) - leaving, churn):
                 turns.append(run)
+                due = gains  # its slot goes to none of its type that come after it in the queue
         for run in turns:
             runs = holders[run]
             runs.stop_run(run, StopReason.STOPPED)
