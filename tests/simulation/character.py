@@ -12,7 +12,7 @@ from jobs_service.testing import Choices, Plan, World
 from tests.simulation.drawing import draw_machine, uses_stores
 from tests.simulation.drilling import draw_drills, let_nothing_go_wrong
 from tests.simulation.focus import Focus, draw_focus
-from tests.simulation.length import Length, draw_length
+from tests.simulation.length import Length, draw_length, of_drills
 from tests.simulation.machine import KEY, Machine
 from tests.simulation.scenes import has_scenes, scenes_machine
 from tests.simulation.sizes import Sizes, draw_sizes
@@ -117,7 +117,7 @@ def draw_character(
         focus,
         focus.workloads,
         weather,
-        Length() if is_small else draw_length(choices),
+        of_drills() if drills else Length() if is_small else draw_length(choices),
         sizes,
         focus.limits or sizes.limits or limits,
     )

@@ -43,6 +43,11 @@ class Length:
     paces: tuple[float, ...] = ()
 
 
+def of_drills() -> Length:
+    """Return the length of a run of drills: each of them comes to its own end, and then all comes to rest."""
+    return Length(storm=900.0)
+
+
 def draw_length(choices: Choices) -> Length:
     """Draw how long a run is."""
     if choices.stream("length").random() >= _LONG:
