@@ -58,6 +58,8 @@ class SlotSharing(Actor):
             return
         leaving = sum(runs.leaving for runs in every)
         waiting = {runs: self._worker_pools[runs.handler.packed] for runs in every if runs.free > 0}
+        # A handler takes no more than it has slots of its own, those included that become free now.
+        room = {runs: runs.free + runs.leaving for runs in waiting}
         due = {runs: await _due(worker_pool, limit) for runs, worker_pool in waiting.items()}
         # A job does not give way to those of its own type that come after it in the queue: it would be accepted again.
         before = {
@@ -69,9 +71,15 @@ class SlotSharing(Actor):
         turns: list[Run] = []
         for run in continuous:
             runs = holders[run]
-            after = due.get(runs, 0) - before.get((runs, run.job._record.priority), 0)
-            if len(turns) < min(sum(due.values()) - after - leaving, churn):
+            gains = dict(due)
+            if runs in gains:
+                gains[runs] = min(gains[runs], before.get((runs, run.job._record.priority), 0))
+            gained = sum(min(count, room[each] + (each is runs)) for each, count in gains.items())
+            if len(turns) < min(gained - leaving, churn):
                 turns.append(run)
+                due = gains  # its slot goes to none of its type that come after it in the queue
+                if runs in room:
+                    room[runs] += 1
         for run in turns:
             runs = holders[run]
             runs.stop_run(run, StopReason.STOPPED)

@@ -285,10 +285,12 @@ class WorkerPool(Actor):
         priorities = sorted({priority for _, priority in continuous})
         due = {each: await self.count_due(len(running) + leaving, each) for each in priorities}
         turns: list[Run] = []
+        most = max(due.values())
         for run, priority in continuous:
             # Handlers that are leaving make room already.
-            if len(turns) < min(due[priority] - leaving, self.options.max_churn):
+            if len(turns) < min(most, due[priority]) - leaving and len(turns) < self.options.max_churn:
                 turns.append(run)
+                most = min(most, due[priority])  # those after it would have to wait for it as well
         self._stop(turns)
 
     def _stop_excess(self) -> bool:

@@ -49,10 +49,13 @@ class AbandonedJobs:
         task.add_done_callback(self._releases.discard)
 
     async def until_given_back(self) -> None:
-        """Return when every release that was begun has ended; none is tried once more."""
+        """Return when every release that was begun has ended; from now on none is tried once more."""
         self._is_awaited = True
         while self._releases:
             await asyncio.wait(self._releases)
+
+    def begin_anew(self) -> None:
+        """The service is open: what cannot be given back at first is tried again."""
         self._is_awaited = False
 
     async def _release(self, type: JobType, id: JobId, lock: bytes) -> None:

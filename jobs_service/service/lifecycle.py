@@ -92,6 +92,7 @@ class Lifecycle:
             await self._context.open_keyspace()
             self.converted = await convert_if_needed(self._context)
             self._access.is_open = True
+            self._abandoned.begin_anew()
             self._host = asyncio.current_task()
             if self.supervised:
                 await self.tree.start()

@@ -232,6 +232,21 @@ async def test_a_continuous_job_does_not_give_way_to_jobs_of_a_higher_number_of_
 
 
 @in_virtual_time
+async def test_no_job_stops_for_one_that_comes_after_another_that_stops() -> None:
+    async with opened() as jobs:
+        stage = Stage(jobs, continuous=True, slots=2)
+        async with running(jobs):
+            await jobs.set_type_timeout(TYPE, INTERVAL)
+            for name, priority in [("first", 0), ("less urgent", 5), ("next", 0), ("later", 5)]:
+                await jobs.add(TYPE, name, priority=priority)
+                await asyncio.sleep(SETTLED)
+            await stage.rotate()
+            # `first` has stopped for `next`, and comes before `later`: it would run again at once.
+            assert stage.running() == ["less urgent", "next"]
+            assert stage.stops() == 1
+
+
+@in_virtual_time
 async def test_if_excess_is_trimmed_rotation_doesnt_happen() -> None:
     async with table(continuous(1), continuous_running(2), continuous_running(3)) as stage:
         await stage.change(slots=1)

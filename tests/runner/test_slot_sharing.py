@@ -122,6 +122,25 @@ async def test_below_the_common_limit_a_job_does_not_give_way_to_less_urgent_one
 
 
 @in_virtual_time
+async def test_below_the_common_limit_no_job_stops_for_one_that_comes_after_another_that_stops() -> None:
+    async with sharing(2, 1, 1) as stage:
+        await stage.jobs.add("first", "later", priority=5)
+        await stage.jobs.add("second", "next")
+        await asyncio.sleep(INTERVAL)
+        # What stopped for `next` comes before `later`: a second slot would have it run again at once.
+        assert stage.inside == {("second", "0"), ("second", "next")}
+        assert stage.ran.total() == 3
+
+
+@in_virtual_time
+async def test_one_rotation_of_the_common_limit_stops_no_more_jobs_than_have_slots_of_their_own() -> None:
+    async with sharing(3, 3, 3, other=Options(slots=1, continuous=True, interval=INTERVAL)) as stage:
+        await asyncio.sleep(INTERVAL)
+        assert (stage.of("first"), stage.of("second")) == (2, 1)
+        assert stage.ran.total() == 4
+
+
+@in_virtual_time
 async def test_jobs_with_one_id_in_several_types_are_kept_apart() -> None:
     async with opened() as jobs:
         stage = Shared(jobs, CONTINUOUS, CONTINUOUS)

@@ -43,6 +43,7 @@ class Accepting:
         self._due_by: float | None = terms.get("due_by")
         self._began = run.world.loop.time()
         self._pauses = process.pauses
+        self._version: int = run.world.cluster.versions.version
 
     def __str__(self) -> str:
         return f"a worker of {self._process} who asked for {self._limit} of {self._type!r} at {self._began:.3f}"
@@ -99,9 +100,10 @@ class Accepting:
                 yield f"served late: {job.id!r} was there for {waited:.3f} s, and beside it {self}"
 
     def _was_quick(self, since: float) -> bool:
-        """Whether nothing has taken time since then, and nobody has stopped the queue."""
+        """Whether nothing has taken time since then, and nobody has stopped the queue since this call began."""
         run = self._run
-        is_open = all(not paused for _, paused in run.history.pauses.get(self._type, ()))
+        last = run.history.pauses.get(self._type, ())[-1:]
+        is_open = all(not paused and version <= self._version for version, paused in last)
         return run.quiet.quick_since() <= since and run.quiet.retried_at <= since and is_open and not run.is_damaged
 
     def _wanted(self, job: ModelJob) -> bool:

@@ -10,9 +10,9 @@ from jobs_service.store.base import Limits
 from jobs_service.store.commit_marks import LIFETIME
 from jobs_service.testing import Choices, Plan, World
 from tests.simulation.drawing import draw_machine, uses_stores
-from tests.simulation.drilling import CALM_OF_DRILLS, draw_drills, let_nothing_go_wrong
+from tests.simulation.drilling import draw_drills, let_nothing_go_wrong
 from tests.simulation.focus import Focus, draw_focus
-from tests.simulation.length import Length, draw_length
+from tests.simulation.length import Length, draw_length, of_drills
 from tests.simulation.machine import KEY, Machine
 from tests.simulation.scenes import has_scenes, scenes_machine
 from tests.simulation.sizes import Sizes, draw_sizes
@@ -103,7 +103,6 @@ def draw_character(
     drills = draw_drills(choices, workloads)
     focus = Focus(workloads, "calm") if drills else draw_focus(choices, workloads, profile)
     is_small = focus.workloads is not workloads or drills > 0
-    short = Length(calm=CALM_OF_DRILLS) if drills else Length()
     weather = draw_weather(random, later, focus.profile)
     if focus.profile is None:
         weather = unsure(choices.stream("unsure"), weather)
@@ -118,7 +117,7 @@ def draw_character(
         focus,
         focus.workloads,
         weather,
-        short if is_small else draw_length(choices),
+        of_drills() if drills else Length() if is_small else draw_length(choices),
         sizes,
         focus.limits or sizes.limits or limits,
     )

@@ -15,9 +15,6 @@ _WITH_DRILLS: Final = 0.125
 _DRILLS: Final = (7, 9)
 """How many of them there are in such a run."""
 
-CALM_OF_DRILLS: Final = 600.0
-"""Seconds in which the last of them must end: some take minutes, and more where each request takes long."""
-
 MOST_OF_DRILLS: Final = 2
 """Processes in such a run: where many look at the same types, it takes long, and nobody sees more."""
 

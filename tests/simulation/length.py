@@ -43,6 +43,14 @@ class Length:
     paces: tuple[float, ...] = ()
 
 
+def of_drills() -> Length:
+    """Return the length of a run of drills: each of them comes to its own end, and then all comes to rest.
+
+    Some take minutes, and more where each request takes long.
+    """
+    return Length(storm=900.0, calm=600.0)
+
+
 def draw_length(choices: Choices) -> Length:
     """Draw how long a run is."""
     if choices.stream("length").random() >= _LONG:

@@ -22,8 +22,8 @@ from tests.simulation.report import Report
 from tests.simulation.run import Run, simulate
 
 FILE: Final = Path(__file__).parent / "mutants" / "scores.json"
-"""The seeds that showed mutants when they were measured last: in the usual mix, in the runs that mutants name; and those
-that showed mutants of UNSEEN, in the usual mix."""
+"""The seeds that showed mutants when they were measured last: in the usual mix, in the runs that mutants name, and, of
+those of UNSEEN, in the usual mix."""
 
 BROKEN: Final = ("NameError", "UnboundLocalError", "ImportError")
 """What a mutant raises that is no defect of the service, but nonsense."""

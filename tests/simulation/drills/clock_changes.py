@@ -45,7 +45,6 @@ class _Times:
 
     Attributes:
         seconds, minutes, hours: of those in which it ticks.
-        days: of the month; None for all.
         weekdays: 0 for Monday; None for all.
         text: the expression.
     """

@@ -12,7 +12,8 @@ from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.handling import opened, running
 from tests.simulation.model_job import READY
 
-_GRACE: Final = 3.0
+_GRACE: Final = 5.0
+"""Seconds: longer than any of the handlers takes to end."""
 _ROUNDS: Final = 4
 _SAME: Final = 0.02
 """Seconds within which those are asked who are asked together."""
