@@ -250,7 +250,7 @@ async def _set_timeout(told: Told) -> None:
 
 async def _add(told: Told) -> None:
     type, each = _some(told)
-    id, with_timeout = f"added {len(each.jobs)}", told.drill.random.random() < 0.5
+    id, with_timeout = f"added {each.happened['added']}", told.drill.random.random() < 0.5
     data = {"x": told.drill.random.choice(["a b", "ü"])}
     given = ["--data", json.dumps(data), *(["--timeout", "90"] if with_timeout else [])]
     was = each.timeout
