@@ -56,7 +56,10 @@ def small_world(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--minutes", "nan"], "--minutes"),
         (["--minutes", "0"], "--minutes"),
         (["--jobs", "two"], "--jobs"),
-        (["--workload", "nobody"], "no workload 'nobody'; there are"),
+        (["--minutes", "x"], "'x' is no number of minutes above 0"),
+        (["--first", "x"], "'x' is no whole number"),
+        (["--workload", "drill"], "there is no workload 'drill', did you mean 'drills'"),
+        (["--mutants", "nobody"], "there is no mutant 'nobody'; tests/simulation/mutants/scores.json has their names"),
         (["7"], "7"),
     ],
 )
@@ -66,7 +69,8 @@ def test_wrong_usage_is_told_in_a_line_and_is_exit_code_2(
     with pytest.raises(SystemExit) as ended:
         command.main(arguments)
     assert ended.value.code == 2
-    assert complaint in capsys.readouterr().err.splitlines()[-1]
+    [line] = capsys.readouterr().err.splitlines()
+    assert complaint in line
 
 
 def test_a_replay_prints_every_event_and_whether_anything_was_wrong(capsys: pytest.CaptureFixture[str]) -> None:
