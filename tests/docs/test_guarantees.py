@@ -7,6 +7,7 @@ import re
 import pytest
 
 from tests.docs.pages import read, rows, section
+from tests.simulation.drills import DRILLS
 from tests.simulation.mutants import ALL, EVERY, SLIPS, UNSEEN
 from tests.simulation.score import known_seeds
 
@@ -21,16 +22,20 @@ def number(cell: str) -> int:
 
 
 def test_the_defects_are_counted() -> None:
-    told = section("docs/guarantees.md", HEADING)
-    assert f"has {len(EVERY)} deliberate defects" in told
-    assert f"{len(ALL)} by those who\nwrote the checks, {len(SLIPS)} subtle slips" in told
+    told = " ".join(section("docs/guarantees.md", HEADING).split())
+    assert f"has {len(EVERY)} mutants" in told
+    assert f"{len(ALL)} are by those who wrote the checks, {len(SLIPS)} are slips" in told
     assert re.search(rf"\b{len(EVERY)} deliberate\s+defects", read("README.md"))
 
 
 def test_the_slips_that_nobody_has_written_checks_for_are_counted() -> None:
     told = " ".join(section("docs/guarantees.md", HEADING).split())
-    assert f"what {len(UNSEEN)} more slips are for" in told
+    assert f"there are {len(UNSEEN)} more (`UNSEEN`)" in told
     assert f"300 seeds show {len(known_seeds()['unseen'])} of the" in told
+
+
+def test_the_drills_are_counted() -> None:
+    assert f"Drills: {len({*DRILLS})} short programs" in read("docs/guarantees.md")
 
 
 @pytest.mark.parametrize("row", rows(section("docs/guarantees.md", HEADING), "seeds"), ids=lambda row: row[0])

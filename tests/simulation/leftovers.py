@@ -7,13 +7,14 @@ time, whoever was canceled, closed or crashed before. What a service holds after
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jobs_service import JobsService
 from jobs_service.actors.notifier import Notifier
-from jobs_service.actors.subscriptions import Hub, Mailbox
+from jobs_service.actors.subscriptions import Hub, Mailbox, Target
 from jobs_service.actors.type_server import TypeServer
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor
 from jobs_service.supervision.supervising import Supervising
@@ -52,6 +53,7 @@ class Leftovers:
         self._run = run
         self._next = 0.0
         self._since: dict[Hashable, float] = {}
+        self._subscribed: dict[Hub, Counter[TypeKeys]] = {}
         self._awake = section("AWAKE")
 
     def ended(self, transaction: SimulatedTransaction) -> None:
@@ -124,7 +126,9 @@ class Leftovers:
             if isinstance(actor, Notifier) and not hub.targets(actor._keys):
                 settings = jobs.settings
                 unused = 2 * (settings.type_check_period + settings.type_check_max_jitter) + _AWHILE
-                yield Suspect(actor, unused, f"{actor.name} is there, and nobody has subscribed")
+                # Whoever has subscribed in between, however briefly, has had it stay.
+                what = (actor, self._subscriptions(hub)[actor._keys])
+                yield Suspect(what, unused, f"{actor.name} is there, and nobody has subscribed")
             elif isinstance(actor, TypeServer):
                 yield from self._of_type_server(actor)
             for other in actor._monitored:
@@ -134,6 +138,19 @@ class Leftovers:
             for keys in hub.types():
                 if keys not in listening:
                     yield Suspect(("no notifier", keys.name), _MOMENT, f"nobody tells subscribers of {keys.name}")
+
+    def _subscriptions(self, hub: Hub) -> Counter[TypeKeys]:
+        """Return how many subscriptions to each type there have been since this was asked first."""
+        counted = self._subscribed.get(hub)
+        if counted is None:
+            counted, add = self._subscribed.setdefault(hub, Counter()), hub.add
+
+            def count_and_add(targets: Sequence[Target]) -> None:
+                counted.update(target.keys for target in targets)
+                add(targets)
+
+            hub.add = count_and_add  # type: ignore[method-assign]
+        return counted
 
     def _of_type_server(self, server: TypeServer) -> Iterator[Suspect]:
         """Exactly the types that are awake have monitors, and exactly these are sampled."""
