@@ -296,13 +296,18 @@ class _Slots:
         """No type gets a place of the cap twice in a row while another one waits for it."""
         last: set[JobType] = set()
         since = 0.0
-        for at in sorted({round(at, 1) for at, _ in self._begun}):
-            types = {type for each, type in self._begun if round(each, 1) == at}
+        # Those who get places at the same moment begin apart by as much as the store takes for each.
+        moments: list[tuple[float, set[JobType]]] = []
+        for at, type in self._begun:
+            if not moments or at - moments[-1][0] > self._drill.moment / 2:
+                moments.append((at, set()))
+            moments[-1][1].add(type)
+        for at, types in moments:
             for other in self._slots.keys() - types - last:
                 if types == last and self._waited.get(other, at) < since - self._drill.moment:
                     self._drill.complain(f"{types} has got places at {since:.1f} and {at:.1f}, and {other!r} waits")
             last, since = types, at
-        self._begun = [(at, type) for at, type in self._begun if round(at, 1) == since]
+        self._begun = [(at, type) for at, type in self._begun if at >= since]
 
     async def _check_row(self) -> None:
         """What others are told of the process is so, as of its last heartbeat."""
