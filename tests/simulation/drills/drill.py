@@ -107,8 +107,15 @@ async def all_ended(tasks: Iterable[asyncio.Task[Any]], seconds: float) -> list[
         return []
     try:
         _, late = await asyncio.wait(wanted, timeout=seconds)
-    finally:
-        for each in wanted:
-            each.cancel()
-        await asyncio.gather(*wanted, return_exceptions=True)
+    except asyncio.CancelledError:
+        await _cancel(wanted)
+        raise
+    # Not in a `finally`: where a run is given up nothing may be awaited any more.
+    await _cancel(wanted)
     return sorted(late, key=wanted.index)
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
