@@ -157,16 +157,7 @@ class Machine:
         return _LONGEST * ((hard - _NO_TIME) / (1 - _NO_TIME)) ** 2 if hard > _NO_TIME else 0.0
 
     def draw_rates(self) -> dict[str, float]:
-        """Draw how likely each kind of fault is: processes die more often than elsewhere, for here others notice.
-
-        - "thread": one stands still between two steps, for up to 0.05 s.
-        - "slow thread": the same at a point where threads often stand in this run.
-        - "look": one at what is watched takes up to 0.05 s, so that the next ones are put off.
-        - "batch": what several requests write is too much for one commit, though not for one each.
-        - "slow lock": a process that starts locks its file seconds after it was made.
-        - "heir leaves": a process that has found another one dead is asked to stop before it has done much.
-        - "heir": a process that has found another one dead dies itself, before it has done much.
-        """
+        """Draw how likely each of MACHINE_FAULTS is; processes die more often than elsewhere: others notice that."""
         choose, starts = self._random.choice, self.world.choices.stream("slow locks")
         kills = max(self.world.choices.rates.get("kill", 0.0), choose([0.0, 0.05, 0.15]))
         return {

@@ -13,10 +13,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from jobs_service.testing.cluster import FAULTS
 from tests.operations import CELLS, COLUMNS
 from tests.simulation.explore import Tally
 from tests.simulation.plans import only_text, replay_command
 from tests.simulation.report import Report
+from tests.simulation.weather import MACHINE_FAULTS, PROCESS_FAULTS
 
 NEVER = "NEVER"
 """What stands in a cell that can be visited and was not."""
@@ -149,14 +151,19 @@ def _faults_table(tally: Tally) -> Table:
     table = Table("fault", title="faults injected", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("times", justify="right")
     table.add_column("per seed", justify="right")
+    table.add_column("what it does")
+    known = {**FAULTS, **PROCESS_FAULTS, **MACHINE_FAULTS}
     for kind, count in sorted(tally.faults.items()):
-        table.add_row(kind, str(count), f"{count / tally.seeds:.1f}")
+        table.add_row(kind, str(count), f"{count / tally.seeds:.1f}", known.get(kind.partition(":")[0], ""))
     return table
 
 
 def _cells_table(cells: Counter[tuple[str, str]]) -> Table:
     table = Table(
-        title="the operations table, times visited", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+        title=f"operations by what their job was before, times (–: cannot be, {NEVER}: could be and was not)",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
     )
     table.add_column("operation", no_wrap=True)
     for state in COLUMNS:

@@ -27,6 +27,17 @@ PROCESS_FAULTS: Final = {
 }
 """The kinds of fault that are drawn about every second, and what each does."""
 
+MACHINE_FAULTS: Final = {
+    "thread": "a thread of an embedded store stands still between two steps, for up to 0.05 s",
+    "slow thread": "the same, at a point where threads often stand in this run",
+    "look": "a look at what is watched takes up to 0.05 s, so that the next ones are put off",
+    "batch": "what several requests write is too much for one commit, though not for one each",
+    "slow lock": "a process that starts locks its file seconds after it was made",
+    "heir leaves": "a process that has found another one dead is asked to stop before it has done much",
+    "heir": "a process that has found another one dead dies itself, before it has done much",
+}
+"""The kinds of fault of an embedded store's machine, and what each does."""
+
 HARMLESS: Final = frozenset(
     {
         "conflict",
