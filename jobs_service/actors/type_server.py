@@ -1,11 +1,9 @@
-"""The type server: keeps an activity monitor running for every type that is awake, and a notifier for every type that
-has subscribers.
+"""The type server: keeps a monitor running for every type that is awake, a notifier for every type with subscribers.
 
 However many idle types the store has, all of them together cost a service one watch, on the counter of
 `layer/awake_types.py`. When that counter changes, the server reads which types are awake, and starts and stops monitors
 accordingly. A monitor reports when nothing has happened for a while; the server then settles such types, many in one
-transaction. It also wakes the types whose alarm is due. All services on a store do the same: the first one to commit
-has done it for all.
+transaction. It also wakes the types whose alarm is due. Of all services on a store the first to commit does it for all.
 """
 
 from __future__ import annotations
@@ -81,20 +79,23 @@ class TypeServer(DutifulActor):
 
     async def init(self) -> None:
         await super().init()
-        # After a restart, actors that the earlier type server has started are still there. This one would not notice
-        # their end, so it starts its own.
+        # Those that an earlier type server has started are there still. This one would not notice their end.
         await self._monitor_supervisor.stop_all()
         await self._notifier_supervisor.stop_all()
         self.spawn_link(self._sampler.run(), "sampler")
-        await self._tried(self._complete_rows())
-        # This version may be able to read jobs that an earlier one has set aside: monitors try when they start.
-        await self._tried(self._wake_all_in(SET_ASIDE))
-        await self._tried(self._read_awake(), "_read_at")
-        self._plan_check()
-        self._hub.on_missing_notifier(self._note_subscribed)
-        for keys in self._hub.types():
-            self._subscribed[keys] = None
-        await self._start_notifiers()
+        try:
+            await self._tried(self._complete_rows())
+            # This version may be able to read jobs that an earlier one has set aside: monitors try when they start.
+            await self._tried(self._wake_all_in(SET_ASIDE))
+            await self._tried(self._read_awake(), "_read_at")
+            self._plan_check()
+            self._hub.on_missing_notifier(self._note_subscribed)
+            for keys in self._hub.types():
+                self._subscribed[keys] = None
+            await self._start_notifiers()
+        except BaseException:
+            await self.terminate()  # nobody else does where a start fails, and the watch would stay
+            raise
 
     async def terminate(self) -> None:
         self._hub.on_missing_notifier(None)
@@ -179,8 +180,7 @@ class TypeServer(DutifulActor):
         self._held_off_until = self._time() + max(_HOLDOFF, rest_after(took))
         if is_damaged:
             self._read_at = max(self._held_off_until, self._time() + _DAMAGED_PERIOD)
-        watch = self._watch
-        if watch is not None:
+        if (watch := self._watch) is not None:
             watch.on_fire(lambda: self._awake_changed(lost=watch.error is not None))
 
     async def _awake(self) -> dict[bytes, None]:

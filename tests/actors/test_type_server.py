@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from jobs_service import JobState, JobTransaction, Settings
+from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer.keyspace import ALARM, AWAKE
 from jobs_service.store import Transaction
 from jobs_service.testing import World
 from jobs_service.testing.world import Process
-from tests.service.support import J1, T1, accepted, in_a_process, state
+from tests.runner.support import opened
+from tests.service.support import J1, T1, accepted, in_a_process, kill, node, state
+from tests.virtual_time import in_virtual_time
 
 TIMEOUT = 4.0
 BOUND = 1.5 * TIMEOUT + 1
@@ -67,3 +72,25 @@ def test_each_of_many_types_that_an_earlier_version_has_left_is_watched_over() -
 
     World(1).run(main)
     assert found == [JobState.PENDING] * len(types)
+
+
+@in_virtual_time
+async def test_a_type_server_whose_start_fails_leaves_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 6734141: one more was left in the store with each start that failed."""
+    fails: list[int] = []
+    start = TypeServer._start_notifiers
+
+    async def fail_three_times(server: TypeServer) -> None:
+        if len(fails) < 3:
+            fails.append(jobs.store.metrics()["watches"])
+            raise RuntimeError("as the test wants it")
+        await start(server)
+
+    async with opened(max_restarts=10, restart_period=1.0) as jobs:
+        before = jobs.store.metrics()["watches"]
+        monkeypatch.setattr(TypeServer, "_start_notifiers", fail_three_times)
+        kill("type server")
+        await asyncio.sleep(10)
+        assert node(jobs, "type server")["state"] == "running"
+        assert fails == [before] * 3
+        assert jobs.store.metrics()["watches"] == before
