@@ -157,8 +157,7 @@ class Readers(Workload):
     async def _counts(self, client: Client) -> None:
         """While nothing changes, what is counted of a type is what its jobs are."""
         type, began = self.some_type(), client.version
-        counts = (await client.jobs.counts(type)).get(type, TypeCounts())
-        everywhere = (await client.jobs.counts()).get(type, TypeCounts())
+        answers = [(await client.jobs.counts(type)).get(type), (await client.jobs.counts()).get(type)]
         oldest = await client.jobs.oldest_ready(type)
         now = client.process.clock.wall_time()
         resolution: Literal["minute", "hour"] = self.random.choice(["minute", "hour"])
@@ -170,7 +169,7 @@ class Readers(Workload):
         jobs = {id: job for (each, id), job in self.run.history.model.jobs.items() if each == type}
         complaints = [
             *wrong_intervals(intervals, tallies, type, resolution, since, now if until is None else until, now),
-            *(each for told in (counts, everywhere) for each in wrong_counts(told, tallies.of_type(type))),
+            *(each for told in answers if told is not None for each in wrong_counts(told, tallies.of_type(type))),
         ]
         first = oldest_ready(jobs)
         if (oldest is None and first is not None) or (
@@ -182,7 +181,10 @@ class Readers(Workload):
         self._complain(client, type, complaints)
         pending = self._ids(type, began, JobState.PENDING)
         wanted = [len(pending), *(self._number(type, began, state) for state in _STATES[1:])]
-        for each in (counts, everywhere):
+        is_there = bool(jobs) or self.run.history.model.timeouts.get(type) is not None
+        if is_there and None in answers and not self.run.is_aged:
+            self.run.complain(f"counts: {client.process} was told nothing of {type!r}, which is there")
+        for each in (answer or TypeCounts() for answer in answers):
             told = [each.ready + each.scheduled, each.running, each.succeeded + each.failed + each.canceled]
             if told != wanted and not self.run.is_aged:
                 self.run.complain(f"counts: {client.process} was told {each} of {type!r}, not {wanted}")
