@@ -62,11 +62,14 @@ class SlotSharing(Actor):
         room = {runs: runs.free + runs.leaving for runs in waiting}
         due = {runs: await _due(worker_pool, limit) for runs, worker_pool in waiting.items()}
         # A job does not give way to those of its own type that come after it in the queue: it would be accepted again.
-        before = {
-            (runs, priority): await _due(waiting[runs], limit, priority)
-            for runs, priority in {(holders[run], run.job._record.priority): None for run in continuous}
-            if due.get(runs)
-        }
+        before: dict[tuple[ActiveRuns, bytes], int] = {}
+        for runs in dict.fromkeys(holders[run] for run in continuous if due.get(holders[run])):
+            count = due[runs]
+            priorities = {run.job._record.priority for run in continuous if holders[run] is runs}
+            for priority in sorted(priorities, reverse=True):
+                # Where none are due up to a priority, none are up to a more urgent one: that takes no read.
+                count = await _due(waiting[runs], limit, priority) if count else 0
+                before[runs, priority] = count
         churn = max(runs.options.max_churn for runs in every)
         turns: list[Run] = []
         for run in continuous:
