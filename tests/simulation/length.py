@@ -58,9 +58,9 @@ def draw_length(choices: Choices) -> Length:
     off = choices.stream("clocks off").choice(_CLOCKS_OFF)
     if off < _HOURS:
         return Length(True, off, storm=20_000.0, calm=8_000.0, most_steps=400_000, paces=_PACES)
-    # What a clock that is hours ahead has made ready waits until it is due by the others.
+    # What a clock that is hours ahead has made ready waits until it is due by the others; meanwhile hearts beat.
     calm, rest = 8_000.0 + 2 * off, 10.0
     if choices.stream("days").random() >= _WITH_DAYS:
-        return Length(True, off, 20_000.0, calm, rest, most_steps=400_000, paces=_PACES)
+        return Length(True, off, 20_000.0, calm, rest, most_steps=1_200_000, paces=_PACES)
     slower = tuple(pace / 30 for pace in _PACES)
     return Length(True, off, 200_000.0, calm, rest, most_steps=4_000_000, tired=200_000, paces=slower)

@@ -170,8 +170,9 @@ class Consoles(Workload):
         return options
 
     def _found(self, version: int) -> dict[tuple[JobType, JobId], State]:
-        """Return the jobs that were there at a version, and what they were."""
-        known = {key: self.run.history.states(*key) for key in self.run.history.known()}
+        """Return the jobs that were there at a version, and what they were, of the types that exist now."""
+        exist = self.run.history.model.timeouts
+        known = {key: self.run.history.states(*key) for key in self.run.history.known() if key[0] in exist}
         last = {key: [each for each in states if each.version <= version][-1:] for key, states in known.items()}
         return {key: states[0] for key, states in last.items() if states and states[0].state is not JobState.REMOVED}
 

@@ -85,7 +85,7 @@ class RunnerState:
         ended: when a run was over in the store, on the loop's clock, seconds.
         alive: when it was seen alive last.
         unwritten: calls that are over, and whose end is not in the store yet.
-        moved: when a process has accepted or ended a job last.
+        moved: when a process has accepted or ended a job last, or was given more slots.
         together: how the handlers of jobs end that end when others do, by id.
         when_over: what is done as the handler of a job ends, by id.
         begun: events of the ids for whose handlers somebody waits.

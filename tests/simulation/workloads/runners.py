@@ -155,6 +155,8 @@ class Handlers(Workload):
         self.known.slots[client.process, type] = slots
         if slots < before:
             self.known.slots_changed[client.process, type] = now
+        elif slots > before:
+            self.known.moved[client.process] = now
 
     async def _change_timeout(self, client: Client) -> None:
         """Have hearts beat in another rhythm."""
