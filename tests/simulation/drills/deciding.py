@@ -238,7 +238,7 @@ def _is_apart(names: list[str], change: str) -> bool:
         return not {*names} & _KEYS
     if {*names} <= _KEYS | ({"timeout"} if change not in ("timeout", "clear") else set()):
         return True
-    return {*names} <= {"get absent"} and change not in ("add", "schedule")
+    return {*names} <= {"get absent"} and change not in ("add", "schedule", "take")  # it may be there by now, and taken
 
 
 async def _all(drill: Drill, reads: dict[str, Read], names: list[str], tx: Any) -> list[Any]:
