@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from jobs_service.errors import StoreDamaged
 from jobs_service.runner.active_runs import ActiveRuns
@@ -64,12 +65,10 @@ class SlotSharing(Actor):
         # A job does not give way to those of its own type that come after it in the queue: it would be accepted again.
         before: dict[tuple[ActiveRuns, bytes], int] = {}
         for runs in dict.fromkeys(holders[run] for run in continuous if due.get(holders[run])):
-            count = due[runs]
             priorities = {run.job._record.priority for run in continuous if holders[run] is runs}
-            for priority in sorted(priorities, reverse=True):
-                # Where none are due up to a priority, none are up to a more urgent one: that takes no read.
-                count = await _due(waiting[runs], limit, priority) if count else 0
-                before[runs, priority] = count
+            with contextlib.suppress(StoreDamaged):
+                found = await waiting[runs].count_due_up_to(priorities, limit, unless=(StoreDamaged,))
+                before |= {(runs, priority): count for priority, count in found.items()}
         churn = max(runs.options.max_churn for runs in every)
         turns: list[Run] = []
         for run in continuous:
@@ -90,9 +89,9 @@ class SlotSharing(Actor):
             self._slot_limit.put_last(runs)
 
 
-async def _due(worker_pool: WorkerPool, limit: int, max_priority: bytes | None = None) -> int:
+async def _due(worker_pool: WorkerPool, limit: int) -> int:
     """Return how many jobs of a worker pool are due; none where a damaged page hides them, which can take no slot."""
     try:
-        return await worker_pool.count_due(limit, max_priority, unless=(StoreDamaged,))
+        return await worker_pool.count_due(limit, unless=(StoreDamaged,))
     except StoreDamaged:
         return 0

@@ -89,6 +89,23 @@ class WorkerPool(Actor):
             lambda: self._service.count_due(self._keys, limit, max_priority), unless=unless, type=self._keys.type
         )
 
+    async def count_due_up_to(
+        self, priorities: Iterable[bytes], limit: int, *, unless: tuple[type[StoreError], ...] = ()
+    ) -> dict[bytes, int]:
+        """Return how many jobs wait that could run now, for each of some priorities up to and including it.
+
+        Args:
+            priorities: packed.
+            limit, unless: as for count_due.
+        """
+        due: dict[bytes, int] = {}
+        count = limit
+        for priority in sorted(priorities, reverse=True):
+            # Where none wait up to a priority, none do up to a more urgent one: that takes no read.
+            count = await self.count_due(limit, priority, unless=unless) if count else 0
+            due[priority] = count
+        return due
+
     # The actor
 
     async def run(self) -> None:
@@ -282,8 +299,7 @@ class WorkerPool(Actor):
             return
         # A job does not give way to jobs that come after it in the queue: it would be accepted again at once.
         leaving = runs.leaving
-        priorities = sorted({priority for _, priority in continuous})
-        due = {each: await self.count_due(len(running) + leaving, each) for each in priorities}
+        due = await self.count_due_up_to({priority for _, priority in continuous}, len(running) + leaving)
         turns: list[Run] = []
         most = max(due.values())
         for run, priority in continuous:

@@ -176,7 +176,10 @@ def continuous_jobs_give_way_to_what_comes_after_them() -> Defect:
     """Jobs of any priority count as waiting for the slot of a continuous one, which is then accepted again at once."""
     return changed(
         WorkerPool.reschedule,
-        ("self.count_due(len(running) + leaving, each)", "self.count_due(len(running) + leaving)"),
+        (
+            "await self.count_due_up_to({priority for _, priority in continuous}, len(running) + leaving)",
+            "dict.fromkeys((each for _, each in continuous), await self.count_due(len(running) + leaving))",
+        ),
     )
 
 
