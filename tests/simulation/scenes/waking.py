@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
 from typing import ClassVar, Final
 
+from jobs_service import StoreUnavailable
 from tests.simulation.client import Client
 from tests.simulation.scenes.losing import Losses
 from tests.simulation.scenes.stage import Scene, children_of
@@ -104,21 +107,22 @@ class Collisions(Scene):
     async def _live(self, client: Client) -> None:
         count, latency = 20, self.run.world.cluster.latency
         timeout = self.random.choice([2.0, _LONG])
-        await client.jobs.set_type_timeout(self.type, timeout)
+        await _surely(lambda: client.jobs.set_type_timeout(self.type, timeout))
         # Of so many attempts far more than so many succeed; a quarter of a second is the longest pause before one.
         bound = 5 * count * (0.13 + 6 * latency)
         ids = [f"j{number}" for number in range(count)]
         if timeout < _LONG:
-            await client.add_many(self.type, ids)
+            await _surely(lambda: client.add_many(self.type, ids))
             for _ in ids:
-                await client.accept(self.type, timeout=0)
+                await _surely(lambda: client.accept(self.type, timeout=0))
             await asyncio.sleep(1.5 * timeout + 1.0)
             left = "running"
         else:
             now, left = client.process.clock.wall_time(), "scheduled"
-            await self.take(client, "busy")
+            await _surely(lambda: self.take(client, "busy"))
             for number, id in enumerate(ids):
-                await client.add(self.type, id, run_at=now + 4.0 + 0.2 * number)
+                at = now + 4.0 + 0.2 * number
+                await _surely(lambda id=id, at=at: client.add(self.type, id, run_at=at))  # type: ignore[misc]
             await asyncio.sleep(now + 4.0 + 0.2 * count - client.process.clock.wall_time())
         await self.until(lambda: not [id for id in ids if self.state(id) == left], bound, f"no job was {left} any more")
         await self.clean(client)
@@ -158,3 +162,11 @@ class Expiries(Scene):
                 "what has expired was removed",
             )
         await self.clean(client)
+
+
+async def _surely(call: Callable[[], Awaitable[object]]) -> None:
+    """Repeat a call that meets so many conflicts that its time runs out, as one in some thousands does."""
+    while True:
+        with contextlib.suppress(StoreUnavailable):
+            await call()
+            return
