@@ -28,6 +28,7 @@ class _Hold:
         type, id, continuous: of it.
         order: where it is in its queue: priority, and a number that grows.
         added: since when it is there, on the loop's clock, seconds.
+        is_back: whether it was given back, which takes a moment.
         began: since when it runs; None while it waits.
         end: set when it may end.
         asked: whether it was asked to give up its slot.
@@ -39,6 +40,7 @@ class _Hold:
     continuous: bool
     order: tuple[int, int]
     added: float
+    is_back: bool = False
     began: float | None = None
     end: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     asked: bool = False
@@ -112,7 +114,7 @@ class _Slots:
             hold.began = None
             if not hold.over:  # it goes to the end of its queue
                 self._numbers += 1
-                hold.order, hold.added = (hold.order[0], self._numbers), drill.time() + drill.moment
+                hold.order, hold.added, hold.is_back = (hold.order[0], self._numbers), drill.time(), True
 
     def _check_order(self, hold: _Hold, now: float) -> None:
         """Nobody of its type waits who comes before it."""
@@ -120,11 +122,16 @@ class _Slots:
         before = [
             each
             for each in self._holds.values()
-            if each.type == hold.type and each.order < hold.order and each.began is None and not each.over
-            if each.added < now - self._drill.moment and self._is_ready(each)
+            if each.type == hold.type and each.began is None and not each.over and self._comes_before(each, hold)
+            if each.added < now - (1 + each.is_back) * self._drill.moment and self._is_ready(each)
         ]
         if before and hold.type in self._in_order:
             self._drill.complain(f"{hold} runs before {before}")
+
+    def _comes_before(self, one: _Hold, other: _Hold) -> bool:
+        if one.order[0] == other.order[0] and (one.is_back or other.is_back):
+            return one.added < other.added - self._drill.moment  # which of two came back first cannot be told
+        return one.order < other.order
 
     def _is_ready(self, hold: _Hold) -> bool:
         job = self._drill.job(hold.id, hold.type)
