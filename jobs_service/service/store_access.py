@@ -102,10 +102,13 @@ class StoreAccess:
             return
         if self.failure is not None:
             raise self.failure
-        if self.is_leaving:
-            raise being_left()
         if not self.is_open:
-            raise ServiceClosed("the service is not open: enter it with `async with`")
+            # While it is being left it stays open as long as handlers have to end, and need it.
+            raise (
+                being_left()
+                if self.is_leaving
+                else ServiceClosed("the service is not open: enter it with `async with`")
+            )
         # Some transaction function is running. Others may call meanwhile, that function may not.
         if running_code() in self.inside:
             raise foreign_await("the service itself instead of the transaction that it was given")
