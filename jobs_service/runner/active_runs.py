@@ -158,7 +158,7 @@ class ActiveRuns:
         """Call the user's function that says whether a job is continuous."""
         try:
             return bool(question(job))
-        except Exception as error:
+        except BaseException as error:  # as with handlers: SystemExit would end the loop, and all other jobs
             self.log.error("continuous_failed", id=job.id, **traceback_of(error, job, self._execution.redaction))
             return False
 
