@@ -35,6 +35,10 @@ class JobsError(Exception):
         self.type = type
         self.id = id
 
+    def __reduce__(self) -> Any:
+        # Exception's own calls the class with the message, which is no argument of Retry's, nor of an application's.
+        return _remade, (self.__class__, self.args, self.__dict__)
+
     def about(self, type: Any, id: Any = None) -> Self:
         """Return the error, saying which job it is about."""
         self.type = type
@@ -279,6 +283,13 @@ def _text(what: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidJob(f"{what}={shown(value)}): {a_kind_of(value)}; allowed is str")
     return value
+
+
+def _remade(kind: type[JobsError], args: tuple[Any, ...], fields: dict[str, Any]) -> JobsError:
+    """Return an error that was copied, or came from another process."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class _Brief(reprlib.Repr):
