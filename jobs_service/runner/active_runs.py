@@ -164,6 +164,9 @@ class ActiveRuns:
 
     async def _execute(self, run: Run) -> None:
         end = NO_END
+        if run.task is None:
+            # The loop's task factory is eager (Python 3.12): `_begin` has not got the task yet.
+            await asyncio.sleep(0)
         run.begun = True
         try:
             if run.stop_reason is None:
