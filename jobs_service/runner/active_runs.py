@@ -292,8 +292,8 @@ class ActiveRuns:
         self.draining = True
         self.wake()
         for run in self.running():
-            # These would not end by themselves within the grace.
-            if run.continuous or self.handler.kind == "command":
+            # These would not end by themselves within the grace, or have not begun.
+            if run.continuous or self.handler.kind == "command" or not run.begun:
                 self.stop_run(run, StopReason.ENDING)
             elif run.announce is not None:
                 run.announce()
