@@ -5,10 +5,13 @@ Each says in one line what was wrong and what to do about it, and carries the jo
 
 from __future__ import annotations
 
+import copy
 import difflib
 import reprlib
 from collections.abc import Iterable
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
+
+JobsErrorT = TypeVar("JobsErrorT", bound="JobsError")
 
 _MOST_SHOWN: Final = 60
 _MOST_OF_A_NAME: Final = 80
@@ -283,6 +286,15 @@ def _text(what: str, value: object) -> str:
     if not isinstance(value, str):
         raise InvalidJob(f"{what}={shown(value)}): {a_kind_of(value)}; allowed is str")
     return value
+
+
+def anew(error: JobsErrorT) -> JobsErrorT:
+    """Return an error that says the same, to be raised: with each raise an error keeps more frames alive, and its
+    traceback tells of all callers.
+    """
+    again = copy.copy(error)
+    again.__cause__ = error.__cause__
+    return again
 
 
 def _remade(kind: type[JobsError], args: tuple[Any, ...], fields: dict[str, Any]) -> JobsError:

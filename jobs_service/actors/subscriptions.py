@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from jobs_service.errors import OTHER_LOOP, JobsError, ServiceClosed
+from jobs_service.errors import OTHER_LOOP, JobsError, ServiceClosed, anew
 from jobs_service.json_data import same
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.keyspace import TypeKeys
@@ -193,7 +193,7 @@ class Hub:
         for by_key in list(self._targets.values()):
             for targets in list(by_key.values()):
                 for target in list(targets):
-                    target.fail(error)
+                    target.fail(anew(error))
         self._targets.clear()
         self._fresh.clear()
 
@@ -215,7 +215,7 @@ class Hub:
             JobsError: the service is closed, failed, or has no supervisor tree.
         """
         if self._failure is not None:
-            raise self._failure
+            raise anew(self._failure)
         for target in targets:
             self.added += 1
             target.number = self.added

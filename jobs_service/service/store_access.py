@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from jobs_service.actors.context import Context
-from jobs_service.errors import ServiceClosed, SupervisorFailed
+from jobs_service.errors import ServiceClosed, SupervisorFailed, anew
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, place_of
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId, JobType
@@ -101,7 +101,7 @@ class StoreAccess:
         if self.is_open and not self.inside:
             return
         if self.failure is not None:
-            raise self.failure
+            raise anew(self.failure)
         if not self.is_open:
             # While it is being left it stays open as long as handlers have to end, and need it.
             raise (
