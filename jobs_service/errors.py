@@ -281,6 +281,21 @@ def _seconds(what: str, value: object) -> float:
     return float(value)
 
 
+def wait_of(error: Retry | Snooze) -> float | None:
+    """Return the seconds that a handler asks for; None for its backoff. A time that is over is 0.
+
+    An application may have set them itself, in a class of its own for instance, to what the constructor refuses.
+
+    Raises:
+        InvalidJob: no job can have a time in so many seconds.
+    """
+    what, value = ("after", error.after) if isinstance(error, Retry) else ("seconds", error.seconds)
+    if value is None and isinstance(error, Retry):
+        return None
+    is_over = isinstance(value, int | float) and value < 0
+    return 0.0 if is_over else _seconds(f"{kind_of(error)}({what}", value)
+
+
 def _text(what: str, value: object) -> str:
     """Return the text of an exception, checked."""
     if not isinstance(value, str):

@@ -26,6 +26,7 @@ from jobs_service.errors import (
     Snooze,
     WorkerConflict,
     shown,
+    wait_of,
 )
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.running_jobs import RunReport
@@ -182,8 +183,8 @@ class Execution:
         if canceled:
             return self._canceled()
         if isinstance(error, Snooze) and why is not StopReason.OVERTIME:
-            later = self._sources.wall_time() + error.seconds
-            return self._stopped(f"snoozed for {error.seconds:g} s", later)
+            seconds = wait_of(error) or 0.0
+            return self._stopped(f"snoozed for {seconds:g} s", self._sources.wall_time() + seconds)
         if isinstance(error, asyncio.CancelledError):
             # Nobody has asked the handler to end: something in it was canceled, and it passed that on.
             error = JobsError("the handler canceled itself")

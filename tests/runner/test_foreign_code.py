@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import Outcome, RunningJob
-from tests.runner.support import TYPE, add, all_ended, ended, opened, running, story
+from jobs_service import Outcome, Retry, RunningJob, Snooze
+from jobs_service.model import HistoryKind
+from tests.runner.support import TYPE, add, all_ended, ended, moments, opened, running, story
 from tests.virtual_time import in_virtual_time
 
 RAISED: list[Callable[[], BaseException]] = [
@@ -112,3 +113,60 @@ async def test_a_predicate_that_raises_keeps_no_job_from_being_run_and_no_slot(
                 assert [job.result for job in await all_ended(jobs, ["a", "b"])] == ["fine", "fine"]
         assert [event["event"] for event in events if event["log_level"] == "error"] == ["continuous_failed"] * 2
         assert story(await ended(jobs, "a")) == ["added", "started", "finished"]
+
+
+class Limited(Snooze):
+    """An application's own, which computes its seconds."""
+
+    def __init__(self, seconds: Any) -> None:
+        self.seconds = seconds
+
+
+class Busy(Retry):
+    """The same."""
+
+    def __init__(self, after: Any) -> None:
+        self.after = after
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), 1e12, 1e300, True, "soon"])
+@pytest.mark.parametrize("ask", [Limited, Busy])
+@in_virtual_time
+async def test_who_asks_for_a_time_that_no_job_can_have_has_crashed(
+    ask: Callable[[Any], Exception], seconds: Any
+) -> None:
+    """Milliseconds of an answer's header, for instance; the job is still readable, and runs again."""
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, max_attempts=2, backoff=5, jitter=0)
+        async def work(job: RunningJob) -> str:
+            if job.attempts == 1:
+                raise ask(seconds)
+            return "fine"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+        assert story(job) == ["added", "started", "crashed", "started", "finished"]
+        assert moments(job, HistoryKind.STARTED) == [0, 5]
+        assert job.result == "fine"
+
+
+@pytest.mark.parametrize("ask", [Limited, Busy])
+@in_virtual_time
+async def test_who_asks_for_a_time_that_is_over_runs_again_at_once(ask: Callable[[Any], Exception]) -> None:
+    async with opened() as jobs:
+        asked: list[object] = []
+
+        @jobs.handler(TYPE, backoff=5)
+        async def work(job: RunningJob) -> str:
+            if not asked:
+                asked.append(job.id)
+                raise ask(-1e30)
+            return "fine"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+        assert moments(job, HistoryKind.STARTED) == [0, 0]
+        assert job.result == "fine"
