@@ -5,10 +5,13 @@ Each says in one line what was wrong and what to do about it, and carries the jo
 
 from __future__ import annotations
 
+import copy
 import difflib
 import reprlib
 from collections.abc import Iterable
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
+
+JobsErrorT = TypeVar("JobsErrorT", bound="JobsError")
 
 _MOST_SHOWN: Final = 60
 _MOST_OF_A_NAME: Final = 80
@@ -34,6 +37,10 @@ class JobsError(Exception):
         super().__init__(message)
         self.type = type
         self.id = id
+
+    def __reduce__(self) -> Any:
+        # Exception's own calls the class with the message, which is no argument of Retry's, nor of an application's.
+        return _remade, (self.__class__, self.args, self.__dict__)
 
     def about(self, type: Any, id: Any = None) -> Self:
         """Return the error, saying which job it is about."""
@@ -274,11 +281,42 @@ def _seconds(what: str, value: object) -> float:
     return float(value)
 
 
+def wait_of(error: Retry | Snooze) -> float | None:
+    """Return the seconds that a handler asks for; None for its backoff. A time that is over is 0.
+
+    An application may have set them itself, in a class of its own for instance, to what the constructor refuses.
+
+    Raises:
+        InvalidJob: no job can have a time in so many seconds.
+    """
+    what, value = ("after", error.after) if isinstance(error, Retry) else ("seconds", error.seconds)
+    if value is None and isinstance(error, Retry):
+        return None
+    is_over = isinstance(value, int | float) and value < 0
+    return 0.0 if is_over else _seconds(f"{kind_of(error)}({what}", value)
+
+
 def _text(what: str, value: object) -> str:
     """Return the text of an exception, checked."""
     if not isinstance(value, str):
         raise InvalidJob(f"{what}={shown(value)}): {a_kind_of(value)}; allowed is str")
     return value
+
+
+def anew(error: JobsErrorT) -> JobsErrorT:
+    """Return an error that says the same, to be raised: with each raise an error keeps more frames alive, and its
+    traceback tells of all callers.
+    """
+    again = copy.copy(error)
+    again.__cause__ = error.__cause__
+    return again
+
+
+def _remade(kind: type[JobsError], args: tuple[Any, ...], fields: dict[str, Any]) -> JobsError:
+    """Return an error that was copied, or came from another process."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
 
 
 class _Brief(reprlib.Repr):

@@ -3,8 +3,8 @@
 This needs the extra `tracing`, and an application that sets a tracer provider. As long as nobody has imported
 OpenTelemetry there is none, so this module does not import it either: it looks whether somebody has.
 
-Traces are for those who look on: where the application's tracing fails (a span processor or a sampler that raises), a
-span is missing and the log says so, but jobs are added, run and ended as ever.
+Traces are for those who look on: where the application's tracing fails (a provider, a span, a processor or a sampler
+that raises), a span or a part of it is missing and the log says so, but jobs are added, run and ended as ever.
 
 The context (W3C's traceparent and tracestate) is kept with the job, outside of its data, beside its limits.
 """
@@ -14,10 +14,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import partial, wraps
 from sys import modules
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from jobs_service import json_data, names, run_data
 from jobs_service.errors import RecordDamaged, kind_of
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from jobs_service.model import Job, JobError, JobId, JobType
 
 log = EventLog("jobs_service.tracing")
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Trace: TypeAlias = tuple[str, str]
 """A traceparent and a tracestate; the latter may be empty."""
@@ -91,10 +94,25 @@ class _Guarded(AbstractContextManager["Span | None"]):
             log.error("tracing_failed", exc_info=failed)
 
 
+def _harmless(function: Callable[P, T]) -> Callable[P, T | None]:
+    """Return a function that logs what the application's tracing raises, and returns None then."""
+
+    @wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> T | None:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            log.error("tracing_failed", exc_info=error)
+            return None
+
+    return guarded
+
+
 _known: tuple[Any, Any] = (None, None)
 """The provider that was found last, and its tracer."""
 
 
+@_harmless
 def tracer() -> Tracer | None:
     """Return the tracer of the application's provider; None when there is none."""
     global _known
@@ -112,6 +130,7 @@ def tracer() -> Tracer | None:
     return found
 
 
+@_harmless
 def current() -> Trace | None:
     """Return the context of the caller, to be kept with a job; None when nothing is traced."""
     if MODULE not in modules or tracer() is None:
@@ -140,10 +159,9 @@ def within(parent: str | None, state: str | None) -> AbstractContextManager[None
 @contextlib.contextmanager
 def _within(carrier: dict[str, str]) -> Iterator[None]:
     from opentelemetry.context import attach, detach
-    from opentelemetry.trace import get_current_span
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-    if get_current_span().get_span_context().is_valid:  # that of whoever traces requests
+    if _has_span() is not False:
         yield
         return
     token = attach(TraceContextTextMapPropagator().extract(carrier))
@@ -151,6 +169,14 @@ def _within(carrier: dict[str, str]) -> Iterator[None]:
         yield
     finally:
         detach(token)
+
+
+@_harmless
+def _has_span() -> bool:
+    """Whether there is one already, that of whoever traces requests."""
+    from opentelemetry.trace import get_current_span
+
+    return get_current_span().get_span_context().is_valid
 
 
 # In the job
@@ -198,7 +224,7 @@ def sending(operation: str, type: JobType, id: JobId | None = None) -> AbstractC
 
 @contextlib.contextmanager
 def _sending(found: Tracer, operation: str, type: JobType, id: JobId | None) -> Iterator[Span | None]:
-    from opentelemetry.trace import SpanKind, Status, StatusCode
+    from opentelemetry.trace import SpanKind
 
     attributes = _attributes(operation, "send", type)
     if id is not None:
@@ -215,12 +241,20 @@ def _sending(found: Tracer, operation: str, type: JobType, id: JobId | None) -> 
         try:
             yield span
         except BaseException as error:
-            if span is not None:
-                span.set_attribute("error.type", kind_of(error))
-                span.set_status(Status(StatusCode.ERROR))
+            _refused(span, error)
             raise
 
 
+@_harmless
+def _refused(span: Span | None, error: BaseException) -> None:
+    from opentelemetry.trace import Status, StatusCode
+
+    if span is not None:
+        span.set_attribute("error.type", kind_of(error))
+        span.set_status(Status(StatusCode.ERROR))
+
+
+@_harmless
 def sent(span: Span | None, jobs: Job | list[Job]) -> None:
     """Say in a span which job was added, or how many."""
     if span is None:
@@ -252,6 +286,7 @@ def processing(found: Tracer, job: Job) -> AbstractContextManager[Span | None]:
     return _Guarded(begin)
 
 
+@_harmless
 def ended(span: Span | None, outcome: str, error: JobError | None, *, failed: bool) -> None:
     """Say in a span how a run ended.
 

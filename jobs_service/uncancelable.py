@@ -6,6 +6,7 @@ The cancellation is not lost: the caller raises it when the wait is over.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
@@ -22,9 +23,14 @@ async def through_cancellation(work: Coroutine[Any, Any, None]) -> None:
         Exception: raised by `work`, unless the caller was canceled.
     """
     task = asyncio.get_running_loop().create_task(work)
-    canceled = await wait_until(task.done, lambda: asyncio.shield(task))
+
+    async def wait() -> None:
+        with contextlib.suppress(Exception):  # the work's own, which has ended with it
+            await asyncio.shield(task)
+
+    canceled = await wait_until(task.done, wait)
     if canceled is not None:
-        raise canceled
+        raise canceled from None if task.cancelled() else task.exception()
     task.result()
 
 

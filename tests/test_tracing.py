@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from opentelemetry import trace
 from opentelemetry.context import attach, detach
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -247,7 +248,15 @@ async def test_an_addition_that_is_refused_is_an_error_without_words(spans: InMe
 
 @pytest.mark.parametrize(
     ("part", "moment"),
-    [(SimpleSpanProcessor, "on_start"), (SimpleSpanProcessor, "on_end"), (SdkTracer, "start_as_current_span")],
+    [
+        (SimpleSpanProcessor, "on_start"),
+        (SimpleSpanProcessor, "on_end"),
+        (SdkTracer, "start_as_current_span"),
+        (TracerProvider, "get_tracer"),
+        (SdkSpan, "set_attribute"),
+        (SdkSpan, "set_status"),
+        (SdkSpan, "get_span_context"),
+    ],
 )
 async def test_tracing_that_fails_costs_no_job_its_addition_or_its_end(
     spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, part: type, moment: str
@@ -272,8 +281,9 @@ async def test_tracing_that_fails_costs_no_job_its_addition_or_its_end(
             async with running(jobs):
                 assert await jobs.result(email, "a", timeout=30) == 7
     assert runs == [1]
-    assert [event["event"] for event in events if event["log_level"] == "error"] == ["tracing_failed"] * 3
-    assert spans.get_finished_spans() == ()
+    assert {event["event"] for event in events if event["log_level"] == "error"} == {"tracing_failed"}
+    if part is not SdkSpan:
+        assert spans.get_finished_spans() == ()
 
 
 async def test_attempts_are_siblings(spans: InMemorySpanExporter) -> None:

@@ -34,3 +34,28 @@ async def test_an_error_is_raised_unless_the_caller_was_canceled() -> None:
 
     with pytest.raises(ValueError, match="no"):
         await through_cancellation(work())
+
+
+async def test_a_cancellation_is_raised_although_the_work_has_failed_and_tells_of_that() -> None:
+    go = asyncio.Event()
+
+    async def work() -> None:
+        await go.wait()
+        raise ValueError("no")
+
+    task = asyncio.create_task(through_cancellation(work()))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert repr(caught.value.__cause__) == "ValueError('no')"
+
+
+async def test_work_that_is_canceled_itself_is_a_cancellation() -> None:
+    async def work() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await through_cancellation(work())

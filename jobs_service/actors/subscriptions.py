@@ -6,12 +6,14 @@ The hub belongs to the service, not to its supervisor tree: no restart of an act
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from jobs_service.errors import OTHER_LOOP, JobsError, ServiceClosed
+from jobs_service.errors import OTHER_LOOP, JobsError, ServiceClosed, anew
 from jobs_service.json_data import same
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.keyspace import TypeKeys
@@ -164,6 +166,8 @@ class Hub:
         self.added = 0
         self._start_notifier: Callable[[TypeKeys], None] | None = None
         self._failure: JobsError | None = ServiceClosed("the service is not open: enter it with `async with`")
+        self._thread = 0
+        self._is_changing = False
 
     def types(self) -> list[TypeKeys]:
         """Return the types that have subscriptions."""
@@ -181,6 +185,7 @@ class Hub:
         """Accept subscriptions from now on, on the running event loop."""
         self._failure = None
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
 
     def check_loop(self) -> None:
         """Raise JobsError on another event loop than the service's: nothing could wake a waiter there."""
@@ -193,7 +198,7 @@ class Hub:
         for by_key in list(self._targets.values()):
             for targets in list(by_key.values()):
                 for target in list(targets):
-                    target.fail(error)
+                    target.fail(anew(error))
         self._targets.clear()
         self._fresh.clear()
 
@@ -215,12 +220,13 @@ class Hub:
             JobsError: the service is closed, failed, or has no supervisor tree.
         """
         if self._failure is not None:
-            raise self._failure
-        for target in targets:
-            self.added += 1
-            target.number = self.added
-            self._targets.setdefault(target.keys, {}).setdefault(target.data_key, {})[target] = None
-            self._fresh.setdefault(target.keys, {})[target.data_key] = None
+            raise anew(self._failure)
+        with self._changing():
+            for target in targets:
+                self.added += 1
+                target.number = self.added
+                self._targets.setdefault(target.keys, {}).setdefault(target.data_key, {})[target] = None
+                self._fresh.setdefault(target.keys, {})[target.data_key] = None
         for keys in {target.keys: None for target in targets}:
             listener = self._listeners.get(keys)
             if listener is not None:
@@ -230,17 +236,39 @@ class Hub:
 
     def discard(self, target: Target) -> None:
         """Forget a target; it need not be there."""
-        by_key = self._targets.get(target.keys)
-        if by_key is None:
-            return
-        targets = by_key.get(target.data_key)
-        if targets is not None:
-            targets.pop(target, None)
-            if not targets:
-                del by_key[target.data_key]
-        if not by_key:
-            del self._targets[target.keys]
-            self._fresh.pop(target.keys, None)
+        with self._changing():
+            by_key = self._targets.get(target.keys)
+            if by_key is None:
+                return
+            targets = by_key.get(target.data_key)
+            if targets is not None:
+                targets.pop(target, None)
+                if not targets:
+                    del by_key[target.data_key]
+            if not by_key:
+                del self._targets[target.keys]
+                self._fresh.pop(target.keys, None)
+
+    def forget(self, targets: Sequence[Target]) -> None:
+        """Discard the targets of a subscription that is garbage.
+
+        The garbage collector calls this on any thread, and in the midst of anything, such as `add`: then it is done
+        later, on the loop.
+        """
+        if threading.get_ident() == self._thread and not self._is_changing:
+            for target in targets:
+                self.discard(target)
+        else:
+            with contextlib.suppress(RuntimeError):  # a closed loop: nobody is told anything any more
+                self._loop.call_soon_threadsafe(self.forget, targets)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        self._is_changing = True
+        try:
+            yield
+        finally:
+            self._is_changing = False
 
 
 class Subscription:
@@ -261,6 +289,7 @@ class Subscription:
         self._mailbox = Mailbox()
         self._targets = [Target(keys, id, self._mailbox) for keys, id in jobs]
         self._begun = False
+        self._is_closed = False
 
     def __aiter__(self) -> Self:
         return self
@@ -287,11 +316,12 @@ class Subscription:
         for target in self._targets:
             self._hub.discard(target)
         self._mailbox.close()
-        self._begun = True
+        self._begun = self._is_closed = True
 
     def __del__(self) -> None:
         # A `break` out of `async for` calls nothing: the end of the object is the only sign that nobody listens.
-        self.close()
+        if self._begun and not self._is_closed:
+            self._hub.forget(self._targets)
 
     def _begin(self) -> None:
         self._hub.check_loop()

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from jobs_service.batching.accept_turns import AcceptTurns, SharedTerms
 from jobs_service.batching.operations import Accepted, Call, ManyOperations, Operation, SharedAccept, SingleOperation
-from jobs_service.errors import RecordDamaged, StoreDamaged, StoreFull
+from jobs_service.errors import OTHER_LOOP, RecordDamaged, StoreDamaged, StoreError, StoreFull
 from jobs_service.layer import queue
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.batch_bounds import TOO_MUCH
@@ -70,6 +70,22 @@ class GroupCommit:
         self._accepts: dict[SharedTerms, SharedAccept] = {}
         self._turns: AcceptTurns[SharedAccept] = AcceptTurns(self._spreading, self._enqueue)
         self._running: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def open(self) -> None:
+        """Take operations on the running event loop from now on, and on no other: its callers share transactions."""
+        self._loop = asyncio.get_running_loop()
+
+    def own_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the event loop that runs here.
+
+        Raises:
+            StoreError: it is another one than that on which operations are taken.
+        """
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop and self._loop is not None:
+            raise StoreError(f"the service {OTHER_LOOP}")
+        return loop
 
     def operate(
         self,
@@ -90,7 +106,7 @@ class GroupCommit:
             size: bytes of the values that it writes, about.
             reads: the key that it reads beside the job, without conflicts: both are asked for together.
         """
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = self.own_loop().create_future()
         self._enqueue(SingleOperation(operation, place, arguments, future, size, reads))
         return future
 
@@ -114,7 +130,7 @@ class GroupCommit:
             terms: which ones, and how many.
             watch: whether to come back with a watch when there are none.
         """
-        future: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Accepted] = self.own_loop().create_future()
         key = (keys, terms, watch)
         group = self._accepts.get(key) or self._turns.waiting(key)
         if group is None:

@@ -158,12 +158,15 @@ class ActiveRuns:
         """Call the user's function that says whether a job is continuous."""
         try:
             return bool(question(job))
-        except Exception as error:
+        except BaseException as error:  # as with handlers: SystemExit would end the loop, and all other jobs
             self.log.error("continuous_failed", id=job.id, **traceback_of(error, job, self._execution.redaction))
             return False
 
     async def _execute(self, run: Run) -> None:
         end = NO_END
+        if run.task is None:
+            # The loop's task factory is eager (Python 3.12): `_begin` has not got the task yet.
+            await asyncio.sleep(0)
         run.begun = True
         try:
             if run.stop_reason is None:
@@ -289,8 +292,8 @@ class ActiveRuns:
         self.draining = True
         self.wake()
         for run in self.running():
-            # These would not end by themselves within the grace.
-            if run.continuous or self.handler.kind == "command":
+            # These would not end by themselves within the grace, or have not begun.
+            if run.continuous or self.handler.kind == "command" or not run.begun:
                 self.stop_run(run, StopReason.ENDING)
             elif run.announce is not None:
                 run.announce()

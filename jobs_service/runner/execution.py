@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
-import inspect
+import types
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
@@ -26,6 +26,7 @@ from jobs_service.errors import (
     Snooze,
     WorkerConflict,
     shown,
+    wait_of,
 )
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.running_jobs import RunReport
@@ -97,6 +98,8 @@ class Execution:
             args = handler.codec.decode(job.data) if handler.takes_args else None
         except (InvalidJob, RecordDamaged) as error:
             return self._failed_for_good(job, error)
+        except BaseException as error:  # validators are the user's code as well
+            return self._end_of_raising(run, error)
         bound_type, bound_id = _LOGGED_TYPE.set(job.type), _LOGGED_ID.set(job.id)
         try:
             if handler.kind == "thread":
@@ -141,11 +144,11 @@ class Execution:
             return self.end_of_stopped(job, run.stop_reason)
         if result is _GIVEN_BACK:
             return self.end_of_stopped(job, run.stop_reason or StopReason.ENDING)
-        if (run.written or run.ending) and isinstance(result, Job):
-            result = None  # the handler returned what `job.finish()` returned, for instance
         try:
+            if (run.written or run.ending) and isinstance(result, Job):
+                result = None  # the handler returned what `job.finish()` returned, for instance
             json = b"" if result is None else creation.json_of(job.type, job.id, result)
-        except (InvalidJob, JobTooLarge) as error:
+        except BaseException as error:  # to read an object of the user's runs its code, which may raise anything
             return self._failed_for_good(job, _unfit(result, error))
         return _succeeded(json, self._options.max_history)
 
@@ -157,7 +160,7 @@ class Execution:
         """Return the end of a run whose handler has raised; also where the exception's own code fails."""
         try:
             return self._raised(run, raised)
-        except Exception as error:
+        except BaseException as error:
             return (
                 self._failed(run.job, error)
                 if run.stop_reason is None
@@ -180,8 +183,8 @@ class Execution:
         if canceled:
             return self._canceled()
         if isinstance(error, Snooze) and why is not StopReason.OVERTIME:
-            later = self._sources.wall_time() + error.seconds
-            return self._stopped(f"snoozed for {error.seconds:g} s", later)
+            seconds = wait_of(error) or 0.0
+            return self._stopped(f"snoozed for {seconds:g} s", self._sources.wall_time() + seconds)
         if isinstance(error, asyncio.CancelledError):
             # Nobody has asked the handler to end: something in it was canceled, and it passed that on.
             error = JobsError("the handler canceled itself")
@@ -285,7 +288,8 @@ def _is_about(error: JobsError, job: RunningJob) -> bool:
     return (error.type, error.id) == (job.type, job.id)
 
 
-def _unfit(result: Any, error: Exception) -> JobsError:
-    if inspect.iscoroutine(result):
+def _unfit(result: Any, error: BaseException) -> JobsError:
+    if issubclass(type(result), types.CoroutineType):
         return InvalidJob(f"the handler returned the coroutine {result.__qualname__} instead of awaiting it")
-    return InvalidJob(f"the handler returned {shown(result)}, which is no result: {error}")
+    why = str(error) if isinstance(error, InvalidJob | JobTooLarge) else brief(describe(error), _MOST_OF_A_REASON)
+    return InvalidJob(f"the handler returned {shown(result)}, which is no result: {why}")

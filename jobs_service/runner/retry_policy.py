@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from jobs_service.errors import Discard, Retry
+from jobs_service.errors import Discard, Retry, wait_of
 from jobs_service.model import HistoryEvent, HistoryKind
 from jobs_service.runner.options import HEALTH_THRESHOLD, HandlerOptions
 
@@ -77,8 +77,8 @@ def decide(
     if most is not None and attempts >= most:
         return None
     crashes = crashes_in_a_row(history, now, crashes_before, options.health_threshold)
-    if isinstance(error, Retry) and error.after is not None:
-        return NextAttempt(now + error.after, crashes)
+    if isinstance(error, Retry) and (after := wait_of(error)) is not None:
+        return NextAttempt(now + after, crashes)
     at = now + backoff(crashes, options.backoff)
     if options.jitter:
         at += uniform(0.0, options.jitter) * (at - now)

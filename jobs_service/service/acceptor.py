@@ -57,6 +57,7 @@ class Acceptor:
             terms: which jobs, and how many.
             seconds: to wait for one; None for ever.
         """
+        self._operations.own_loop()  # before the caller joins those who wait
         if seconds == 0:
             attempts = 0
             while isinstance(found := await self.attempt(keys, terms, watch=False), EmptyQueue):

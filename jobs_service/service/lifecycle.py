@@ -91,6 +91,7 @@ class Lifecycle:
                 await self._store.open()
             await self._context.open_keyspace()
             self.converted = await convert_if_needed(self._context)
+            self._operations.open()
             self._access.is_open = True
             self._abandoned.begin_anew()
             self._host = asyncio.current_task()

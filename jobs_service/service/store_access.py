@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from jobs_service.actors.context import Context
-from jobs_service.errors import ServiceClosed, SupervisorFailed
+from jobs_service.errors import ServiceClosed, SupervisorFailed, anew
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, place_of
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId, JobType
@@ -101,11 +101,14 @@ class StoreAccess:
         if self.is_open and not self.inside:
             return
         if self.failure is not None:
-            raise self.failure
-        if self.is_leaving:
-            raise being_left()
+            raise anew(self.failure)
         if not self.is_open:
-            raise ServiceClosed("the service is not open: enter it with `async with`")
+            # While it is being left it stays open as long as handlers have to end, and need it.
+            raise (
+                being_left()
+                if self.is_leaving
+                else ServiceClosed("the service is not open: enter it with `async with`")
+            )
         # Some transaction function is running. Others may call meanwhile, that function may not.
         if running_code() in self.inside:
             raise foreign_await("the service itself instead of the transaction that it was given")

@@ -79,7 +79,7 @@ class Process(ABC):
         self._loop = asyncio.get_running_loop()
         self._ready = self._loop.create_future()
         self._started_at = self._loop.time()
-        self._task = self._loop.create_task(self._live(), name=self.name)
+        self._task = self._loop.create_task(self._begin(), name=self.name)
         self._task.add_done_callback(self._on_done)
         try:
             await self._ready
@@ -90,6 +90,12 @@ class Process(ABC):
             raise self.cause
         if not self.is_alive:
             raise ActorStopped(f"{self.name!r} was stopped while it was starting")
+
+    async def _begin(self) -> None:
+        if self._task is None:
+            # The loop's task factory is eager (Python 3.12): `start` has not got the task yet.
+            await asyncio.sleep(0)
+        await self._live()
 
     def request_stop(self) -> None:
         """Ask it to end, and return at once. Nothing happens when it has ended or was asked before."""

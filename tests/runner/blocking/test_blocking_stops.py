@@ -168,6 +168,31 @@ async def test_a_plain_function_learns_at_once_that_it_is_to_stop_and_its_job_is
     assert story(job) == ["added", "started", "stopped"]
 
 
+async def test_a_plain_function_learns_so_whenever_its_job_was_accepted(jobs: JobsService) -> None:
+    """Also in the very turn of the loop in which the runner ends, before the function has begun."""
+
+    @jobs.handler(TYPE, grace=1000)
+    def work(job: BlockingJob) -> None:
+        while not job.wait_for_stop(10):
+            pass
+
+    await jobs.set_type_timeout(TYPE, 60)
+    for turns in range(14):
+        begun = asyncio.Event()
+        run = asyncio.create_task(jobs.run(started=begun.set))
+        await begun.wait()
+        for _ in range(100):  # turns of the loop, in which it comes to wait for jobs
+            await asyncio.sleep(0)
+        adding = asyncio.create_task(jobs.add(TYPE, "a"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await stopped(run)
+        await adding
+        job = await jobs.get(TYPE, "a")
+        assert (job.state, job.attempts) == (JobState.PENDING, 0)
+        await jobs.remove(TYPE, "a")
+
+
 @pytest.mark.parametrize("looks", [False, True])
 async def test_a_plain_function_that_returns_a_value_within_its_grace_has_ended_its_job(
     jobs: JobsService, looks: bool

@@ -191,7 +191,7 @@ def retries_count_from_the_start_of_the_run() -> Defect:
 
 def snoozes_count_from_the_start_of_the_run() -> Defect:
     """A job that puts itself off comes back so long after its run began."""
-    return changed(Execution._raised, ("self._sources.wall_time() + error", "job.history[0].at + error"))
+    return changed(Execution._raised, ("self._sources.wall_time() + seconds", "job.history[0].at + seconds"))
 
 
 ALL = (

@@ -65,12 +65,12 @@ def an_abandoned_job_is_ended_twice() -> Defect:
 
 def the_seconds_of_a_retry_are_milliseconds() -> Defect:
     """A handler that asks for a retry after some seconds is run again after as many milliseconds."""
-    return changed(retry_policy.decide, ("now + error.after, crashes", "now + error.after / 1000, crashes"))
+    return changed(retry_policy.decide, ("now + after, crashes", "now + after / 1000, crashes"))
 
 
 def a_snoozed_job_runs_at_once() -> Defect:
     """The seconds of a snooze are taken for a time since the epoch, which has passed."""
-    return changed(Execution._raised, ("self._sources.wall_time() + error.seconds", "error.seconds"))
+    return changed(Execution._raised, ("self._sources.wall_time() + seconds", "seconds"))
 
 
 def jitter_shortens_the_pause() -> Defect:

@@ -162,7 +162,7 @@ def who_asks_to_be_tried_again_at_once_is_put_off() -> Defect:
     """A handler that raises `Retry(after=0)` is tried again after its backoff."""
     return changed(
         retry_policy.decide,
-        ("isinstance(error, Retry) and error.after is not None", "isinstance(error, Retry) and error.after"),
+        ("(after := wait_of(error)) is not None", "(after := wait_of(error))"),
     )
 
 
