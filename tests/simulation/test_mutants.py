@@ -72,6 +72,13 @@ def test_every_mutant_has_a_name_of_its_own_and_says_what_is_wrong() -> None:
         assert (inspect.getdoc(mutant.defect) or "").endswith("."), mutant.name
 
 
+def test_mutants_that_no_seed_shows_can_still_be_planted() -> None:
+    for mutant in UNSEEN:
+        if mutant not in SHOWN_UNSEEN:
+            with mutant.defect():
+                pass
+
+
 def test_a_defect_is_gone_when_it_is_left() -> None:
     original = UnitOfWork.new_locks.__code__
     with changed(UnitOfWork.new_locks, ("self.sources.token(count * LOCK_BYTES)", "made"), made=b"l"):

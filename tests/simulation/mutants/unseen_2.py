@@ -220,7 +220,7 @@ def a_run_whose_end_comes_too_late_is_never_settled() -> Defect:
 
 def those_who_leave_their_slots_make_no_room() -> Defect:
     """While a continuous job takes its grace, further ones are stopped for the same jobs that wait."""
-    return changed(WorkerPool.reschedule, ("min(due[priority] - leaving,", "min(due[priority],"))
+    return changed(WorkerPool.reschedule, ("due[priority]) - leaving and", "due[priority]) and"))
 
 
 def who_gives_way_is_next_in_line() -> Defect:

@@ -83,7 +83,7 @@ def who_is_canceled_while_leaving_goes_on() -> Defect:
     """The cancellation of a task that is just leaving the service is lost: the task goes on behind its `async with`."""
     return changed(
         uncancelable.through_cancellation,
-        ("    if canceled is not None:\n        raise canceled\n", ""),
+        ("raise canceled from None if task.cancelled() else task.exception()", "pass"),
     )
 
 
