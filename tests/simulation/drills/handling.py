@@ -16,6 +16,8 @@ TOLD: Final = 0.2
 """Seconds within which a handler is told that its job was canceled or is another's."""
 
 _REQUESTS: Final = 6
+_ROUNDED: Final = 0.002
+"""Seconds by which a time that was stored may be another."""
 
 
 class LogBook:
@@ -109,7 +111,7 @@ async def count(drill: Drill, type: JobType) -> None:
     latest = clock.wall_time()
     jobs = drill.all(type)
     if client.version != began or any(
-        job.run_at is not None and earliest <= job.run_at <= latest for job in jobs.values()
+        job.run_at is not None and earliest - _ROUNDED <= job.run_at <= latest + _ROUNDED for job in jobs.values()
     ):
         return
     wanted = dict.fromkeys(("pending", "scheduled", "running", "crashed", "finished"), 0)

@@ -132,7 +132,7 @@ class Departures(Scene):
                 await asyncio.sleep(random.choice([0.0, random.uniform(0.0, 0.1)]))
             await self.until(
                 lambda: not [heard for heard, _ in wanted if not heard.over],
-                self.moment + 0.6,
+                self.moment + 0.6 + 4 * len(jobs) * self.run.world.cluster.latency,  # they may be read one by one
                 "those who waited for jobs that have left were told of their end",
             )
             for heard, _ in wanted:

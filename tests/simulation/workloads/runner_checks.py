@@ -8,6 +8,7 @@ from typing import Any, Final
 from jobs_service import JobState, JobType
 from jobs_service.testing import EPOCH
 from tests.simulation.model_job import READY, RUNNING
+from tests.simulation.weather import CATCHES_UP
 from tests.simulation.workloads.handled import MOMENT, Held
 from tests.simulation.workloads.runner_state import CONTINUOUS, RunnerState
 
@@ -206,7 +207,9 @@ class RunnerChecks:
         if not waiting or self._known.resumed_at > since:
             return
         for process, started in run.started.items():
-            moved = max(started, self._known.moved.get(process, 0.0))
+            # Whoever waits for a time looks at the clock now and then only.
+            noticed = run.moved_clocks.get(process, -CATCHES_UP) + CATCHES_UP
+            moved = max(started, self._known.moved.get(process, 0.0), noticed)
             if moved > since or process in run.leaving or not process.alive or not process.running:
                 continue
             worker = str(process).replace(".", "/")
