@@ -12,6 +12,7 @@ from tests.simulation.drills.clock_changes import tell_the_ticks
 from tests.simulation.drills.copying import copy_a_store
 from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
 from tests.simulation.drills.declaring import declare_options, give_arguments
+from tests.simulation.drills.draining import leave_handlers
 from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.ends import end_in_every_way
 from tests.simulation.drills.figures import tell_figures
@@ -98,6 +99,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     live_and_live_again,
     know_the_processes,
     tell_figures,
+    leave_handlers,
 )
 """All of them; what is here twice is done twice as often."""
 
