@@ -19,6 +19,7 @@ from tests.simulation.drills.figures import tell_figures
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.heartbeats import list_processes
 from tests.simulation.drills.keeping import keep_for_a_while
+from tests.simulation.drills.late_ticks import tick_late
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
 from tests.simulation.drills.listed import know_the_processes
@@ -26,11 +27,13 @@ from tests.simulation.drills.listing import list_a_process
 from tests.simulation.drills.living import live_and_live_again
 from tests.simulation.drills.looking import look_at_a_type
 from tests.simulation.drills.losing import lose_some
+from tests.simulation.drills.lost_attempts import lose_attempts
 from tests.simulation.drills.mixing import mix_operations
 from tests.simulation.drills.options import say_options
 from tests.simulation.drills.paging import page_through
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
+from tests.simulation.drills.retrying import crash_again_and_again
 from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.settings import say_what_a_type_is
 from tests.simulation.drills.slots import share_slots
@@ -100,6 +103,9 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     know_the_processes,
     tell_figures,
     leave_handlers,
+    crash_again_and_again,
+    lose_attempts,
+    tick_late,
 )
 """All of them; what is here twice is done twice as often."""
 
