@@ -23,6 +23,8 @@ _NOTICED: Final = 31.0
 _LASTS: Final = 2.5
 _EACH: Final = 0.2
 """Seconds that each of several ticks takes that come one after the other."""
+_TAKES: Final = 0.05
+_TOGETHER: Final = 3
 _APART: Final = 0.4
 """Seconds by which the clocks of two processes differ."""
 _PROMPT: Final = 0.3
@@ -49,6 +51,14 @@ class _Clock:
         return self._base + self._ahead + (self._drill.time() - self._since)
 
 
+class _Hasty(Sources):
+    """Draws no pauses: what meets another transaction is tried again at the very same moment."""
+
+    def uniform(self, low: float, high: float) -> float:
+        """Return the lower one of two."""
+        return low
+
+
 async def tick_late(drill: Drill) -> None:
     """Run periodic handlers now and then, at certain moments before and after ticks, by clocks that are set."""
     late = _LateTicks(drill)
@@ -62,8 +72,8 @@ class _LateTicks:
         self._clocks = [_Clock(drill, ahead) for ahead in choose([(0.0,), (0.0,), (0.0, _APART), (0.0, -_APART)])]
         self._settings = drill.client.process.settings
         seed = f"{drill.run.world.choices.plan.seed}/{drill.type}"
-        self._sources = [
-            Sources(f"{seed}/{number}", wall_time=clock, worker=f"worker {number}")
+        self._sources: list[Sources] = [
+            _Hasty(f"{seed}/{number}", wall_time=clock, worker=f"worker {number}")
             for number, clock in enumerate(self._clocks)
         ]
         self._store = MemoryStore(settings=self._settings, sources=self._sources[0])
@@ -76,6 +86,7 @@ class _LateTicks:
         # A number of ticks, so that all periods tick then.
         self._set(1_700_000_000 // 3600 * 3600.0 + choose([0.0, 1.0, -1.0, 700.0]))
         self._dropped = 0
+        self._busy = self._busiest = 0
         self._log = log_of(drill)
 
     @property
@@ -98,7 +109,10 @@ class _LateTicks:
 
         @make
         async def tick() -> None:
-            """Do nothing."""
+            self._busy += 1
+            self._busiest = max(self._busiest, self._busy)
+            await asyncio.sleep(_TAKES)
+            self._busy -= 1
 
         return service
 
@@ -176,13 +190,16 @@ class _LateTicks:
             services = [self._service(sources) for sources in self._sources]
             for service in services:
                 await stack.enter_async_context(opened(drill, service))
-            began = self._wall
+            began, self._busiest = self._wall, 0
             for service in services:
                 await stack.enter_async_context(running(drill, service, 20.0))
             before = len(self._known)
             self._comes(began)
             many = len(self._known) - before
             await asyncio.sleep(_LASTS + self._longer(many))
+            # Those that may overlap come together, as many as one transaction adds.
+            if (self._busiest > 1 and not self._overlap) or (self._overlap and self._busiest < min(many, _TOGETHER)):
+                drill.complain(f"{many} ticks were made up for, overlap {self._overlap}, and {self._busiest} at a time")
             self._pass(began, self._wall, is_punctual=many <= 1)
             await self._check(services[0], "run")
             if jumps and self._period >= _LONG:
