@@ -17,6 +17,7 @@ from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.ends import end_in_every_way
 from tests.simulation.drills.figures import tell_figures
 from tests.simulation.drills.following import follow_jobs_that_leave
+from tests.simulation.drills.giving_up import give_up_handlers
 from tests.simulation.drills.heartbeats import list_processes
 from tests.simulation.drills.keeping import keep_for_a_while
 from tests.simulation.drills.late_ticks import tick_late
@@ -106,6 +107,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     crash_again_and_again,
     lose_attempts,
     tick_late,
+    give_up_handlers,
 )
 """All of them; what is here twice is done twice as often."""
 
