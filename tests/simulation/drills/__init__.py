@@ -37,6 +37,7 @@ from tests.simulation.drills.reading import count_what_is_there, take_what_is_th
 from tests.simulation.drills.retrying import crash_again_and_again
 from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.settings import say_what_a_type_is
+from tests.simulation.drills.sharing_places import share_places
 from tests.simulation.drills.showing_life import show_life
 from tests.simulation.drills.slots import share_slots
 from tests.simulation.drills.spreading import learn_to_spread
@@ -110,6 +111,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     tick_late,
     give_up_handlers,
     show_life,
+    share_places,
 )
 """All of them; what is here twice is done twice as often."""
 
