@@ -8,6 +8,7 @@ from typing import Final
 from tests.simulation.drills.adding import add_in_parts, enqueue_in_parts
 from tests.simulation.drills.asking import ask_together, leave_a_transaction
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
+from tests.simulation.drills.breaking_lanes import break_lanes
 from tests.simulation.drills.clock_changes import tell_the_ticks
 from tests.simulation.drills.copying import copy_a_store
 from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
@@ -112,6 +113,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     give_up_handlers,
     show_life,
     share_places,
+    break_lanes,
 )
 """All of them; what is here twice is done twice as often."""
 
