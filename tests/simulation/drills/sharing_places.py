@@ -1,4 +1,4 @@
-"""Continuous jobs below a cap over all types: in one round exactly so many give way as others can use."""
+"""Continuous jobs that have all slots, or all places of a cap: in one round as many give way as others can use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from jobs_service import JobsService, JobType, RunningJob
 from jobs_service.settings import HandlerSettings
 from tests.simulation.drills.drill import Drill
-from tests.simulation.drills.handling import opened, running
+from tests.simulation.drills.handling import log_of, opened, running
 
 _INTERVAL: Final = 20.0
 """Seconds; all is as it should be well before they are over."""
@@ -23,6 +23,7 @@ class _Place:
 
     Attributes:
         id, priority: of it.
+        ends: whether it ends by itself, as far as is known.
         began: when its handler began, each time; on the loop's clock, seconds.
         asked: when it was asked to give up its slot; None while it was not.
         runs: whether it does.
@@ -31,20 +32,26 @@ class _Place:
 
     id: str
     priority: int
+    ends: bool = False
     began: list[float] = field(default_factory=list)
     asked: float | None = None
     runs: bool = False
     end: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nobody can say that it ends by itself."""
+        return self.ends and not self.id.endswith("0")
+
 
 async def share_places(drill: Drill) -> None:
-    """Have continuous jobs take all places of a cap, and others wait, and look who gives way after an interval."""
+    """Have continuous jobs take all slots, or all places of a cap, and others wait; look who gives way, and when."""
     places = _Places(drill)
     service = drill.client.process.service(supervise=False)
     places.register(service)
     async with opened(drill, service):
         before = drill.time()
-        async with running(drill, service, 2 * _GRACE, max_jobs=places.cap):
+        async with running(drill, service, 2 * _GRACE, max_jobs=None if places.is_alone else places.cap):
             await places.play(service, before)
     await drill.jobs.resume(places.other)
 
@@ -56,15 +63,21 @@ class _Places:
         self.type: JobType = drill.type
         self.other: JobType = f"{drill.type} other"
         self.cap: int = choose([1, 2, 3])
+        # Whether there are as many slots as that, and only one type has jobs; else there is a cap over two types.
+        self.is_alone = drill.random.random() < 0.4
         self._churns: dict[JobType, int] = {self.type: choose([0, 1, 2, 20]), self.other: choose([0, 0, 1])}
         # Of several types the shortest interval counts, and the largest churn.
-        self._quick: JobType = choose([self.type, self.other])
+        self._quick: JobType = self.type if self.is_alone else choose([self.type, self.other])
         self._changes: str = choose(["", "configure", "reload"])
         self._slots: int = choose([1, 2])
-        self._first = [_Place(f"first {number}", 0) for number in range(self.cap)]
+        self._first = [_Place(f"first {number}", 0, choose([False, False, False, True])) for number in range(self.cap)]
         priorities = [choose([0, 0, 1, -1]) for _ in range(choose([0, 1, 2]))]
         self._same = [_Place(f"same {number}", priority) for number, priority in enumerate(priorities)]
         self._others = [_Place(f"other {number}", choose([0, 5])) for number in range(choose([0, 1, 2, 3]))]
+        if self.is_alone:
+            self._others.clear()
+        self._most_history: int = choose([1, 3, 20])
+        self._log = log_of(drill)
         self._state: str = choose(["due", "due", "due", "paused", "later"])
 
     def _of(self, job: RunningJob) -> _Place:
@@ -73,8 +86,9 @@ class _Places:
     def register(self, service: JobsService) -> None:
         """Make functions the handlers of both types."""
         for type in (self.type, self.other):
-            options: dict[str, Any] = {"timeout": 60.0, "grace": _GRACE, "fifo": True, "continuous": type == self.type}
-            options["slots"] = self._slots if type == self.other else self.cap + 2
+            options: dict[str, Any] = {"timeout": 60.0, "grace": _GRACE, "fifo": True}
+            options["continuous"] = self._is_continuous if type == self.type else False
+            options["slots"] = self._slots if type == self.other else self.cap + (0 if self.is_alone else 2)
             if not self._changes:
                 options |= self._options(type)
 
@@ -83,7 +97,15 @@ class _Places:
                 await self._hold(self._of(job), job)
 
     def _options(self, type: JobType) -> dict[str, Any]:
-        return {"interval": _INTERVAL if type == self._quick else 70.0, "max_churn": self._churns[type]}
+        interval = _INTERVAL if type == self._quick else 70.0
+        return {"interval": interval, "max_churn": self._churns[type], "max_history": self._most_history}
+
+    def _is_continuous(self, job: RunningJob) -> bool:
+        """Whoever does not know takes it for one that ends by itself."""
+        place = self._of(job)
+        if place.is_unknown:
+            raise LookupError("not known")
+        return not place.ends
 
     async def _hold(self, place: _Place, job: RunningJob) -> None:
         if job.attempts != 1:
@@ -147,9 +169,11 @@ class _Places:
     def _check_round(self, earliest: float, latest: float) -> None:
         """As many give way as there are others who come before them, and no more than may; the longest ones."""
         before = sum(each.priority <= 0 for each in self._same)
-        wanted = min(self.cap, before + self._due, max(self._churns.values()))
+        churn = self._churns[self.type] if self.is_alone else max(self._churns.values())
+        may = [each for each in self._first if not each.ends]
+        wanted = min(len(may), before + self._due, churn)
         asked = [each for each in self._first if each.asked is not None]
-        if asked != self._first[:wanted] or not all(earliest <= (each.asked or 0.0) <= latest for each in asked):
+        if asked != may[:wanted] or not all(earliest <= (each.asked or 0.0) <= latest for each in asked):
             self._drill.complain(
                 f"{wanted} of {self._first} were to give way from {earliest:.3f} to {latest:.3f}: {self._same} wait, "
                 f"and {self._others} ({self._state}), of which {self._slots} may run; churn {self._churns}"
@@ -176,3 +200,12 @@ class _Places:
         left = [*drill.running(self.type), *drill.running(self.other), *drill.pending(self.type)]
         if left or (self._state != "later" and drill.pending(self.other)):
             drill.complain(f"all may run and end, and {left} have not, nor {drill.pending(self.other)}")
+        for each in self._first:
+            job = drill.job(each.id)
+            # It was added, and has begun and ended, and was stopped and has begun once more for each time.
+            wanted = min(self._most_history, 1 + 2 * len(each.began))
+            if job is None or len(job.notes.history) != wanted:
+                drill.complain(f"{each} is to keep {wanted} events of its history, and is {job}")
+        unknown = {str(fields["id"]) for _, fields in self._log.of(self.type, "continuous_failed")}
+        if unknown != {each.id for each in self._first if each.is_unknown}:
+            drill.complain(f"{unknown} are said to have failed to tell whether they are continuous: {self._first}")
