@@ -62,7 +62,8 @@ class _DeafHandlers:
         self.cap = random.choice([None, self._slots])
         self._other: JobType = (drill.type, "other")
         kinds = ["removed", "removed", "forced", "late", "fails"]
-        kinds += ["late and removed"] * 2 if self.grace == _LONG else []
+        # It is told of its removal within its grace.
+        kinds += ["late and removed"] * 2 if self.grace == _LONG and drill.moment + notice(drill) < _LONG else []
         hows = [random.choice(kinds) for _ in range(self._slots)]
         for number in range(1, self._slots):
             if random.random() < 0.4:

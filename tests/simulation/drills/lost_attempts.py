@@ -10,9 +10,6 @@ from jobs_service import Outcome, Retry, RunningJob, Snooze
 from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.handling import opened, running
 
-_BACKOFF: Final = 4.0
-_SNOOZED: Final = 4.0
-"""Seconds; longer than it takes until all have run once."""
 _SECONDS: Final = 1.5
 """The timeout of the type."""
 _PHASES: Final = 7
@@ -69,6 +66,8 @@ class _TryingJobs:
         choose = drill.random.choice
         self._drill = drill
         self._most: int | None = choose([None, 1, 2, 3])
+        # Longer than it takes until all have run once, and the handler is left.
+        self._pause = 1.0 + 3 * drill.moment
         self.jobs = []
         for number in range(drill.random.randint(2, 4)):
             own = choose([None, None, 1, 2, 4])
@@ -124,7 +123,7 @@ class _TryingJobs:
                 it.outcome = Outcome.FAILED
                 it.ran.set()
         service = drill.client.process.service(supervise=False)
-        options: dict[str, Any] = {"max_attempts": self._most, "backoff": _BACKOFF, "jitter": 0.0, "grace": 1.0}
+        options: dict[str, Any] = {"max_attempts": self._most, "backoff": self._pause, "jitter": 0.0, "grace": 1.0}
         service.handler(drill.type, timeout=_SECONDS, **options)(self._run)
         async with opened(drill, service), running(drill, service, 2.0):
             try:
@@ -154,15 +153,15 @@ class _TryingJobs:
             return {"ran": it.attempts}
         if how == "snoozes":
             it.attempts -= 1
-            it.crashes, it.due = 0, now + _SNOOZED
-            raise Snooze(_SNOOZED)
+            it.crashes, it.due = 0, now + self._pause
+            raise Snooze(self._pause)
         it.crashes += 1
         it.crashed += 1
         error: Exception = (
-            Retry(after=5.0, message="later") if how == "retries" else ValueError(f"number {it.attempts}")
+            Retry(after=1.5 * self._pause, message="later") if how == "retries" else ValueError(f"number {it.attempts}")
         )
         it.error = f"{type(error).__name__}: {error}"
-        it.due = now + (5.0 if how == "retries" else 2 ** (it.crashes - 1) * _BACKOFF)
+        it.due = now + (1.5 if how == "retries" else 2 ** (it.crashes - 1)) * self._pause
         if it.is_used_up:
             it.outcome = Outcome.FAILED
             it.lost = 0  # nobody counts them where the last run has failed
