@@ -33,6 +33,7 @@ class _Lanes:
         self._types: list[JobType] = [drill.type, (drill.type, "other")]
         self._ends: dict[tuple[JobType, str], asyncio.Event] = {}
         self._running: dict[JobType, set[str]] = {type: set() for type in self._types}
+        self._asked: list[tuple[JobType, str]] = []
         self._number = 0
         self._back: dict[str, float] = {}
         self._log = log_of(drill)
@@ -53,7 +54,7 @@ class _Lanes:
         try:
             await self._ends[key].wait()
         except asyncio.CancelledError:
-            self._drill.complain(f"{key} is asked to end, and only a part of its runner has crashed")
+            self._asked.append(key)
             raise
         finally:
             runs.discard(key[1])
@@ -81,13 +82,11 @@ class _Lanes:
         await asyncio.sleep(1.5 * _SECONDS + 1.0)  # whoever is not kept alive is lost by then
         self._check(service)
         # All who wait get a slot in the end, one after the other.
-        for _ in range(2):
-            await self._add(_SLOTS, drill.type)
-            await drill.settle()
-            self._check(service)
-            while self._let_one_end():
-                pass
-            await drill.settle()
+        await self._add(_SLOTS, drill.type)
+        while self._let_one_end():
+            pass
+        await drill.settle()
+        self._check(service)
         await self._end(service)
 
     async def _add(self, count: int, type: JobType) -> None:
@@ -146,8 +145,10 @@ class _Lanes:
         ]
 
     def _check(self, service: JobsService) -> None:
-        """As many run as may."""
+        """As many run as may, and nobody was asked to end."""
         drill = self._drill
+        if self._asked:
+            drill.complain(f"{self._asked} were asked to end, and only a part of their runner has crashed")
         busy = {type: len(ids) for type, ids in self._running.items()}
         waiting = {type: len(drill.pending(type)) for type in self._types}
         has_room = self.cap is None or sum(busy.values()) < self.cap

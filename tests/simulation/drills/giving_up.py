@@ -50,7 +50,10 @@ async def give_up_handlers(drill: Drill) -> None:
     service = drill.client.process.service(supervise=False)
     deaf.register(service)
     async with opened(drill, service), running(drill, service, 4 * deaf.grace, max_jobs=deaf.cap):
-        await deaf.play(service)
+        try:
+            await deaf.play(service)
+        finally:
+            deaf.let_go()
 
 
 class _DeafHandlers:
@@ -107,6 +110,11 @@ class _DeafHandlers:
     @property
     def _taken(self) -> int:
         return sum(each.began is not None and not each.over.is_set() for each in self._all if each.how != "held")
+
+    def let_go(self) -> None:
+        """Have all of them end."""
+        for each in self._all:
+            each.end.set()
 
     async def play(self, service: JobsService) -> None:
         """Have them all run, ask them to end, change slots, and let them end."""

@@ -108,9 +108,9 @@ class _CrashingJobs:
             "is healthy",
             "is nearly healthy",
         ]
-        for number in range(2):
+        for number in range(choose([1, 1, 2])):
             job = _Crashing(str(number), choose([1, 2, 3, 5, self.options["max_attempts"]]), [])
-            job.acts += [choose(acts) for _ in range(drill.random.randint(3, 8))]
+            job.acts += [choose(acts) for _ in range(drill.random.randint(3, 6))]
             self.jobs.append(job)
 
     @property

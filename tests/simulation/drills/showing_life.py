@@ -46,7 +46,10 @@ async def show_life(drill: Drill) -> None:
     drill.run.world.cluster.observers.append(life)
     try:
         async with opened(drill, service), running(drill, service, 2 * _GRACE):
-            await life.play()
+            try:
+                await life.play()
+            finally:
+                life.let_go()
     finally:
         drill.run.world.cluster.observers.remove(life)
     life.check_signs()
@@ -109,6 +112,10 @@ class _Lives:
                 if life.how != "is deaf":
                     raise
 
+    def let_go(self) -> None:
+        """Have all handlers end."""
+        self._end.set()
+
     async def play(self) -> None:
         """Add the jobs, one after the other, change the timeout, and wait."""
         drill, random = self._drill, self._drill.random
@@ -128,7 +135,7 @@ class _Lives:
             await drill.jobs.set_type_timeout(drill.type, seconds)
             await asyncio.sleep(notice(drill) + 1.2 * seconds)
         self._check_long()
-        self._end.set()
+        self.let_go()
         await drill.settle()
 
     def _timeout_at(self, at: float) -> float:
