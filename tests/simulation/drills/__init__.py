@@ -109,9 +109,11 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     leave_handlers,
     crash_again_and_again,
     lose_attempts,
+    lose_attempts,
     tick_late,
     give_up_handlers,
     show_life,
+    share_places,
     share_places,
     break_lanes,
 )
