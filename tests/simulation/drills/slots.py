@@ -67,6 +67,7 @@ class _Slots:
         self._cap: int | None = None
         self._holds: dict[tuple[JobType, str], _Hold] = {}
         self._numbers = 0
+        self._given_back = -1.0
         self._waited: dict[JobType, float] = {}
         self._begun: list[tuple[float, JobType]] = []
         for letter in "ab":
@@ -111,7 +112,10 @@ class _Slots:
         finally:
             hold.began = None
             if not hold.over:  # it goes to the end of its queue
-                self._numbers += 1
+                # Those that are given back at the same moment have no order among them.
+                if self._given_back != drill.time():
+                    self._given_back = drill.time()
+                    self._numbers += 1
                 hold.order, hold.added = (hold.order[0], self._numbers), drill.time() + drill.moment
 
     def _check_order(self, hold: _Hold, now: float) -> None:
