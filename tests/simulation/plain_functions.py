@@ -100,9 +100,9 @@ class PlainThread:
             self._scheduled = True
             self._stage.world.loop.call_soon(self._step, context=self._context)
 
-    def wake_after(self, seconds: float) -> None:
+    def wake_after(self, seconds: float) -> asyncio.TimerHandle:
         """Have it go on some time later."""
-        self._stage.world.loop.call_later(seconds, self.wake, context=self._context)
+        return self._stage.world.loop.call_later(seconds, self.wake, context=self._context)
 
     def stand(self) -> None:
         """Stop here, on this thread, until it is its turn again.
@@ -174,9 +174,10 @@ class Signal:
         thread, loop = self._stage.current, self._stage.world.loop
         until = loop.time() + timeout
         self._waiting.append(thread)
-        thread.wake_after(timeout)
+        timer = thread.wake_after(timeout)
         while not self._is_set and loop.time() < until:
             thread.stand()
+        timer.cancel()  # else it would be woken early from whatever it does next
         self._waiting.remove(thread)
         return self._is_set
 

@@ -12,7 +12,7 @@ from jobs_service import Settings
 from jobs_service.actors import activity_monitor, notifier, process_row, sampler
 from jobs_service.batching import group_commit
 from jobs_service.layer import last_records, listing, paging, process_rows, transaction
-from jobs_service.runner import run_endings, schedule, worker_pool
+from jobs_service.runner import heartbeat, run_endings, schedule, worker_pool
 from jobs_service.service import reader_operations
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.store.lmdb import watches, writer
@@ -113,6 +113,8 @@ def drawn_constants(choices: Choices, *, drilled: bool = False) -> Iterator[None
             stack.enter_context(kind(choices.stream(stream)))
         if drilled:
             stack.enter_context(of_drills(choices.stream("constants of drills")))
+            long = choices.stream("long runs of drills").choice([4.0, heartbeat.LONG_RUN])
+            stack.enter_context(patch.object(heartbeat, "LONG_RUN", long))
         yield
 
 

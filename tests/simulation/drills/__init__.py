@@ -8,16 +8,20 @@ from typing import Final
 from tests.simulation.drills.adding import add_in_parts, enqueue_in_parts
 from tests.simulation.drills.asking import ask_together, leave_a_transaction
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
+from tests.simulation.drills.breaking_lanes import break_lanes
 from tests.simulation.drills.clock_changes import tell_the_ticks
 from tests.simulation.drills.copying import copy_a_store
 from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
 from tests.simulation.drills.declaring import declare_options, give_arguments
+from tests.simulation.drills.draining import leave_handlers
 from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.ends import end_in_every_way
 from tests.simulation.drills.figures import tell_figures
 from tests.simulation.drills.following import follow_jobs_that_leave
+from tests.simulation.drills.giving_up import give_up_handlers
 from tests.simulation.drills.heartbeats import list_processes
 from tests.simulation.drills.keeping import keep_for_a_while
+from tests.simulation.drills.late_ticks import tick_late
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
 from tests.simulation.drills.listed import know_the_processes
@@ -25,13 +29,17 @@ from tests.simulation.drills.listing import list_a_process
 from tests.simulation.drills.living import live_and_live_again
 from tests.simulation.drills.looking import look_at_a_type
 from tests.simulation.drills.losing import lose_some
+from tests.simulation.drills.lost_attempts import lose_attempts
 from tests.simulation.drills.mixing import mix_operations
 from tests.simulation.drills.options import say_options
 from tests.simulation.drills.paging import page_through
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
+from tests.simulation.drills.retrying import crash_again_and_again
 from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.settings import say_what_a_type_is
+from tests.simulation.drills.sharing_places import share_places
+from tests.simulation.drills.showing_life import show_life
 from tests.simulation.drills.slots import share_slots
 from tests.simulation.drills.spreading import learn_to_spread
 from tests.simulation.drills.stopping import stop_and_remove
@@ -98,6 +106,16 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     live_and_live_again,
     know_the_processes,
     tell_figures,
+    leave_handlers,
+    crash_again_and_again,
+    lose_attempts,
+    lose_attempts,
+    tick_late,
+    give_up_handlers,
+    show_life,
+    share_places,
+    share_places,
+    break_lanes,
 )
 """All of them; what is here twice is done twice as often."""
 
