@@ -204,8 +204,7 @@ class GroupCommit:
                     middle = len(batch) // 2
                     await self._run(batch[:middle])
                     batch = batch[middle:]
-                elif not batch[0].halve():
-                    batch[0].answer(None, error)
+                elif not batch[0].halve() and not batch[0].refuse(error):
                     return
             except Exception as error:
                 # A copy for each caller: raising an error adds frames to its traceback, and they would all share it.

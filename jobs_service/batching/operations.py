@@ -48,6 +48,9 @@ class Operation(Protocol):
     def halve(self) -> bool:
         """Do only half as much in one transaction from now on; return False when there is nothing to halve."""
 
+    def refuse(self, error: Exception) -> bool:
+        """Answer that what is left, or the first part of it, fails by itself; return whether the rest has to run."""
+
 
 class SingleOperation:
     """One caller's operation on one job."""
@@ -87,6 +90,9 @@ class SingleOperation:
 
     def halve(self) -> bool:
         return False
+
+    def refuse(self, error: Exception) -> bool:
+        return self.answer(None, error)
 
 
 class ManyOperations:
@@ -129,6 +135,10 @@ class ManyOperations:
                 self._answer(result)
             return False
         self._errors += [failure] * (self.count - len(self._errors)) if result is None else result
+        self._most = min(self.count, 2 * self._most)
+        return self._is_left()
+
+    def _is_left(self) -> bool:
         if len(self._errors) < self.count:
             return True
         self._answer(self._errors)
@@ -138,6 +148,10 @@ class ManyOperations:
         most = min(self._most, self.count - len(self._errors))
         self._most = max(most // 2, 1)
         return most > 1
+
+    def refuse(self, error: Exception) -> bool:
+        self._errors.append(error)  # of one call: the others are done as if they were alone
+        return self._is_left()
 
 
 class SharedAccept:
@@ -198,6 +212,9 @@ class SharedAccept:
         most = min(self._most, self._terms.limit * len(self._callers))
         self._most = max(most // 2, 1)
         return most > 1
+
+    def refuse(self, error: Exception) -> bool:
+        return self.answer(None, error)
 
     def answer(self, result: Any, failure: Exception | None) -> bool:
         self._queue_reads.end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import pytest
 
@@ -25,14 +25,14 @@ class Away(Faults):
         raise StoreUnavailable("away", type="t")
 
 
-class DamagedPage(Faults):
-    """Refuses commits that write a key."""
+class DamagedPages(Faults):
+    """Refuses commits that write one of some keys."""
 
-    def __init__(self, key: bytes) -> None:
-        self._key = key
+    def __init__(self, keys: Set[bytes]) -> None:
+        self._keys = keys
 
     async def before_commit(self, transaction: MemoryTransaction) -> None:
-        if any(write[1] == self._key for write in transaction.log):
+        if any(write[1] in self._keys for write in transaction.log):
             raise StoreDamaged("a page is damaged")
 
 
@@ -77,6 +77,22 @@ async def test_on_a_cluster_jobs_are_accepted_while_the_ends_of_many_others_comm
         assert await group.stored() == count - 1
         await group.commit.drain()
         await assert_sound(context.store, now=context.sources.wall_time())
+
+
+@in_virtual_time
+async def test_of_one_callers_operations_only_those_fail_that_are_too_much_by_themselves() -> None:
+    async with opened() as context:
+        await set_timeout(context, "t", 60)
+        group = group_of(context)
+        await asyncio.gather(*(group.add(f"{number:02}") for number in range(20)))
+        refused = [group.place(id) for id in ("00", "07", "19")]
+        counted(context).faults = DamagedPages({place[0].data + place[2] for place in refused})
+        met: asyncio.Future[Sequence[Exception | None]] = asyncio.get_running_loop().create_future()
+        places = [group.place(f"{number:02}") for number in range(20)]
+        group.commit.operate_all([(creation.remove, place, (False,)) for place in places], met.set_result, size=0)
+        failed = [number for number, error in enumerate(await met) if isinstance(error, StoreDamaged)]
+        assert failed == [0, 7, 19]
+        assert await group.stored() == 3
 
 
 @in_virtual_time
@@ -263,7 +279,7 @@ async def test_a_commit_that_meets_damage_fails_only_whom_it_concerns() -> None:
         await set_timeout(context, "t", 60)
         group = group_of(context)
         place = group.place("3")
-        counted(context).faults = DamagedPage(place[0].data + place[2])
+        counted(context).faults = DamagedPages({place[0].data + place[2]})
         added = await asyncio.gather(*(group.add(str(number)) for number in range(8)), return_exceptions=True)
         assert [number for number, found in enumerate(added) if isinstance(found, BaseException)] == [3]
         assert isinstance(added[3], StoreDamaged)

@@ -10,6 +10,7 @@ from tests.simulation.drills.asking import ask_together, leave_a_transaction
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
 from tests.simulation.drills.breaking_lanes import break_lanes
 from tests.simulation.drills.clock_changes import tell_the_ticks
+from tests.simulation.drills.commits import share_commits
 from tests.simulation.drills.copying import copy_a_store
 from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
 from tests.simulation.drills.declaring import declare_options, give_arguments
@@ -106,6 +107,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     live_and_live_again,
     know_the_processes,
     tell_figures,
+    share_commits,
     leave_handlers,
     crash_again_and_again,
     lose_attempts,
