@@ -291,9 +291,11 @@ class _Queues:
         await self.settle()
         self._looks.clear()
         await asyncio.sleep(_REST)
+        # A clock that jumps may make jobs ready that are not due by others, which wakes everybody.
+        jumped = max(self._drill.run.moved_clocks.values(), default=0.0)
         for type in self.types:
             most = _LOOKS * len(self._lines(type))
-            if self._looks[type] > most:
+            if self._looks[type] > most and jumped < self._drill.time() - 2 * _REST:
                 self._drill.complain(
                     f"{[str(each) for each in self._waiting(type)]} wait in vain, and have looked {self._looks[type]} "
                     f"times within {_REST} s"
