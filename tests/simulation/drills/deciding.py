@@ -253,7 +253,7 @@ async def _told(drill: Drill, read: Read, tx: Any, *, is_of_all: bool) -> Any:
         return type(error).__name__
     if isinstance(found, list):
         plain = [_shown(each) if isinstance(each, Job) else each for each in found]
-        return [each for each in plain if not is_of_all or drill.type in str(each)]
+        return [each for each in plain if not is_of_all or repr(drill.type) in repr(each)]
     return _shown(found) if isinstance(found, Job) else found
 
 
