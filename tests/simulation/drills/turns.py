@@ -169,7 +169,9 @@ class _Turns:
         for _ in range(_ROUNDS):
             began = drill.time()
             waiting = [turn for turn in self._turns.values() if self._waits(turn)]
-            runs = [turn for turn in self._turns.values() if turn.continuous and turn.began is not None]
+            runs = [
+                turn for turn in self._turns.values() if turn.continuous and turn.began is not None and not turn.leaves
+            ]
             gives = [turn for turn in runs if any(_comes_before(each, turn) for each in waiting)]
             await asyncio.sleep(period)
             asked = [turn for turn in self._turns.values() if turn.asked is not None and turn.asked >= began - _SAME]
