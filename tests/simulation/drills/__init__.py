@@ -46,6 +46,7 @@ from tests.simulation.drills.spreading import learn_to_spread
 from tests.simulation.drills.stopping import stop_and_remove
 from tests.simulation.drills.subscribing import follow_several_jobs
 from tests.simulation.drills.supervising import supervise_parts
+from tests.simulation.drills.taking_back import take_back_in_pages
 from tests.simulation.drills.terms import wait_on_all_terms
 from tests.simulation.drills.ticking import come_by_themselves
 from tests.simulation.drills.turns import take_turns
@@ -118,6 +119,7 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     share_places,
     share_places,
     break_lanes,
+    take_back_in_pages,
 )
 """All of them; what is here twice is done twice as often."""
 
