@@ -310,16 +310,16 @@ class ActivityMonitor(DutifulActor):
     async def _make_ready(self) -> None:
         """Make a batch of due jobs ready, unless another service is doing so."""
         keys = self.keys
-        attempt = Attempt()
+        attempts: dict[int, Attempt] = {}  # by size: half of a batch that was too much has not been tried before
 
         async def move(unit: UnitOfWork, size: int) -> int:
-            # Run again after a conflict means that another service moves the same jobs: leave them to it, and look
-            # again after a pause, when there is usually nothing left to do.
-            return await queue.make_ready(unit, keys, unit.now, size) if attempt.begin() else 0
+            # Run again after a conflict: another service moves the same jobs. Look again after a pause.
+            is_first = attempts.setdefault(size, Attempt()).begin()
+            return await queue.make_ready(unit, keys, unit.now, size) if is_first else 0
 
         moved = await self._one_batch(move)
         self._due_at = None
-        self._due_stagger.learn(collided=attempt.collided, useful=moved > 0)
+        self._due_stagger.learn(collided=any(each.collided for each in attempts.values()), useful=moved > 0)
         if moved:
             self._log.debug("jobs_due", count=moved)
         # There may be more than one batch.
