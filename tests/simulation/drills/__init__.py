@@ -33,6 +33,7 @@ from tests.simulation.drills.losing import lose_some
 from tests.simulation.drills.lost_attempts import lose_attempts
 from tests.simulation.drills.mixing import mix_operations
 from tests.simulation.drills.options import say_options
+from tests.simulation.drills.pages import come_due_in_pages, expire_in_pages
 from tests.simulation.drills.paging import page_through
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
@@ -120,6 +121,8 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     share_places,
     break_lanes,
     take_back_in_pages,
+    expire_in_pages,
+    come_due_in_pages,
 )
 """All of them; what is here twice is done twice as often."""
 
