@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from tests.simulation.drills.acting import act_alone
 from tests.simulation.drills.adding import add_in_parts, enqueue_in_parts
 from tests.simulation.drills.asking import ask_together, leave_a_transaction
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
@@ -18,6 +19,7 @@ from tests.simulation.drills.draining import leave_handlers
 from tests.simulation.drills.drill import Drill
 from tests.simulation.drills.ends import end_in_every_way
 from tests.simulation.drills.figures import tell_figures
+from tests.simulation.drills.followers import follow_beside_others
 from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.giving_up import give_up_handlers
 from tests.simulation.drills.heartbeats import list_processes
@@ -31,17 +33,22 @@ from tests.simulation.drills.living import live_and_live_again
 from tests.simulation.drills.looking import look_at_a_type
 from tests.simulation.drills.losing import lose_some
 from tests.simulation.drills.lost_attempts import lose_attempts
+from tests.simulation.drills.midway import leave_in_the_middle
 from tests.simulation.drills.mixing import mix_operations
 from tests.simulation.drills.options import say_options
 from tests.simulation.drills.pages import come_due_in_pages, expire_in_pages
 from tests.simulation.drills.paging import page_through
 from tests.simulation.drills.processes import ask_a_process
 from tests.simulation.drills.reading import count_what_is_there, take_what_is_there
+from tests.simulation.drills.restarts import restart_parts
 from tests.simulation.drills.retrying import crash_again_and_again
 from tests.simulation.drills.running import run_some_handlers
 from tests.simulation.drills.settings import say_what_a_type_is
+from tests.simulation.drills.shares import share_accepts
 from tests.simulation.drills.sharing_places import share_places
 from tests.simulation.drills.showing_life import show_life
+from tests.simulation.drills.silence import lose_in_pages
+from tests.simulation.drills.sleepers import sleep_and_wake
 from tests.simulation.drills.slots import share_slots
 from tests.simulation.drills.spreading import learn_to_spread
 from tests.simulation.drills.stopping import stop_and_remove
@@ -123,6 +130,13 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     take_back_in_pages,
     expire_in_pages,
     come_due_in_pages,
+    act_alone,
+    follow_beside_others,
+    leave_in_the_middle,
+    restart_parts,
+    share_accepts,
+    lose_in_pages,
+    sleep_and_wake,
 )
 """All of them; what is here twice is done twice as often."""
 

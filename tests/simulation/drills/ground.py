@@ -7,9 +7,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jobs_service import JobsService, JobType, Settings
-from jobs_service.errors import StoreDamaged, StoreError, StoreFull, StoreUnavailable, TransactionTooLarge
+from jobs_service.errors import (
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreUnavailable,
+    TransactionConflict,
+    TransactionTooLarge,
+)
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.sources import Sources
+from jobs_service.store.base import Limits
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.simulation.drills.drill import Drill
 
@@ -83,6 +91,8 @@ class Ground:
 
     Args:
         drill: that it is part of.
+        limits: of its transactions.
+        overlaps: whether they are taken to run in parallel.
         settings: of its services, beside the usual ones.
 
     Attributes:
@@ -91,7 +101,7 @@ class Ground:
         type: of its jobs.
     """
 
-    def __init__(self, drill: Drill, **settings: Any) -> None:
+    def __init__(self, drill: Drill, *, limits: Limits | None = None, overlaps: bool = False, **settings: Any) -> None:
         process = drill.client.process
         self.drill = drill
         self.random = drill.random
@@ -102,6 +112,8 @@ class Ground:
         self.store = MemoryStore(settings=self.settings, sources=self.sources)
         self.store.address = f"memory:{drill.type}"
         self.store.faults = self.doors
+        self.store.limits = limits or self.store.limits
+        vars(self.store)["overlaps"] = overlaps
         self.wall_time = process.clock.wall_time
         self._services = 0
 
@@ -145,12 +157,12 @@ class Ground:
         self.doors.refuse = refuse
 
     def refuse_next(self, count: int, error: Callable[[], StoreError]) -> None:
-        """Have so many commits be refused that write something."""
+        """Have so many commits be refused."""
         left = count
 
         def refuse(transaction: MemoryTransaction) -> None:
             nonlocal left
-            if left and transaction.log:
+            if left:
                 left -= 1
                 raise error()
 
@@ -160,6 +172,11 @@ class Ground:
 def away() -> StoreError:
     """Return the error of a store that does not answer."""
     return StoreUnavailable("it is a drill")
+
+
+def conflict() -> StoreError:
+    """Return the error of a commit for which the function is to run again."""
+    return TransactionConflict("it is a drill")
 
 
 def written(transaction: MemoryTransaction, prefix: bytes) -> set[bytes]:
