@@ -270,9 +270,14 @@ class TypeServer(DutifulActor):
         """Wake the types whose alarm is due: their next jobs come due, or expire, in a moment."""
         keyspace, until = self._context.keyspace, self._context.sources.wall_time() + _AHEAD
         try:
-            await self._transact(
+            woken = await self._transact(
                 lambda unit: awake_types.wake_due(unit.transaction, keyspace, until, _SCANNED_TOGETHER)
             )
+            if woken == _SCANNED_TOGETHER:
+                # Thousands may be due at once, at midnight for example: no pause for each page of them. Those that are
+                # awake are served meanwhile, as the watch on these has fired.
+                self._wake_at = self._time()
+                return
             self._wake_at = None
         except StoreDamaged as error:
             await self._wake_by_rows(error)
