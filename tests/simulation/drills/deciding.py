@@ -210,12 +210,14 @@ async def _decide(drill: Drill, place: _Place) -> None:
 
     work = drill.jobs.store.transact(plainly) if in_block else drill.jobs.transact(function)
     task = asyncio.create_task(work, name=f"{drill.type} decides")
+    # Who lists the jobs of all types reads page by page, and begins again with each change that another drill makes.
+    moment = drill.moment * (20 if "list all" in names else 1)
     try:
-        await asyncio.wait_for(has_read.wait(), drill.moment)
+        await asyncio.wait_for(has_read.wait(), moment)
         with contextlib.suppress(JobsError):  # as it was done before
             await changes[some]()
         has_changed.set()
-        late = await all_ended([task], drill.moment)
+        late = await all_ended([task], moment)
     finally:
         await all_ended([task], 0)
     if late:
