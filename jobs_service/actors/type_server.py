@@ -74,8 +74,7 @@ class TypeServer(DutifulActor):
         self._complain_at = 0.0
         self._next_alarm = _NEVER
         self._wake_at: float | None = None
-        # Whether a wake-up message is in the inbox already.
-        self._is_woken = False
+        self._is_woken = False  # whether a wake-up message is in the inbox already
 
     async def init(self) -> None:
         await super().init()
@@ -268,16 +267,12 @@ class TypeServer(DutifulActor):
 
     async def _wake_due(self) -> None:
         """Wake the types whose alarm is due: their next jobs come due, or expire, in a moment."""
-        keyspace, until = self._context.keyspace, self._context.sources.wall_time() + _AHEAD
+        keyspace, page = self._context.keyspace, _SCANNED_TOGETHER
+        until = self._context.sources.wall_time() + _AHEAD
         try:
-            woken = await self._transact(
-                lambda unit: awake_types.wake_due(unit.transaction, keyspace, until, _SCANNED_TOGETHER)
-            )
-            if woken == _SCANNED_TOGETHER:
-                # Thousands may be due at once, at midnight for example: no pause for each page of them. Those that are
-                # awake are served meanwhile, as the watch on these has fired.
-                self._wake_at = self._time()
-                return
+            if await self._transact(lambda unit: awake_types.wake_due(unit.transaction, keyspace, until, page)) == page:
+                self._wake_at = self._time()  # thousands may be due at once: no pause for each page of them
+                return  # the watch has fired, so that those that are awake are served meanwhile
             self._wake_at = None
         except StoreDamaged as error:
             await self._wake_by_rows(error)

@@ -41,6 +41,7 @@ LISTED = 20
 """How many further failing seeds are listed."""
 
 _SCORES: Final = "tests/simulation/mutants/scores.json"
+_MUTANTS: Final = "they are in the ALL of the files of tests/simulation/mutants"
 _WORKLOADS: Final = "tests/simulation/workloads"
 
 SHRINK_SECONDS = 120.0
@@ -79,7 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="scripts/simulate",
         description="Runs the service in a deterministic world that breaks everything, once per seed.",
-        epilog="Exit codes: 0 no violation, 1 violations, 2 wrong usage. Ctrl-C ends with a summary.",
+        epilog="Exit codes: 0 no violation, 1 violations, 2 wrong usage, 130 Ctrl-C in a replay or a score, or twice; "
+        "the first one ends with a summary.",
     )
     what = parser.add_argument_group("what is run")
     what.add_argument("--seeds", type=_positive, metavar="N", help=f"run N seeds; {SEEDS} unless --minutes is given")
@@ -125,7 +127,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     mutants = {mutant.name for mutant in (*EVERY, *UNSEEN)}
     for name in options.mutants or ():
         if name not in mutants:
-            parser.error(f"there is no mutant {name!r}{_nearest(name, mutants)}; {_SCORES} has their names")
+            parser.error(f"there is no mutant {name!r}{_nearest(name, mutants)}; {_MUTANTS}")
     if options.random and options.first is not None:
         parser.error("--random and --first exclude each other")
     names = sorted(workload.name for workload in (*ALL, *NOT_IN_ALL))
@@ -168,7 +170,10 @@ def _score(options: argparse.Namespace) -> int:
     names = options.mutants or [mutant.name for mutant in EVERY]
     first, seeds = _first_seed(options), options.seeds or SEEDS
 
+    scores: list[Score] = []
+
     def tell(one: Score) -> None:
+        scores.append(one)
         shown = f"seed {one.seed}" if one.seed is not None else f"survives {seeds} seeds"
         shown += f", is shown by seed {one.focused} in its own runs" if one.focused is not None else ""
         shown += f": {one.violation}" if one.violation else ""
@@ -176,11 +181,20 @@ def _score(options: argparse.Namespace) -> int:
         # At once: all of them take hours, and may be interrupted.
         keep([one], first=first, seeds=seeds)
 
-    scores = score(names, first=first, seeds=seeds, jobs=options.jobs, seen=tell)
+    code = 0
+    try:
+        score(names, first=first, seeds=seeds, jobs=options.jobs, seen=tell)
+    except LookupError as error:
+        print(f"scripts/simulate: {error}", file=sys.stderr)
+        code = 2
+    except KeyboardInterrupt:
+        code = 130
+    if not scores:
+        return code
     print()
     for line in (*summary(scores, first, sorted({min(SEEDS, seeds), seeds})), *recorded((SEEDS, MANY_SEEDS))):
         print(line)
-    return 0
+    return code
 
 
 def _explore(options: argparse.Namespace, run: Simulate) -> int:
@@ -297,8 +311,8 @@ def _nearest(name: str, names: Iterable[str]) -> str:
 
 
 def _seed(text: str) -> int:
-    if not text.removeprefix("-").isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
     return int(text)
 
 

@@ -96,7 +96,10 @@ def score(
 def _score_one(name: str, *, first: int, seeds: int) -> Score:
     gc.freeze()  # What is imported stays: the collection after each run need not go through it.
     mutant = next(each for each in (*EVERY, *UNSEEN) if each.name == name)
-    report = first_failure(mutant, range(first, first + seeds))
+    try:
+        report = first_failure(mutant, range(first, first + seeds))
+    except LookupError as error:
+        raise LookupError(f"the mutant {name!r} cannot be planted: {error}") from None
     if report is not None:
         return Score(name, report.plan.seed, report.violations[0])
     if mutant == Mutant(mutant.defect):

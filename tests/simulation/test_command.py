@@ -8,14 +8,16 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from jobs_service.testing.choices import Choices, Plan
 from tests.simulation import __main__ as command
+from tests.simulation.mutants import EVERY
 from tests.simulation.report import Report
+from tests.simulation.score import Score
 
 ROOT = Path(__file__).parents[2]
 HANG = 120  # seconds; only ends a run that would never end
@@ -57,9 +59,12 @@ def small_world(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--minutes", "0"], "--minutes"),
         (["--jobs", "two"], "--jobs"),
         (["--minutes", "x"], "'x' is no number of minutes above 0"),
-        (["--first", "x"], "'x' is no whole number"),
+        (["--first", "x"], "'x' is no whole number from 0 on"),
         (["--workload", "drill"], "there is no workload 'drill', did you mean 'drills'"),
-        (["--mutants", "nobody"], "there is no mutant 'nobody'; tests/simulation/mutants/scores.json has their names"),
+        (
+            ["--mutants", "nobody"],
+            "there is no mutant 'nobody'; they are in the ALL of the files of tests/simulation/mutants",
+        ),
         (["7"], "7"),
     ],
 )
@@ -200,3 +205,23 @@ def test_at_ctrl_c_what_there_is_is_printed() -> None:
     assert said["seeds"] > 0
     assert process.returncode == (1 if said["failures"] else 0)
     assert set(errors.splitlines()) <= {"ran", "simulate: waiting for the runs under way; Ctrl-C again ends at once"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "complaint"),
+    [(KeyboardInterrupt(), 130, ""), (LookupError("it does not fit"), 2, "scripts/simulate: it does not fit\n")],
+)
+def test_a_score_that_ends_early_tells_what_it_has_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, complaint: str
+) -> None:
+    def score(names: Sequence[str], *, seen: Callable[[Score], object], **options: int) -> None:
+        seen(Score(names[0], 7, "lost job"))
+        raise error
+
+    monkeypatch.setattr(command, "score", score)
+    monkeypatch.setattr(command, "keep", lambda scores, **seeds: None)
+    name = EVERY[0].name
+    assert command.main(["--mutants", name, EVERY[1].name]) == code
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{name}: seed 7: lost job\n\n300 seeds show 1 of 1 mutants")
+    assert said.err == complaint
