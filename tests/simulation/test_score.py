@@ -68,7 +68,5 @@ def test_a_mutant_that_does_not_fit_any_more_is_named(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("gc.freeze", lambda: None)  # it is for a process of its own
     monkeypatch.setattr(score_module, "EVERY", (Mutant(never_there),))
-    with pytest.raises(
-        LookupError, match="the mutant 'never there' cannot be planted: first_failure has"
-    ):
+    with pytest.raises(LookupError, match="the mutant 'never there' cannot be planted: first_failure has"):
         score_module._score_one("never there", first=0, seeds=1)
