@@ -30,7 +30,7 @@ from jobs_service.service.sync_transaction import WithinTransaction
 from jobs_service.store.base import Transaction
 from jobs_service.testing import SimulatedTransaction
 from tests.simulation.calls import OK, STOP_AND_REMOVE, UNKNOWN, Call
-from tests.simulation.client import Client
+from tests.simulation.client import MIXED, Client
 from tests.simulation.complaints import noted
 from tests.simulation.job_states import meanwhile
 from tests.simulation.workloads.base import Workload
@@ -317,7 +317,11 @@ class Plain(Workload):
                     # Nothing of this block is done. A later one cannot read what an earlier one has changed.
                     del transaction.journal[before:]
 
-        await client.jobs.store.transact(function)
+        mixed = MIXED.set(True)
+        try:
+            await client.jobs.store.transact(function)
+        finally:
+            MIXED.reset(mixed)
 
     def _draw(self, client: Client) -> list[tuple[Call, dict[str, Any]]]:
         names = [self.random.choice(["add", "add", "resubmit", "finish"]) for _ in range(self.random.randint(1, 3))]
