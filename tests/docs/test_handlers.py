@@ -17,7 +17,7 @@ from jobs_service.runner.options import HandlerOptions
 from jobs_service.service.creator_operations import CreatorOperations
 from tests.docs.pages import examples, rows, section
 
-APPLICATION, PROGRAM, INVOICE, SCAN, REPORT = examples("docs/handlers.md")
+APPLICATION, SERVER, PROGRAM, INVOICE, SCAN, REPORT = examples("docs/handlers.md")
 [PERIODIC] = examples("docs/periodic.md")
 
 INVOICES = """
@@ -85,6 +85,27 @@ def _run(program: str, directory: Path) -> list[str]:
 
 def test_the_program_waits_for_what_the_daemon_runs(served: Path) -> None:
     assert _run(PROGRAM, served) == ["{'file': 'cat-640.png'}", "{'file': 'dog-320.png'}"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_that_runs_handlers_itself_ends_by_a_signal_with_exit_code_0(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    says = "\n\n@jobs.every('1s')\nasync def say():\n    print('serves', flush=True)\n"
+    (tmp_path / "app.py").write_text(APPLICATION + says, encoding="utf-8")
+    (tmp_path / "server.py").write_text(SERVER, encoding="utf-8")
+    with subprocess.Popen(
+        [sys.executable, "server.py"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            assert "serves\n" in iter(server.stdout.readline, "")
+            server.send_signal(number)
+            errors = server.communicate(timeout=60)[1]
+        finally:
+            server.kill()
+    assert server.returncode == 0, errors
+    assert "Traceback" not in errors
 
 
 def test_the_ends_of_a_run_are_what_the_handler_says(served: Path) -> None:
