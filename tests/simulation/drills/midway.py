@@ -96,7 +96,7 @@ class _Leaving:
             self._begin(name)
         await asyncio.sleep(0.01)
         self._gone = {name for name in self._tasks if random.random() < (0.6 if name in takes else 0.2)}
-        for name in self._gone:
+        for name in sorted(self._gone):
             self._tasks[name].cancel()
         await asyncio.sleep(random.choice([0.0, 0.01]))
         if await self._leave():

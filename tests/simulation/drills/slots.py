@@ -256,7 +256,7 @@ class _Slots:
         drill = self._drill
         if self._quiet:
             await self._ask()
-        for type in [*self._paused]:
+        for type in sorted(self._paused, key=repr):
             await drill.jobs.resume(type)
         self._paused.clear()
         for type, slots in self._slots.items():
