@@ -270,10 +270,9 @@ class TypeServer(DutifulActor):
         keyspace, page = self._context.keyspace, _SCANNED_TOGETHER
         until = self._context.sources.wall_time() + _AHEAD
         try:
-            if await self._transact(lambda unit: awake_types.wake_due(unit.transaction, keyspace, until, page)) == page:
-                self._wake_at = self._time()  # thousands may be due at once: no pause for each page of them
-                return  # the watch has fired, so that those that are awake are served meanwhile
-            self._wake_at = None
+            woken = await self._transact(lambda unit: awake_types.wake_due(unit.transaction, keyspace, until, page))
+            # Thousands may be due at once, at midnight for example: no pause for each page of them.
+            self._wake_at = self._time() if woken == page else None
         except StoreDamaged as error:
             await self._wake_by_rows(error)
             self._wake_at = self._time() + _DAMAGED_PERIOD
