@@ -17,7 +17,13 @@ from jobs_service.service import reader_operations
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.store.lmdb import watches, writer
 from jobs_service.testing import Choices
-from tests.simulation.sizes import few_made_up, few_subscribed, small_pages, soon_unread
+from tests.simulation.sizes import (
+    few_made_up,
+    few_subscribed,
+    files_without_directories,
+    small_pages,
+    soon_unread,
+)
 
 _WITH_SETTINGS: Final = 0.04
 """The share of runs in which the settings below are drawn."""
@@ -108,7 +114,7 @@ def drawn_constants(choices: Choices, *, drilled: bool = False) -> Iterator[None
         "unread": soon_unread,
         "few at once": few_at_once,
     }
-    with ExitStack() as stack:
+    with files_without_directories(), ExitStack() as stack:
         for stream, kind in kinds.items():
             stack.enter_context(kind(choices.stream(stream)))
         if drilled:

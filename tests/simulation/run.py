@@ -6,6 +6,7 @@ import asyncio
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any, Final
 
 from jobs_service import JobsError, JobsService, JobType
@@ -261,17 +262,17 @@ class Run:
         """The longest time after which a process looks at the types by itself, seconds."""
         return max(settings.type_check_period + settings.type_check_max_jitter for settings in self._settings)
 
-    @property
+    @cached_property
     def is_damaged(self) -> bool:
         """Whether some records of this run cannot be read."""
         return any(isinstance(each, Vandals) for each in self.workloads)
 
-    @property
+    @cached_property
     def is_aged(self) -> bool:
         """Whether some jobs of this run are not counted, as an earlier version has left them."""
         return any(isinstance(each, Elders) for each in self.workloads)
 
-    @property
+    @cached_property
     def has_many(self) -> bool:
         """Whether there are hundreds of types, jobs and subscribers in this run."""
         return any(isinstance(each, Throngs) for each in self.workloads)

@@ -6,17 +6,21 @@ and a transaction holds only a few of them.
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
+from unittest.mock import patch
 
 from jobs_service.actors import activity_monitor, duties, notifier, process_monitor, type_server
 from jobs_service.batching import group_commit, operations
 from jobs_service.layer import activity, candidates, listing, strays, transaction
 from jobs_service.model import JobType, Priority
-from jobs_service.runner import schedule
+from jobs_service.runner import error_description, schedule
 from jobs_service.service import reader_operations
 from jobs_service.store.base import Limits
 
@@ -61,6 +65,9 @@ _MORE_PAGES: Final = (
     (reader_operations, "COUNT_PAGE"),
 )
 """Those that are drawn last, so that a seed has of the others what it had before there were these."""
+
+_DIRECTORIES: Final = re.compile(r'File "[^"]*/')
+"""Of a file that a traceback names."""
 
 _MIX: Final = 2_654_435_761
 """Spreads neighbouring numbers (Knuth, The Art of Computer Programming, 6.4)."""
@@ -166,6 +173,17 @@ def soon_unread(random: Random) -> Iterator[None]:
         yield
     finally:
         activity_monitor._UNREAD_FOR, notifier._FEW = before, few  # type: ignore[misc]
+
+
+@contextmanager
+def files_without_directories() -> Iterator[None]:
+    """Have tracebacks name files alone, until left: so records are as large wherever the repository and Python are."""
+
+    def format_exception(*arguments: Any, **options: Any) -> list[str]:
+        return [_DIRECTORIES.sub('File "', line) for line in traceback.format_exception(*arguments, **options)]
+
+    with patch.object(error_description, "traceback", SimpleNamespace(format_exception=format_exception)):
+        yield
 
 
 def pages_are_small() -> bool:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from jobs_service.runner import execution
-from jobs_service.testing.choices import Plan
+from jobs_service.runner.error_description import describe
+from jobs_service.testing.choices import Choices, Plan
 from tests.shares import ALL, share
+from tests.simulation.rarities import drawn_constants
 from tests.simulation.run import simulate
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +48,16 @@ def simulated(*arguments: str, **environment: str) -> subprocess.CompletedProces
 def test_no_seed_of_a_part_violates_anything(first: int) -> None:
     violations = {seed: simulate(Plan(seed)).violations for seed in range(first, first + PART)}
     assert {seed: found for seed, found in violations.items() if found} == {}
+
+
+def test_a_record_has_the_same_size_wherever_the_repository_is() -> None:
+    with pytest.raises(ValueError, match="wrong") as raised:
+        raise ValueError("wrong")
+    with drawn_constants(Choices(Plan(1))):
+        told = describe(raised.value)
+    assert f'File "{Path(__file__).name}", line' in told.traceback
+    assert str(ROOT) not in told.traceback
+    assert f'File "{__file__}", line' in describe(raised.value).traceback
 
 
 @pytest.mark.parametrize("profile", ["calm", "stormy"])

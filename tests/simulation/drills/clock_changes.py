@@ -31,6 +31,7 @@ _CHANGES: Final[tuple[tuple[str, int], ...]] = (
 """Zones, and times near which their clocks change; of the last two nothing does."""
 
 _DAY: Final = 86_400
+_THURSDAY: Final = 3
 _AROUND: Final = 2 * _DAY
 _LOOKS: Final = 5
 """Times from which the next and the last tick are looked for."""
@@ -55,13 +56,13 @@ class _Times:
     weekdays: frozenset[int] | None
     text: str
 
-    def has(self, wall: datetime) -> bool:
-        """Whether it ticks at a time of day."""
+    def has(self, wall: int) -> bool:
+        """Whether it ticks at what clocks show, told as seconds since they showed the beginning of 1970, a Thursday."""
         return (
-            wall.second in self.seconds
-            and wall.minute in self.minutes
-            and wall.hour in self.hours
-            and (self.weekdays is None or wall.weekday() in self.weekdays)
+            wall // 60 % 60 in self.minutes
+            and wall // 3600 % 24 in self.hours
+            and wall % 60 in self.seconds
+            and (self.weekdays is None or (wall // _DAY + _THURSDAY) % 7 in self.weekdays)
         )
 
 
@@ -126,7 +127,7 @@ class _Zone:
             before = self._offset(begin - 1)
             if begin != self.begin and offset > before:
                 skipped = range(begin + before, begin + offset)
-                ticks |= {begin for wall in skipped if wall % 30 == 0 and times.has(_wall(wall))}
+                ticks |= {begin for wall in skipped if wall % 30 == 0 and times.has(wall)}
             latest = max(latest, end + offset - 1)
         return sorted(ticks)
 
@@ -135,7 +136,7 @@ class _Zone:
         offset = self._offset(begin)
         [second] = times.seconds
         first = begin + (second - (begin + offset)) % 60
-        return [tick for tick in range(first, end, 60) if times.has(_wall(tick + offset))]
+        return [tick for tick in range(first, end, 60) if times.has(tick + offset)]
 
     def _changes(self) -> list[int]:
         found = []
@@ -145,10 +146,6 @@ class _Zone:
                 before = self._offset(begin)
                 found.append(begin + bisect_left(range(begin, end), True, key=lambda t: self._offset(t) != before))
         return found
-
-
-def _wall(seconds: int) -> datetime:
-    return datetime(1970, 1, 1) + timedelta(seconds=seconds)
 
 
 async def tell_the_ticks(drill: Drill) -> None:

@@ -7,6 +7,7 @@ changes such a job counts it, and the conversion counts all of them.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
@@ -106,6 +107,8 @@ class Conversions:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._old = set[bytes]()
+        self._being_made = Counter[bytes]()
+        self._unsure = set[bytes]()
         self._under_way: list[_Conversion] = []
         self._was_cut_short = False
         self._begun = 0
@@ -149,8 +152,17 @@ class Conversions:
         for due in (self._old, *(each.due for each in self._under_way)):
             due.discard(key)
         before = self._begun
-        yield
-        if before == self._begun and not self._under_way and not self._was_cut_short:
+        self._being_made[key] += 1
+        try:
+            yield
+        except BaseException:
+            self._unsure.add(key)  # it may take effect yet
+            raise
+        finally:
+            self._being_made[key] -= 1
+        # Whoever else makes it old may do so behind a conversion that begins now.
+        is_sure = not self._being_made[key] and key not in self._unsure
+        if is_sure and before == self._begun and not self._under_way and not self._was_cut_short:
             self._old.add(key)
 
 
