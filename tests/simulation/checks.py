@@ -18,7 +18,7 @@ from tests.simulation.rows import PREFIX
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
-_EVERY: Final = 16
+_EVERY: Final = 24
 _NOTICED: Final = 6.0
 _LATEST: Final = 5.0
 """Seconds, beside its period and its jitter, after which every process has looked at the types."""

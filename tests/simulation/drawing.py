@@ -71,7 +71,7 @@ _WITH_CONSOLES: Final = 0.05
 _WITH_COPIES: Final = 0.1
 """The share of runs in which all jobs are copied now and then."""
 
-_WITH_RUNNERS: Final = 0.3
+_WITH_RUNNERS: Final = 0.25
 """The share of runs in which handlers run jobs."""
 
 _WITH_PROCESSES: Final = 0.15
@@ -222,4 +222,4 @@ def draw_settings(run: Run, random: Random, later: Random, *, heartbeat: float, 
         changed |= run.machine.draw_settings()
     if rarely:
         changed |= {"type_check_period": _MOST_PERIOD, "retry_backoff_max": 0.2}
-    return Settings.model_construct(None, **changed)
+    return run.world.settings.model_copy(update=changed)

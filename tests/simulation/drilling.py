@@ -12,7 +12,7 @@ from tests.simulation.weather import HARMLESS
 _WITH_DRILLS: Final = 0.2
 """The share of runs in which nothing but small things are done whose outcome is known exactly."""
 
-_DRILLS: Final = (7, 9)
+_DRILLS: Final = (4, 5)
 """How many of them there are in such a run."""
 
 MOST_OF_DRILLS: Final = 2

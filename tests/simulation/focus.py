@@ -228,7 +228,7 @@ def _handled(random: Random) -> Focus:
         "calm",
         rates=trouble if "handlers" in workloads else {},
         limits=random.choice(_TIGHT),
-        budget=random.choice([8, 16, 30]),
+        budget=random.choice([6, 12, 24]),
         of_handlers=True,
     )
 

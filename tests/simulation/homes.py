@@ -149,7 +149,10 @@ class Home:
             run.budget -= 1
             if run.budget <= 0 or run.world.loop.steps > run.length.tired:
                 run.end_storm()
-            if run.budget < 0 or not run.world.choices.operation():
+            if run.budget < 0:
+                # Nobody takes a step any more; some of those that were begun may still last.
+                return
+            if not run.world.choices.operation():
                 continue
             began = run.world.loop.time(), client.version
             lane.step = asyncio.create_task(workload.step(client), name=f"{client.process} lane {number}")

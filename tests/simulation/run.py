@@ -131,8 +131,8 @@ class Run:
         types: list[JobType] = random.choice([["t"], ["t"], ["t", ("u", 1)]])
         self.types = [self.sizes.type(type) for type in types]
         self.ids = [f"j{number}" for number in range(random.choice([1, 4, 12]) * (3 if self.sizes.large else 1))]
-        self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 10.0, 20.0]))
-        budget = random.choice([8, 20, 50]) * (2 if self.sizes.large else 1)
+        self.timeouts = dict.fromkeys(self.types, random.choice([4.0, 4.0, 10.0, 20.0]))
+        budget = random.choice([6, 12, 30] if self.sizes.large else [4, 8, 20])
         self.budget = self.focus.budget or self.drills or budget
         self.pace = random.choice([1.0, 4.0, 12.0])
         if self.long:

@@ -24,7 +24,7 @@ from jobs_service.runner import error_description, schedule
 from jobs_service.service import reader_operations
 from jobs_service.store.base import Limits
 
-_SMALL: Final = 0.85
+_SMALL: Final = 0.88
 """The share of runs that are small."""
 
 _ROOM: Final = 400
@@ -65,6 +65,9 @@ _MORE_PAGES: Final = (
     (reader_operations, "COUNT_PAGE"),
 )
 """Those that are drawn last, so that a seed has of the others what it had before there were these."""
+
+_LONG_UNREAD: Final = 0.15
+"""The share of runs in which what no notifier reads stays as long as everywhere: all wait for its end."""
 
 _DIRECTORIES: Final = re.compile(r'File "[^"]*/')
 """Of a file that a traceback names."""
@@ -164,9 +167,9 @@ def few_subscribed(random: Random) -> Iterator[None]:
 
 @contextmanager
 def soon_unread(random: Random) -> Iterator[None]:
-    """In some runs, have what no notifier reads be removed soon, and few of them read at all, until left."""
+    """In most runs, have what no notifier reads be removed soon, and few of them read at all, until left."""
     before, few = activity_monitor._UNREAD_FOR, notifier._FEW
-    activity_monitor._UNREAD_FOR = random.choice([before, 3.0])  # type: ignore[misc]
+    activity_monitor._UNREAD_FOR = before if random.random() < _LONG_UNREAD else 3.0  # type: ignore[misc]
     if before > activity_monitor._UNREAD_FOR and random.random() < _MOSTLY:
         notifier._FEW = _MANY  # type: ignore[misc]
     try:

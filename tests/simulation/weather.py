@@ -170,10 +170,10 @@ def unsure(random: Random, weather: Weather, share: float = _UNSURE) -> Weather:
 
 
 async def nemesis(run: Run) -> None:
-    """Have faults hit processes, until canceled."""
+    """Have faults hit processes, until canceled; at once where there are none."""
     world = run.world
     random = world.choices.stream("nemesis")
-    while True:
+    while any(world.choices.rates.get(kind) for kind in PROCESS_FAULTS):
         await asyncio.sleep(random.uniform(0.1, 1.0) * (RARELY if run.long else 1))
         for kind in PROCESS_FAULTS:
             victim = random.random()
