@@ -17,8 +17,8 @@ from tests.simulation.rarities import drawn_constants
 from tests.simulation.run import simulate
 
 ROOT = Path(__file__).parents[2]
-PART = 30
-PARTS = range(0, 600, PART)
+PART = 60
+PARTS = range(0, 1200, PART)
 SAME = "12" if ALL else "6"
 HANG = 600  # seconds; only ends a run that would never end
 
