@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gc
 import json
+import resource
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from logging import WARNING
@@ -24,6 +26,9 @@ from tests.simulation.run import Run, simulate
 FILE: Final = Path(__file__).parent / "mutants" / "scores.json"
 """The seeds that showed mutants when they were measured last: in the usual mix, in the runs that mutants name, and, of
 those of UNSEEN, in the usual mix."""
+
+_MOST_BYTES: Final = 3 << 30
+"""Memory of a process that looks for seeds; a hundred megabytes are usual."""
 
 BROKEN: Final = ("NameError", "UnboundLocalError", "ImportError")
 """What a mutant raises that is no defect of the service, but nonsense."""
@@ -86,11 +91,17 @@ def score(
     found = {}
     work = partial(_score_one, first=first, seeds=seeds)
     # A process for a few mutants each: what a defect leaves behind does not add up.
-    with get_context("spawn").Pool(jobs, maxtasksperchild=4) as pool:
+    with get_context("spawn").Pool(jobs, initializer=_bound_memory, maxtasksperchild=4) as pool:
         for one in pool.imap_unordered(work, names):
             found[one.name] = one
             seen(one)
     return [found[name] for name in names]
+
+
+def _bound_memory() -> None:
+    """Have what a defect reads without an end be a MemoryError: a pool waits for ever for a process that was killed."""
+    with suppress(ValueError, OSError):  # not every system has this limit
+        resource.setrlimit(resource.RLIMIT_DATA, (_MOST_BYTES, _MOST_BYTES))
 
 
 def _score_one(name: str, *, first: int, seeds: int) -> Score:
