@@ -68,6 +68,10 @@ class SimulatedTask(asyncio.Task[Any]):
         options["context"] = context
         super().__init__(coroutine, **options)
 
+    def set_name(self, value: object) -> None:
+        """Name it, unless the name is None, as Python 3.13 has it for a task that nobody has named."""
+        super().set_name(self.get_name() if value is None else value)
+
     def __hash__(self) -> int:
         return self.number
 
@@ -142,8 +146,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def __init__(self, choices: Choices, *, most_steps: int = 10_000_000) -> None:
         super().__init__()
         self.set_debug(False)
-        self.steps = 0
-        self.fingerprint = 0
+        self.steps = self.fingerprint = 0
         self.trace: Callable[[asyncio.Handle], object] | None = None
         self._pick = choices.pick
         self._most_steps = most_steps
@@ -260,8 +263,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """
         waiting = []
         for task in self.living_tasks():
-            owner = task.owner
-            if owner is None or owner.alive:
+            if (owner := task.owner) is None or owner.alive:
                 process = "" if owner is None else f"{owner}, " if owner.running else f"{owner} (paused), "
                 waiting.append(f"  {process}{task.get_name()}: {_innermost(task.get_coro())}")
         return "\n".join(sorted(waiting))
@@ -277,7 +279,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, context: Context | None = None, **options: Any
     ) -> SimulatedTask:
         self._tasks += 1
-        options.setdefault("name", f"task {self._tasks}")
+        options["name"] = options.get("name") or f"task {self._tasks}"
         task = SimulatedTask(coroutine, number=self._tasks, loop=loop, context=context, **options)
         self._made.append(ref(task))
         if len(self._made) > self._most_made:

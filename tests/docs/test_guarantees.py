@@ -31,7 +31,8 @@ def test_the_defects_are_counted() -> None:
 def test_the_slips_that_nobody_has_written_checks_for_are_counted() -> None:
     told = " ".join(section("docs/guarantees.md", HEADING).split())
     assert f"there are {len(UNSEEN)} more (`UNSEEN`)" in told
-    assert f"300 seeds show {len(known_seeds()['unseen'])} of the" in told
+    shown = sum(seed < 300 for seed in known_seeds()["unseen"].values())
+    assert f"300 seeds show {shown} of the" in told
 
 
 def test_the_drills_are_counted() -> None:

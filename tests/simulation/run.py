@@ -149,8 +149,7 @@ class Run:
         self.moved_clocks: dict[Process, float] = {}
         self.effects: set[bytes] = set()
         self.effects_committed: set[bytes] = set()
-        self.latest_clock = 0.0
-        self.earliest_clock = 0.0
+        self.latest_clock = self.earliest_clock = 0.0
         self.violations: list[str] = []
         self.history = History(self.world.loop.time, self.machine)
         self.key_check = KeyCheck(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import itertools
 import random
 import threading
@@ -42,6 +43,23 @@ def test_time_jumps_to_the_next_timer_and_is_exact() -> None:
         return times
 
     assert run(main()) == [0, 0.001, 7200.001, 7200.501, 7200.501]
+
+
+def test_a_task_that_nobody_names_is_named_by_its_number_however_it_is_made() -> None:
+    async def main() -> list[str]:
+        async def nothing() -> None:
+            pass
+
+        async with asyncio.TaskGroup() as group:
+            made = [
+                group.create_task(nothing()),
+                group.create_task(nothing(), context=contextvars.copy_context()),
+                asyncio.create_task(nothing()),
+                asyncio.create_task(nothing(), name="mine"),
+            ]
+        return [task.get_name() for task in made]
+
+    assert run(main()) == ["task 2", "task 3", "task 4", "mine"]
 
 
 def test_time_stands_still_while_anything_is_ready() -> None:
