@@ -55,7 +55,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
     async with asyncio.timeout(PATIENCE):
         try:
-            while not (tmp_path / "socket").exists():
+            while not await answers(tmp_path / "socket"):
                 assert process.returncode is None
                 await asyncio.sleep(0.02)
             yield Server(tmp_path, process)
@@ -63,6 +63,16 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
             if process.returncode is None:
                 process.kill()
             await process.communicate()
+
+
+async def answers(socket: Path) -> bool:
+    """Return whether somebody takes connections: the file is there a moment before that."""
+    try:
+        _, writer = await asyncio.open_unix_connection(socket)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return False
+    writer.close()
+    return True
 
 
 async def lines_of(reader: asyncio.StreamReader) -> AsyncIterator[str]:
