@@ -32,7 +32,7 @@ def draw_drills(choices: Choices, wanted: Sequence[str] | None) -> int:
 
 
 def let_nothing_go_wrong(choices: Choices, machine: Machine | None) -> None:
-    """Have no process die, and no store be full."""
-    choices.rates = {kind: rate for kind, rate in choices.rates.items() if kind in HARMLESS}
+    """Have no process die or leave, and no store be full."""
+    choices.rates = {kind: rate for kind, rate in choices.rates.items() if kind in HARMLESS - {"heir leaves"}}
     if machine is not None:
         machine.map_size = None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs_service.testing import Plan
+from jobs_service.testing import Choices, Plan
 from tests.simulation import drilling, drills
 from tests.simulation.drills import DRILLS
 from tests.simulation.run import Run, simulate
@@ -41,6 +41,12 @@ def test_a_run_of_drills_alone_can_be_chosen() -> None:
     report = simulate(Plan(3), workloads=["drills"])
     assert report.violations == []
     assert sum("drill " in event for event in report.events) > run.drills
+
+
+def test_no_process_leaves_while_it_does_a_drill() -> None:
+    choices = Choices(Plan(3), rates={"heir leaves": 0.5, "slow lock": 0.5, "kill": 0.5})
+    drilling.let_nothing_go_wrong(choices, None)
+    assert {*choices.rates} == {"slow lock"}
 
 
 @pytest.mark.parametrize("name", sorted(each.name for each in OF_FOCUSED if each.name not in ("foremen", "thinkers")))
