@@ -169,6 +169,7 @@ class _Leaving:
         if late or leaving.cancelled() != (canceled > 0) or not (leaving.cancelled() or leaving.exception() is None):
             ground.complain(f"a service was left ({self._moment}; canceled {canceled} times): {leaving!r}")
             return False
+        await asyncio.sleep(0.01)  # who was woken last learns in its next turn that the service is closed
         for what in held_after(jobs):
             ground.complain(f"a service was left, and holds {what}")
         if watches := ground.store.metrics()["watches"]:
