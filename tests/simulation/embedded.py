@@ -80,7 +80,7 @@ class SteppedThread:
         target: what it runs, a method of its store.
         args: for that.
         name: "lmdb-writer" or "lmdb-reader".
-        daemon: as for other threads.
+        daemon: that a thread takes it; a greenlet keeps nothing alive.
 
     Attributes:
         ident: None before it was started.

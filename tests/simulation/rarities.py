@@ -17,13 +17,7 @@ from jobs_service.service import reader_operations
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.store.lmdb import watches, writer
 from jobs_service.testing import Choices
-from tests.simulation.sizes import (
-    few_made_up,
-    few_subscribed,
-    files_without_directories,
-    small_pages,
-    soon_unread,
-)
+from tests.simulation.sizes import few_made_up, few_subscribed, files_without_directories, small_pages, soon_unread
 
 _WITH_SETTINGS: Final = 0.04
 """The share of runs in which the settings below are drawn."""

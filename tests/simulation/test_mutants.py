@@ -35,8 +35,10 @@ SHOWN_UNSEEN = [mutant for mutant in UNSEEN if mutant.name in KNOWN["unseen"]]
 
 SEEDS = sorted({*KNOWN["usual"].values()})
 
+pytestmark = pytest.mark.timeout(HANG)
+
 # A run that ends with the first violation leaves coroutines that nobody has begun.
-pytestmark = [pytest.mark.timeout(HANG), pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")]
+ends_early = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 
 
 def known_seed(mutant: Mutant, kind: str) -> int:
@@ -47,6 +49,7 @@ def known_seed(mutant: Mutant, kind: str) -> int:
     return seed
 
 
+@ends_early
 @pytest.mark.parametrize("mutant", share(SHOWN, 3), ids=lambda mutant: mutant.name)
 def test_a_mutant_is_caught(mutant: Mutant) -> None:
     focused = mutant.name not in KNOWN["usual"]
@@ -64,6 +67,7 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
         assert simulate(Plan(report.plan.seed)).violations == []
 
 
+@ends_early
 @pytest.mark.parametrize("mutant", share(SHOWN_UNSEEN, 3), ids=lambda mutant: mutant.name)
 def test_a_slip_is_caught_that_nobody_has_written_checks_for(mutant: Mutant) -> None:
     seed = known_seed(mutant, "unseen")

@@ -108,7 +108,6 @@ class Conversions:
         self._run = run
         self._old = set[bytes]()
         self._being_made = Counter[bytes]()
-        self._unsure = set[bytes]()
         self._under_way: list[_Conversion] = []
         self._was_cut_short = False
         self._begun = 0
@@ -153,15 +152,10 @@ class Conversions:
             due.discard(key)
         before = self._begun
         self._being_made[key] += 1
-        try:
-            yield
-        except BaseException:
-            self._unsure.add(key)  # it may take effect yet
-            raise
-        finally:
-            self._being_made[key] -= 1
+        yield
+        self._being_made[key] -= 1  # not if it has failed: it may take effect yet
         # Whoever else makes it old may do so behind a conversion that begins now.
-        is_sure = not self._being_made[key] and key not in self._unsure
+        is_sure = not self._being_made[key]
         if is_sure and before == self._begun and not self._under_way and not self._was_cut_short:
             self._old.add(key)
 
