@@ -127,7 +127,6 @@ def _cases(_: Sequence[str]) -> None:
             "service/test_leaving",
             "service/test_reruns_of_all",
             "system/test_disk_full",
-            "cli/verbs/test_quickstart",
         )
     ]
     # Beside them those with examples that hypothesis draws.
@@ -260,7 +259,7 @@ def _wheel(_: Sequence[str]) -> None:
                 print(f"-- {file.name} in an empty environment", flush=True)
                 _install(empty, file)
                 _call([empty / "python", "-m", "pip", "check"], directory=elsewhere)
-                _call([empty / "jobs-service", "quickstart"], directory=elsewhere)
+                _call([empty / "python", ROOT / "examples/quickstart.py"], directory=elsewhere)
 
 
 PARTS = {

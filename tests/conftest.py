@@ -209,7 +209,6 @@ LONG = tuple(
     for name in (
         "project",
         "simulation",
-        "cli/verbs/test_quickstart.py",
         "system",
         "client/test_kill.py",
         "docs",

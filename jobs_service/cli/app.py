@@ -24,7 +24,6 @@ from jobs_service.cli.verbs.list import list_jobs
 from jobs_service.cli.verbs.pause import pause, resume
 from jobs_service.cli.verbs.periodic import periodic
 from jobs_service.cli.verbs.processes import processes_app
-from jobs_service.cli.verbs.quickstart import quickstart
 from jobs_service.cli.verbs.redact import redact
 from jobs_service.cli.verbs.remove import remove
 from jobs_service.cli.verbs.replicate import replicate, replications
@@ -117,7 +116,6 @@ def application() -> typer.Typer:
     app.command("replications", cls=Verb)(replications)
     app.command("serve", cls=Verb)(serve)
     app.add_typer(token_app(), name="token")
-    app.command("quickstart", cls=Verb)(quickstart)
     app.command("backup", cls=Verb)(backup)
     app.command("upgrade", cls=Verb)(upgrade)
     app.command("copy", cls=Verb)(copy)

@@ -33,7 +33,7 @@ from tests.cli.support import (
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
     *("redact", "stats", "top", "workers", "failures", "periodic", "handlers", "health", "replicate", "replications"),
-    *("serve", "quickstart", "backup", "upgrade", "copy", "completion", "types", "processes", "token"),
+    *("serve", "backup", "upgrade", "copy", "completion", "types", "processes", "token"),
 ]
 READING = [
     ["types"],
@@ -78,12 +78,10 @@ READING = [
         (["serve", "--max-jobs", "0"], "Invalid value for '--max-jobs'"),
         (["submit"], "Missing argument '-- CMD ARGS...'"),
         (["top", "--interval", "0"], "Invalid value for --interval: it must be more than 0"),
-        (["quickstart", "now"], "Got unexpected extra argument"),
         (
             ["--store", "lmdb:x", "handlers", "a:b"],
             "Invalid value for --store: handlers are in a program, not in a store",
         ),
-        (["--store", "lmdb:x", "quickstart"], "Invalid value for --store: the demonstration has a store of its own"),
         (
             ["--store", "lmdb:x", "copy", "lmdb:y", "lmdb:z"],
             "Invalid value for --store: name both stores: copy FROM TO",
@@ -373,7 +371,6 @@ def test_help_imports_nothing_that_only_the_verbs_need(tmp_path: Path) -> None:
         "jobs_service.cli.daemon",
         "jobs_service.cli.batches",
         "jobs_service.cli.logging",
-        "jobs_service.cli.verbs.quickstart.story",
     }
 
 

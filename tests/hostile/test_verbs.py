@@ -169,7 +169,6 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["serve", HERE + ":"],
     ["serve", "--log-level", HERE],
     ["serve", "jobs_service.sample:jobs", "--types", HERE, "more"],
-    ["quickstart", HERE],
     ["backup", HERE],
     ["upgrade", "--store", HERE],
     ["copy", HERE, "lmdb:target of a copy"],
