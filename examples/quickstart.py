@@ -89,7 +89,8 @@ async def tell() -> None:
                 if worker.returncode is None:
                     worker.send_signal(signal.SIGTERM)
                     await worker.wait()
-        sent = int.from_bytes(await jobs.transact(lambda tx: tx.kv.get(SENT)) or b"", "little")
+        count: bytes | None = await jobs.transact(lambda tx: tx.kv.get(SENT))
+        sent = int.from_bytes(count or b"", "little")
         say(f"{sent} receipts were sent for {RECEIPTS} orders: each exactly once.")
 
 

@@ -48,6 +48,7 @@ def test_continuous_integration_installs_python_where_there_is_none_and_then_che
     copy.add_command("strace", "true")
     copy.add_command("chromium", "true")
     copy.add_command("promtool", "true")
+    copy.add_command("nginx", "true")
     copy.add_command("npm", f'echo "$@" >>"{copy.root}/npm"')
     copy.add_command("apt-get", f'echo "$@" >>"{copy.root}/apt"; cd "{copy.path}"; cp python-from-apt python3.12')
     checks = 'scripts/setup-env dev && echo "checked $1 with $(.venv/bin/pip --version)"'
