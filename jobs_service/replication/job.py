@@ -10,10 +10,9 @@ from typing import Any, Final
 from jobs_service import Discard, HistoryKind, JobCanceled, JobsService, RunningJob
 from jobs_service.replication.database import HttpDatabase, open_database
 from jobs_service.replication.endpoint import SecretSource
-from jobs_service.replication.errors import DatabaseMissing, MaxBackoff
+from jobs_service.replication.errors import DatabaseMissing, DocumentNotWritten, MaxBackoff, RevisionMissing
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.options import InvalidReplication, ReplicationOptions
-from jobs_service.replication.pipeline import RevisionMissing
 from jobs_service.replication.progress import ProgressReporter
 from jobs_service.replication.replicator import Replicator
 from jobs_service.replication.starts import Starts
@@ -22,8 +21,10 @@ from jobs_service.replication.stored import CredentialsMissing, unmasked
 from jobs_service.replication.tally import DocumentRefused, Tally
 from jobs_service.replication.tasks import run_together
 
-MISSING_RUNS: Final = 3
-"""Runs in a row that ask for a revision that the source has told of and does not give; the next one goes past it."""
+FAILING_RUNS: Final = 3
+"""Runs in a row that end at a document which one side does not give or take; the next one goes past it."""
+
+_AT_A_DOCUMENT: Final = (RevisionMissing.__name__, DocumentNotWritten.__name__)
 
 
 async def run_replication(
@@ -94,7 +95,7 @@ async def _replicate(
         )
         source = await stack.enter_async_context(_opened(options.source, "source", settings, secrets))
         target = await stack.enter_async_context(_opened(options.target, "target", settings, secrets))
-        replicator = Replicator(source, target, options, ids, tally, hold, leaves_missing=misses_a_revision(job))
+        replicator = Replicator(source, target, options, ids, tally, hold, leaves_failing=fails_at_a_document(job))
         summary: dict[str, Any] = {}
 
         async def replicate() -> None:
@@ -115,11 +116,10 @@ async def _opened(
         await database.close()
 
 
-def misses_a_revision(job: RunningJob) -> bool:
-    """Return whether the runs before this one ended because the source does not give what it has told of."""
-    before = [event for event in job.history if event.kind is not HistoryKind.STARTED][:MISSING_RUNS]
-    missed = [event for event in before if RevisionMissing.__name__ in event.detail]
-    return len(missed) == MISSING_RUNS
+def fails_at_a_document(job: RunningJob) -> bool:
+    """Return whether the runs before this one ended at a document, and not for another reason."""
+    before = [event for event in job.history if event.kind is not HistoryKind.STARTED][:FAILING_RUNS]
+    return len(before) == FAILING_RUNS and all(any(name in event.detail for name in _AT_A_DOCUMENT) for event in before)
 
 
 def asked_too_much(job: RunningJob) -> bool:

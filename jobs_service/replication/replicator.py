@@ -55,7 +55,7 @@ class Replicator:
         ids: gives the ids of the checkpoints, newest version first, for the code of the filter.
         tally: what earlier runs have counted; is counted on.
         hold: awaited right before each checkpoint; raises when another runner has the job, and nothing is written.
-        leaves_missing: see Pipeline.
+        leaves_failing: see Pipeline.
 
     Attributes:
         through: how far it has come; None before it has found the checkpoint.
@@ -70,7 +70,7 @@ class Replicator:
         tally: Tally,
         hold: Callable[[], Awaitable[object]],
         *,
-        leaves_missing: bool = False,
+        leaves_failing: bool = False,
     ) -> None:
         self._source = source
         self._target = target
@@ -78,7 +78,7 @@ class Replicator:
         self._ids = ids
         self._tally = tally
         self._hold = hold
-        self._leaves_missing = leaves_missing
+        self._leaves_failing = leaves_failing
         self._session: str
         self._started: datetime
         self._start_seq: Seq = LOWEST_SEQ
@@ -137,7 +137,7 @@ class Replicator:
             options,
             self._tally,
             takes_encoded=takes_encoded(self._target_info),
-            leaves_missing=self._leaves_missing,
+            leaves_failing=self._leaves_failing,
         )
         try:
             await run_together(reader.run(), pipeline.run(), beside=[self._keep_checkpoints()])

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from jobs_service import HistoryKind, JobFailed, JobsService, JobState, RunningJob
 from jobs_service.replication import pipeline, progress, rate_limit, replicate
 from jobs_service.replication.errors import MaxBackoff, ProtocolError
-from jobs_service.replication.job import MISSING_RUNS, asked_too_much
+from jobs_service.replication.job import FAILING_RUNS, asked_too_much
 from tests.replication.jobs import ends, equal, running, until
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, asked, contents, fill, write_branch
@@ -33,10 +33,52 @@ async def test_a_revision_that_never_comes_is_skipped_in_the_end(
         job = await replicate(jobs, *ends(source, target))
         result = await jobs.result(job.type, job.id)
         attempts = (await jobs.get(job.type, job.id)).attempts
-    assert attempts == MISSING_RUNS + 1
+    assert attempts == FAILING_RUNS + 1
     assert [*target.databases["db"].documents] == ["there"]
     assert result["doc_write_failures"] == 1
     assert [(each["id"], each["rev"], each["error"]) for each in result["skipped"]] == [("gone", rev, "not_found")]
+
+
+def breaks_at_deletions(form: dict[str, Any]) -> bool:
+    return bool(form.get("_deleted"))
+
+
+async def test_documents_at_which_a_validation_function_breaks_down_are_skipped_in_the_end(source: Server) -> None:
+    stubs = [write_branch(source.database("db"), f"stub-{number}", 1, "x", _deleted=True) for number in range(2)]
+    write_branch(source.database("db"), "there", 1, "x")
+    async with Server(Oddities(breaks_down=breaks_at_deletions)) as target, running(backoff=0.01) as jobs:
+        target.database("db")
+        job = await replicate(jobs, *ends(source, target), retries_per_request=0)
+        result = await jobs.result(job.type, job.id)
+        ended = await jobs.get(job.type, job.id)
+    assert ended.attempts == FAILING_RUNS + 1
+    assert any("TypeError: {[]}" in each.detail for each in ended.history)
+    assert [*target.databases["db"].documents] == ["there"]
+    assert sorted(each["rev"] for each in result["skipped"]) == sorted(stubs)
+    assert all("TypeError: {[]}" in each["reason"] for each in result["skipped"])
+
+
+async def test_no_document_is_skipped_of_a_target_that_takes_nothing(source: Server, target: Server) -> None:
+    write_branch(source.database("db"), "doc", 1, "x")
+    full = [Fault("POST /db/_bulk_docs", status=500, times=10_000), Fault("PUT /db/", status=500, times=10_000)]
+    target.faults += full
+    async with running(backoff=0.01, jitter=0) as jobs:
+        job = await replicate(jobs, *ends(source, target), retries_per_request=0)
+        await until(jobs, job, lambda job: job.attempts > FAILING_RUNS + 2)
+        target.faults.clear()
+        result = await jobs.result(job.type, job.id)
+    assert (result["docs_written"], result["skipped"]) == (1, [])
+
+
+async def test_names_that_a_partitioned_target_cannot_have_are_skipped(source: Server) -> None:
+    for id in ("p:1", "plain", "p:2", "other", "p:3"):
+        write_branch(source.database("db"), id, 1, "x")
+    async with Server(Oddities(partitioned=True)) as target, running() as jobs:
+        target.database("db")
+        job = await replicate(jobs, *ends(source, target))
+        result = await jobs.result(job.type, job.id)
+    assert sorted(target.databases["db"].documents) == ["p:1", "p:2", "p:3"]
+    assert sorted(each["id"] for each in result["skipped"]) == ["other", "plain"]
 
 
 async def test_requests_are_repeated_for_less_time_than_a_healthy_run_lasts(source: Server, target: Server) -> None:
