@@ -14,11 +14,16 @@ from jobs_service.replication.stored import (
     CONTINUOUS,
     ONE_SHOT,
     installation_id,
-    keep_credentials,
+    keep_beside,
     masked,
-    sweep_credentials,
+    sweep,
+    want,
 )
 from jobs_service.runner.options import Options
+from jobs_service.sources import raised_file_limit
+
+CONTINUOUS_SLOTS: Final = 500
+"""Continuous replications that one process runs at the same time: CouchDB's number. Most of them wait for changes."""
 
 _TYPE_TIMEOUT: Final = 60.0
 """What the types are made with where nobody has run a replication yet: the handlers' default."""
@@ -29,9 +34,9 @@ async def replicate(
 ) -> Job:
     """Add a replication as a job. The same replication is one job, however often it is asked for.
 
-    Of one that waits or fails, the options are the new ones; one that runs keeps its own. One that has ended, or that
-    runs and will end, runs once more, from its checkpoint. `await jobs.result(job.type, job.id)` waits for the end of
-    one that is not continuous.
+    The options are the new ones: a continuous one that runs is stopped within seconds, and goes on with them from its
+    checkpoint. One that has ended, or that runs and will end, runs once more, from its checkpoint.
+    `await jobs.result(job.type, job.id)` waits for the end of one that is not continuous.
 
     Args:
         jobs: the service; it need not run replications itself.
@@ -73,16 +78,16 @@ async def replicate_as(jobs: JobsService, options: ReplicationOptions) -> Job:
         try:
             there = await tx.get(type, id)
         except JobNotFound:
-            keep_credentials(tx, type, id, options)
+            keep_beside(tx, type, id, options)
             return await tx.add(type, id, data)
-        is_running = there.state is JobState.RUNNING
-        keep_credentials(tx, type, id, options, are_needed=is_running)  # its data stays as it is
-        if is_running and options.continuous:
-            return there
+        if there.state is JobState.RUNNING:
+            await want(tx, there, options)  # its data stays as it is while it runs
+            return there if options.continuous else await tx.resubmit(type, id)
+        keep_beside(tx, type, id, options)
         return await tx.add(type, id, {**(there.data or {}), **data}, if_exists="resubmit")
 
     job = await jobs.transact(add)
-    await sweep_credentials(jobs)
+    await sweep(jobs)
     return job
 
 
@@ -97,19 +102,20 @@ def register_replication(jobs: JobsService, *, secrets: SecretSource | None = No
     Raises:
         InvalidSettings: an option outside its range, or a service that runs replications already.
     """
-    from jobs_service.replication.job import run_replication  # needs aiohttp, which asking for replications does not
+    from jobs_service.replication.job import OptionsWatch, run_replication  # needs aiohttp, which asking does not
 
     given: Options = {"max_attempts": None, **options}
-    starts = Starts()
-    takes_turns: Options = {**given, "continuous": True}
+    starts, watch = Starts(), OptionsWatch(jobs)
+    takes_turns: Options = {"slots": CONTINUOUS_SLOTS, **given, "continuous": True}
+    raised_file_limit()  # each has a connection to its source, and more while documents come
 
     @jobs.handler(ONE_SHOT, **given)
     async def replicate_once(job: RunningJob) -> dict[str, Any]:
-        return await run_replication(jobs, job, secrets, starts)
+        return await run_replication(jobs, job, secrets, starts, watch)
 
     @jobs.handler(CONTINUOUS, **takes_turns)
     async def replicate_for_ever(job: RunningJob) -> dict[str, Any]:
-        return await run_replication(jobs, job, secrets, starts)
+        return await run_replication(jobs, job, secrets, starts, watch)
 
 
 async def replications(jobs: JobsService) -> AsyncIterator[Job]:

@@ -2,33 +2,91 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
-from jobs_service import Discard, HistoryKind, JobCanceled, JobsService, RunningJob
+from jobs_service import Discard, HistoryKind, JobCanceled, JobsService, RunningJob, Snooze, StoreError
 from jobs_service.replication.database import HttpDatabase, open_database
 from jobs_service.replication.endpoint import SecretSource
-from jobs_service.replication.errors import DatabaseMissing, DocumentNotWritten, MaxBackoff, RevisionMissing
+from jobs_service.replication.errors import (
+    DatabaseMissing,
+    DocumentNotWritten,
+    MaxBackoff,
+    ReplicationError,
+    RevisionMissing,
+)
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.options import InvalidReplication, ReplicationOptions
 from jobs_service.replication.progress import ProgressReporter
 from jobs_service.replication.replicator import Replicator
 from jobs_service.replication.starts import Starts
 from jobs_service.replication.statistics import Statistics
-from jobs_service.replication.stored import CredentialsMissing, unmasked
+from jobs_service.replication.stored import (
+    CredentialsMissing,
+    is_wanted,
+    take_wanted,
+    unmasked,
+    version_of_wanted,
+)
 from jobs_service.replication.tally import DocumentRefused, Tally
 from jobs_service.replication.tasks import run_together
 
 FAILING_RUNS: Final = 3
 """Runs in a row that end at a document which one side does not give or take; the next one goes past it."""
 
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks whether other options are wanted."""
+
 _AT_A_DOCUMENT: Final = (RevisionMissing.__name__, DocumentNotWritten.__name__)
 
 
+class OptionsWanted(ReplicationError):
+    """Somebody wants a continuous replication to have other options than its run has."""
+
+
+class OptionsWatch:
+    """Notices that other options are wanted for replications that run: one look for all of them.
+
+    Args:
+        jobs: the service.
+    """
+
+    def __init__(self, jobs: JobsService) -> None:
+        self._jobs = jobs
+        self._looking = asyncio.Lock()
+        self._looked_at = -math.inf
+        self._version: bytes | None = None
+
+    async def until_wanted(self, job: RunningJob) -> None:
+        """Run for as long as nobody wants other options for the job.
+
+        Raises:
+            OptionsWanted: somebody does.
+        """
+        seen: object = self
+        while True:
+            with contextlib.suppress(StoreError):  # it is asked again
+                if (version := await self._look()) != seen:
+                    if await is_wanted(self._jobs, job):
+                        raise OptionsWanted("other options are wanted")
+                    seen = version
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _look(self) -> bytes | None:
+        async with self._looking:
+            now = asyncio.get_running_loop().time()
+            if now - self._looked_at >= LOOK_EVERY:
+                self._version = await version_of_wanted(self._jobs)
+                self._looked_at = now
+            return self._version
+
+
 async def run_replication(
-    jobs: JobsService, job: RunningJob, secrets: SecretSource | None, starts: Starts
+    jobs: JobsService, job: RunningJob, secrets: SecretSource | None, starts: Starts, watch: OptionsWatch
 ) -> dict[str, Any]:
     """Run a replication's job once.
 
@@ -37,6 +95,7 @@ async def run_replication(
         job: the job.
         secrets: see register_replication.
         starts: spreads those that begin at the same time.
+        watch: notices that other options are wanted.
 
     Returns:
         What has been done, for the job's result.
@@ -45,7 +104,7 @@ async def run_replication(
         Discard: it will never succeed.
         ReplicationError: it may succeed another time.
     """
-    data = job.data if isinstance(job.data, dict) else {}
+    data = await take_wanted(jobs, job)
     try:
         options = ReplicationOptions.from_data(
             await unmasked(jobs, str(job.type), str(job.id), data.get("options") or {})
@@ -57,7 +116,9 @@ async def run_replication(
         options = options.gentler()
     await starts.wait()
     try:
-        return await _replicate(jobs, job, data, options, tally, secrets)
+        return await _replicate(jobs, job, data, options, tally, secrets, watch)
+    except OptionsWanted:
+        raise Snooze(0) from None  # the next run takes them, and goes on from the checkpoint of this one
     except DatabaseMissing as error:
         if options.on_missing == "fail":
             raise Discard(str(error)) from None
@@ -73,6 +134,7 @@ async def _replicate(
     options: ReplicationOptions,
     tally: Tally,
     secrets: SecretSource | None,
+    watch: OptionsWatch,
 ) -> dict[str, Any]:
     def ids(filter_code: str | None) -> list[str]:
         return options.ids(str(data.get("installation")), filter_code)
@@ -101,7 +163,10 @@ async def _replicate(
         async def replicate() -> None:
             summary.update(await replicator.run())
 
-        await run_together(replicate(), beside=[ProgressReporter(job, replicator, tally).run()])
+        beside = [ProgressReporter(job, replicator, tally).run()]
+        if options.continuous:  # one that ends by itself takes them when it runs again
+            beside.append(watch.until_wanted(job))
+        await run_together(replicate(), beside=beside)
         return summary
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from jobs_service.replication.attempt_ratio import AttemptRatio
 from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.contract import Change, Database, Document, Missing, Refusal
-from jobs_service.replication.document_writer import DocumentWriter
+from jobs_service.replication.document_writer import MOST_BYTES, DocumentWriter
 from jobs_service.replication.errors import (
     BadBatch,
     MaxBackoff,
@@ -37,6 +37,7 @@ WANTED_BYTES: Final = 2 << 20
 
 _DESIGN: Final = "_design/"
 _SMALLEST_BULK: Final = 4
+_SMALLEST_BATCH: Final = 10
 
 
 class Wanted(NamedTuple):
@@ -85,6 +86,7 @@ class Pipeline:
         self._revs_diff_ratio = AttemptRatio(limit=0.95, decay=0.4)
         self._uses_bulk_get = options.use_bulk_get
         self._bulk_size = options.worker_batch_size
+        self._average = 0.0  # bytes that one change brings
         # The feed and the workers have connections as well: documents that are read alone take the rest.
         alone = max(1, options.http_connections - options.worker_processes - 1)
         self._alone = asyncio.Semaphore(alone)
@@ -99,14 +101,24 @@ class Pipeline:
         await run_together(*(self._work() for _ in range(self._options.worker_processes)))
 
     async def _work(self) -> None:
-        while (batch := await self._queue.take(self._options.worker_batch_size)) is not None:
+        while (batch := await self._queue.take(self._batch_size())) is not None:
             if batch.changes:
-                await self.copy(batch.changes)
+                size = await self.copy(batch.changes)
+                self._average += (size / len(batch.changes) - self._average) / 4
                 self._tally.copied += len(batch.changes)
             self._through.end(batch.place)
 
-    async def copy(self, changes: Iterable[Change]) -> None:
-        """Copy what the target lacks of some changes. When it returns, all of it is written or was refused for good."""
+    def _batch_size(self) -> int:
+        """Return how many changes one worker takes: fewer where documents are large, so that all workers have some."""
+        fitting = int(MOST_BYTES / max(self._average, 1.0))
+        return min(self._options.worker_batch_size, max(_SMALLEST_BATCH, fitting))
+
+    async def copy(self, changes: Iterable[Change]) -> int:
+        """Copy what the target lacks of some changes: when it returns, all of it is written or was refused for good.
+
+        Returns:
+            Bytes of the documents that were written together.
+        """
         wanted = await self._missing(changes)
         writer = DocumentWriter(
             self._target, self._tally, takes_encoded=self._takes_encoded, leaves_failing=self._leaves_failing
@@ -115,6 +127,7 @@ class Pipeline:
         left += [each for each in wanted if each.id.startswith(_DESIGN)]
         await self._copy_alone(left, writer)
         await writer.flush()
+        return writer.bytes_added
 
     async def _missing(self, changes: Iterable[Change]) -> list[Wanted]:
         revs: dict[str, dict[str, None]] = {}

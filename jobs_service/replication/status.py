@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jobs_service import Job, JobState
+from jobs_service import HistoryKind, Job, JobState, Outcome
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
 
 _DOCUMENTS: Final = "documents/s"
@@ -23,7 +23,8 @@ class ReplicationStatus:
         docs_read, docs_written, doc_write_failures: over all runs, as of the last checkpoint.
         pending: changes that are still to come, as far as the source has said; None when nobody knows, or none is run.
         rate: what the run copies, in words; "" when nobody knows.
-        lag: seconds that what is pending takes at this rate; None when nobody knows.
+        lag: seconds that what is pending takes at this rate; None when nobody knows, and while it stands still.
+        is_failing: whether its last run ended with an error, and no other has begun.
     """
 
     continuous: bool
@@ -35,6 +36,7 @@ class ReplicationStatus:
     pending: int | None
     rate: str
     lag: float | None
+    is_failing: bool
 
     @classmethod
     def of(cls, job: Job) -> ReplicationStatus | None:
@@ -49,6 +51,7 @@ class ReplicationStatus:
         options, counted = _fields(data["options"]), _fields(data.get("statistics"))
         if job.state is JobState.FINISHED and isinstance(job.result, dict):
             counted = job.result
+        newest = (event.kind for event in job.history[:1])
         said = job.progress if job.state is JobState.RUNNING else None
         pending = None if said is None or said.total is None else max(round(said.total - said.done), 0)
         found = None if said is None else _RATE.match(said.message)
@@ -62,6 +65,7 @@ class ReplicationStatus:
             pending=pending,
             rate="" if found is None else found[0],
             lag=None if pending is None else _lag(pending, found),
+            is_failing=job.outcome is Outcome.FAILED or [*newest] == [HistoryKind.CRASHED],
         )
 
 

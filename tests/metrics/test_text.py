@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from jobs_service import JobError, JobsService, Outcome, metrics
 from jobs_service.metrics.collector import Collector
 from jobs_service.metrics.type_labels import OTHERS, TypeLabels, label_of
+from jobs_service.replication import replicate
 from jobs_service.store.memory import Faults, MemoryStore
 from jobs_service.supervision import Supervising
 from tests.copying.support import memory
@@ -47,6 +48,10 @@ async def work(jobs: JobsService) -> None:
     await first.finish()
     await second.finish(outcome=Outcome.FAILED, error=JobError("E", "no"))
     await jobs.pause(("a", 1))
+    await replicate(jobs, "http://source.example/db", "http://target.example/db")
+    copying = await jobs.accept("replication")
+    assert copying is not None
+    await copying.progress(3, 10)
 
 
 @pytest.mark.parametrize("kind", QUICKEST_AND_CLUSTER)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import HistoryKind, JobFailed, JobsService, JobState, RunningJob
+from jobs_service import HistoryKind, Job, JobFailed, JobsService, JobState, RunningJob
 from jobs_service.replication import pipeline, progress, rate_limit, replicate
 from jobs_service.replication.errors import MaxBackoff, ProtocolError
 from jobs_service.replication.job import FAILING_RUNS, asked_too_much
+from jobs_service.replication.status import ReplicationStatus
 from tests.replication.jobs import ends, equal, running, until
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, asked, contents, fill, write_branch
@@ -79,6 +80,19 @@ async def test_names_that_a_partitioned_target_cannot_have_are_skipped(source: S
         result = await jobs.result(job.type, job.id)
     assert sorted(target.databases["db"].documents) == ["p:1", "p:2", "p:3"]
     assert sorted(each["id"] for each in result["skipped"]) == ["other", "plain"]
+
+
+async def test_other_options_of_a_continuous_one_that_runs_count_within_seconds(source: Server, target: Server) -> None:
+    write_branch(source.database("db"), "one", 1, "x")
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target), continuous=True, worker_batch_size=7)
+        await until(jobs, job, lambda job: bool(target.databases["db"].documents))
+        await replicate(jobs, *ends(source, target), continuous=True, worker_batch_size=9)
+        job = await until(jobs, job, lambda job: job.data["options"]["worker_batch_size"] == 9)
+        write_branch(source.database("db"), "two", 1, "x")
+        await equal(source, target)
+        assert (await jobs.get(job.type, job.id)).error is None
+    assert not asked(source, "since=0.*feed=continuous")[1:]
 
 
 async def test_requests_are_repeated_for_less_time_than_a_healthy_run_lasts(source: Server, target: Server) -> None:
@@ -171,6 +185,33 @@ async def test_it_tells_its_progress_and_what_is_still_to_come(
         assert held.until is not None
         held.until.set()
         await jobs.result(job.type, job.id)
+
+
+async def test_what_waits_while_the_target_hangs_is_told_and_a_rate_falls_to_nothing(
+    source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+
+    def status(job: Job) -> ReplicationStatus:
+        found = ReplicationStatus.of(job)
+        assert found is not None
+        return found
+
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target), continuous=True)
+        fill(source.database("db"), 10)
+        await equal(source, target)
+        rest = await until(jobs, job, lambda job: status(job).rate.startswith("0 "))
+        assert status(rest).pending == 0
+        held = Fault("POST /db/_revs_diff", until=asyncio.Event(), times=1)
+        target.faults.append(held)
+        for number in range(30):
+            write_branch(source.database("db"), f"late {number}", 1, "x")
+        waits = await until(jobs, job, lambda job: (status(job).pending or 0) >= 30 and status(job).lag is None)
+        assert waits.error is None
+        assert held.until is not None
+        held.until.set()
+        await equal(source, target)
 
 
 async def test_a_continuous_one_copies_what_changes(source: Server, target: Server) -> None:
