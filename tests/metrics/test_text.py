@@ -95,7 +95,10 @@ async def test_the_values_are_those_of_the_work_that_was_done(kind: StoreKind, t
         assert value(samples, "jobs_service_oldest_ready_seconds", type="email") > 0
         assert value(samples, "jobs_service_paused", type="email") == 0
         assert value(samples, "jobs_service_paused", type='json:["a",1]') == 1
-        assert value(samples, "jobs_service_types") == 2
+        assert value(samples, "jobs_service_types") == 3
+        ends = {"source": "http://source.example/db", "target": "http://target.example/db"}
+        (id,) = [dict(labels)["id"] for name, labels in samples if name == "jobs_service_replication_failing"]
+        assert value(samples, "jobs_service_replication_changes_pending", id=id, **ends) == 7
         assert value(samples, "jobs_service_up") == 1
         assert value(samples, "jobs_service_info", version="0.1.0", store=kind.name) == 1
         assert value(samples, "jobs_service_store_commits_total") == before["commits"]
