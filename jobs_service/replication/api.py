@@ -8,7 +8,8 @@ from typing import Any, Final, Unpack
 
 from jobs_service import Job, JobNotFound, JobsService, JobState, JobTransaction, NoTypeTimeout, RunningJob
 from jobs_service.replication.endpoint import SecretSource
-from jobs_service.replication.options import ReplicationOptions
+from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication.options import InvalidReplication, ReplicationOptions
 from jobs_service.replication.starts import Starts
 from jobs_service.replication.stored import (
     CONTINUOUS,
@@ -62,11 +63,42 @@ async def replicate_document(jobs: JobsService, document: Any) -> Job:
         jobs: the service.
         document: the JSON object.
     """
-    return await replicate_as(jobs, ReplicationOptions.from_document(document))
+    return await replicate_as(jobs, ReplicationOptions.from_document(document), str(document.get("_id", "")))
 
 
-async def replicate_as(jobs: JobsService, options: ReplicationOptions) -> Job:
-    """Add a replication as a job; see `replicate`."""
+async def replicate_database(
+    jobs: JobsService, database: str | Mapping[str, Any]
+) -> AsyncIterator[tuple[str, Job | ReplicationError | InvalidReplication]]:
+    """Add a replication for each document of a `_replicator` database; those that CouchDB has completed are left out.
+
+    Args:
+        jobs: the service.
+        database: its URL, or an object as in `replicate`.
+
+    Yields:
+        The `_id` of each document, with its job, or with the reason why it cannot be a replication here.
+
+    Raises:
+        ReplicationError: the database cannot be read.
+    """
+    from jobs_service.replication.database import open_database  # needs aiohttp
+
+    opened = await open_database(database, what="database")
+    try:
+        async for document in opened.all_documents():
+            name = str(document["_id"])
+            if name.startswith("_design/") or document.get("_replication_state") == "completed":
+                continue
+            try:
+                yield name, await replicate_document(jobs, document)
+            except (ReplicationError, InvalidReplication) as error:
+                yield name, error
+    finally:
+        await opened.close()
+
+
+async def replicate_as(jobs: JobsService, options: ReplicationOptions, name: str = "") -> Job:
+    """Add a replication as a job; see `replicate`. A name is shown beside it."""
     type, new = CONTINUOUS if options.continuous else ONE_SHOT, uuid.uuid4().hex
 
     async def add(tx: JobTransaction) -> Job:
@@ -74,7 +106,7 @@ async def replicate_as(jobs: JobsService, options: ReplicationOptions) -> Job:
         # The code of a filter is at the source, which may be away now: the name stands for it in the job's id.
         id = options.ids(installation, options.filter)[0]
         await _make_type(tx, type)
-        data = {"installation": installation, "options": masked(options)}
+        data = {"installation": installation, "options": masked(options), **({"name": name} if name else {})}
         try:
             there = await tx.get(type, id)
         except JobNotFound:

@@ -251,6 +251,21 @@ class HttpDatabase:
         """The winning revision, or None."""
         return await self._maybe(_path(id))
 
+    async def all_documents(self) -> AsyncGenerator[dict[str, Any], None]:
+        """The winning revisions of all documents, in the order of their ids."""
+        query = [("include_docs", "true"), ("limit", str(PAGE))]
+        after: list[tuple[str, str]] = []
+        while True:
+            answer = await self._http.request("GET", "/_all_docs", query=query + after)
+            if answer.status != 200:
+                raise self._error("GET", "/_all_docs", answer)
+            rows = _form(answer).get("rows") or []
+            for row in rows:
+                yield row["doc"]
+            if len(rows) < PAGE:
+                return
+            after = [("startkey", json.dumps(rows[-1]["id"])), ("skip", "1")]
+
     async def local(self, id: str) -> dict[str, Any] | None:
         """The document `_local/ID`, or None."""
         return await self._maybe(_local_path(id))

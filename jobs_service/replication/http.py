@@ -99,9 +99,7 @@ class HttpClient:
         self._opening = asyncio.Lock()
         self._tls: ssl.SSLContext | bool = True
         self._moved: dict[str, str] = {}
-        named = {name.lower() for name in endpoint.headers}
-        own = endpoint.password is not None and "authorization" not in named
-        self._cookies = CookieSession(self._ask_session, endpoint.masked) if own else None
+        self._cookies = CookieSession(self._ask_session, endpoint.masked) if endpoint.password is not None else None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -350,6 +348,7 @@ class HttpClient:
         headers = {name: value.reveal() for name, value in endpoint.headers.items()}
         if self._cookies is None or endpoint.password is None:
             return None, headers
+        headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}  # as CouchDB does
         cookie = await self._cookies.cookie()
         if cookie is None:
             return None, {**headers, "Authorization": _basic(endpoint.user or "", endpoint.password)}

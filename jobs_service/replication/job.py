@@ -104,8 +104,8 @@ async def run_replication(
         Discard: it will never succeed.
         ReplicationError: it may succeed another time.
     """
-    data = await take_wanted(jobs, job)
     try:
+        data = await take_wanted(jobs, job)
         options = ReplicationOptions.from_data(
             await unmasked(jobs, str(job.type), str(job.id), data.get("options") or {})
         )
@@ -139,10 +139,13 @@ async def _replicate(
     def ids(filter_code: str | None) -> list[str]:
         return options.ids(str(data.get("installation")), filter_code)
 
-    async def hold() -> None:
+    written = dict(data.get("checkpoint") or {"written": 0})
+
+    async def hold(checkpoint: Mapping[str, Any]) -> None:
         # One commit shows that the lock is still this runner's, and keeps what was counted for the next run.
+        written.update(checkpoint, written=written["written"] + 1)
         with contextlib.suppress(JobCanceled):  # somebody wants it to end: the lock is ours all the same
-            counted = {"statistics": tally.statistics.to_data(), "skipped": tally.skipped_data()}
+            counted = {"statistics": tally.statistics.to_data(), "skipped": tally.skipped_data(), "checkpoint": written}
             await job.update(copy.deepcopy({**data, **counted}))
 
     async with contextlib.AsyncExitStack() as stack:

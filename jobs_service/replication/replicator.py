@@ -54,7 +54,8 @@ class Replicator:
         options: of the replication.
         ids: gives the ids of the checkpoints, newest version first, for the code of the filter.
         tally: what earlier runs have counted; is counted on.
-        hold: awaited right before each checkpoint; raises when another runner has the job, and nothing is written.
+        hold: awaited right before each checkpoint, with what is to be shown of it; raises when another runner has the
+            job, and nothing is written.
         leaves_failing: see Pipeline.
 
     Attributes:
@@ -68,7 +69,7 @@ class Replicator:
         options: ReplicationOptions,
         ids: Callable[[str | None], Sequence[str]],
         tally: Tally,
-        hold: Callable[[], Awaitable[object]],
+        hold: Callable[[dict[str, Any]], Awaitable[object]],
         *,
         leaves_failing: bool = False,
     ) -> None:
@@ -161,7 +162,15 @@ class Replicator:
             if not self._options.use_checkpoints or through is None or through.seq == self._committed:
                 return
             seq, statistics = through.seq, dataclasses.replace(self._tally.statistics)
-            await self._hold()
+            info = self._source_info
+            await self._hold(
+                {
+                    "start_time": self._started.isoformat(timespec="seconds"),
+                    "update_time": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "source_seq": None if info is None else info.update_seq,
+                    "checkpointed_source_seq": seq,
+                }
+            )
             await self._checkpoints.write(self._session, self._start_seq, seq, statistics)
             self._committed = seq
             log.debug("checkpoint_written", target=self._target.masked, seq=seq)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +26,10 @@ class ReplicationStatus:
         rate: what the run copies, in words; "" when nobody knows.
         lag: seconds that what is pending takes at this rate; None when nobody knows, and while it stands still.
         is_failing: whether its last run ended with an error, and no other has begun.
+        name: the `_id` of the document that it was taken over from; "" without one.
+        missing_checked, missing_found: revisions that the source has told of, and that the target lacked.
+        checkpoint: of the last one: `start_time` of its run, `update_time`, `source_seq` when the run began,
+            `checkpointed_source_seq`, and how many were `written`; empty before the first.
     """
 
     continuous: bool
@@ -37,6 +42,10 @@ class ReplicationStatus:
     rate: str
     lag: float | None
     is_failing: bool
+    name: str
+    missing_checked: int
+    missing_found: int
+    checkpoint: Mapping[str, Any]
 
     @classmethod
     def of(cls, job: Job) -> ReplicationStatus | None:
@@ -65,6 +74,10 @@ class ReplicationStatus:
             pending=pending,
             rate="" if found is None else found[0],
             lag=None if pending is None else _lag(pending, found),
+            name=str(data.get("name") or ""),
+            missing_checked=_count(counted, "missing_checked"),
+            missing_found=_count(counted, "missing_found"),
+            checkpoint=_fields(data.get("checkpoint")),
             is_failing=job.outcome is Outcome.FAILED or [*newest] == [HistoryKind.CRASHED],
         )
 

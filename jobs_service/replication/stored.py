@@ -8,6 +8,7 @@ nothing prints, and which are not copied to another store with the job.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -101,21 +102,27 @@ async def take_wanted(jobs: JobsService, job: RunningJob) -> dict[str, Any]:
     """Return a job's data, with the options that somebody has wanted since its last run.
 
     Raises:
+        InvalidReplication: the job was added by hand, with data that describes no replication.
         WorkerConflict: another worker has the job.
     """
 
-    async def take(tx: JobTransaction) -> Any:
+    old, new_id = job.data if isinstance(job.data, dict) else {}, uuid.uuid4().hex
+
+    async def take(tx: JobTransaction) -> dict[str, Any]:
         wanted = await _get(tx, str(job.type), _WANTED, str(job.id))
-        if wanted is None:
-            return job.data
-        options = ReplicationOptions.from_data(wanted["options"])
-        keep_beside(tx, str(job.type), str(job.id), options)
-        data = {**(job.data if isinstance(job.data, dict) else {}), "options": masked(options)}
+        if wanted is not None:
+            data = {**old, "options": ReplicationOptions.from_data(wanted["options"])}
+        elif "source" in old:  # somebody has added the job by hand, with a document of `_replicator` as its data
+            options = ReplicationOptions.from_document(old)
+            data = {"installation": await installation_id(tx, new_id), "options": options}
+        else:
+            return old
+        keep_beside(tx, str(job.type), str(job.id), data["options"])
+        data["options"] = masked(data["options"])
         await tx.update(job, data)
         return data
 
-    data = await jobs.transact(take)
-    return data if isinstance(data, dict) else {}
+    return await jobs.transact(take)
 
 
 async def is_wanted(jobs: JobsService, job: RunningJob) -> bool:

@@ -12,7 +12,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import HistoryKind, Job, JobFailed, JobsService, JobState, RunningJob
-from jobs_service.replication import pipeline, progress, rate_limit, replicate
+from jobs_service.replication import (
+    InvalidReplication,
+    pipeline,
+    progress,
+    rate_limit,
+    replicate,
+    replicate_database,
+)
 from jobs_service.replication.errors import MaxBackoff, ProtocolError
 from jobs_service.replication.job import FAILING_RUNS, asked_too_much
 from jobs_service.replication.status import ReplicationStatus
@@ -93,6 +100,47 @@ async def test_other_options_of_a_continuous_one_that_runs_count_within_seconds(
         await equal(source, target)
         assert (await jobs.get(job.type, job.id)).error is None
     assert not asked(source, "since=0.*feed=continuous")[1:]
+
+
+async def test_a_replication_that_was_added_by_hand_runs(source: Server, target: Server) -> None:
+    write_branch(source.database("db"), "doc", 1, "x")
+    one, other = ends(source, target)
+    async with running() as jobs:
+        job = await jobs.add("replication", "by hand", {"source": one, "target": other})
+        result = await jobs.result(job.type, job.id)
+        assert result["docs_written"] == 1
+        wrong = await jobs.add("replication", "wrong", {"source": one})
+        with pytest.raises(JobFailed, match="target: it is missing"):
+            await jobs.result(wrong.type, wrong.id)
+
+
+async def test_a_database_of_replications_is_taken_over_but_for_what_is_completed(
+    source: Server, target: Server
+) -> None:
+    write_branch(source.database("db"), "doc", 1, "x")
+    one, other = ends(source, target)
+    documents: dict[str, dict[str, Any]] = {
+        "mine": {"source": one, "target": other, "owner": "ada"},
+        "done": {"source": one, "target": other, "since_seq": 7},
+        "local": {"source": "db", "target": other},
+        "_design/_replicator": {"language": "javascript"},
+    }
+    for id, document in documents.items():
+        rev = write_branch(source.database("replicator"), id, 1, "x", **document)
+        body = source.databases["replicator"].documents[id].nodes[rev].body
+        assert body is not None
+        body |= {"_replication_state": "completed"} if id == "done" else {}
+    async with running() as jobs:
+        found = {name: job async for name, job in replicate_database(jobs, f"{source.url}/replicator")}
+        assert found.keys() == {"mine", "local"}
+        assert isinstance(found["local"], InvalidReplication)
+        job = found["mine"]
+        assert isinstance(job, Job)
+        await jobs.result(job.type, job.id)
+        status = ReplicationStatus.of(await jobs.get(job.type, job.id))
+    assert status is not None
+    assert (status.name, status.missing_found, status.checkpoint["written"]) == ("mine", 1, 1)
+    assert status.checkpoint["checkpointed_source_seq"] is not None
 
 
 async def test_requests_are_repeated_for_less_time_than_a_healthy_run_lasts(source: Server, target: Server) -> None:
