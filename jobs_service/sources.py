@@ -1,17 +1,29 @@
-"""Where wall-clock time, randomness and ids come from: the one place, so that a test can own them all.
+"""What comes from the system: wall-clock time, randomness and ids from one place, so that a test can own them all.
 
 Timers are not here: they use the running loop's clock, which a virtual-time loop owns.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import resource
 import socket
 import time
 from collections.abc import Callable
 
 _MOST_OF_A_HOST = 100
+
+
+def raised_file_limit() -> int:
+    """Allow this process as many open files as it may have, each connection being one; return how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # macOS names more than it allows
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return soft
 
 
 def go_on(point: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,6 +12,7 @@ from jobs_service.http.application import Application
 from jobs_service.http.server import Server, bound, is_loopback, parse_address
 from jobs_service.http.state import Options
 from jobs_service.log import EventLog
+from jobs_service.sources import raised_file_limit
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
@@ -63,7 +62,7 @@ async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]
     except BaseException:
         listening.close()
         raise
-    files = _raised_limit()
+    files = raised_file_limit()
     await server.start()
     if not where.options.read_only:
         application.state.bulk.start()  # also those that another process has left, or leaves
@@ -72,13 +71,3 @@ async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]
         yield server
     finally:
         await server.stop()
-
-
-def _raised_limit() -> int:
-    """Allow this process as many open files as it may have, each connection being one; return how many."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # macOS names more than it allows
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-    return soft

@@ -71,6 +71,7 @@ class Collector(Collecting):
         yield from self._of_store()
         if found is not None:
             yield from _of_types(found)
+            yield from _of_replications(found)
 
     def _refresh_from_elsewhere(self) -> None:
         loop = self._jobs._lifecycle.loop
@@ -166,6 +167,24 @@ def _of_types(found: Figures) -> Iterator[Metric]:
             oldest.add_metric([label], own.oldest_ready)
             paused.add_metric([label], own.paused)
     yield from (jobs, events, waited, ran, oldest, paused)
+
+
+def _of_replications(found: Figures) -> Iterator[Metric]:
+    if not found.replications:
+        return
+    labels = ["id", "source", "target"]
+    pending = _gauge("replication_changes_pending", "Changes of the source that are still to come.", labels)
+    failing = _gauge("replication_failing", "Whether the last run ended with an error.", labels)
+    written = _counter("replication_docs_written", "Documents that the target has taken.", labels)
+    refused = _counter("replication_doc_write_failures", "Documents that the target has refused for good.", labels)
+    for id, status in found.replications.items():
+        values = [id, status.source, status.target]
+        if status.pending is not None:
+            pending.add_metric(values, status.pending)
+        failing.add_metric(values, status.is_failing)
+        written.add_metric(values, status.docs_written)
+        refused.add_metric(values, status.doc_write_failures)
+    yield from (pending, failing, written, refused)
 
 
 def _gauge(name: str, meaning: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:

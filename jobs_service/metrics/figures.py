@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,9 +13,14 @@ from jobs_service.layer.inspection import QueueState
 from jobs_service.metrics.type_labels import OTHERS, TypeLabels
 from jobs_service.model import JobType
 from jobs_service.model.counts import Histogram, Totals, TypeCounts
+from jobs_service.replication.status import ReplicationStatus
+from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
 from jobs_service.service import JobsService
 
 STATES: Final = ("ready", "scheduled", "running", "succeeded", "failed", "canceled")
+
+_MOST_REPLICATIONS: Final = 1000
+"""Replications of each kind that have series of their own."""
 
 _AT_ONCE: Final = 50
 """Queues that are read at the same time."""
@@ -44,11 +50,13 @@ class Figures:
         types: how many types there are.
         by_label: by the label of the type.
         labels: of each type.
+        replications: what the jobs of replications tell, by their ids.
     """
 
     types: int = 0
     by_label: Mapping[str, OfTypes] = field(default_factory=dict)
     labels: Mapping[JobType, str] = field(default_factory=dict)
+    replications: Mapping[str, ReplicationStatus] = field(default_factory=dict)
 
 
 async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
@@ -59,11 +67,12 @@ async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
         chosen = await asyncio.to_thread(_chosen, labels, counted)
         own = [type for type, label in chosen.items() if label != OTHERS]
         queues = await _queues(jobs, own)
+        replications = await _replications(jobs, counted)
     except JobsError:
         return None
     now = jobs._context.sources.wall_time()
     by_label = await asyncio.to_thread(_by_label, counted, chosen, queues, now)
-    return Figures(len(counted), by_label, chosen)
+    return Figures(len(counted), by_label, chosen, replications)
 
 
 def _chosen(labels: TypeLabels, counted: Mapping[JobType, TypeCounts]) -> dict[JobType, str]:
@@ -97,6 +106,20 @@ async def _queues(jobs: JobsService, types: list[JobType]) -> dict[JobType, Queu
         part = types[start : start + _AT_ONCE]
         queues = await asyncio.gather(*[_queue(jobs, type) for type in part])
         found |= {type: queue for type, queue in zip(part, queues, strict=True) if queue is not None}
+    return found
+
+
+async def _replications(jobs: JobsService, counted: Mapping[JobType, TypeCounts]) -> dict[str, ReplicationStatus]:
+    found: dict[str, ReplicationStatus] = {}
+    for type in (CONTINUOUS, ONE_SHOT):
+        if type in counted:
+            async with aclosing(jobs.list(type, page_size=_MOST_REPLICATIONS)) as all_of_them:
+                own = 0
+                async for job in all_of_them:
+                    if (status := ReplicationStatus.of(job)) is not None:
+                        found[str(job.id)] = status
+                    if (own := own + 1) == _MOST_REPLICATIONS:
+                        break
     return found
 
 

@@ -1,6 +1,12 @@
 """Replication between two databases that speak CouchDB's HTTP protocol, as a job."""
 
-from jobs_service.replication.api import register_replication, replicate, replicate_document, replications
+from jobs_service.replication.api import (
+    register_replication,
+    replicate,
+    replicate_database,
+    replicate_document,
+    replications,
+)
 from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.options import InvalidReplication, ReplicationOptions
 
@@ -10,6 +16,7 @@ __all__ = [
     "ReplicationOptions",
     "register_replication",
     "replicate",
+    "replicate_database",
     "replicate_document",
     "replications",
 ]

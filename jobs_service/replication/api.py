@@ -8,17 +8,23 @@ from typing import Any, Final, Unpack
 
 from jobs_service import Job, JobNotFound, JobsService, JobState, JobTransaction, NoTypeTimeout, RunningJob
 from jobs_service.replication.endpoint import SecretSource
-from jobs_service.replication.options import ReplicationOptions
+from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication.options import InvalidReplication, ReplicationOptions
 from jobs_service.replication.starts import Starts
 from jobs_service.replication.stored import (
     CONTINUOUS,
     ONE_SHOT,
     installation_id,
-    keep_credentials,
+    keep_beside,
     masked,
-    sweep_credentials,
+    sweep,
+    want,
 )
 from jobs_service.runner.options import Options
+from jobs_service.sources import raised_file_limit
+
+CONTINUOUS_SLOTS: Final = 500
+"""Continuous replications that one process runs at the same time: CouchDB's number. Most of them wait for changes."""
 
 _TYPE_TIMEOUT: Final = 60.0
 """What the types are made with where nobody has run a replication yet: the handlers' default."""
@@ -29,9 +35,9 @@ async def replicate(
 ) -> Job:
     """Add a replication as a job. The same replication is one job, however often it is asked for.
 
-    Of one that waits or fails, the options are the new ones; one that runs keeps its own. One that has ended, or that
-    runs and will end, runs once more, from its checkpoint. `await jobs.result(job.type, job.id)` waits for the end of
-    one that is not continuous.
+    The options are the new ones: a continuous one that runs is stopped within seconds, and goes on with them from its
+    checkpoint. One that has ended, or that runs and will end, runs once more, from its checkpoint.
+    `await jobs.result(job.type, job.id)` waits for the end of one that is not continuous.
 
     Args:
         jobs: the service; it need not run replications itself.
@@ -57,11 +63,42 @@ async def replicate_document(jobs: JobsService, document: Any) -> Job:
         jobs: the service.
         document: the JSON object.
     """
-    return await replicate_as(jobs, ReplicationOptions.from_document(document))
+    return await replicate_as(jobs, ReplicationOptions.from_document(document), str(document.get("_id", "")))
 
 
-async def replicate_as(jobs: JobsService, options: ReplicationOptions) -> Job:
-    """Add a replication as a job; see `replicate`."""
+async def replicate_database(
+    jobs: JobsService, database: str | Mapping[str, Any]
+) -> AsyncIterator[tuple[str, Job | ReplicationError | InvalidReplication]]:
+    """Add a replication for each document of a `_replicator` database; those that CouchDB has completed are left out.
+
+    Args:
+        jobs: the service.
+        database: its URL, or an object as in `replicate`.
+
+    Yields:
+        The `_id` of each document, with its job, or with the reason why it cannot be a replication here.
+
+    Raises:
+        ReplicationError: the database cannot be read.
+    """
+    from jobs_service.replication.database import open_database  # needs aiohttp
+
+    opened = await open_database(database, what="database")
+    try:
+        async for document in opened.all_documents():
+            name = str(document["_id"])
+            if name.startswith("_design/") or document.get("_replication_state") == "completed":
+                continue
+            try:
+                yield name, await replicate_document(jobs, document)
+            except (ReplicationError, InvalidReplication) as error:
+                yield name, error
+    finally:
+        await opened.close()
+
+
+async def replicate_as(jobs: JobsService, options: ReplicationOptions, name: str = "") -> Job:
+    """Add a replication as a job; see `replicate`. A name is shown beside it."""
     type, new = CONTINUOUS if options.continuous else ONE_SHOT, uuid.uuid4().hex
 
     async def add(tx: JobTransaction) -> Job:
@@ -69,20 +106,20 @@ async def replicate_as(jobs: JobsService, options: ReplicationOptions) -> Job:
         # The code of a filter is at the source, which may be away now: the name stands for it in the job's id.
         id = options.ids(installation, options.filter)[0]
         await _make_type(tx, type)
-        data = {"installation": installation, "options": masked(options)}
+        data = {"installation": installation, "options": masked(options), **({"name": name} if name else {})}
         try:
             there = await tx.get(type, id)
         except JobNotFound:
-            keep_credentials(tx, type, id, options)
+            keep_beside(tx, type, id, options)
             return await tx.add(type, id, data)
-        is_running = there.state is JobState.RUNNING
-        keep_credentials(tx, type, id, options, are_needed=is_running)  # its data stays as it is
-        if is_running and options.continuous:
-            return there
+        if there.state is JobState.RUNNING:
+            await want(tx, there, options)  # its data stays as it is while it runs
+            return there if options.continuous else await tx.resubmit(type, id)
+        keep_beside(tx, type, id, options)
         return await tx.add(type, id, {**(there.data or {}), **data}, if_exists="resubmit")
 
     job = await jobs.transact(add)
-    await sweep_credentials(jobs)
+    await sweep(jobs)
     return job
 
 
@@ -97,19 +134,20 @@ def register_replication(jobs: JobsService, *, secrets: SecretSource | None = No
     Raises:
         InvalidSettings: an option outside its range, or a service that runs replications already.
     """
-    from jobs_service.replication.job import run_replication  # needs aiohttp, which asking for replications does not
+    from jobs_service.replication.job import OptionsWatch, run_replication  # needs aiohttp, which asking does not
 
     given: Options = {"max_attempts": None, **options}
-    starts = Starts()
-    takes_turns: Options = {**given, "continuous": True}
+    starts, watch = Starts(), OptionsWatch(jobs)
+    takes_turns: Options = {"slots": CONTINUOUS_SLOTS, **given, "continuous": True}
+    raised_file_limit()  # each has a connection to its source, and more while documents come
 
     @jobs.handler(ONE_SHOT, **given)
     async def replicate_once(job: RunningJob) -> dict[str, Any]:
-        return await run_replication(jobs, job, secrets, starts)
+        return await run_replication(jobs, job, secrets, starts, watch)
 
     @jobs.handler(CONTINUOUS, **takes_turns)
     async def replicate_for_ever(job: RunningJob) -> dict[str, Any]:
-        return await run_replication(jobs, job, secrets, starts)
+        return await run_replication(jobs, job, secrets, starts, watch)
 
 
 async def replications(jobs: JobsService) -> AsyncIterator[Job]:

@@ -32,7 +32,7 @@ class CheckpointFailed(ReplicationError):
 
 
 class ServerRestarted(CheckpointFailed):
-    """A server was started anew since the run began, and may have lost what it had not made durable before."""
+    """A database or its server was made or started anew since the run began, and may lack what it had before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,9 @@ class Checkpoints:
             if _ANY_TIME not in (before, now) and before != now
         ]
         if changed:
-            raise ServerRestarted(f"the server of the {' and the '.join(changed)} was started anew since the run began")
+            raise ServerRestarted(
+                f"the {' and the '.join(changed)} was made anew, or its server started anew, since the run began"
+            )
 
     def _log(self, session_id: str, start_seq: Seq, seq: Seq, statistics: Statistics) -> dict[str, Any]:
         session = {

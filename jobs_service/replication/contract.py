@@ -145,7 +145,10 @@ class Database(Protocol):
         """
 
     async def revs_diff(self, revs: Mapping[str, Sequence[str]]) -> dict[str, Missing]:
-        """Which of these revisions, by the id of their document, the database lacks."""
+        """Which of these revisions, by the id of their document, the database lacks.
+
+        Raises `BadBatch` when the names of some documents cannot be: divide them.
+        """
 
     async def bulk_get(
         self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
@@ -194,6 +197,9 @@ class Database(Protocol):
 
     async def ensure_full_commit(self) -> str:
         """Have all that was written be durable; returns the instance's start time ("0" where there is none)."""
+
+    async def takes_writes(self) -> bool:
+        """Whether the database takes a write now; finding out writes a document `_local/jobs_service-probe`."""
 
     async def close(self) -> None:
         """Close the connections."""

@@ -34,11 +34,12 @@ Ask = Callable[[bool], Awaitable[SessionAnswer]]
 
 
 class CookieSession:
-    """The cookie of one endpoint. `mode` becomes "basic" where the server gives out none."""
+    """The cookie of one endpoint. `mode` becomes "basic" where the server gives out none; errors name `where`."""
 
-    def __init__(self, ask: Ask, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, ask: Ask, where: str = "the server", *, clock: Callable[[], float] = time.monotonic) -> None:
         self.mode: Literal["cookie", "basic"] = "cookie"
         self._ask = ask
+        self._where = where
         self._clock = clock
         self._with_basic = False
         self._cookie: str | None = None
@@ -101,9 +102,11 @@ class CookieSession:
                 self.mode = "basic"
                 return
             if answer.status in (401, 403):
-                raise Unauthorized("the server gives out no session to these credentials", status=answer.status)
+                raise Unauthorized(
+                    f"{self._where}: the server gives out no session to these credentials", status=answer.status
+                )
             if answer.status != 200:
-                message = f"the server answered {answer.status} when asked for a session"
+                message = f"{self._where}: the server answered {answer.status} when asked for a session"
                 raise RequestFailed(message, status=answer.status, transient=True)
             self.given(answer.set_cookie)
             if self._cookie is None:

@@ -40,7 +40,7 @@ from jobs_service.replication.errors import (
     UploadBroken,
 )
 from jobs_service.replication.http import Answer, HttpClient, HttpSettings, Stream
-from jobs_service.replication.json_text import decoded, encoded
+from jobs_service.replication.json_text import MOST_SHOWN, decoded, encoded, reason_of
 from jobs_service.replication.multipart import Parts, content_type, related
 from jobs_service.replication.rate_limit import SHARED, RateLimiter
 from jobs_service.replication.revisions import of_json, of_multipart, queries, revisions_query
@@ -50,9 +50,9 @@ MOST_ANSWER: Final = 4 << 20
 
 _LONGEST_URL: Final = 7000
 _SHORTEST_URL: Final = 200
+_PROBE: Final = "jobs_service-probe"
 _GONE: Final = ("no_db_file", "Database does not exist.")
 _SILENT_BEATS: Final = 3
-_MOST_SHOWN: Final = 300
 
 
 async def open_database(
@@ -159,6 +159,8 @@ class HttpDatabase:
     async def revs_diff(self, revs: Mapping[str, Sequence[str]]) -> dict[str, Missing]:
         """What the database lacks of these."""
         answer = await self._post("/_revs_diff", encoded(revs))
+        if answer.status == 400:
+            raise BadBatch(f"{self.masked} refuses names of documents: {self._reason(answer)}", status=400)
         if answer.status != 200:
             raise self._error("POST", "/_revs_diff", answer)
         found: dict[str, Missing] = {}
@@ -249,6 +251,21 @@ class HttpDatabase:
         """The winning revision, or None."""
         return await self._maybe(_path(id))
 
+    async def all_documents(self) -> AsyncGenerator[dict[str, Any], None]:
+        """The winning revisions of all documents, in the order of their ids."""
+        query = [("include_docs", "true"), ("limit", str(PAGE))]
+        after: list[tuple[str, str]] = []
+        while True:
+            answer = await self._http.request("GET", "/_all_docs", query=query + after)
+            if answer.status != 200:
+                raise self._error("GET", "/_all_docs", answer)
+            rows = _form(answer).get("rows") or []
+            for row in rows:
+                yield row["doc"]
+            if len(rows) < PAGE:
+                return
+            after = [("startkey", json.dumps(rows[-1]["id"])), ("skip", "1")]
+
     async def local(self, id: str) -> dict[str, Any] | None:
         """The document `_local/ID`, or None."""
         return await self._maybe(_local_path(id))
@@ -262,6 +279,17 @@ class HttpDatabase:
         if answer.status not in (200, 201, 202):
             raise self._error("PUT", path, answer)
         return str(_form(answer).get("rev", ""))
+
+    async def takes_writes(self) -> bool:
+        """Whether the database takes a write now."""
+        try:
+            there = await self.local(_PROBE) or {}
+            await self.put_local(_PROBE, {name: there[name] for name in ("_rev",) if name in there})
+        except LocalConflict:
+            return True
+        except ReplicationError:
+            return False
+        return True
 
     async def ensure_full_commit(self) -> str:
         """Have what was written be durable; returns the instance's start time."""
@@ -343,7 +371,8 @@ class HttpDatabase:
         raise self._error("PUT", path, answer)
 
     def _reason(self, answer: Answer) -> str:
-        return self.endpoint.redacted(_raw_reason(answer))[:_MOST_SHOWN]
+        said = reason_of(answer.body) if answer.status >= 400 else ""
+        return self.endpoint.redacted(said)[:MOST_SHOWN] or "no reason given"
 
     def _is_gone(self, answer: Answer) -> bool:
         return answer.status == 404 and _form(answer).get("reason") in _GONE
@@ -386,9 +415,3 @@ def _form(answer: Answer) -> Mapping[str, Any]:
             raise
         return {}  # What stands before a server answers errors with pages.
     return form if isinstance(form, Mapping) else {}
-
-
-def _raw_reason(answer: Answer) -> str:
-    form = _form(answer) if answer.status >= 400 else {}
-    text = ": ".join(str(form[name]) for name in ("error", "reason") if form.get(name))
-    return " ".join(text.split()) or "no reason given"

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from jobs_service.replication.contract import Database, Document, Refusal
 from jobs_service.replication.decoding import decoded_document
-from jobs_service.replication.errors import BadBatch, RequestFailed, TooLarge
+from jobs_service.replication.errors import BadBatch, DocumentNotWritten, RequestFailed, TooLarge
 from jobs_service.replication.json_text import decoded, encoded
 from jobs_service.replication.tally import Tally
 
@@ -28,6 +28,8 @@ _REFUSED_FOR_GOOD: Final = frozenset(
     }
 )
 _REFUSING_STATUS: Final = frozenset({401, 403, 413, 415})
+_FAILED_INSIDE: Final = 500
+"""What CouchDB answers when a validation function breaks down at a document; others are of proxies."""
 
 
 class _Encoded(NamedTuple):
@@ -49,6 +51,8 @@ class DocumentWriter:
         target: takes them.
         tally: counts what was written and what was refused for good.
         takes_encoded: whether attachments can be written as they are compressed; otherwise they are decoded.
+        leaves_failing: whether a document is skipped at which the target fails while it takes others; otherwise that is
+            an error.
         most_bytes: of documents that wait to be written together.
 
     Attributes:
@@ -56,9 +60,16 @@ class DocumentWriter:
     """
 
     def __init__(
-        self, target: Database, tally: Tally, *, takes_encoded: bool = True, most_bytes: int = MOST_BYTES
+        self,
+        target: Database,
+        tally: Tally,
+        *,
+        takes_encoded: bool = True,
+        leaves_failing: bool = False,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self._target = target
+        self._leaves_failing = leaves_failing
         self._takes_encoded = takes_encoded
         self._tally = tally
         self._most_bytes = most_bytes
@@ -89,10 +100,19 @@ class DocumentWriter:
         """
         if not self._takes_encoded:
             document = decoded_document(document)
-        refusal = await self._target.put(document)
-        if refusal is not None and not document.attachments:
-            # Once more before it is left out: what stands in between may have refused it, and not the target.
+        try:
             refusal = await self._target.put(document)
+            if refusal is not None and not document.attachments:
+                # Once more before it is left out: what stands in between may have refused it, and not the target.
+                refusal = await self._target.put(document)
+        except RequestFailed as error:
+            if error.status != _FAILED_INSIDE:
+                raise
+            refusal = Refusal(document.id, document.rev, "not_written", str(error), error.status)
+            # A target that takes nothing, because its disk is full for instance, fails at no document of its own.
+            if self._leaves_failing and await self._target.takes_writes():
+                self._tally.skip(refusal)
+                return
         if refusal is None:
             self._tally.statistics.docs_written += 1
             self._tally.bytes_written += sum(each.bytes_to_come for each in document.attachments)
@@ -149,10 +169,9 @@ def is_for_good(refusal: Refusal) -> bool:
     return refusal.status in (400, None) and refusal.reason.startswith("Attachment name ")
 
 
-def _failed(refusal: Refusal) -> RequestFailed:
-    return RequestFailed(
+def _failed(refusal: Refusal) -> DocumentNotWritten:
+    return DocumentNotWritten(
         f"the target did not write document {refusal.id!r}, revision {refusal.rev}: "
         f"{refusal.error} {refusal.reason}".strip(),
         status=refusal.status,
-        transient=True,
     )

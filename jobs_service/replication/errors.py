@@ -50,6 +50,20 @@ class UploadBroken(RequestFailed):
     transient = True
 
 
+class DocumentFailed(ReplicationError):
+    """One document keeps a run from going on. After some runs in a row that ended so, the next goes past such ones."""
+
+    transient = True
+
+
+class RevisionMissing(DocumentFailed):
+    """The source has told of a revision that it does not give, not even later."""
+
+
+class DocumentNotWritten(DocumentFailed):
+    """The target fails at a document without refusing it, as CouchDB does when a validation function breaks down."""
+
+
 class MaxBackoff(ReplicationError):
     """The server asked to slow down until the longest pause was reached."""
 

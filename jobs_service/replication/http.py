@@ -5,6 +5,7 @@ headers, are not chained to those that leave here.
 """
 
 import asyncio
+import contextlib
 import ssl
 import time
 from base64 import b64encode
@@ -23,6 +24,7 @@ from jobs_service.replication.cookie_session import CookieSession, SessionAnswer
 from jobs_service.replication.decoding import decompressed
 from jobs_service.replication.endpoint import Endpoint, Secret
 from jobs_service.replication.errors import MaxBackoff, RequestFailed, ServerSilent, TooLarge, UploadBroken
+from jobs_service.replication.json_text import reason_of
 from jobs_service.replication.rate_limit import SHARED, RateLimiter
 from jobs_service.replication.upload import Upload
 
@@ -35,6 +37,8 @@ _MOST_RENEWALS: Final = 2
 _SLOWEST: Final = 32 * 1024
 """Bytes a second at which a body is sent at least, or the request has failed."""
 _PORTION: Final = 2**18
+_MOST_OF_A_FAILURE: Final = 4096
+"""Bytes of an answer that are read for the reason of a failure."""
 _USER_AGENT: Final = "jobs-service replication"
 
 
@@ -95,9 +99,7 @@ class HttpClient:
         self._opening = asyncio.Lock()
         self._tls: ssl.SSLContext | bool = True
         self._moved: dict[str, str] = {}
-        named = {name.lower() for name in endpoint.headers}
-        own = endpoint.password is not None and "authorization" not in named
-        self._cookies = CookieSession(self._ask_session) if own else None
+        self._cookies = CookieSession(self._ask_session, endpoint.masked) if endpoint.password is not None else None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -192,9 +194,7 @@ class HttpClient:
             response = await self._attempt(ask)
             try:
                 if response.status == 429 or response.status == 408 or response.status >= 500:
-                    raise RequestFailed(
-                        f"{self._shown(ask)} was answered {response.status}", status=response.status, transient=True
-                    )
+                    raise await self._answered_with_failure(ask, response)
                 body = b"".join([chunk async for chunk in self._chunks(ask, response)])
                 return Answer(response.status, response.headers, body)
             finally:
@@ -214,10 +214,7 @@ class HttpClient:
                     except BaseException:
                         response.close()
                         raise
-                response.release()
-                failure = RequestFailed(
-                    f"{self._shown(ask)} was answered {response.status}", status=response.status, transient=True
-                )
+                failure = await self._answered_with_failure(ask, response)
             except RequestFailed as error:
                 if not error.transient:
                     raise
@@ -227,6 +224,17 @@ class HttpClient:
                 raise failure
             await asyncio.sleep(wait)
             left, wait = left - 1, min(wait * 2, self.settings.longest_wait)
+
+    async def _answered_with_failure(self, ask: _Ask, response: aiohttp.ClientResponse) -> RequestFailed:
+        """Return an error with what the server said, and give the connection up."""
+        said = b""
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            async with asyncio.timeout(self.settings.read_timeout):
+                said = await response.content.read(_MOST_OF_A_FAILURE)
+        response.release()
+        what = f"{self._shown(ask)} was answered {response.status}"
+        reason = self.endpoint.redacted(reason_of(said))
+        return RequestFailed(f"{what}: {reason}" if reason else what, status=response.status, transient=True)
 
     async def _attempt(self, ask: _Ask) -> aiohttp.ClientResponse:
         """One try, redirects and a renewed session included; the status is any."""
@@ -340,6 +348,7 @@ class HttpClient:
         headers = {name: value.reveal() for name, value in endpoint.headers.items()}
         if self._cookies is None or endpoint.password is None:
             return None, headers
+        headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}  # as CouchDB does
         cookie = await self._cookies.cookie()
         if cookie is None:
             return None, {**headers, "Authorization": _basic(endpoint.user or "", endpoint.password)}

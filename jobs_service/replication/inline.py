@@ -40,7 +40,9 @@ def small_attachments(document: Document) -> SmallAttachments | None:
     stubs = document.body.get("_attachments") or {}
     if not isinstance(stubs, Mapping) or not all(isinstance(each, Mapping) for each in stubs.values()):
         return None
-    lengths = [length for each in stubs.values() if each.get("stub") and type(length := each.get("length")) is int]
+    # What the source keeps compressed travels as it is: a target would compress it at its own level, to another digest.
+    plain = [each for each in stubs.values() if each.get("stub") and not each.get("encoding")]
+    lengths = [length for each in plain if type(length := each.get("length")) is int]
     if len(lengths) < len(stubs) or sum(lengths) > MOST_INLINE:
         return None
     return SmallAttachments(stubs, sum((each + 2) // 3 * 4 for each in lengths))
@@ -68,6 +70,6 @@ def _is_whole(given: Any, stub: Mapping[str, Any]) -> bool:
     except (binascii.Error, ValueError):
         return False
     kind, _, digest = str(stub.get("digest", "")).partition("-")
-    if kind == "md5" and not stub.get("encoding"):  # else it is the digest of the compressed form
+    if kind == "md5":
         return digest == base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
     return bool(len(content) == stub["length"])

@@ -2,32 +2,91 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import copy
+import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
-from jobs_service import Discard, HistoryKind, JobCanceled, JobsService, RunningJob
+from jobs_service import Discard, HistoryKind, JobCanceled, JobsService, RunningJob, Snooze, StoreError
 from jobs_service.replication.database import HttpDatabase, open_database
 from jobs_service.replication.endpoint import SecretSource
-from jobs_service.replication.errors import DatabaseMissing, MaxBackoff
+from jobs_service.replication.errors import (
+    DatabaseMissing,
+    DocumentNotWritten,
+    MaxBackoff,
+    ReplicationError,
+    RevisionMissing,
+)
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.options import InvalidReplication, ReplicationOptions
-from jobs_service.replication.pipeline import RevisionMissing
 from jobs_service.replication.progress import ProgressReporter
 from jobs_service.replication.replicator import Replicator
 from jobs_service.replication.starts import Starts
 from jobs_service.replication.statistics import Statistics
-from jobs_service.replication.stored import CredentialsMissing, unmasked
+from jobs_service.replication.stored import (
+    CredentialsMissing,
+    is_wanted,
+    take_wanted,
+    unmasked,
+    version_of_wanted,
+)
 from jobs_service.replication.tally import DocumentRefused, Tally
 from jobs_service.replication.tasks import run_together
 
-MISSING_RUNS: Final = 3
-"""Runs in a row that ask for a revision that the source has told of and does not give; the next one goes past it."""
+FAILING_RUNS: Final = 3
+"""Runs in a row that end at a document which one side does not give or take; the next one goes past it."""
+
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks whether other options are wanted."""
+
+_AT_A_DOCUMENT: Final = (RevisionMissing.__name__, DocumentNotWritten.__name__)
+
+
+class OptionsWanted(ReplicationError):
+    """Somebody wants a continuous replication to have other options than its run has."""
+
+
+class OptionsWatch:
+    """Notices that other options are wanted for replications that run: one look for all of them.
+
+    Args:
+        jobs: the service.
+    """
+
+    def __init__(self, jobs: JobsService) -> None:
+        self._jobs = jobs
+        self._looking = asyncio.Lock()
+        self._looked_at = -math.inf
+        self._version: bytes | None = None
+
+    async def until_wanted(self, job: RunningJob) -> None:
+        """Run for as long as nobody wants other options for the job.
+
+        Raises:
+            OptionsWanted: somebody does.
+        """
+        seen: object = self
+        while True:
+            with contextlib.suppress(StoreError):  # it is asked again
+                if (version := await self._look()) != seen:
+                    if await is_wanted(self._jobs, job):
+                        raise OptionsWanted("other options are wanted")
+                    seen = version
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _look(self) -> bytes | None:
+        async with self._looking:
+            now = asyncio.get_running_loop().time()
+            if now - self._looked_at >= LOOK_EVERY:
+                self._version = await version_of_wanted(self._jobs)
+                self._looked_at = now
+            return self._version
 
 
 async def run_replication(
-    jobs: JobsService, job: RunningJob, secrets: SecretSource | None, starts: Starts
+    jobs: JobsService, job: RunningJob, secrets: SecretSource | None, starts: Starts, watch: OptionsWatch
 ) -> dict[str, Any]:
     """Run a replication's job once.
 
@@ -36,6 +95,7 @@ async def run_replication(
         job: the job.
         secrets: see register_replication.
         starts: spreads those that begin at the same time.
+        watch: notices that other options are wanted.
 
     Returns:
         What has been done, for the job's result.
@@ -44,8 +104,8 @@ async def run_replication(
         Discard: it will never succeed.
         ReplicationError: it may succeed another time.
     """
-    data = job.data if isinstance(job.data, dict) else {}
     try:
+        data = await take_wanted(jobs, job)
         options = ReplicationOptions.from_data(
             await unmasked(jobs, str(job.type), str(job.id), data.get("options") or {})
         )
@@ -56,7 +116,9 @@ async def run_replication(
         options = options.gentler()
     await starts.wait()
     try:
-        return await _replicate(jobs, job, data, options, tally, secrets)
+        return await _replicate(jobs, job, data, options, tally, secrets, watch)
+    except OptionsWanted:
+        raise Snooze(0) from None  # the next run takes them, and goes on from the checkpoint of this one
     except DatabaseMissing as error:
         if options.on_missing == "fail":
             raise Discard(str(error)) from None
@@ -72,14 +134,18 @@ async def _replicate(
     options: ReplicationOptions,
     tally: Tally,
     secrets: SecretSource | None,
+    watch: OptionsWatch,
 ) -> dict[str, Any]:
     def ids(filter_code: str | None) -> list[str]:
         return options.ids(str(data.get("installation")), filter_code)
 
-    async def hold() -> None:
+    written = dict(data.get("checkpoint") or {"written": 0})
+
+    async def hold(checkpoint: Mapping[str, Any]) -> None:
         # One commit shows that the lock is still this runner's, and keeps what was counted for the next run.
+        written.update(checkpoint, written=written["written"] + 1)
         with contextlib.suppress(JobCanceled):  # somebody wants it to end: the lock is ours all the same
-            counted = {"statistics": tally.statistics.to_data(), "skipped": tally.skipped_data()}
+            counted = {"statistics": tally.statistics.to_data(), "skipped": tally.skipped_data(), "checkpoint": written}
             await job.update(copy.deepcopy({**data, **counted}))
 
     async with contextlib.AsyncExitStack() as stack:
@@ -94,13 +160,16 @@ async def _replicate(
         )
         source = await stack.enter_async_context(_opened(options.source, "source", settings, secrets))
         target = await stack.enter_async_context(_opened(options.target, "target", settings, secrets))
-        replicator = Replicator(source, target, options, ids, tally, hold, leaves_missing=misses_a_revision(job))
+        replicator = Replicator(source, target, options, ids, tally, hold, leaves_failing=fails_at_a_document(job))
         summary: dict[str, Any] = {}
 
         async def replicate() -> None:
             summary.update(await replicator.run())
 
-        await run_together(replicate(), beside=[ProgressReporter(job, replicator, tally).run()])
+        beside = [ProgressReporter(job, replicator, tally).run()]
+        if options.continuous:  # one that ends by itself takes them when it runs again
+            beside.append(watch.until_wanted(job))
+        await run_together(replicate(), beside=beside)
         return summary
 
 
@@ -115,11 +184,10 @@ async def _opened(
         await database.close()
 
 
-def misses_a_revision(job: RunningJob) -> bool:
-    """Return whether the runs before this one ended because the source does not give what it has told of."""
-    before = [event for event in job.history if event.kind is not HistoryKind.STARTED][:MISSING_RUNS]
-    missed = [event for event in before if RevisionMissing.__name__ in event.detail]
-    return len(missed) == MISSING_RUNS
+def fails_at_a_document(job: RunningJob) -> bool:
+    """Return whether the runs before this one ended at a document, and not for another reason."""
+    before = [event for event in job.history if event.kind is not HistoryKind.STARTED][:FAILING_RUNS]
+    return len(before) == FAILING_RUNS and all(any(name in event.detail for name in _AT_A_DOCUMENT) for event in before)
 
 
 def asked_too_much(job: RunningJob) -> bool:

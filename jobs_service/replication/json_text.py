@@ -1,11 +1,14 @@
 """JSON as databases send it: decoded and encoded fast, and so that what is copied stays what it was."""
 
 import json
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import pydantic_core
 
 from jobs_service.replication.errors import ProtocolError
+
+MOST_SHOWN: Final = 300
+"""Characters that are shown of a server's reason."""
 
 
 def decoded(text: bytes | bytearray) -> Any:
@@ -26,6 +29,18 @@ def encoded(value: Any) -> bytes:
         return pydantic_core.to_json(value, inf_nan_mode="constants")
     except (ValueError, UnicodeEncodeError):
         return json.dumps(value, separators=(",", ":")).encode()
+
+
+def reason_of(body: bytes | bytearray) -> str:
+    """Return what an answer that reports an error says, in one short line; "" where it does not say anything."""
+    try:
+        form = decoded(body)
+    except ProtocolError:
+        return ""  # What stands before a server answers errors with pages.
+    if not isinstance(form, dict):
+        return ""
+    text = ": ".join(str(form[name]) for name in ("error", "reason") if form.get(name))
+    return " ".join(text.split())[:MOST_SHOWN]
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -12,6 +12,8 @@ from jobs_service.replication.contract import ChangesFeed, Seq
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.replication_id import replication_ids
 
+_BUILT_IN: Final = ("_view", "_design")
+
 OnMissing = Literal["retry", "fail"]
 
 
@@ -28,7 +30,7 @@ class ReplicationOptions:
         continuous: go on for ever with what changes at the source.
         create_target: create the target where it is missing.
         create_target_params: what it is created with, such as {"q": 8, "partitioned": True}.
-        filter: "design document/function", of the source, or "_view".
+        filter: "design document/function", of the source, "_view", or "_design" for the design documents alone.
         query_params: what the filter is called with; `view` names the view of "_view".
         doc_ids: copy these documents alone.
         selector: copy the documents alone that match it.
@@ -82,8 +84,8 @@ class ReplicationOptions:
             raise InvalidReplication(f"{' and '.join(given)}: only one of them can be given")
         if self.filter == "_view" and (self.view is None or self.view.count("/") != 1):
             raise InvalidReplication('filter: "_view" needs query_params with a view, "design document/view"')
-        if self.filter not in (None, "_view") and "/" not in str(self.filter):
-            raise InvalidReplication('filter: allowed are "design document/function" and "_view"')
+        if self.filter not in (None, *_BUILT_IN) and "/" not in str(self.filter):
+            raise InvalidReplication('filter: allowed are "design document/function", "_view" and "_design"')
 
     @property
     def is_filtered(self) -> bool:
@@ -99,7 +101,7 @@ class ReplicationOptions:
     @property
     def filter_place(self) -> tuple[str, str] | None:
         """The id of the design document that has the filter's code, and the filter's name; None without one."""
-        if self.filter is None or self.filter == "_view":
+        if self.filter is None or self.filter in _BUILT_IN:
             return None
         design, _, name = self.filter.partition("/")
         return f"_design/{design}", name
@@ -189,6 +191,8 @@ class ReplicationOptions:
         """
         if not isinstance(document, Mapping):
             raise InvalidReplication("a replication document is a JSON object")
+        if document.get("_replication_state") == "completed":
+            raise InvalidReplication("_replication_state: CouchDB has completed it; without this field it runs again")
         if document.get("cancel"):
             raise InvalidReplication("cancel: remove the job instead (jobs-service remove)")
         values = {name: value for name, value in document.items() if name in _NAMES}

@@ -10,8 +10,16 @@ from typing import Final, NamedTuple
 from jobs_service.replication.attempt_ratio import AttemptRatio
 from jobs_service.replication.change_queue import ChangeQueue
 from jobs_service.replication.contract import Change, Database, Document, Missing, Refusal
-from jobs_service.replication.document_writer import DocumentWriter
-from jobs_service.replication.errors import MaxBackoff, MissingStub, NotSupported, ReplicationError, TooLarge
+from jobs_service.replication.document_writer import MOST_BYTES, DocumentWriter
+from jobs_service.replication.errors import (
+    BadBatch,
+    MaxBackoff,
+    MissingStub,
+    NotSupported,
+    ReplicationError,
+    RevisionMissing,
+    TooLarge,
+)
 from jobs_service.replication.inline import SmallAttachments, portions, small_attachments
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.sequences import ThroughSequence
@@ -29,6 +37,7 @@ WANTED_BYTES: Final = 2 << 20
 
 _DESIGN: Final = "_design/"
 _SMALLEST_BULK: Final = 4
+_SMALLEST_BATCH: Final = 10
 
 
 class Wanted(NamedTuple):
@@ -37,12 +46,6 @@ class Wanted(NamedTuple):
     id: str
     rev: str
     ancestors: tuple[str, ...]
-
-
-class RevisionMissing(ReplicationError):
-    """The source has told of a revision that it does not give, not even later."""
-
-    transient = True
 
 
 class Pipeline:
@@ -55,8 +58,8 @@ class Pipeline:
         options: of the replication.
         tally: counts.
         takes_encoded: whether the target takes attachments as they are compressed.
-        leaves_missing: whether what the source tells of and does not give is skipped; otherwise it is an error, so
-            that it is asked for again another time.
+        leaves_failing: whether a document is skipped that the source tells of and does not give, or at which the target
+            fails; otherwise that is an error, so that the document is tried again another time.
     """
 
     def __init__(
@@ -69,12 +72,12 @@ class Pipeline:
         tally: Tally,
         *,
         takes_encoded: bool = True,
-        leaves_missing: bool = False,
+        leaves_failing: bool = False,
     ) -> None:
         self._source = source
         self._target = target
         self._takes_encoded = takes_encoded
-        self._leaves_missing = leaves_missing
+        self._leaves_failing = leaves_failing
         self._queue = queue
         self._through = through
         self._options = options
@@ -83,6 +86,7 @@ class Pipeline:
         self._revs_diff_ratio = AttemptRatio(limit=0.95, decay=0.4)
         self._uses_bulk_get = options.use_bulk_get
         self._bulk_size = options.worker_batch_size
+        self._average = 0.0  # bytes that one change brings
         # The feed and the workers have connections as well: documents that are read alone take the rest.
         alone = max(1, options.http_connections - options.worker_processes - 1)
         self._alone = asyncio.Semaphore(alone)
@@ -97,20 +101,33 @@ class Pipeline:
         await run_together(*(self._work() for _ in range(self._options.worker_processes)))
 
     async def _work(self) -> None:
-        while (batch := await self._queue.take(self._options.worker_batch_size)) is not None:
+        while (batch := await self._queue.take(self._batch_size())) is not None:
             if batch.changes:
-                await self.copy(batch.changes)
+                size = await self.copy(batch.changes)
+                self._average += (size / len(batch.changes) - self._average) / 4
                 self._tally.copied += len(batch.changes)
             self._through.end(batch.place)
 
-    async def copy(self, changes: Iterable[Change]) -> None:
-        """Copy what the target lacks of some changes. When it returns, all of it is written or was refused for good."""
+    def _batch_size(self) -> int:
+        """Return how many changes one worker takes: fewer where documents are large, so that all workers have some."""
+        fitting = int(MOST_BYTES / max(self._average, 1.0))
+        return min(self._options.worker_batch_size, max(_SMALLEST_BATCH, fitting))
+
+    async def copy(self, changes: Iterable[Change]) -> int:
+        """Copy what the target lacks of some changes: when it returns, all of it is written or was refused for good.
+
+        Returns:
+            Bytes of the documents that were written together.
+        """
         wanted = await self._missing(changes)
-        writer = DocumentWriter(self._target, self._tally, takes_encoded=self._takes_encoded)
+        writer = DocumentWriter(
+            self._target, self._tally, takes_encoded=self._takes_encoded, leaves_failing=self._leaves_failing
+        )
         left = await self._bulk_get([each for each in wanted if not each.id.startswith(_DESIGN)], writer)
         left += [each for each in wanted if each.id.startswith(_DESIGN)]
         await self._copy_alone(left, writer)
         await writer.flush()
+        return writer.bytes_added
 
     async def _missing(self, changes: Iterable[Change]) -> list[Wanted]:
         revs: dict[str, dict[str, None]] = {}
@@ -118,7 +135,7 @@ class Pipeline:
             revs.setdefault(change.id, {}).update(dict.fromkeys(change.revs))
         checked = sum(map(len, revs.values()))
         if self._revs_diff_ratio.is_worth_it():
-            missing = await self._target.revs_diff({id: [*each] for id, each in revs.items()})
+            missing = await self._diff({id: [*each] for id, each in revs.items()})
             found = sum(len(each.revs) for each in missing.values())
             self._revs_diff_ratio.update(checked - found, checked)
         else:  # nearly everything is missing: asking costs more than writing a few that are there
@@ -127,6 +144,19 @@ class Pipeline:
         self._tally.statistics.missing_checked += checked
         self._tally.statistics.missing_found += found
         return [Wanted(id, rev, each.ancestors) for id, each in missing.items() for rev in each.revs]
+
+    async def _diff(self, revs: dict[str, list[str]]) -> dict[str, Missing]:
+        """Ask what the target lacks; documents whose names it refuses, as a partitioned one does, are skipped."""
+        try:
+            return await self._target.revs_diff(revs)
+        except BadBatch as error:
+            if len(revs) == 1:
+                for id, each in revs.items():
+                    for rev in each:
+                        self._tally.skip(Refusal(id, rev, "bad_request", str(error), error.status))
+                return {}
+        items, half = [*revs.items()], len(revs) // 2
+        return await self._diff(dict(items[:half])) | await self._diff(dict(items[half:]))
 
     async def _bulk_get(self, wanted: list[Wanted], writer: DocumentWriter) -> list[Wanted]:
         """Copy what many documents in one answer can bring, and return what is left to be read alone."""
@@ -266,7 +296,7 @@ class Pipeline:
             await self._copy_document(id, [Wanted(id, rev, ())], writer)
 
     def _miss(self, id: str, revs: list[str]) -> None:
-        if not self._leaves_missing:
+        if not self._leaves_failing:
             raise RevisionMissing(f"the source has no revision {revs[0]} of document {id!r}")
         for rev in revs:
             self._tally.skip(Refusal(id, rev, "not_found", "the source tells of it, and does not give it"))

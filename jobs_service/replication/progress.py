@@ -39,13 +39,15 @@ class ProgressReporter:
     async def run(self) -> None:
         """Report for as long as it is let."""
         clock = asyncio.get_running_loop()
-        last = clock.time()
+        last, was_moving = clock.time(), False
         while True:
             await asyncio.sleep(INTERVAL)
-            if self._figures() != self._before:
+            has_moved = self._figures() != self._before
+            if has_moved or was_moving:  # once more when it stands still: with a rate of 0
                 now = clock.time()
                 await self._report(now, now - last)
                 last = now
+            was_moving = has_moved
 
     async def _report(self, now: float, seconds: float) -> None:
         self._before = self._figures()
@@ -55,6 +57,8 @@ class ProgressReporter:
             pending = await self._replicator.pending()
             self._total = None if pending is None else copied + pending
         done, total = self._tally.copied, self._total
+        if total is not None or self._tally.rows > done:
+            total = max(total or 0, self._tally.rows)  # what the feed has told of since is to come as well
         with contextlib.suppress(JobCanceled, StoreError):  # the runner cancels it in a moment; it can be told later
             await self._job.progress(done, None if total is None else max(total, done), self._message(seconds))
 
@@ -65,4 +69,9 @@ class ProgressReporter:
         return progress_message(documents, bytes, self._tally.statistics.doc_write_failures)
 
     def _figures(self) -> tuple[int, ...]:
-        return (self._tally.copied, self._tally.statistics.docs_written, self._tally.statistics.doc_write_failures)
+        return (
+            self._tally.rows,
+            self._tally.copied,
+            self._tally.statistics.docs_written,
+            self._tally.statistics.doc_write_failures,
+        )

@@ -54,8 +54,9 @@ class Replicator:
         options: of the replication.
         ids: gives the ids of the checkpoints, newest version first, for the code of the filter.
         tally: what earlier runs have counted; is counted on.
-        hold: awaited right before each checkpoint; raises when another runner has the job, and nothing is written.
-        leaves_missing: see Pipeline.
+        hold: awaited right before each checkpoint, with what is to be shown of it; raises when another runner has the
+            job, and nothing is written.
+        leaves_failing: see Pipeline.
 
     Attributes:
         through: how far it has come; None before it has found the checkpoint.
@@ -68,9 +69,9 @@ class Replicator:
         options: ReplicationOptions,
         ids: Callable[[str | None], Sequence[str]],
         tally: Tally,
-        hold: Callable[[], Awaitable[object]],
+        hold: Callable[[dict[str, Any]], Awaitable[object]],
         *,
-        leaves_missing: bool = False,
+        leaves_failing: bool = False,
     ) -> None:
         self._source = source
         self._target = target
@@ -78,7 +79,7 @@ class Replicator:
         self._ids = ids
         self._tally = tally
         self._hold = hold
-        self._leaves_missing = leaves_missing
+        self._leaves_failing = leaves_failing
         self._session: str
         self._started: datetime
         self._start_seq: Seq = LOWEST_SEQ
@@ -137,7 +138,7 @@ class Replicator:
             options,
             self._tally,
             takes_encoded=takes_encoded(self._target_info),
-            leaves_missing=self._leaves_missing,
+            leaves_failing=self._leaves_failing,
         )
         try:
             await run_together(reader.run(), pipeline.run(), beside=[self._keep_checkpoints()])
@@ -161,7 +162,15 @@ class Replicator:
             if not self._options.use_checkpoints or through is None or through.seq == self._committed:
                 return
             seq, statistics = through.seq, dataclasses.replace(self._tally.statistics)
-            await self._hold()
+            info = self._source_info
+            await self._hold(
+                {
+                    "start_time": self._started.isoformat(timespec="seconds"),
+                    "update_time": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "source_seq": None if info is None else info.update_seq,
+                    "checkpointed_source_seq": seq,
+                }
+            )
             await self._checkpoints.write(self._session, self._start_seq, seq, statistics)
             self._committed = seq
             log.debug("checkpoint_written", target=self._target.masked, seq=seq)

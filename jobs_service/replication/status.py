@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from jobs_service import Job, JobState
+from jobs_service import HistoryKind, Job, JobState, Outcome
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
 
 _DOCUMENTS: Final = "documents/s"
@@ -23,7 +24,12 @@ class ReplicationStatus:
         docs_read, docs_written, doc_write_failures: over all runs, as of the last checkpoint.
         pending: changes that are still to come, as far as the source has said; None when nobody knows, or none is run.
         rate: what the run copies, in words; "" when nobody knows.
-        lag: seconds that what is pending takes at this rate; None when nobody knows.
+        lag: seconds that what is pending takes at this rate; None when nobody knows, and while it stands still.
+        is_failing: whether its last run ended with an error, and no other has begun.
+        name: the `_id` of the document that it was taken over from; "" without one.
+        missing_checked, missing_found: revisions that the source has told of, and that the target lacked.
+        checkpoint: of the last one: `start_time` of its run, `update_time`, `source_seq` when the run began,
+            `checkpointed_source_seq`, and how many were `written`; empty before the first.
     """
 
     continuous: bool
@@ -35,6 +41,11 @@ class ReplicationStatus:
     pending: int | None
     rate: str
     lag: float | None
+    is_failing: bool
+    name: str
+    missing_checked: int
+    missing_found: int
+    checkpoint: Mapping[str, Any]
 
     @classmethod
     def of(cls, job: Job) -> ReplicationStatus | None:
@@ -49,6 +60,7 @@ class ReplicationStatus:
         options, counted = _fields(data["options"]), _fields(data.get("statistics"))
         if job.state is JobState.FINISHED and isinstance(job.result, dict):
             counted = job.result
+        newest = (event.kind for event in job.history[:1])
         said = job.progress if job.state is JobState.RUNNING else None
         pending = None if said is None or said.total is None else max(round(said.total - said.done), 0)
         found = None if said is None else _RATE.match(said.message)
@@ -62,6 +74,11 @@ class ReplicationStatus:
             pending=pending,
             rate="" if found is None else found[0],
             lag=None if pending is None else _lag(pending, found),
+            name=str(data.get("name") or ""),
+            missing_checked=_count(counted, "missing_checked"),
+            missing_found=_count(counted, "missing_found"),
+            checkpoint=_fields(data.get("checkpoint")),
+            is_failing=job.outcome is Outcome.FAILED or [*newest] == [HistoryKind.CRASHED],
         )
 
 

@@ -1,16 +1,19 @@
 """What the store keeps of replications beside their jobs: its own id, and credentials that were given inline.
 
 A job's data can be read by everybody who can list jobs, is printed and copied: it has masked endpoints only. What was
-masked is kept under a key of its own, which nothing prints, and which is not copied to another store with the job.
+masked, what would be too large for it, and what is wanted of a job that runs is kept under keys of its own, which
+nothing prints, and which are not copied to another store with the job.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
-from jobs_service import JobNotFound, JobsService, JobTransaction, RecordDamaged
+from jobs_service import Job, JobNotFound, JobsService, JobTransaction, RecordDamaged, RunningJob
 from jobs_service.replication.endpoint import MASK, masked_form
 from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.options import ReplicationOptions
@@ -23,10 +26,17 @@ CONTINUOUS: Final = "continuous-replication"
 
 _PREFIX: Final = b"jobs_service/replication/"
 _INSTALLATION: Final = _PREFIX + b"installation"
-_CREDENTIALS: Final = _PREFIX + b"credentials/"
+_VERSION: Final = _PREFIX + b"version"
+_OF_JOBS: Final = _PREFIX + b"jobs/"
 _SWEPT: Final = _PREFIX + b"swept"
 _SWEPT_TOGETHER: Final = 100
 _ENDS: Final = ("source", "target")
+_CREDENTIALS, _IDS, _WANTED = "credentials", "doc_ids", "wanted"
+_MOST_IDS: Final = 10_000
+"""Bytes of `doc_ids` that a job's data holds; more are kept beside it, and its data has their number."""
+
+_VALUE: Final = 90_000
+"""Bytes of one value beside a job: less than a store takes."""
 
 
 class CredentialsMissing(ReplicationError):
@@ -48,71 +58,154 @@ async def installation_id(tx: JobTransaction, new: str) -> str:
 
 
 def masked(options: ReplicationOptions) -> dict[str, Any]:
-    """Return the options as a job's data has them."""
+    """Return the options as a job's data has them: without credentials, and with the number of many documents' ids."""
     data = options.to_data()
-    return {**data, **{end: masked_form(data[end]) for end in _ENDS}}
+    data |= {end: masked_form(data[end]) for end in _ENDS}
+    if _are_many(options):
+        data["doc_ids"] = len(options.doc_ids or ())
+    return data
 
 
-def keep_credentials(
-    tx: JobTransaction, type: str, id: str, options: ReplicationOptions, *, are_needed: bool = False
-) -> None:
-    """Keep the endpoints of a job that have credentials in them.
+def keep_beside(tx: JobTransaction, type: str, id: str, options: ReplicationOptions) -> None:
+    """Keep what of the options does not go into a job's data, and nothing of options that it had before.
 
     Args:
-        tx: in which the job is added.
+        tx: in which the job is added, or takes these options.
         type, id: of the job.
         options: as they were given.
-        are_needed: whether the job goes on with what it has, so that credentials may be replaced but not removed.
     """
     data = options.to_data()
     inline = {end: data[end] for end in _ENDS if masked_form(data[end]) != data[end]}
-    if inline:
-        tx.kv[_key(type, id)] = json.dumps(inline).encode()
-    elif not are_needed:
-        del tx.kv[_key(type, id)]
+    _put(tx, type, _CREDENTIALS, id, inline or None)
+    _put(tx, type, _IDS, id, data["doc_ids"] if _are_many(options) else None)
+    _put(tx, type, _WANTED, id, None)
+
+
+async def want(tx: JobTransaction, job: Job, options: ReplicationOptions) -> None:
+    """Have a running job take other options: its run ends soon, and the next one has them.
+
+    Args:
+        tx: the transaction.
+        job: the job, which runs.
+        options: what it is to have.
+    """
+    type, id = str(job.type), str(job.id)
+    new = {"options": options.to_data()}
+    if new["options"] == await _options_in(tx, job):
+        _put(tx, type, _WANTED, id, None)
+        return
+    _put(tx, type, _WANTED, id, new)
+    tx.kv.add(_VERSION, (1).to_bytes(8, "little"))
+
+
+async def take_wanted(jobs: JobsService, job: RunningJob) -> dict[str, Any]:
+    """Return a job's data, with the options that somebody has wanted since its last run.
+
+    Raises:
+        InvalidReplication: the job was added by hand, with data that describes no replication.
+        WorkerConflict: another worker has the job.
+    """
+
+    old, new_id = job.data if isinstance(job.data, dict) else {}, uuid.uuid4().hex
+
+    async def take(tx: JobTransaction) -> dict[str, Any]:
+        wanted = await _get(tx, str(job.type), _WANTED, str(job.id))
+        if wanted is not None:
+            data = {**old, "options": ReplicationOptions.from_data(wanted["options"])}
+        elif "source" in old:  # somebody has added the job by hand, with a document of `_replicator` as its data
+            options = ReplicationOptions.from_document(old)
+            data = {"installation": await installation_id(tx, new_id), "options": options}
+        else:
+            return old
+        keep_beside(tx, str(job.type), str(job.id), data["options"])
+        data["options"] = masked(data["options"])
+        await tx.update(job, data)
+        return data
+
+    return await jobs.transact(take)
+
+
+async def is_wanted(jobs: JobsService, job: RunningJob) -> bool:
+    """Return whether somebody has wanted other options for a job that runs."""
+    return await jobs.transact(lambda tx: _get(tx, str(job.type), _WANTED, str(job.id))) is not None
+
+
+async def version_of_wanted(jobs: JobsService) -> bytes | None:
+    """Return what changes whenever other options are wanted for some job that runs."""
+
+    async def read(tx: JobTransaction) -> bytes | None:
+        return await tx.kv.snapshot.get(_VERSION)
+
+    return await jobs.transact(read)
 
 
 async def unmasked(jobs: JobsService, type: str, id: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a job, with the credentials that the store keeps.
+    """Return the options of a job, with what the store keeps beside it.
 
     Raises:
-        CredentialsMissing: the store does not have them.
+        CredentialsMissing: the store does not have it.
     """
-
-    async def read(tx: JobTransaction) -> bytes | None:
-        return await tx.kv.get(_key(type, id))
-
-    kept = await jobs.transact(read)
-    found = {**data, **(json.loads(kept) if kept else {})}
-    if kept is None and any(MASK in json.dumps(found.get(end)) for end in _ENDS):
+    found = await jobs.transact(lambda tx: _whole(tx, type, id, data))
+    if any(MASK in json.dumps(found.get(end)) for end in _ENDS) or isinstance(found.get("doc_ids"), int):
         raise CredentialsMissing(
-            "its credentials are not in this store; ask for the replication again, or let it name secrets "
-            "(env:NAME, file:PATH, secret:NAME), which go with a job that is copied"
+            "its credentials or its doc_ids are not in this store; ask for the replication again, or let it name "
+            "secrets (env:NAME, file:PATH, secret:NAME), which go with a job that is copied"
         )
     return found
 
 
-async def sweep_credentials(jobs: JobsService) -> None:
-    """Remove the credentials of jobs that are gone: of some at a time, and the next time of those that follow."""
+async def sweep(jobs: JobsService) -> None:
+    """Remove what is kept beside jobs that are gone: of some at a time, and the next time of those that follow."""
 
-    async def sweep(tx: JobTransaction) -> None:
-        after = await tx.kv.snapshot.get(_SWEPT) or _CREDENTIALS
-        found = await tx.kv.get_range(after + b"\x00", _CREDENTIALS + b"\xff", limit=_SWEPT_TOGETHER)
+    async def remove(tx: JobTransaction) -> None:
+        after = await tx.kv.snapshot.get(_SWEPT) or _OF_JOBS
+        found = await tx.kv.snapshot.get_range(after + b"\x00", _OF_JOBS + b"\xff", limit=_SWEPT_TOGETHER)
         for key, _ in found:
-            type, _, id = key.removeprefix(_CREDENTIALS).decode().partition("/")
+            type, _, id, _ = key.removeprefix(_OF_JOBS).decode().split("/", 3)
             try:
-                await tx.get(type, id)
+                await tx.get(type, unquote(id))
             except JobNotFound:
                 del tx.kv[key]
             except RecordDamaged:  # it is there; another version may read it
                 pass
         if len(found) == _SWEPT_TOGETHER:
             tx.kv[_SWEPT] = found[-1][0]
-        elif after != _CREDENTIALS:
+        elif after != _OF_JOBS:
             del tx.kv[_SWEPT]
 
-    await jobs.transact(sweep)
+    await jobs.transact(remove)
 
 
-def _key(type: str, id: str) -> bytes:
-    return _CREDENTIALS + f"{type}/{id}".encode()
+def _are_many(options: ReplicationOptions) -> bool:
+    return options.doc_ids is not None and len(json.dumps(options.doc_ids)) > _MOST_IDS
+
+
+async def _options_in(tx: JobTransaction, job: Job) -> dict[str, Any]:
+    data = job.data if isinstance(job.data, dict) else {}
+    return await _whole(tx, str(job.type), str(job.id), data.get("options") or {})
+
+
+async def _whole(tx: JobTransaction, type: str, id: str, data: Mapping[str, Any]) -> dict[str, Any]:
+    whole = {**data, **(await _get(tx, type, _CREDENTIALS, id) or {})}
+    if isinstance(whole.get("doc_ids"), int) and (ids := await _get(tx, type, _IDS, id)) is not None:
+        whole["doc_ids"] = ids
+    return whole
+
+
+def _put(tx: JobTransaction, type: str, kind: str, id: str, value: Any) -> None:
+    """Keep a value beside a job, in as many keys as it takes; None keeps none."""
+    prefix = _key(type, kind, id)
+    tx.kv.clear_range(prefix, prefix + b"\xff")
+    text = b"" if value is None else json.dumps(value).encode()
+    for number, start in enumerate(range(0, len(text), _VALUE)):
+        tx.kv[prefix + b"%04d" % number] = text[start : start + _VALUE]
+
+
+async def _get(tx: JobTransaction, type: str, kind: str, id: str) -> Any:
+    prefix = _key(type, kind, id)
+    parts = [value for _, value in await tx.kv.get_range(prefix, prefix + b"\xff")]
+    return json.loads(b"".join(parts)) if parts else None
+
+
+def _key(type: str, kind: str, id: str) -> bytes:
+    return _OF_JOBS + f"{type}/{kind}/{quote(id, safe='')}/".encode()

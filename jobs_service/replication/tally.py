@@ -7,12 +7,16 @@ from typing import Any, Final
 
 from jobs_service.replication.contract import Refusal
 from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication.json_text import encoded
 from jobs_service.replication.statistics import Statistics
 
 MOST_SKIPPED: Final = 50
 """Skipped documents that are listed; more are only counted. The newest are kept."""
 
 _MOST_OF_A_TEXT: Final = 200
+
+_MOST_BYTES: Final = 20_000
+"""Bytes of the list, which a job's record may hold twice: in its data and in its result."""
 
 
 class DocumentRefused(ReplicationError):
@@ -67,5 +71,12 @@ class Tally:
         self._skipped.append(short)
 
     def skipped_data(self) -> list[dict[str, Any]]:
-        """Return the documents that were skipped last, oldest first: id, rev, error and reason."""
-        return list(self._skipped)
+        """Return documents that were skipped last, oldest first: id, rev, error, reason; as many as fit in a record."""
+        kept: deque[dict[str, Any]] = deque()
+        left = _MOST_BYTES
+        for each in reversed(self._skipped):
+            left -= len(encoded(each))
+            if left < 0:
+                break
+            kept.appendleft(each)
+        return list(kept)

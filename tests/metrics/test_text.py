@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from jobs_service import JobError, JobsService, Outcome, metrics
 from jobs_service.metrics.collector import Collector
 from jobs_service.metrics.type_labels import OTHERS, TypeLabels, label_of
+from jobs_service.replication import replicate
 from jobs_service.store.memory import Faults, MemoryStore
 from jobs_service.supervision import Supervising
 from tests.copying.support import memory
@@ -47,6 +48,10 @@ async def work(jobs: JobsService) -> None:
     await first.finish()
     await second.finish(outcome=Outcome.FAILED, error=JobError("E", "no"))
     await jobs.pause(("a", 1))
+    await replicate(jobs, "http://source.example/db", "http://target.example/db")
+    copying = await jobs.accept("replication")
+    assert copying is not None
+    await copying.progress(3, 10)
 
 
 @pytest.mark.parametrize("kind", QUICKEST_AND_CLUSTER)
@@ -90,7 +95,10 @@ async def test_the_values_are_those_of_the_work_that_was_done(kind: StoreKind, t
         assert value(samples, "jobs_service_oldest_ready_seconds", type="email") > 0
         assert value(samples, "jobs_service_paused", type="email") == 0
         assert value(samples, "jobs_service_paused", type='json:["a",1]') == 1
-        assert value(samples, "jobs_service_types") == 2
+        assert value(samples, "jobs_service_types") == 3
+        ends = {"source": "http://source.example/db", "target": "http://target.example/db"}
+        (id,) = [dict(labels)["id"] for name, labels in samples if name == "jobs_service_replication_failing"]
+        assert value(samples, "jobs_service_replication_changes_pending", id=id, **ends) == 7
         assert value(samples, "jobs_service_up") == 1
         assert value(samples, "jobs_service_info", version="0.1.0", store=kind.name) == 1
         assert value(samples, "jobs_service_store_commits_total") == before["commits"]

@@ -102,7 +102,7 @@ class Replication:
 
         opened = databases(asked.source, asked.target, self._settings)
         async with opened as (source, target), asyncio.timeout(LIMIT):
-            self.replicator = Replicator(source, target, asked, ids, self.tally, self._hold)
+            self.replicator = Replicator(source, target, asked, ids, self.tally, lambda _: self._hold())
             return await self.replicator.run()
 
 

@@ -13,7 +13,7 @@ from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.replication import InvalidReplication, replicate, replicate_document, replications
 from jobs_service.replication.errors import InvalidEndpoint
-from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, CredentialsMissing, unmasked
+from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, CredentialsMissing, take_wanted, unmasked
 from jobs_service.store import Transaction
 
 SOURCE, TARGET = "http://source.example:5984/db", "http://target.example:5984/db"
@@ -47,6 +47,18 @@ async def test_the_same_replication_is_one_job(jobs: JobsService) -> None:
     assert one.id == other.id
     assert [job.id async for job in replications(jobs)] == [one.id]
     assert (await jobs.get(ONE_SHOT, one.id)).data["options"]["worker_batch_size"] == 10
+
+
+async def test_very_many_ids_of_documents_are_kept_beside_the_job(jobs: JobsService) -> None:
+    ids = [f"customer-{number:032}" for number in range(20_000)]
+    job = await replicate(jobs, SOURCE, TARGET, doc_ids=ids)
+    assert job.data["options"]["doc_ids"] == len(ids)
+    assert (await unmasked(jobs, ONE_SHOT, str(job.id), job.data["options"]))["doc_ids"] == ids
+    assert (await replicate(jobs, SOURCE, TARGET, doc_ids=ids)).id == job.id
+    await jobs.remove(job.type, job.id)
+    for _ in range(2):
+        await replicate(jobs, SOURCE, TARGET)
+    assert not any(b"doc_ids" in key for key in await stored(jobs))
 
 
 async def test_another_password_does_not_make_another_replication(jobs: JobsService) -> None:
@@ -153,7 +165,7 @@ class TestCredentials:
             await jobs.remove(job.type, job.id)
         for _ in range(8):  # twice around, wherever it stands now
             await replicate(jobs, SOURCE, TARGET)
-        kept = {key.decode().rpartition("/")[2] for key in await stored(jobs) if b"/credentials/" in key}
+        kept = {key.decode().split("/")[-2] for key in await stored(jobs) if b"/credentials/" in key}
         assert kept == {str(job.id) for job in made[5:]}
 
     async def test_of_a_job_that_cannot_be_read_stop_no_other(self, jobs: JobsService) -> None:
@@ -177,14 +189,19 @@ class TestCredentials:
         assert not any(SECRET.encode() in value for value in (await stored(jobs)).values())
 
     @pytest.mark.parametrize("continuous", [False, True])
-    async def test_of_one_that_runs_are_replaced_but_not_removed(self, jobs: JobsService, continuous: bool) -> None:
+    async def test_of_one_that_runs_are_those_of_the_next_run(self, jobs: JobsService, continuous: bool) -> None:
         job = await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET, continuous=continuous)
-        await jobs.accept(job.type)
-        await replicate(jobs, "http://source.example/db", TARGET, continuous=continuous)
+        runs = await jobs.accept(job.type)
+        assert runs is not None
+        await replicate(jobs, "http://ada:another@source.example/db", TARGET, continuous=continuous)
         found = await jobs.get(job.type, job.id)
         assert SECRET in (await unmasked(jobs, str(job.type), str(job.id), found.data["options"]))["source"]
-        await replicate(jobs, "http://ada:another@source.example/db", TARGET, continuous=continuous)
-        assert "another" in (await unmasked(jobs, str(job.type), str(job.id), found.data["options"]))["source"]
+        data = await take_wanted(jobs, runs)
+        assert "another" in (await unmasked(jobs, str(job.type), str(job.id), data["options"]))["source"]
+        assert not any(SECRET.encode() in value for value in (await stored(jobs)).values())
+        await replicate(jobs, "http://source.example/db", TARGET, continuous=continuous)
+        await take_wanted(jobs, runs)
+        assert not any(b"another" in value for value in (await stored(jobs)).values())
 
     async def test_that_another_store_keeps_are_missed_in_plain_words(self, jobs: JobsService) -> None:
         job = await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET)

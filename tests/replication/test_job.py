@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import HistoryKind, JobFailed, JobsService, JobState, RunningJob
-from jobs_service.replication import pipeline, progress, rate_limit, replicate
+from jobs_service import HistoryKind, Job, JobFailed, JobsService, JobState, RunningJob
+from jobs_service.replication import (
+    InvalidReplication,
+    pipeline,
+    progress,
+    rate_limit,
+    replicate,
+    replicate_database,
+)
 from jobs_service.replication.errors import MaxBackoff, ProtocolError
-from jobs_service.replication.job import MISSING_RUNS, asked_too_much
+from jobs_service.replication.job import FAILING_RUNS, asked_too_much
+from jobs_service.replication.status import ReplicationStatus
 from tests.replication.jobs import ends, equal, running, until
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, asked, contents, fill, write_branch
@@ -33,10 +41,106 @@ async def test_a_revision_that_never_comes_is_skipped_in_the_end(
         job = await replicate(jobs, *ends(source, target))
         result = await jobs.result(job.type, job.id)
         attempts = (await jobs.get(job.type, job.id)).attempts
-    assert attempts == MISSING_RUNS + 1
+    assert attempts == FAILING_RUNS + 1
     assert [*target.databases["db"].documents] == ["there"]
     assert result["doc_write_failures"] == 1
     assert [(each["id"], each["rev"], each["error"]) for each in result["skipped"]] == [("gone", rev, "not_found")]
+
+
+def breaks_at_deletions(form: dict[str, Any]) -> bool:
+    return bool(form.get("_deleted"))
+
+
+async def test_documents_at_which_a_validation_function_breaks_down_are_skipped_in_the_end(source: Server) -> None:
+    stubs = [write_branch(source.database("db"), f"stub-{number}", 1, "x", _deleted=True) for number in range(2)]
+    write_branch(source.database("db"), "there", 1, "x")
+    async with Server(Oddities(breaks_down=breaks_at_deletions)) as target, running(backoff=0.01) as jobs:
+        target.database("db")
+        job = await replicate(jobs, *ends(source, target), retries_per_request=0)
+        result = await jobs.result(job.type, job.id)
+        ended = await jobs.get(job.type, job.id)
+    assert ended.attempts == FAILING_RUNS + 1
+    assert any("TypeError: {[]}" in each.detail for each in ended.history)
+    assert [*target.databases["db"].documents] == ["there"]
+    assert sorted(each["rev"] for each in result["skipped"]) == sorted(stubs)
+    assert all("TypeError: {[]}" in each["reason"] for each in result["skipped"])
+
+
+async def test_no_document_is_skipped_of_a_target_that_takes_nothing(source: Server, target: Server) -> None:
+    write_branch(source.database("db"), "doc", 1, "x")
+    full = [Fault("POST /db/_bulk_docs", status=500, times=10_000), Fault("PUT /db/", status=500, times=10_000)]
+    target.faults += full
+    async with running(backoff=0.01, jitter=0) as jobs:
+        job = await replicate(jobs, *ends(source, target), retries_per_request=0)
+        await until(jobs, job, lambda job: job.attempts > FAILING_RUNS + 2)
+        target.faults.clear()
+        result = await jobs.result(job.type, job.id)
+    assert (result["docs_written"], result["skipped"]) == (1, [])
+
+
+async def test_names_that_a_partitioned_target_cannot_have_are_skipped(source: Server) -> None:
+    for id in ("p:1", "plain", "p:2", "other", "p:3"):
+        write_branch(source.database("db"), id, 1, "x")
+    async with Server(Oddities(partitioned=True)) as target, running() as jobs:
+        target.database("db")
+        job = await replicate(jobs, *ends(source, target))
+        result = await jobs.result(job.type, job.id)
+    assert sorted(target.databases["db"].documents) == ["p:1", "p:2", "p:3"]
+    assert sorted(each["id"] for each in result["skipped"]) == ["other", "plain"]
+
+
+async def test_other_options_of_a_continuous_one_that_runs_count_within_seconds(source: Server, target: Server) -> None:
+    write_branch(source.database("db"), "one", 1, "x")
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target), continuous=True, worker_batch_size=7)
+        await until(jobs, job, lambda job: bool(target.databases["db"].documents))
+        await replicate(jobs, *ends(source, target), continuous=True, worker_batch_size=9)
+        job = await until(jobs, job, lambda job: job.data["options"]["worker_batch_size"] == 9)
+        write_branch(source.database("db"), "two", 1, "x")
+        await equal(source, target)
+        assert (await jobs.get(job.type, job.id)).error is None
+    assert not asked(source, "since=0.*feed=continuous")[1:]
+
+
+async def test_a_replication_that_was_added_by_hand_runs(source: Server, target: Server) -> None:
+    write_branch(source.database("db"), "doc", 1, "x")
+    one, other = ends(source, target)
+    async with running() as jobs:
+        job = await jobs.add("replication", "by hand", {"source": one, "target": other})
+        result = await jobs.result(job.type, job.id)
+        assert result["docs_written"] == 1
+        wrong = await jobs.add("replication", "wrong", {"source": one})
+        with pytest.raises(JobFailed, match="target: it is missing"):
+            await jobs.result(wrong.type, wrong.id)
+
+
+async def test_a_database_of_replications_is_taken_over_but_for_what_is_completed(
+    source: Server, target: Server
+) -> None:
+    write_branch(source.database("db"), "doc", 1, "x")
+    one, other = ends(source, target)
+    documents: dict[str, dict[str, Any]] = {
+        "mine": {"source": one, "target": other, "owner": "ada"},
+        "done": {"source": one, "target": other, "since_seq": 7},
+        "local": {"source": "db", "target": other},
+        "_design/_replicator": {"language": "javascript"},
+    }
+    for id, document in documents.items():
+        rev = write_branch(source.database("replicator"), id, 1, "x", **document)
+        body = source.databases["replicator"].documents[id].nodes[rev].body
+        assert body is not None
+        body |= {"_replication_state": "completed"} if id == "done" else {}
+    async with running() as jobs:
+        found = {name: job async for name, job in replicate_database(jobs, f"{source.url}/replicator")}
+        assert found.keys() == {"mine", "local"}
+        assert isinstance(found["local"], InvalidReplication)
+        job = found["mine"]
+        assert isinstance(job, Job)
+        await jobs.result(job.type, job.id)
+        status = ReplicationStatus.of(await jobs.get(job.type, job.id))
+    assert status is not None
+    assert (status.name, status.missing_found, status.checkpoint["written"]) == ("mine", 1, 1)
+    assert status.checkpoint["checkpointed_source_seq"] is not None
 
 
 async def test_requests_are_repeated_for_less_time_than_a_healthy_run_lasts(source: Server, target: Server) -> None:
@@ -129,6 +233,33 @@ async def test_it_tells_its_progress_and_what_is_still_to_come(
         assert held.until is not None
         held.until.set()
         await jobs.result(job.type, job.id)
+
+
+async def test_what_waits_while_the_target_hangs_is_told_and_a_rate_falls_to_nothing(
+    source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "INTERVAL", 0.01)
+
+    def status(job: Job) -> ReplicationStatus:
+        found = ReplicationStatus.of(job)
+        assert found is not None
+        return found
+
+    async with running() as jobs:
+        job = await replicate(jobs, *ends(source, target), continuous=True)
+        fill(source.database("db"), 10)
+        await equal(source, target)
+        rest = await until(jobs, job, lambda job: status(job).rate.startswith("0 "))
+        assert status(rest).pending == 0
+        held = Fault("POST /db/_revs_diff", until=asyncio.Event(), times=1)
+        target.faults.append(held)
+        for number in range(30):
+            write_branch(source.database("db"), f"late {number}", 1, "x")
+        waits = await until(jobs, job, lambda job: (status(job).pending or 0) >= 30 and status(job).lag is None)
+        assert waits.error is None
+        assert held.until is not None
+        held.until.set()
+        await equal(source, target)
 
 
 async def test_a_continuous_one_copies_what_changes(source: Server, target: Server) -> None:

@@ -301,7 +301,7 @@ class TestCheckpoints:
         running = asyncio.create_task(replication.run())
         async with asyncio.timeout(LIMIT):
             await replication.tally.reached(10)
-        target.faults.append(Fault("POST /db/_revs_diff", status=400))
+        target.faults.append(Fault("POST /db/_revs_diff", status=403))
         with pytest.raises(ReplicationError):
             await running
         source.requests.clear()

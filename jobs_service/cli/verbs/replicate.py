@@ -25,6 +25,10 @@ DocumentOption = Annotated[
     str | None,
     typer.Option("--from-document", metavar="FILE|-", help="Take everything from a document of CouchDB's _replicator."),
 ]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option("--from-database", metavar="URL", help="Take over all documents of a _replicator database."),
+]
 ContinuousOption = Annotated[bool, typer.Option("--continuous", help="Go on for ever with what changes.")]
 CreateOption = Annotated[bool, typer.Option("--create-target", help="Create the target where it is missing.")]
 FilterOption = Annotated[
@@ -46,6 +50,7 @@ WaitOption = Annotated[bool, wait_option(", with its progress.")]
 
 COLUMNS = (
     Column("id"),
+    Column("name"),
     Column("status", status=True),
     Column("kind"),
     Column("written", right=True),
@@ -63,6 +68,7 @@ def replicate(
     source: SourceArgument = None,
     target: TargetArgument = None,
     document: DocumentOption = None,
+    database: DatabaseOption = None,
     continuous: ContinuousOption = False,
     create_target: CreateOption = False,
     filter: FilterOption = None,
@@ -92,7 +98,7 @@ def replicate(
         "strict": strict,
         "on_missing": "fail" if fail_if_missing else "retry",
     }
-    if document is not None:
+    if document is not None or database is not None:
         # What describes a replication beside a document that does so would count for nothing.
         words = {
             "SOURCE": source,
@@ -105,9 +111,17 @@ def replicate(
             "--strict": strict,
             "--fail-if-missing": fail_if_missing,
         }
+        hint = "--from-database"
+        if document is not None:
+            words, hint = {**words, "--from-database": database}, "--from-document"
+        elif database is not None:
+            words |= {"--wait": wait}
         if beside := [word for word, value in words.items() if value not in (None, False, [])]:
-            raise typer.BadParameter(f"it says everything; leave out {', '.join(beside)}", param_hint="--from-document")
-    options = _options(source, target, document, given)
+            raise typer.BadParameter(f"it says everything; leave out {', '.join(beside)}", param_hint=hint)
+    if database is not None:
+        _take_over(context, store, database, as_json)
+        return
+    options, name = _options(source, target, document, given)
     if wait and options.continuous:
         how = "--continuous" if document is None else '"continuous" of the document'
         raise typer.BadParameter(f"it never ends; leave --wait or {how} out", param_hint="--wait")
@@ -115,7 +129,7 @@ def replicate(
     async def add(jobs: JobsService) -> Job:
         from jobs_service.replication.api import replicate_as
 
-        return await replicate_as(jobs, options)
+        return await replicate_as(jobs, options, name)
 
     async def body(jobs: JobsService) -> Job | JobEvent:
         job = await add(jobs)
@@ -150,20 +164,56 @@ def replications(context: typer.Context, store: StoreOption = None, as_json: Jso
     output.rows(COLUMNS, session.run(context, store, body), _cells, as_json, "there are no replications")
 
 
-def _options(source: str | None, target: str | None, document: str | None, given: dict[str, Any]) -> ReplicationOptions:
+def _take_over(context: typer.Context, store: str | None, database: str, as_json: bool) -> None:
+    from importlib.util import find_spec
+
+    if find_spec("aiohttp") is None:
+        raise typer.BadParameter(
+            "it needs aiohttp: pip install 'jobs-service[replication]'", param_hint="--from-database"
+        )
+    from jobs_service import JobsError
+    from jobs_service.replication.api import replicate_database
+    from jobs_service.replication.errors import ReplicationError
+
+    async def body(jobs: JobsService) -> list[tuple[str, Job | JobsError]]:
+        return [each async for each in replicate_database(jobs, database)]
+
+    try:
+        found = session.run(context, store, body)
+    except ReplicationError as error:
+        raise exits.Refused(str(error)) from None
+    refused = 0
+    for name, job in found:
+        if isinstance(job, JobsError):
+            refused += 1
+            exits.say(f"{printable(name)}: {job}")
+        elif as_json:
+            output.json_line(_job_json(job))
+        else:
+            output.line(f"{shown(job.id)}  {printable(name)}")
+    if refused:
+        raise exits.AnswerIsNo(f"{refused} of {len(found)} documents were not taken over")
+
+
+def _options(
+    source: str | None, target: str | None, document: str | None, given: dict[str, Any]
+) -> tuple[ReplicationOptions, str]:
+    """Return the options, and the name of a document."""
     from jobs_service.replication.errors import InvalidEndpoint
     from jobs_service.replication.options import InvalidReplication, ReplicationOptions
 
+    name = ""
     try:
         if document is not None:
-            text = values.text_of(document, "--from-document")
-            options = ReplicationOptions.from_document(_json(text, "--from-document"))
+            form = _json(values.text_of(document, "--from-document"), "--from-document")
+            options = ReplicationOptions.from_document(form)
+            name = str(form.get("_id", ""))
         elif source is None or target is None:
             raise typer.BadParameter("name SOURCE and TARGET, or a document with --from-document")
         else:
             options = ReplicationOptions.from_data({"source": source, "target": target, **given})
         options.ids("", None)  # finds what is wrong with the addresses
-        return options
+        return options, name
     except (InvalidReplication, InvalidEndpoint) as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -248,6 +298,7 @@ def _row(job: Job) -> dict[str, Any]:
     error = None if job.error is None else {"type": job.error.type, "message": job.error.message}
     return {
         "id": shown(job.id),
+        "name": "" if found is None else found.name,
         "type": shown(job.type),
         "status": output.status_text(job),
         "continuous": found is not None and found.continuous,
@@ -256,6 +307,9 @@ def _row(job: Job) -> dict[str, Any]:
         "docs_read": 0 if found is None else found.docs_read,
         "docs_written": 0 if found is None else found.docs_written,
         "doc_write_failures": 0 if found is None else found.doc_write_failures,
+        "missing_checked": 0 if found is None else found.missing_checked,
+        "missing_found": 0 if found is None else found.missing_found,
+        "checkpoint": {} if found is None else dict(found.checkpoint),
         "changes_pending": None if found is None else found.pending,
         "lag": None if found is None else found.lag,
         "progress": None if job.progress is None else output.progress_json(job.progress),
@@ -270,6 +324,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         note = said["message"]
     return [
         row["id"],
+        printable(row["name"]),
         row["status"],
         "continuous" if row["continuous"] else "once",
         f"{row['docs_written']:,}",

@@ -166,6 +166,7 @@ async def revs_diff(asked: "Asked", database: StoredDatabase) -> Result:
     """POST /db/_revs_diff"""
     answer: dict[str, Any] = {}
     for id, revs in (await asked.json()).items():
+        check_partition(asked, id)
         document = database.documents.get(id) or StoredDocument(id)
         missing = [rev for rev in revs if rev not in document.nodes]
         if missing:
@@ -224,6 +225,7 @@ async def bulk_docs(asked: "Asked", database: StoredDatabase) -> Result:
             reason = forbidden(asked, form)
             if reason is not None:
                 raise Refused(403, "forbidden", reason)
+            break_down(asked, form)
             rev = database.write(form, new_edits)
             if new_edits:
                 results.append({"ok": True, "id": form["_id"], "rev": rev})
@@ -240,6 +242,7 @@ def check(asked: "Asked", form: dict[str, Any]) -> None:
         raise Refused(400, "illegal_docid", "Document id must be a string")
     if not id:
         raise Refused(400, "illegal_docid", "Document id must not be empty")
+    check_partition(asked, id)
     if id.startswith("_") and not id.startswith(("_design/", "_local/")):
         raise Refused(400, "illegal_docid", "Only reserved document ids may start with underscore.")
     for key in form:
@@ -253,6 +256,19 @@ def check(asked: "Asked", form: dict[str, Any]) -> None:
     for name, attachment in form.get("_attachments", {}).items():
         if most is not None and len(base64.b64decode(attachment.get("data", ""))) > most:
             raise Refused(413, "attachment_too_large", name)
+
+
+def check_partition(asked: "Asked", id: str) -> None:
+    """What a partitioned database refuses whole requests for."""
+    if asked.server.oddities.partitioned and ":" not in id and not id.startswith("_design/"):
+        raise Refused(400, "illegal_docid", "Doc id must be of form partition:id")
+
+
+def break_down(asked: "Asked", form: dict[str, Any]) -> None:
+    """Answer for a document at which the validation function has an error at run time."""
+    breaks_down = asked.server.oddities.breaks_down
+    if breaks_down is not None and breaks_down(form):
+        raise Refused(500, "TypeError", "{[]}")
 
 
 def forbidden(asked: "Asked", form: dict[str, Any]) -> str | None:

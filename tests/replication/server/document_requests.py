@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import BodyPartReader, MultipartReader
 
-from tests.replication.server.database_requests import Result, check, forbidden, open_revs
+from tests.replication.server.database_requests import Result, break_down, check, forbidden, open_revs
 from tests.replication.server.databases import Refused, StoredDatabase, StoredDocument, generation
 from tests.replication.server.forms import document_form, mixed
 
@@ -83,6 +83,7 @@ async def _put(asked: "Asked", database: StoredDatabase, id: str) -> Result:
     reason = forbidden(asked, form)
     if reason is not None:
         raise Refused(403, "forbidden", reason)
+    break_down(asked, form)
     limit = asked.server.oddities.max_attachment
     for name, data in parts:
         if limit is not None and len(data) > limit:

@@ -35,6 +35,10 @@ class Oddities:
     revs_limit: int = 1000
     validate: Callable[[dict[str, Any]], str | None] | None = None
     """What a validation function would say: a reason to forbid this document, or None."""
+    breaks_down: Callable[[dict[str, Any]], bool] | None = None
+    """Whether the validation function has an error at run time for this document."""
+    partitioned: bool = False
+    """Ids of documents must be of the form partition:id."""
     filters: Mapping[str, Callable[[dict[str, Any], Mapping[str, str]], bool]] = field(default_factory=dict)
     """Filter functions by "DESIGN/NAME", given a document and the query."""
     max_document: int | None = None
