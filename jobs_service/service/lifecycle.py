@@ -9,7 +9,7 @@ from typing import Any
 from jobs_service.actors.context import Context
 from jobs_service.actors.subscriptions import Hub, other_loop
 from jobs_service.batching.group_commit import GroupCommit
-from jobs_service.errors import JobsError, ServiceClosed, SupervisorFailed
+from jobs_service.errors import JobsError, ServiceClosed, StoreLost, SupervisorFailed
 from jobs_service.log import EventLog
 from jobs_service.service.abandoned_jobs import AbandonedJobs
 from jobs_service.service.conversion import convert_if_needed
@@ -69,6 +69,7 @@ class Lifecycle:
         self.before_leaving: list[Callable[[], Awaitable[None]]] = []
         # The task that runs the handlers, canceled when the service is left; and what is set when they have ended.
         self._running: tuple[asyncio.Task[Any], asyncio.Event] | None = None
+        self._expect_no_loss: Callable[[], object] = lambda: None
 
     # Opening
 
@@ -89,6 +90,7 @@ class Lifecycle:
         try:
             if self._owns_store:
                 await self._store.open()
+            self._expect_no_loss = self._store.on_lost(self._store_lost)
             await self._context.open_keyspace()
             self.converted = await convert_if_needed(self._context)
             self._operations.open()
@@ -154,6 +156,7 @@ class Lifecycle:
             # A commit may have come through just now whose caller had gone. What it has accepted cannot be released
             # any more and waits for its timeout, but the attempt to do so has to end.
             await self._abandoned.until_given_back()
+        self._expect_no_loss()
         self.is_entered = self._access.is_leaving = False
         # An attempt to accept that was under way may have set a watch, which a store that stays open never fires.
         self._waiting.wake_all()
@@ -193,6 +196,14 @@ class Lifecycle:
         if asyncio.current_task() is self._host or self._access.failure is not None:
             return
         failed = SupervisorFailed(f"the handlers are not run any more: {error}")
+        failed.__cause__ = error
+        self._fail(failed)
+
+    def _store_lost(self, error: StoreLost) -> None:
+        """Fail the service at once: no restart of its parts would help. Others get the error when they ask."""
+        if not self.supervised and self._running is None:
+            return
+        failed = SupervisorFailed(str(error))
         failed.__cause__ = error
         self._fail(failed)
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import fdb.tuple
 
-from jobs_service.errors import StoreError, kind_of, shown
+from jobs_service.errors import StoreError, StoreLost, kind_of, shown
 from jobs_service.store.convertible import Convertible
 from jobs_service.store.counters import CommitTimes
 from jobs_service.store.key_selector import KeySelector
@@ -308,6 +308,16 @@ class Store(Convertible, ProcessTracking, ABC):
     @abstractmethod
     async def close(self) -> None:
         """Wait for running transactions, fail the watches, and release threads and files. Idempotent."""
+
+    def on_lost(self, callback: Callable[[StoreLost], object]) -> Callable[[], object]:
+        """Have `callback` called on the loop, once, when the store is found lost: before anybody else is told.
+
+        Only the embedded store can be lost. What waits for it then, and what is asked of it later, fails.
+
+        Returns:
+            A function that takes the request back.
+        """
+        return lambda: None
 
     async def prefix(self) -> bytes:
         """Return the prefix under which the jobs' keys live: `_PREFIX`, unless the store knows better."""
