@@ -173,9 +173,12 @@ def flush_directories(*paths: Path) -> None:
 def _check_pages(environment: lmdb.Environment, path: Path) -> None:
     """Refuse a data file that lacks pages, before LMDB reads any but its meta pages."""
     for _ in range(_MOST_LOOKS):
-        with environment.begin() as transaction:
-            if check_pages(path / DATA_FILE, transaction.id()):
-                return
+        try:
+            with environment.begin() as transaction:
+                if check_pages(path / DATA_FILE, transaction.id()):
+                    return
+        except lmdb.MapResizedError:  # another process grows it just now
+            environment.set_mapsize(0)
     raise StoreError(
         f"{path / DATA_FILE} is damaged, or was replaced while other processes use the store: end them all, then "
         "open it or restore a backup"

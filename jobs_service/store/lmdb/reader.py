@@ -85,7 +85,7 @@ class Reader(Responder):
         if self._use.lost is not None:
             raise self._use.lost
         self._at("reader: begins")
-        transaction = environment.begin()
+        transaction = self._map.begin()
         self._at("reader: has begun")
         try:
             number = transaction.id()
@@ -121,8 +121,9 @@ class Reader(Responder):
             self._at("reader: has registered watches")
         finally:
             transaction.abort()
+            self._map.end()
         if watched:
-            fired += self._changed_since(environment, number, watched)
+            fired += self._changed_since(number, watched)
         if answers or fired:
             self._use.check()
             self._at("reader: answers")
@@ -167,9 +168,9 @@ class Reader(Responder):
         self._next_look = ended + min(_LOOKS_REST * (ended - now), _LONGEST_REST)
         return fired
 
-    def _changed_since(self, environment: lmdb.Environment, number: int, watched: list[Watch]) -> list[Watch]:
+    def _changed_since(self, number: int, watched: list[Watch]) -> list[Watch]:
         """Return those of the new watches whose keys were changed before the watches were registered."""
-        transaction = environment.begin()
+        transaction = self._map.begin()
         try:
             newer = transaction.id()
             self._at("reader: looks again")
@@ -183,6 +184,7 @@ class Reader(Responder):
             return []
         finally:
             transaction.abort()
+            self._map.end()
 
     def _known_damage(self) -> Container[bytes]:
         return self._damage if self._damage.count else ()

@@ -15,6 +15,7 @@ from jobs_service.store.driving import drive, ran_too_long
 from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.lmdb.file_use import FileUse
+from jobs_service.store.lmdb.memory_map import MemoryMap
 from jobs_service.store.lmdb.process_locks import ProcessLocks
 from jobs_service.store.lmdb.room import Room
 from jobs_service.store.lmdb.state import LmdbTransaction
@@ -35,6 +36,7 @@ class Responder:
     _damage: Damage
     _watches: Watches
     _use: FileUse
+    _map: MemoryMap
     _processes: ProcessLocks
     _when_lost: dict[Callable[[StoreLost], object], None]
 

@@ -238,11 +238,12 @@ class LmdbStore(Writer, Reader, Store):
         loop = self._usable()
         environment = self._environment
         assert environment is not None
-        use, at = self._use, self._at
+        use, map, at = self._use, self._map, self._at
 
         def copy() -> int:
             use.check()
-            return copy_environment(environment, Path(path), at)
+            with map.held():
+                return copy_environment(environment, Path(path), at)
 
         copying = loop.run_in_executor(None, copy)
         self._copying.add(copying)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import lmdb
 
 from jobs_service.errors import StoreDamaged, StoreError, StoreLost
+from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.store.base import SYSTEM_KEYS, Watch
 from jobs_service.store.counters import CommitTimes, Counters
@@ -20,9 +21,12 @@ from jobs_service.store.lmdb.damage import MOST_RUNS
 from jobs_service.store.lmdb.environment import needs_conversion, open_environment
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.lmdb.file_use import FileUse
+from jobs_service.store.lmdb.memory_map import MemoryMap
 from jobs_service.store.lmdb.responder import Responder, lose
 from jobs_service.store.lmdb.state import LmdbTransaction, State, apply_log
 from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request, failed
+
+log = EventLog("jobs_service.store")
 
 _STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
 _MAX_BATCH: Final = 4000
@@ -78,6 +82,7 @@ class Writer(Responder):
             self._tell(_fail, opened, store_error(self.address, error))
             return
         self.instance = processes.instance
+        self._map = MemoryMap(environment, self._has_grown, self._cannot_grow)
         self._tell(_succeed, opened)
         while True:
             self._at("writer: waits")
@@ -105,6 +110,19 @@ class Writer(Responder):
         environment.close()
         use.end()
         self._tell(_succeed, ended)
+
+    def _has_grown(self, size: int) -> None:
+        """Another process has a larger map, which is this one's from now on."""
+        self._room.grow(size)
+        log.info("map_grown", store=self.location, bytes=size)
+
+    def _cannot_grow(self, error: lmdb.Error) -> StoreLost:
+        """Without a map nothing can be read or written."""
+        self._use.lost = StoreLost(
+            f"store {self.location} was grown by a process with a larger map, and this one cannot map so much "
+            f"({error}; ulimit -v). Give all the same JOBS_SERVICE_LMDB_MAP_SIZE, and start the program anew"
+        )
+        return self._use.lost
 
     def _write(self, environment: lmdb.Environment, batch: deque[Request[Any]]) -> None:
         """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""
@@ -135,7 +153,7 @@ class Writer(Responder):
         if self._use.lost is not None:
             raise self._use.lost
         self._at("writer: begins")
-        transaction = environment.begin(write=True)
+        transaction = self._map.begin(write=not self._use.is_read_only)
         self._at("writer: has begun")
         watched: list[Watch] = []
         try:
@@ -197,6 +215,7 @@ class Writer(Responder):
             self._tell(lose, watched)
             raise
         finally:
+            self._map.end()
             self._counters.transactions += len(answers)
             for answer in answers:
                 if answer.transaction is not None:

@@ -170,7 +170,7 @@ def own_commits_hide_those_of_others() -> Defect:
 
 def a_commit_overtakes_a_watch() -> Defect:
     """What another process commits while watches are being registered does not fire them."""
-    return changed(LmdbStore._read, ("fired += self._changed_since(environment, number, watched)", "pass"))
+    return changed(LmdbStore._read, ("fired += self._changed_since(number, watched)", "pass"))
 
 
 def a_look_that_came_too_soon_counts() -> Defect:

@@ -12,6 +12,7 @@ from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb.environment import open_environment
 from jobs_service.store.lmdb.file_use import FileUse
+from jobs_service.store.lmdb.memory_map import MemoryMap
 from jobs_service.store.lmdb.room import Room
 from jobs_service.store.lmdb.thread_calls import Answer, Request
 from tests.contract.support import END
@@ -32,6 +33,7 @@ class ThreadlessStore(LmdbStore):
         super().__init__(path, settings=settings)
         self._use = FileUse(path, self.location)
         self.environment = open_environment(path, settings, self._use)
+        self._map = MemoryMap(self.environment, self._has_grown, self._cannot_grow)
         self._room = Room(path, self.location, settings.lmdb_map_size)
 
     def commit(self, function: TransactionFunction[Any]) -> bytes | None:
