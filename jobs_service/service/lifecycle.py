@@ -59,7 +59,7 @@ class Lifecycle:
         self._operations = operations
         self._waiting = waiting
         self._abandoned = abandoned
-        self._owns_store = False
+        self._is_tenant = False
         # How many jobs were counted because the store had an earlier format; None where it had not.
         self.converted: int | None = None
         # The task that has entered the service: the body of its `async with` is canceled when the service fails.
@@ -85,11 +85,10 @@ class Lifecycle:
             raise JobsError("this service is open already; make another JobsService for a second one")
         self.is_entered = True
         self.loop = asyncio.get_running_loop()
-        self._owns_store = not self._store.is_open
         log_unknown_variables()
         try:
-            if self._owns_store:
-                await self._store.open()
+            await self._store.tenants.enter()
+            self._is_tenant = True
             self._expect_no_loss = self._store.on_lost(self._store_lost)
             await self._context.open_keyspace()
             self.converted = await convert_if_needed(self._context)
@@ -149,10 +148,11 @@ class Lifecycle:
         await self.tree.stop()
         await self._operations.drain()
         await self._abandoned.until_given_back()
-        if self._owns_store:
+        if self._is_tenant:
+            self._is_tenant = False
             # Transactions that wait for one another have not reached the store yet: closing it would refuse them.
             await self._context.until_idle()
-            await self._store.close()
+            await self._store.tenants.leave()
             # A commit may have come through just now whose caller had gone. What it has accepted cannot be released
             # any more and waits for its timeout, but the attempt to do so has to end.
             await self._abandoned.until_given_back()

@@ -9,6 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import fdb.tuple
@@ -18,6 +19,7 @@ from jobs_service.store.convertible import Convertible
 from jobs_service.store.counters import CommitTimes
 from jobs_service.store.key_selector import KeySelector
 from jobs_service.store.process_tracking import ProcessTracking
+from jobs_service.store.tenants import Tenants
 
 T = TypeVar("T")
 
@@ -286,6 +288,11 @@ class Store(Convertible, ProcessTracking, ABC):
     commit_times: CommitTimes
     overlaps: ClassVar[bool] = False
     """Whether transactions run in parallel, so that two small ones end sooner than one large one."""
+
+    @cached_property
+    def tenants(self) -> Tenants:
+        """The services of this process that use it."""
+        return Tenants(self)
 
     @property
     def location(self) -> str:
