@@ -2,6 +2,10 @@
 
 Every opened store (an *instance*, with a random id) locks a file of its own, `processes/<id>`. If another process gets
 that lock, the instance's process has ended; a living process keeps it, even while it is stopped.
+
+To try the locks of hundreds of processes several times a second would take too long. So each file has the process's id,
+which says at once whose lock to try: that of a process which the system does not know any more. All others are tried in
+turn, a few at a time: an id may have gone to another process, or its end has not been taken note of by its parent.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ _MOST_TRIES: Final = 100
 MOST_AT_ONCE: Final = 64
 """Dead instances that `dead` returns at most: each takes a descriptor until it is forgotten."""
 _MOST_COUNTED: Final = 1000
+_PID_BYTES: Final = 20
 _MOST_LIVING: Final = 16
 """Locks of living instances that `dead` tries at most, to bound its cost; the next call goes on from there."""
 
@@ -48,6 +53,8 @@ class ProcessLocks:
         self._own: int | None = None
         self._dead: dict[bytes, int] = {}
         self._kept: set[bytes] = set()
+        # By the name of the file, of living instances: 0 where it says nothing.
+        self._pids: dict[str, int] = {}
         self._last = ""
 
     def enter(self) -> None:
@@ -64,6 +71,12 @@ class ProcessLocks:
                 descriptor = open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             except FileExistsError:
                 continue
+            try:
+                os.write(descriptor, b"%d" % os.getpid())
+            except OSError:
+                _remove(path)
+                close_file(descriptor)
+                raise
             # Another process may have taken the new file, not yet locked, for a dead instance's, and removed it.
             if lock_file(descriptor) and _is_at(path, descriptor):
                 self._own, self.instance = descriptor, instance
@@ -87,25 +100,44 @@ class ProcessLocks:
 
         This instance keeps their locks, so no other finds them, until it calls `forget` or ends.
         """
+        names = self._others()
+        self._learn_pids(names)
+        for name in names:
+            pid = self._pids.get(name)
+            if pid and len(self._dead) < MOST_AT_ONCE and not _is_known(pid) and not self._is_dead(name):
+                self._pids[name] = 0  # it lives all the same
         living = 0
-        for name in self._others():
+        for name in names:
             if living >= _MOST_LIVING or len(self._dead) >= MOST_AT_ONCE:
                 break
             self._last = name
-            instance = bytes.fromhex(name)
-            if instance in self._dead or instance in self._kept:
-                continue
-            descriptor = self._try(instance)
-            if descriptor is None:
-                living += 1
-            else:
-                self._dead[instance] = descriptor
+            living += not self._is_dead(name)
         return [*self._dead]
+
+    def _learn_pids(self, names: list[str]) -> None:
+        """Read the files that are new, and forget those that are gone."""
+        if len(self._pids) > 2 * len(names):
+            self._pids = {name: self._pids[name] for name in names if name in self._pids}
+        new = [name for name in names if name not in self._pids]
+        for name in new[:_MOST_COUNTED]:
+            pid = _noted_pid(os.path.join(self._directory, name))
+            if pid is not None:
+                self._pids[name] = pid
+
+    def _is_dead(self, name: str) -> bool:
+        """Find out whether an instance's process has ended, and keep its lock if so."""
+        instance = bytes.fromhex(name)
+        if instance in self._dead or instance in self._kept:
+            return True
+        descriptor = self._try(instance)
+        if descriptor is not None:
+            self._dead[instance] = descriptor
+        return descriptor is not None
 
     def _others(self) -> list[str]:
         """Return the names of the other instances' files, beginning where the last call of `dead` ended."""
         try:
-            names = sorted(name for name in os.listdir(self._directory) if _NAME.fullmatch(name))
+            names = sorted(each for each in os.listdir(self._directory) if each in self._pids or _NAME.fullmatch(each))
         except OSError:
             return []
         own = self.instance.hex()
@@ -162,6 +194,29 @@ class ProcessLocks:
 
     def _path(self, instance: bytes) -> str:
         return os.path.join(self._directory, instance.hex())
+
+
+def _noted_pid(path: str) -> int | None:
+    """Return the id of the process that a file is of: 0 if it says something else, None if it says nothing yet."""
+    with contextlib.suppress(OSError):
+        descriptor = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            noted = os.read(descriptor, _PID_BYTES)
+            return int(noted) if noted.isdigit() else 0 if noted else None
+        finally:
+            close_file(descriptor)
+    return None
+
+
+def _is_known(pid: int) -> bool:
+    """Whether the system knows a process of this id."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # another user's; no id at all
+        return True
+    return True
 
 
 def _is_at(path: str, descriptor: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,6 +179,31 @@ def test_what_cannot_be_removed_is_not_found_again_and_again(locks: Locks, monke
     one.forget([dead])
     assert one.dead() == []
     monkeypatch.undo()
+
+
+def test_however_many_live_a_process_that_the_system_does_not_know_any_more_is_found_at_once(locks: Locks) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    living = {locks.enter().instance for _ in range(300)}
+    dead = locks.leave_behind(30)
+    for each in dead:
+        (locks.directory / each.hex()).write_text(str(ended.pid))
+    for _ in range(3):
+        one = locks.enter()
+        assert set(one.dead()) == dead
+        one.leave()
+    assert {bytes.fromhex(name) for name in locks.files} == living | dead
+
+
+@pytest.mark.parametrize("noted", ["", "no number", "-1", "0", "1", "99999999999999999999", "9" * 50])
+def test_whatever_a_file_says_only_its_lock_tells_whether_it_is_a_dead_ones(locks: Locks, noted: str) -> None:
+    one, other = locks.enter(), locks.enter()
+    [dead] = locks.leave_behind(1)
+    for each in (dead, other.instance):
+        (locks.directory / each.hex()).write_text(noted)
+    assert one.dead() == [dead]
+    one.forget([dead])
+    assert one.dead() == one.dead() == []
 
 
 async def test_a_store_that_cannot_have_its_lock_is_refused(tmp_path: Path) -> None:
