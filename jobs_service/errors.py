@@ -117,6 +117,13 @@ class StoreDamaged(StoreError):
     """A part of the embedded store's file is damaged: what is stored there cannot be read or changed; all else can."""
 
 
+class StoreLost(StoreError):
+    """The embedded store's files were removed, moved or replaced while this process used them. It goes on with none.
+
+    What was not answered is not in the store that the next process opens.
+    """
+
+
 class StoreUnavailable(StoreError):
     """The store did not answer within the transaction's time limit. A write may still take effect."""
 

@@ -27,7 +27,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 KILLS = "50"
-"""Of each of the two parts of tests/system/test_kill.py."""
+"""Of each of the two parts of tests/system/test_kill.py, and of the containers of test_namespaces.py beside it."""
 OLD = ("-W", "default::DeprecationWarning", "-W", "default::PendingDeprecationWarning")
 """An old release may use what another package calls deprecated by now."""
 
@@ -113,7 +113,8 @@ def _module(*words: str) -> Callable[[Sequence[str]], None]:
 
 
 def _kills(_: Sequence[str]) -> None:
-    _call([sys.executable, "-m", "pytest", "-q", "--timeout", "900", "tests/system/test_kill.py"], KILLS=KILLS)
+    tests = ("tests/system/test_kill.py", "tests/system/test_namespaces.py")
+    _call([sys.executable, "-m", "pytest", "-q", "--timeout", "900", *tests], KILLS=KILLS)
 
 
 def _cases(_: Sequence[str]) -> None:

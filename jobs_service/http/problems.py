@@ -61,6 +61,7 @@ _STATUS: Final[Mapping[type[JobsError], int]] = {
     errors.StoreDamaged: 500,
     errors.StoreError: 500,
     errors.StoreFull: 507,
+    errors.StoreLost: 503,
     errors.StoreUnavailable: 503,
     errors.SupervisorFailed: 503,
     errors.TransactionConflict: 503,

@@ -9,7 +9,7 @@ from typing import Any
 from jobs_service.actors.context import Context
 from jobs_service.actors.subscriptions import Hub, other_loop
 from jobs_service.batching.group_commit import GroupCommit
-from jobs_service.errors import JobsError, ServiceClosed, SupervisorFailed
+from jobs_service.errors import JobsError, ServiceClosed, StoreLost, SupervisorFailed
 from jobs_service.log import EventLog
 from jobs_service.service.abandoned_jobs import AbandonedJobs
 from jobs_service.service.conversion import convert_if_needed
@@ -59,7 +59,7 @@ class Lifecycle:
         self._operations = operations
         self._waiting = waiting
         self._abandoned = abandoned
-        self._owns_store = False
+        self._is_tenant = False
         # How many jobs were counted because the store had an earlier format; None where it had not.
         self.converted: int | None = None
         # The task that has entered the service: the body of its `async with` is canceled when the service fails.
@@ -69,6 +69,7 @@ class Lifecycle:
         self.before_leaving: list[Callable[[], Awaitable[None]]] = []
         # The task that runs the handlers, canceled when the service is left; and what is set when they have ended.
         self._running: tuple[asyncio.Task[Any], asyncio.Event] | None = None
+        self._expect_no_loss: Callable[[], object] = lambda: None
 
     # Opening
 
@@ -84,11 +85,11 @@ class Lifecycle:
             raise JobsError("this service is open already; make another JobsService for a second one")
         self.is_entered = True
         self.loop = asyncio.get_running_loop()
-        self._owns_store = not self._store.is_open
         log_unknown_variables()
         try:
-            if self._owns_store:
-                await self._store.open()
+            await self._store.tenants.enter()
+            self._is_tenant = True
+            self._expect_no_loss = self._store.on_lost(self._store_lost)
             await self._context.open_keyspace()
             self.converted = await convert_if_needed(self._context)
             self._operations.open()
@@ -147,13 +148,15 @@ class Lifecycle:
         await self.tree.stop()
         await self._operations.drain()
         await self._abandoned.until_given_back()
-        if self._owns_store:
+        if self._is_tenant:
+            self._is_tenant = False
             # Transactions that wait for one another have not reached the store yet: closing it would refuse them.
             await self._context.until_idle()
-            await self._store.close()
+            await self._store.tenants.leave()
             # A commit may have come through just now whose caller had gone. What it has accepted cannot be released
             # any more and waits for its timeout, but the attempt to do so has to end.
             await self._abandoned.until_given_back()
+        self._expect_no_loss()
         self.is_entered = self._access.is_leaving = False
         # An attempt to accept that was under way may have set a watch, which a store that stays open never fires.
         self._waiting.wake_all()
@@ -193,6 +196,14 @@ class Lifecycle:
         if asyncio.current_task() is self._host or self._access.failure is not None:
             return
         failed = SupervisorFailed(f"the handlers are not run any more: {error}")
+        failed.__cause__ = error
+        self._fail(failed)
+
+    def _store_lost(self, error: StoreLost) -> None:
+        """Fail the service at once: no restart of its parts would help. Others get the error when they ask."""
+        if not self.supervised and self._running is None:
+            return
+        failed = SupervisorFailed(str(error))
         failed.__cause__ = error
         self._fail(failed)
 

@@ -60,7 +60,8 @@ class JobsService(
 
     Args:
         store: an address (`lmdb:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the address in
-            JOBS_SERVICE_STORE, else `lmdb:jobs-data`. A Store that is open already stays open when the service is left.
+            JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last one that is
+            left closes it, unless the application itself has opened it.
         settings: None for those of the environment.
         supervise: whether to run the supervisor tree. Without it lost jobs are not noticed by this service, and
             subscribing raises; meant for short-lived callers that only add jobs or look them up.

@@ -9,15 +9,17 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import fdb.tuple
 
-from jobs_service.errors import StoreError, kind_of, shown
+from jobs_service.errors import StoreError, StoreLost, kind_of, shown
 from jobs_service.store.convertible import Convertible
 from jobs_service.store.counters import CommitTimes
 from jobs_service.store.key_selector import KeySelector
 from jobs_service.store.process_tracking import ProcessTracking
+from jobs_service.store.tenants import Tenants
 
 T = TypeVar("T")
 
@@ -287,6 +289,11 @@ class Store(Convertible, ProcessTracking, ABC):
     overlaps: ClassVar[bool] = False
     """Whether transactions run in parallel, so that two small ones end sooner than one large one."""
 
+    @cached_property
+    def tenants(self) -> Tenants:
+        """The services of this process that use it."""
+        return Tenants(self)
+
     @property
     def location(self) -> str:
         """The address in a form that names the same store in every working directory, for logs."""
@@ -308,6 +315,16 @@ class Store(Convertible, ProcessTracking, ABC):
     @abstractmethod
     async def close(self) -> None:
         """Wait for running transactions, fail the watches, and release threads and files. Idempotent."""
+
+    def on_lost(self, callback: Callable[[StoreLost], object]) -> Callable[[], object]:
+        """Have `callback` called on the loop, once, when the store is found lost: before anybody else is told.
+
+        Only the embedded store can be lost. What waits for it then, and what is asked of it later, fails.
+
+        Returns:
+            A function that takes the request back.
+        """
+        return lambda: None
 
     async def prefix(self) -> bytes:
         """Return the prefix under which the jobs' keys live: `_PREFIX`, unless the store knows better."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from jobs_service.errors import StoreLost
 from jobs_service.supervision.errors import ActorStopped, Killed, UnknownMessage
 from jobs_service.supervision.process import Process, log
 from jobs_service.supervision.tree import Kind
@@ -221,6 +222,8 @@ class Actor(Process):
         if cause is None:
             return
         if self._ending or self._fatal is not None:
+            if isinstance(cause, StoreLost):  # of which the service tells once
+                return
             log.error("linked_task_failed", child=self.name, task=task.get_name(), exc_info=cause)
         else:
             cause.add_note(f"raised in {task.get_name()!r}, which is linked to actor {self.name!r}")

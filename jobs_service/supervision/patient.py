@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from jobs_service.errors import StoreLost
 from jobs_service.supervision.child import Child, ChildSpec
 from jobs_service.supervision.process import Process, log
 from jobs_service.supervision.supervisor import Strategy, Supervisor
@@ -43,7 +44,7 @@ class PatientSupervisor(Supervisor):
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def _child_ended(self, child: Child, life: int, cause: BaseException | None) -> None:
-        if child.life != life or not child.spec.restart.applies_to(cause):
+        if child.life != life or isinstance(cause, StoreLost) or not child.spec.restart.applies_to(cause):
             super()._child_ended(child, life, cause)
             return
         child.restarting = True

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Self
 
+from jobs_service.errors import StoreLost
 from jobs_service.log import EventLog
 from jobs_service.supervision.errors import ActorStopped, Killed
 from jobs_service.supervision.tree import Kind, Node, State
@@ -185,7 +186,7 @@ class Process(ABC):
         self._ended_at = self._loop.time()
         if self._reminder is not None:
             self._reminder.cancel()
-        if cause is None:
+        if cause is None or isinstance(cause, StoreLost):  # of a lost store the service tells once
             log.debug("child_stopped", child=self.name, supervisor=self.supervisor)
         else:
             event = "child_crashed" if self._ready.done() else "child_start_failed"

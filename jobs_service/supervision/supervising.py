@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar
 
-from jobs_service.errors import SupervisorFailed
+from jobs_service.errors import StoreLost, SupervisorFailed
 from jobs_service.supervision.child import Child
 from jobs_service.supervision.intensity import RestartIntensity
 from jobs_service.supervision.process import Process, log
@@ -125,7 +125,7 @@ class Supervising(Process):
         return True
 
     def _child_ended(self, child: Child, life: int, cause: BaseException | None) -> None:
-        if child.life != life:
+        if child.life != life or isinstance(cause, StoreLost):  # that ends the whole service
             return
         if not child.spec.restart.applies_to(cause):
             self._gone(child)

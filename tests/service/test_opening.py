@@ -74,6 +74,37 @@ async def test_a_service_can_be_entered_again_after_it_was_left(address: str) ->
             assert await jobs.types() == [T1]
 
 
+@pytest.mark.parametrize("first_to_leave", [0, 1, 2])
+async def test_services_that_share_a_store_may_be_left_in_any_order(address: str, first_to_leave: int) -> None:
+    first = JobsService(address)
+    others = [JobsService(first.store) for _ in range(2)]
+    services = [first, *others]
+    # At once: one of them opens the store, the others wait for that.
+    await asyncio.gather(*[each.__aenter__() for each in services])
+    await first.set_type_timeout(T1, 10)
+    order = services[first_to_leave:] + services[:first_to_leave]
+    for place, each in enumerate(order):
+        await each.__aexit__(None, None, None)
+        for other in order[place + 1 :]:
+            await other.add(T1, f"{place}", if_exists="ignore")
+            assert (await other.get(T1, f"{place}")).state is JobState.PENDING
+    assert not first.store.is_open
+    async with others[0]:
+        assert others[0].store.is_open
+    assert not first.store.is_open
+
+
+async def test_a_service_that_cannot_open_the_store_leaves_it_to_the_others(address: str) -> None:
+    first = JobsService(address)
+    async with first:
+        second = JobsService(first.store)
+        async with second:
+            with pytest.raises(JobsError, match="open already"):
+                await second.__aenter__()
+        assert first.store.is_open
+    assert not first.store.is_open
+
+
 async def test_an_embedded_store_is_made_when_it_is_missing(tmp_path: Path) -> None:
     directory = tmp_path / "deep" / "down"
     async with JobsService(f"lmdb:{directory}") as jobs:

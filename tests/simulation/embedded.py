@@ -20,7 +20,8 @@ from greenlet import getcurrent, greenlet
 
 from jobs_service.settings import Settings
 from jobs_service.store.base import Limits, Watch
-from jobs_service.store.lmdb import LmdbStore, process_locks
+from jobs_service.store.lmdb import LmdbStore
+from jobs_service.store.lmdb.descriptors import close_file
 from jobs_service.store.lmdb.state import LmdbTransaction
 from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request
 from jobs_service.testing import Process
@@ -275,7 +276,7 @@ class EmbeddedStore(LmdbStore):
         if locks is not None and locks._own is not None:
             self.machine.has_died(locks.instance)
             for descriptor in (locks._own, *locks._dead.values()):
-                process_locks._close(descriptor)
+                close_file(descriptor)
             locks._own = None
             locks._dead.clear()
 

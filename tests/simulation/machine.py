@@ -18,7 +18,8 @@ from jobs_service.settings import Settings
 from jobs_service.store.base import Limits
 from jobs_service.store.lmdb import process_locks, reader, writer
 from jobs_service.store.lmdb import store as opening
-from jobs_service.store.lmdb.process_locks import DIRECTORY
+from jobs_service.store.lmdb.descriptors import close_file, open_file
+from jobs_service.store.lmdb.file_use import PROCESSES, FileUse
 from jobs_service.store.lmdb.state import apply_log
 from jobs_service.store.lmdb.thread_calls import Answer
 from jobs_service.store.write_log import CLEAR, SET
@@ -102,11 +103,11 @@ class Machine:
             (writer, "LmdbTransaction", Observed),
             (reader, "LmdbTransaction", Observed),
             (writer, "apply_log", _apply_log),
-            (process_locks, "_lock", self._lock),
+            (process_locks, "lock_file", self._lock),
         ]
         before = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
         self._really_open = vars(writer)["open_environment"]
-        self._really_lock = vars(process_locks)["_lock"]
+        self._really_lock = vars(process_locks)["lock_file"]
         cluster = self.world.cluster
         disconnect = cluster.disconnect
 
@@ -137,6 +138,7 @@ class Machine:
                 store.die()
             if self._environment is not None:
                 self._environment.close()
+                self._use.end()
             shutil.rmtree(temporary)
 
     def connect(self, process: Process) -> None:
@@ -246,7 +248,7 @@ class Machine:
 
     def unburied(self) -> Iterator[bytes]:
         """Yield the instances whose process has died, of which there are still files."""
-        directory = self.directory / DIRECTORY
+        directory = self.directory / PROCESSES
         for instance in self.died:
             if (directory / instance.hex()).exists():
                 yield instance
@@ -270,18 +272,18 @@ class Machine:
 
     def _is_unlocked(self, instance: bytes) -> bool:
         try:
-            descriptor = process_locks._open(str(self.directory / DIRECTORY / instance.hex()), os.O_RDONLY)
+            descriptor = open_file(str(self.directory / PROCESSES / instance.hex()), os.O_RDONLY)
         except OSError:
             return True
         try:
             return bool(self._really_lock(descriptor))
         finally:
-            process_locks._close(descriptor)
+            close_file(descriptor)
 
     def _note_late(self, descriptor: int) -> None:
         """Note whose file is locked late: others may take that instance for dead, and then it never lives."""
         number = os.fstat(descriptor).st_ino
-        for entry in os.scandir(self.directory / DIRECTORY):
+        for entry in os.scandir(self.directory / PROCESSES):
             if entry.inode() == number:
                 self._late.add(bytes.fromhex(entry.name))
 
@@ -296,7 +298,7 @@ class Machine:
                 try:
                     thread.stand("opening: is about to lock its file")
                 except Killed:
-                    process_locks._close(descriptor)
+                    close_file(descriptor)
                     raise
         return bool(self._really_lock(descriptor))
 
@@ -309,9 +311,10 @@ class Machine:
         for store in self.stores:
             yield from store.threads
 
-    def _open(self, path: Path, settings: Settings, at: object) -> Any:
+    def _open(self, path: Path, settings: Settings, use: FileUse, at: object) -> Any:
         if self._environment is None:
-            self._environment = environment = self._really_open(path, settings)
+            self._use = FileUse(path, "simulated")
+            self._environment = environment = self._really_open(path, settings, self._use)
             flags = environment.flags()
             if settings.durable and not (flags["sync"] and flags["metasync"]):
                 self.world.unhandled.append(f"a durable store is opened without its flushes: {flags}")

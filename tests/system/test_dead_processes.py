@@ -8,10 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +21,7 @@ from jobs_service import JobsService, JobState, NewJob, Outcome, Settings
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.run_values import HistoryKind
 from jobs_service.store import Transaction
+from jobs_service.store.lmdb.file_use import SHARED
 from tests.checker import assert_sound
 from tests.cli.support import write_lock_held
 from tests.service.support import eventually
@@ -76,8 +74,8 @@ class Place:
 
     @property
     def locks(self) -> list[str]:
-        """The names of the lock files."""
-        return sorted(os.listdir(self.store / "processes"))
+        """The names of the lock files, that of all processes left out."""
+        return sorted({*os.listdir(self.store / "processes")} - {SHARED})
 
     def end(self) -> None:
         """Kill what is left."""
@@ -199,28 +197,6 @@ async def test_a_child_that_dies_does_not_let_go_of_its_parents_jobs(place: Plac
         os.kill(child, signal.SIGKILL)
         await killed_and_found(place, jobs, "killed")
         assert (await jobs.get(TYPE, "0000")).state is JobState.RUNNING
-
-
-async def test_processes_in_another_pid_namespace_are_told_apart_by_their_locks(place: Place, tmp_path: Path) -> None:
-    """As in containers that share the directory: process ids say nothing there."""
-    contained = ["unshare", "--pid", "--fork", "--kill-child"]
-    if shutil.which("unshare") is None:
-        pytest.skip("there is no unshare here")
-    possible = await asyncio.to_thread(subprocess.run, [*contained, "true"], capture_output=True, check=False)
-    if possible.returncode != 0:
-        pytest.skip("no process may be put into a namespace of its own here")
-    journal = tmp_path / "contained"
-    code = f"from tests.system.holders import hold; hold({place.address!r}, {str(journal)!r})"
-    async with opened(place) as jobs:
-        process = await asyncio.create_subprocess_exec(*contained, sys.executable, "-c", code, cwd=ROOT)
-        try:
-            await seen(lambda: journal.exists() and "held" in journal.read_text())
-            await killed_and_found(place, jobs, "killed")
-            assert (await jobs.get(TYPE, "0000")).state is JobState.RUNNING
-        finally:
-            process.kill()
-            await process.wait()
-        await until_pending(jobs, "0000")
 
 
 async def test_two_services_on_one_store_die_with_their_process_and_not_one_by_one(place: Place) -> None:

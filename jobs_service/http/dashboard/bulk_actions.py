@@ -22,6 +22,8 @@ from jobs_service.errors import (
     NoTypeTimeout,
     RecordDamaged,
     ServiceClosed,
+    StoreLost,
+    SupervisorFailed,
     WorkerConflict,
 )
 from jobs_service.http.audit import Audit
@@ -165,7 +167,7 @@ class BulkActions:
                 job = await self._service.accept(TYPE)
                 if job is not None:
                     await self._run(job)
-            except ServiceClosed:
+            except (ServiceClosed, StoreLost, SupervisorFailed):
                 return
             except JobsError as error:
                 log.warning("bulk_action_interrupted", error=str(error))

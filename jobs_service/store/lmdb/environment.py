@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from jobs_service.sources import go_on
 from jobs_service.store.base import SYSTEM_KEYS
 from jobs_service.store.lmdb.errors import is_out_of_room, store_error
 from jobs_service.store.lmdb.file import DATA_FILE, check_meta_pages, check_pages
+from jobs_service.store.lmdb.file_use import LOCK_FILE, FileUse
 from jobs_service.store.lmdb.room import map_size
 
 FORMAT: Final = 3
@@ -30,7 +32,6 @@ _EARLIER: Final = 2
 _CONVERTING_KEY: Final = SYSTEM_KEYS + b"/jobs_service/converting"
 """Is there while what is in the store is partly of the earlier format."""
 
-_LOCK_FILE: Final = "lock.mdb"
 _MAX_READERS: Final = 1024
 _LOCK_BYTES: Final = _MAX_READERS * 64 + 128
 """The size of LMDB's lock file: a cache line per reader, and two of its own."""
@@ -38,7 +39,9 @@ _MOST_LOOKS: Final = 1000
 """How often the check begins anew because other processes have committed twice meanwhile."""
 
 
-def open_environment(path: Path, settings: Settings, at: Callable[[str], object] = go_on) -> lmdb.Environment:
+def open_environment(
+    path: Path, settings: Settings, use: FileUse, at: Callable[[str], object] = go_on
+) -> lmdb.Environment:
     """Open or make the LMDB environment, check that it is complete, and check or write its format version.
 
     An empty data file counts as a new one: that is what remains if there was no room to make it.
@@ -46,48 +49,53 @@ def open_environment(path: Path, settings: Settings, at: Callable[[str], object]
     Args:
         path: of its directory.
         settings: durable, lmdb_map_size.
+        use: of its files; to be ended when the environment is closed.
         at: called with the names of points at which a test may stop or kill the process.
     """
     if path.is_file():
         raise StoreError(f"{path} is a file; an embedded store is a directory")
-    try:
-        missing = [directory for directory in (path, *path.parents) if not directory.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        at("opening: has made the directory")
-        check_meta_pages(path / DATA_FILE)
-        if not (path / DATA_FILE).exists():
-            _make_file(path / DATA_FILE, _write_data_file, at)
-            flush_directories(path, *{directory.parent for directory in (path, *missing)})
-        if not (path / _LOCK_FILE).exists():
-            _make_file(path / _LOCK_FILE, _write_lock_file, at)
-        at("opening: has made the files")
-        environment = lmdb.open(
-            str(path),
-            map_size=map_size(settings.lmdb_map_size),
-            max_readers=_MAX_READERS,
-            max_spare_txns=1,
-            metasync=settings.durable,
-            meminit=True,  # otherwise the unused part of a page has whatever was in the program's freed memory
-            readahead=False,
-        )
-    except (OSError, lmdb.Error) as error:
-        raise _refusal(path, error) from error
-    try:
-        at("opening: has opened")
-        environment.reader_check()
-        _check_pages(environment, path)
-        _check_format(environment, path)
-        at("opening: has checked the format")
-    except (OSError, lmdb.Error) as error:
-        environment.close()
-        raise store_error(f"lmdb:{path}", error) from error
-    except BaseException:
-        environment.close()
-        raise
+    with ExitStack() as undo:
+        undo.callback(use.end)
+        try:
+            missing = [directory for directory in (path, *path.parents) if not directory.exists()]
+            path.mkdir(parents=True, exist_ok=True)
+            at("opening: has made the directory")
+            use.begin()
+            check_meta_pages(path / DATA_FILE)
+            if not (path / DATA_FILE).exists():
+                _make_file(path / DATA_FILE, _write_data_file, at)
+                flush_directories(path, *{directory.parent for directory in (path, *missing)})
+            if not (path / LOCK_FILE).exists() and not use.is_read_only:
+                _make_file(path / LOCK_FILE, _write_lock_file, at)
+            at("opening: has made the files")
+            use.take_files()
+            environment = lmdb.open(
+                str(path),
+                map_size=map_size(settings.lmdb_map_size),
+                max_readers=_MAX_READERS,
+                max_spare_txns=1,
+                metasync=settings.durable,
+                meminit=True,  # otherwise the unused part of a page has whatever was in the program's freed memory
+                readahead=False,
+                readonly=use.is_read_only,
+            )
+            undo.callback(environment.close)
+            use.share()
+        except (OSError, lmdb.Error) as error:
+            raise _refusal(path, error, settings) from error
+        try:
+            at("opening: has opened")
+            environment.reader_check()
+            _check_pages(environment, path)
+            _check_format(environment, path)
+            at("opening: has checked the format")
+        except (OSError, lmdb.Error) as error:
+            raise store_error(f"lmdb:{path}", error) from error
+        undo.pop_all()
     return environment
 
 
-def _refusal(path: Path, error: Exception) -> StoreError:
+def _refusal(path: Path, error: Exception, settings: Settings) -> StoreError:
     """Return the error for an environment that LMDB has refused to open."""
     if isinstance(error, lmdb.InvalidError):
         return StoreError(f"{path / DATA_FILE} is no embedded store: {error}")
@@ -98,6 +106,11 @@ def _refusal(path: Path, error: Exception) -> StoreError:
         )
     if is_out_of_room(error):
         return store_error(f"lmdb:{path}", error)
+    if isinstance(error, lmdb.MemoryError):
+        return StoreError(
+            f"{path} cannot be opened: its map takes {map_size(settings.lmdb_map_size):,} bytes of address space, more "
+            "than this process may have (ulimit -v); set JOBS_SERVICE_LMDB_MAP_SIZE lower"
+        )
     reason = error.strerror if isinstance(error, OSError) else None
     return StoreError(f"{path} cannot be opened: {reason or str(error).removeprefix(f'{path}: ')}")
 
@@ -160,9 +173,12 @@ def flush_directories(*paths: Path) -> None:
 def _check_pages(environment: lmdb.Environment, path: Path) -> None:
     """Refuse a data file that lacks pages, before LMDB reads any but its meta pages."""
     for _ in range(_MOST_LOOKS):
-        with environment.begin() as transaction:
-            if check_pages(path / DATA_FILE, transaction.id()):
-                return
+        try:
+            with environment.begin() as transaction:
+                if check_pages(path / DATA_FILE, transaction.id()):
+                    return
+        except lmdb.MapResizedError:  # another process grows it just now
+            environment.set_mapsize(0)
     raise StoreError(
         f"{path / DATA_FILE} is damaged, or was replaced while other processes use the store: end them all, then "
         "open it or restore a backup"

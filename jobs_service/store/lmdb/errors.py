@@ -6,7 +6,7 @@ import errno
 
 import lmdb
 
-from jobs_service.errors import StoreDamaged, StoreError, StoreFull
+from jobs_service.errors import StoreDamaged, StoreError, StoreFull, StoreUnavailable
 
 
 def store_error(address: str, error: Exception) -> StoreError:
@@ -22,9 +22,9 @@ def store_error(address: str, error: Exception) -> StoreError:
             f"store {address}: the disk is full or fails ({error}): nothing was written; make room and try again"
         )
     if isinstance(error, lmdb.MapResizedError):
-        return StoreError(
-            f"store {address} was grown by a process with a larger map; give all the same JOBS_SERVICE_LMDB_MAP_SIZE"
-        )
+        return StoreUnavailable(f"store {address} was grown by another process meanwhile; try again")
+    if isinstance(error, lmdb.ReadonlyError):
+        return StoreError(f"store {address} is on a read-only file system: nothing was written")
     if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.PageFullError):
         return StoreDamaged(
             f"store {address} is damaged where this is stored ({error}); what is stored elsewhere can be used. "

@@ -3,28 +3,26 @@
 Every opened store (an *instance*, with a random id) locks a file of its own, `processes/<id>`. If another process gets
 that lock, the instance's process has ended; a living process keeps it, even while it is stopped.
 
-The locks are flock(2)'s, which belong to an open file description. Record locks of POSIX belong to the process: it
-would release them by closing any descriptor of the file, as a backup of the directory does, and could lock the files of
-its own instances. In return no other process may keep the description: executed programs do not inherit it, and a
-forked child closes its copy at once. If a child is forked without Python's knowledge, the lock lasts as long as that
-child: the death is then noticed late, never too early.
+To try the locks of hundreds of processes several times a second would take too long. So each file has the process's id,
+which says at once whose lock to try: that of a process which the system does not know any more. All others are tried in
+turn, a few at a time: an id may have gone to another process, or its end has not been taken note of by its parent.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import os
 import re
 import stat
-import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-DIRECTORY: Final = "processes"
+from jobs_service.store.lmdb.descriptors import close_file, lock_file, open_file
+from jobs_service.store.lmdb.file_use import PROCESSES
+
 INSTANCE_BYTES: Final = 8
 
 _NAME: Final = re.compile(f"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
@@ -32,6 +30,7 @@ _MOST_TRIES: Final = 100
 MOST_AT_ONCE: Final = 64
 """Dead instances that `dead` returns at most: each takes a descriptor until it is forgotten."""
 _MOST_COUNTED: Final = 1000
+_PID_BYTES: Final = 20
 _MOST_LIVING: Final = 16
 """Locks of living instances that `dead` tries at most, to bound its cost; the next call goes on from there."""
 
@@ -48,48 +47,52 @@ class ProcessLocks:
     """
 
     def __init__(self, store: Path, token: Callable[[int], bytes]) -> None:
-        self._directory = store / DIRECTORY
+        self._directory = store / PROCESSES
         self._token = token
         self.instance = b""
         self._own: int | None = None
         self._dead: dict[bytes, int] = {}
         self._kept: set[bytes] = set()
+        # By the name of the file, of living instances: 0 where it says nothing.
+        self._pids: dict[str, int] = {}
         self._last = ""
 
     def enter(self) -> None:
         """Take a new id, and the lock on its file.
 
         Raises:
-            OSError: the file cannot be made, or the file system has no locks that exclude.
+            OSError: the file cannot be made.
         """
         self._directory.mkdir(exist_ok=True)
         for _ in range(_MOST_TRIES):
             instance = self._token(INSTANCE_BYTES)
             path = self._path(instance)
             try:
-                descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+                descriptor = open_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             except FileExistsError:
                 continue
+            try:
+                os.write(descriptor, b"%d" % os.getpid())
+            except OSError:
+                _remove(path)
+                close_file(descriptor)
+                raise
             # Another process may have taken the new file, not yet locked, for a dead instance's, and removed it.
-            if _lock(descriptor) and _is_at(path, descriptor):
+            if lock_file(descriptor) and _is_at(path, descriptor):
                 self._own, self.instance = descriptor, instance
                 break
-            _close(descriptor)
+            close_file(descriptor)
         else:
             raise OSError(f"{self._directory}: no file could be locked in {_MOST_TRIES} tries")
-        if (second := self._try(instance)) is not None:
-            _close(second)
-            self.leave()
-            raise OSError(f"{self._directory}: the file system's locks exclude nobody")
 
     def leave(self) -> None:
         """Remove the own file, and release its lock and those of dead instances."""
         if self._own is not None:
             _remove(self._path(self.instance))
-            _close(self._own)
+            close_file(self._own)
             self._own, self.instance = None, b""
         for descriptor in self._dead.values():
-            _close(descriptor)
+            close_file(descriptor)
         self._dead.clear()
 
     def dead(self) -> list[bytes]:
@@ -97,25 +100,44 @@ class ProcessLocks:
 
         This instance keeps their locks, so no other finds them, until it calls `forget` or ends.
         """
+        names = self._others()
+        self._learn_pids(names)
+        for name in names:
+            pid = self._pids.get(name)
+            if pid and len(self._dead) < MOST_AT_ONCE and not _is_known(pid) and not self._is_dead(name):
+                self._pids[name] = 0  # it lives all the same
         living = 0
-        for name in self._others():
+        for name in names:
             if living >= _MOST_LIVING or len(self._dead) >= MOST_AT_ONCE:
                 break
             self._last = name
-            instance = bytes.fromhex(name)
-            if instance in self._dead or instance in self._kept:
-                continue
-            descriptor = self._try(instance)
-            if descriptor is None:
-                living += 1
-            else:
-                self._dead[instance] = descriptor
+            living += not self._is_dead(name)
         return [*self._dead]
+
+    def _learn_pids(self, names: list[str]) -> None:
+        """Read the files that are new, and forget those that are gone."""
+        if len(self._pids) > 2 * len(names):
+            self._pids = {name: self._pids[name] for name in names if name in self._pids}
+        new = [name for name in names if name not in self._pids]
+        for name in new[:_MOST_COUNTED]:
+            pid = _noted_pid(os.path.join(self._directory, name))
+            if pid is not None:
+                self._pids[name] = pid
+
+    def _is_dead(self, name: str) -> bool:
+        """Find out whether an instance's process has ended, and keep its lock if so."""
+        instance = bytes.fromhex(name)
+        if instance in self._dead or instance in self._kept:
+            return True
+        descriptor = self._try(instance)
+        if descriptor is not None:
+            self._dead[instance] = descriptor
+        return descriptor is not None
 
     def _others(self) -> list[str]:
         """Return the names of the other instances' files, beginning where the last call of `dead` ended."""
         try:
-            names = sorted(name for name in os.listdir(self._directory) if _NAME.fullmatch(name))
+            names = sorted(each for each in os.listdir(self._directory) if each in self._pids or _NAME.fullmatch(each))
         except OSError:
             return []
         own = self.instance.hex()
@@ -140,13 +162,13 @@ class ProcessLocks:
     def _is_unlocked(self, instance: bytes) -> bool:
         """Return whether nobody has the lock of an instance's file; False if there is no such file."""
         with contextlib.suppress(OSError):
-            descriptor = _open(self._path(instance), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            descriptor = open_file(self._path(instance), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
                 # Shared, so that processes that look at once do not take each other for the living instance.
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 return True
             finally:
-                _close(descriptor)
+                close_file(descriptor)
         return False
 
     def forget(self, instances: Iterable[bytes]) -> None:
@@ -156,30 +178,44 @@ class ProcessLocks:
             if descriptor is not None:
                 if not _remove(self._path(instance)):
                     self._kept.add(instance)
-                _close(descriptor)
+                close_file(descriptor)
 
     def _try(self, instance: bytes) -> int | None:
         """Lock an instance's file and return its descriptor, None if another process has the lock."""
         try:
             # Non-blocking, in case somebody has put a pipe there.
-            descriptor = _open(self._path(instance), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            descriptor = open_file(self._path(instance), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except OSError:
             return None
-        if _lock(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if lock_file(descriptor) and stat.S_ISREG(os.fstat(descriptor).st_mode):
             return descriptor
-        _close(descriptor)
+        close_file(descriptor)
         return None
 
     def _path(self, instance: bytes) -> str:
         return os.path.join(self._directory, instance.hex())
 
 
-def _lock(descriptor: int) -> bool:
-    """Lock the file if nobody else has."""
+def _noted_pid(path: str) -> int | None:
+    """Return the id of the process that a file is of: 0 if it says something else, None if it says nothing yet."""
+    with contextlib.suppress(OSError):
+        descriptor = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            noted = os.read(descriptor, _PID_BYTES)
+            return int(noted) if noted.isdigit() else 0 if noted else None
+        finally:
+            close_file(descriptor)
+    return None
+
+
+def _is_known(pid: int) -> bool:
+    """Whether the system knows a process of this id."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        os.kill(pid, 0)
+    except ProcessLookupError:
         return False
+    except (OSError, OverflowError):  # another user's; no id at all
+        return True
     return True
 
 
@@ -200,46 +236,3 @@ def _remove(path: str) -> bool:
     except OSError:
         return False
     return True
-
-
-class _Descriptors:
-    """The descriptors that a forked child must not keep, of all stores of the process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: set[int] = set()
-        os.register_at_fork(
-            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._close_all
-        )
-
-    def open(self, path: str, flags: int) -> int:
-        with self._lock:
-            descriptor = os.open(path, flags, 0o666)
-            self._open.add(descriptor)
-        return descriptor
-
-    def close(self, descriptor: int) -> None:
-        with self._lock:
-            if descriptor in self._open:
-                self._open.remove(descriptor)
-                os.close(descriptor)
-
-    def _close_all(self) -> None:
-        for descriptor in self._open:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-        self._open.clear()
-        self._lock.release()
-
-
-@functools.cache
-def _descriptors() -> _Descriptors:
-    return _Descriptors()
-
-
-def _open(path: str, flags: int) -> int:
-    return _descriptors().open(path, flags)
-
-
-def _close(descriptor: int) -> None:
-    _descriptors().close(descriptor)

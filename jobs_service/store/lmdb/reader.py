@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import lmdb
 
+from jobs_service.errors import StoreLost
 from jobs_service.settings import Settings
 from jobs_service.store.base import Watch
 from jobs_service.store.lmdb.damage import MOST_RUNS
@@ -22,6 +23,8 @@ _QUIET: Final = 1.0
 _RARER: Final = 2
 _LOOKS_REST: Final = 10
 """After looking up all watched keys, wait at least so many times as long as that took."""
+_CHECK_PERIOD: Final = 1.0
+"""Seconds between two looks at the names of the store's files while nothing is asked of it."""
 _LONGEST_REST: Final = 3.0
 """Most seconds of that wait: a look also takes very long where the process stands still, or its disk."""
 
@@ -39,6 +42,7 @@ class Reader(Responder):
     # Times of the clock: when another commit was seen last, and when the watched keys may be looked up again.
     _seen_at: float
     _next_look: float
+    _next_check: float
     _reads_run: int
 
     def _run_reader(self) -> None:
@@ -66,19 +70,28 @@ class Reader(Responder):
                 pass
             try:
                 self._read(environment, batch)
+            except StoreLost:
+                self._fail_for_good(self._read_deadlines, batch)
             except Exception as error:
                 self._tell(self._answer, self._read_deadlines, failed(batch, store_error(self.address, error)), [])
         self._at("reader: ends")
 
     def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
-        """Check for other processes' commits, run a batch of reads on one state, and answer."""
+        """Check for other processes' commits, run a batch of reads on one state, and answer.
+
+        Raises:
+            StoreLost: what was read is not what the next process would read, so it is not answered.
+        """
+        if self._use.lost is not None:
+            raise self._use.lost
         self._at("reader: begins")
-        transaction = environment.begin()
+        transaction = self._map.begin()
         self._at("reader: has begun")
         try:
             number = transaction.id()
             if not batch and number == self._seen_commit:
-                return  # the usual case
+                self._look_at_files()  # the usual case
+                return
             state = State(transaction, self._damage)
             fired = self._changed_elsewhere(state, number)
             self._at("reader: has looked for commits")
@@ -108,11 +121,20 @@ class Reader(Responder):
             self._at("reader: has registered watches")
         finally:
             transaction.abort()
+            self._map.end()
         if watched:
-            fired += self._changed_since(environment, number, watched)
+            fired += self._changed_since(number, watched)
         if answers or fired:
+            self._use.check()
             self._at("reader: answers")
             self._tell(self._answer, self._read_deadlines, answers, fired)
+
+    def _look_at_files(self) -> None:
+        """Find out now and then, while nobody asks for anything, whether the store is still there."""
+        now = self._monotonic()
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_PERIOD
+            self._use.check()
 
     def _changed_elsewhere(self, state: State, number: int) -> list[Watch]:
         """Return the watches to fire if another process has committed since the last check."""
@@ -146,9 +168,9 @@ class Reader(Responder):
         self._next_look = ended + min(_LOOKS_REST * (ended - now), _LONGEST_REST)
         return fired
 
-    def _changed_since(self, environment: lmdb.Environment, number: int, watched: list[Watch]) -> list[Watch]:
+    def _changed_since(self, number: int, watched: list[Watch]) -> list[Watch]:
         """Return those of the new watches whose keys were changed before the watches were registered."""
-        transaction = environment.begin()
+        transaction = self._map.begin()
         try:
             newer = transaction.id()
             self._at("reader: looks again")
@@ -162,6 +184,7 @@ class Reader(Responder):
             return []
         finally:
             transaction.abort()
+            self._map.end()
 
     def _known_damage(self) -> Container[bytes]:
         return self._damage if self._damage.count else ()

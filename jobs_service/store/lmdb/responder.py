@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import lmdb
 
-from jobs_service.errors import StoreError
+from jobs_service.errors import StoreError, StoreLost, anew
 from jobs_service.store.base import Limits, Watch
 from jobs_service.store.driving import drive, ran_too_long
 from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.errors import store_error
+from jobs_service.store.lmdb.file_use import FileUse
+from jobs_service.store.lmdb.memory_map import MemoryMap
+from jobs_service.store.lmdb.process_locks import ProcessLocks
 from jobs_service.store.lmdb.room import Room
 from jobs_service.store.lmdb.state import LmdbTransaction
-from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request
+from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request, failed
 from jobs_service.store.lmdb.watches import Watches
 
 
@@ -32,6 +35,10 @@ class Responder:
     _room: Room
     _damage: Damage
     _watches: Watches
+    _use: FileUse
+    _map: MemoryMap
+    _processes: ProcessLocks
+    _when_lost: dict[Callable[[StoreLost], object], None]
 
     def _run(self, answer: Answer, own: LmdbTransaction) -> None:
         """Run one transaction function and look up what it watches; keep in the answer its result or its error."""
@@ -54,7 +61,22 @@ class Responder:
         else:
             answer.transaction = own
 
+    def _fail_for_good(self, deadlines: Deadlines, requests: Iterable[Request[Any]]) -> None:
+        """Fail requests because the store's files are no longer those that the next process opens."""
+        lost = self._use.lost
+        assert lost is not None
+        self._tell(self._lose_all, lost)
+        self._tell(self._answer, deadlines, failed(requests, lost), [])
+
     # Back on the loop
+
+    def _lose_all(self, lost: StoreLost) -> None:
+        """Tell everybody who waits for something that it never comes; those who are told first end what they do."""
+        for callback in [*self._when_lost]:
+            callback(lost)
+        self._when_lost.clear()
+        for watch in self._watches.take_all():
+            watch.fire(anew(lost))
 
     def _tell(self, callback: Callable[..., object], *args: Any) -> None:
         assert self._loop is not None

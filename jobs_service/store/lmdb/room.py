@@ -52,6 +52,12 @@ def map_size(limit: int) -> int:
     return limit + max(limit // _SHARE, _LEAST_RESERVE)
 
 
+def limit_of(size: int) -> int:
+    """Return the bytes that a store with a map of this size may hold: for how many `map_size` returns it."""
+    small = size - _LEAST_RESERVE
+    return small if small // _SHARE < _LEAST_RESERVE else size * _SHARE // (_SHARE + 1)
+
+
 class Room:
     """The room that is left in a store. Used by its writer thread.
 
@@ -97,6 +103,11 @@ class Room:
         self._left_for_urgent = self._limit + _URGENT * self._reserve - used
         self._next = number + (_RARELY if self._left > _AMPLE else 0)
         self._tell(used)
+
+    def grow(self, size: int) -> None:
+        """Let the store hold what a process may put into it whose map has so many bytes; called on any thread."""
+        limit = max(self._limit, limit_of(size))
+        self._limit, self._reserve, self._next = limit, map_size(limit) - limit, 0
 
     def wrote(self, size: int) -> None:
         """Subtract so many bytes of keys and values, written since the last measurement."""

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from jobs_service.errors import StoreError, StoreUnavailable
+from jobs_service.errors import StoreError, StoreLost, StoreUnavailable
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import (
@@ -72,6 +72,8 @@ class LmdbStore(Writer, Reader, Store):
         self._seen_commit = 0
         self._seen_at = 0.0
         self._next_look = 0.0
+        self._next_check = 0.0
+        self._when_lost: dict[Callable[[StoreLost], object], None] = {}
         self._copying: set[asyncio.Future[int]] = set()
         self._opened = False
         self.commit_times = CommitTimes()
@@ -168,6 +170,10 @@ class LmdbStore(Writer, Reader, Store):
         if canceled is not None:
             raise canceled
 
+    def on_lost(self, callback: Callable[[StoreLost], object]) -> Callable[[], object]:
+        self._when_lost[callback] = None
+        return lambda: self._when_lost.pop(callback, None)
+
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         loop = self._usable()
         return await self._ask(loop, self._writes, self._write_deadlines, function, abandoned)
@@ -232,7 +238,14 @@ class LmdbStore(Writer, Reader, Store):
         loop = self._usable()
         environment = self._environment
         assert environment is not None
-        copying = loop.run_in_executor(None, copy_environment, environment, Path(path), self._at)
+        use, map, at = self._use, self._map, self._at
+
+        def copy() -> int:
+            use.check()
+            with map.held():
+                return copy_environment(environment, Path(path), at)
+
+        copying = loop.run_in_executor(None, copy)
         self._copying.add(copying)
         copying.add_done_callback(self._copying.discard)
         return await asyncio.shield(copying)

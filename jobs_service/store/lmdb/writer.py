@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import lmdb
 
-from jobs_service.errors import StoreDamaged, StoreError
+from jobs_service.errors import StoreDamaged, StoreError, StoreLost
 from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.store.base import SYSTEM_KEYS, Watch
@@ -20,7 +20,8 @@ from jobs_service.store.counters import CommitTimes, Counters
 from jobs_service.store.lmdb.damage import MOST_RUNS
 from jobs_service.store.lmdb.environment import needs_conversion, open_environment
 from jobs_service.store.lmdb.errors import store_error
-from jobs_service.store.lmdb.process_locks import ProcessLocks
+from jobs_service.store.lmdb.file_use import FileUse
+from jobs_service.store.lmdb.memory_map import MemoryMap
 from jobs_service.store.lmdb.responder import Responder, lose
 from jobs_service.store.lmdb.state import LmdbTransaction, State, apply_log
 from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request, failed
@@ -45,7 +46,6 @@ class Writer(Responder):
     _ended: asyncio.Future[None]
     _writes: SimpleQueue[Request[Any] | None]
     _write_deadlines: Deadlines
-    _processes: ProcessLocks
     # The reader's thread, its queue, and the numbers of this process's commits, for which it need not search.
     _reader: threading.Thread
     _reads: SimpleQueue[Request[Any] | Callable[[], None] | None]
@@ -62,8 +62,9 @@ class Writer(Responder):
     def _run_writer(self, opened: asyncio.Future[None]) -> None:
         # It may wait for another process long after `close` has given up, and `open` then makes new ones.
         writes, reader, processes, ended = self._writes, self._reader, self._processes, self._ended
+        self._use = use = FileUse(self.path.absolute(), self.location)
         try:
-            self._environment = environment = open_environment(self.path, self._settings, self._at)
+            self._environment = environment = open_environment(self.path, self._settings, use, self._at)
             self._needs_conversion = needs_conversion(environment)
         except StoreError as error:
             self._tell(_fail, opened, error)
@@ -71,7 +72,17 @@ class Writer(Responder):
         except BaseException as error:
             self._tell(_fail, opened, StoreError(f"store {self.address} cannot be opened: {error}"))
             return
-        self._enter(processes)
+        try:
+            # So that other processes notice when this one dies; otherwise its jobs would wait for their timeout.
+            if self._settings.process_check_period and not use.is_read_only:
+                processes.enter()
+        except OSError as error:
+            environment.close()
+            use.end()
+            self._tell(_fail, opened, store_error(self.address, error))
+            return
+        self.instance = processes.instance
+        self._map = MemoryMap(environment, self._has_grown, self._cannot_grow)
         self._tell(_succeed, opened)
         while True:
             self._at("writer: waits")
@@ -97,17 +108,21 @@ class Writer(Responder):
         processes.leave()
         self.instance = b""
         environment.close()
+        use.end()
         self._tell(_succeed, ended)
 
-    def _enter(self, processes: ProcessLocks) -> None:
-        """Let other processes notice when this one dies; otherwise its jobs would wait for their timeout."""
-        if not self._settings.process_check_period:
-            return
-        try:
-            processes.enter()
-        except OSError as error:
-            log.warning("process_lock_failed", store=self.location, error=str(error))
-        self.instance = processes.instance
+    def _has_grown(self, size: int) -> None:
+        """Another process has a larger map, which is this one's from now on."""
+        self._room.grow(size)
+        log.info("map_grown", store=self.location, bytes=size)
+
+    def _cannot_grow(self, error: lmdb.Error) -> StoreLost:
+        """Without a map nothing can be read or written."""
+        self._use.lost = StoreLost(
+            f"store {self.location} was grown by a process with a larger map, and this one cannot map so much "
+            f"({error}; ulimit -v). Give all the same JOBS_SERVICE_LMDB_MAP_SIZE, and start the program anew"
+        )
+        return self._use.lost
 
     def _write(self, environment: lmdb.Environment, batch: deque[Request[Any]]) -> None:
         """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""
@@ -117,6 +132,9 @@ class Writer(Responder):
                 fired = self._commit(environment, batch, answers)
             except Exception as error:
                 failure = store_error(self.address, error)
+                if isinstance(failure, StoreLost):
+                    self._fail_for_good(self._write_deadlines, [*(answer.request for answer in answers), *batch])
+                    return
                 if answers:
                     self._retry_alone(environment, answers, failure)
                 else:
@@ -127,9 +145,15 @@ class Writer(Responder):
                 self._tell(self._answer, self._write_deadlines, answers, fired)
 
     def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:
-        """Run requests from the front of the batch in one LMDB transaction, commit, and return the watches to fire."""
+        """Run requests from the front of the batch in one LMDB transaction, commit, and return the watches to fire.
+
+        Raises:
+            StoreLost: what was committed is not in the store that the next process opens, so it is not answered.
+        """
+        if self._use.lost is not None:
+            raise self._use.lost
         self._at("writer: begins")
-        transaction = environment.begin(write=True)
+        transaction = self._map.begin(write=not self._use.is_read_only)
         self._at("writer: has begun")
         watched: list[Watch] = []
         try:
@@ -183,6 +207,7 @@ class Writer(Responder):
                 self._at("writer: has noted its commit")
             else:
                 transaction.abort()
+            self._use.check()
         except BaseException:
             transaction.abort()
             for watch in watched:
@@ -190,6 +215,7 @@ class Writer(Responder):
             self._tell(lose, watched)
             raise
         finally:
+            self._map.end()
             self._counters.transactions += len(answers)
             for answer in answers:
                 if answer.transaction is not None:

@@ -170,7 +170,7 @@ def own_commits_hide_those_of_others() -> Defect:
 
 def a_commit_overtakes_a_watch() -> Defect:
     """What another process commits while watches are being registered does not fire them."""
-    return changed(LmdbStore._read, ("fired += self._changed_since(environment, number, watched)", "pass"))
+    return changed(LmdbStore._read, ("fired += self._changed_since(number, watched)", "pass"))
 
 
 def a_look_that_came_too_soon_counts() -> Defect:
@@ -226,12 +226,12 @@ def only_the_first_processes_are_looked_at() -> Defect:
 
 def a_new_process_may_be_taken_for_dead() -> Defect:
     """A process whose lock file was removed, before it was locked, goes on without one."""
-    return changed(ProcessLocks.enter, ("_lock(descriptor) and _is_at(path, descriptor)", "_lock(descriptor)"))
+    return changed(ProcessLocks.enter, ("lock_file(descriptor) and _is_at(path, descriptor)", "lock_file(descriptor)"))
 
 
 def the_locks_of_the_dead_are_kept() -> Defect:
     """A store that is closed keeps the locks of dead processes, which nobody else finds then."""
-    return changed(ProcessLocks.leave, ("            _close(descriptor)\n", "            pass\n"))
+    return changed(ProcessLocks.leave, ("            close_file(descriptor)\n", "            pass\n"))
 
 
 def the_files_of_dead_processes_are_left() -> Defect:

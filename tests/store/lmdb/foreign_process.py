@@ -115,7 +115,7 @@ def main() -> None:
             case ("contents",), ThreadlessStore():
                 _answer(target, store.contents())
             case ("close",), ThreadlessStore():
-                store.environment.close()
+                store.end()
                 store = None
                 _answer(target, "closed")
             case _:

@@ -89,7 +89,7 @@ async def test_what_was_closed_while_another_process_held_the_write_lock_ends_la
         async with patience():
             while own_threads():  # noqa: ASYNC110 - there is no event for the end of a thread
                 await asyncio.sleep(0.001)
-        assert len(os.listdir(path / "processes")) == 1
+        assert len(os.listdir(path / "processes")) == 2  # its own, and `shared`
         await store.open()
         assert await store.other_processes() == (1, 0)
         await store.close()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import lmdb
 import pytest
 
 from jobs_service.store.lmdb import LmdbStore
@@ -70,7 +69,7 @@ def nobody_wakes_the_reader() -> Defect:
 
 def new_watches_are_not_looked_at_again() -> Defect:
     """A commit between the state that a read saw and the registration of its watch is nobody's."""
-    return changed(LmdbStore._read, ("fired += self._changed_since(environment, number, watched)", "pass"))
+    return changed(LmdbStore._read, ("fired += self._changed_since(number, watched)", "pass"))
 
 
 def new_watches_are_looked_at_before_they_are_registered() -> Defect:
@@ -84,9 +83,9 @@ def new_watches_are_looked_at_before_they_are_registered() -> Defect:
             "",
         ),
         (
-            """            fired += self._changed_since(environment, number, watched)
+            """            fired += self._changed_since(number, watched)
 """,
-            """            fired += self._changed_since(environment, number, watched)
+            """            fired += self._changed_since(number, watched)
             self._at("reader: has registered watches")
             self._watches.register(watched, number)
 """,
@@ -184,7 +183,7 @@ def reads_see_what_was_there_before_they_were_called() -> Defect:
             LmdbStore._run_reader,
             (
                 """                self._at("reader: waits" if""",
-                """                begin_early(self, environment)
+                """                begin_early(self)
                 self._at("reader: waits" if""",
             ),
             begin_early=begin_early,
@@ -192,7 +191,7 @@ def reads_see_what_was_there_before_they_were_called() -> Defect:
         changed(
             LmdbStore._read,
             (
-                """        transaction = environment.begin()
+                """        transaction = self._map.begin()
         self._at("reader: has begun")
 """,
                 """        transaction = self.__dict__.pop("early")
@@ -203,9 +202,9 @@ def reads_see_what_was_there_before_they_were_called() -> Defect:
     )
 
 
-def begin_early(store: Any, environment: lmdb.Environment) -> None:
+def begin_early(store: Any) -> None:
     """Begin a transaction, to be used later."""
-    store.early = environment.begin()
+    store.early = store._map.begin()
 
 
 def versionstamps_are_counted_in_memory() -> Defect:

@@ -40,7 +40,7 @@ def check(store: Path, journal: Path) -> None:
     try:
         state = left.contents()
     finally:
-        left.environment.close()
+        left.end()
     there = {number for number in range(TASKS * FEW_OPERATIONS) if mark(number) in state}
     assert done <= there <= begun
     assert all(end_mark(number) in state for number in there)

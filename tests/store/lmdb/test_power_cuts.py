@@ -42,7 +42,7 @@ def stored(image: bytes) -> Iterator[ThreadlessStore]:
         try:
             yield store
         finally:
-            store.environment.close()
+            store.end()
 
 
 @dataclass

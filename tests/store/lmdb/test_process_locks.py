@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.lmdb import LmdbStore, process_locks
-from jobs_service.store.lmdb.process_locks import DIRECTORY, INSTANCE_BYTES, MOST_AT_ONCE, ProcessLocks
+from jobs_service.store.lmdb.descriptors import lock_file
+from jobs_service.store.lmdb.file_use import PROCESSES, SHARED
+from jobs_service.store.lmdb.process_locks import INSTANCE_BYTES, MOST_AT_ONCE, ProcessLocks
+from tests.store.lmdb.test_store import refusal
 
 
 class Locks:
     """Makes instances that use one directory."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory / DIRECTORY
+        self.directory = directory / PROCESSES
         self._store = directory
         self._made: list[ProcessLocks] = []
 
@@ -124,14 +127,14 @@ def test_who_enters_while_another_takes_the_new_file_for_a_dead_ones_takes_anoth
 def test_who_enters_while_another_removes_the_new_file_as_a_dead_ones_takes_another(
     locks: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looking, lock = locks.enter(), process_locks._lock
+    looking = locks.enter()
 
     def lock_late(descriptor: int) -> bool:
         monkeypatch.undo()
         looking.forget(looking.dead())
-        return lock(descriptor)
+        return lock_file(descriptor)
 
-    monkeypatch.setattr(process_locks, "_lock", lock_late)
+    monkeypatch.setattr(process_locks, "lock_file", lock_late)
     entering = locks.enter()
     assert locks.files == sorted([looking.instance.hex(), entering.instance.hex()])
 
@@ -178,15 +181,34 @@ def test_what_cannot_be_removed_is_not_found_again_and_again(locks: Locks, monke
     monkeypatch.undo()
 
 
-async def test_a_store_that_cannot_have_its_lock_opens_all_the_same_and_says_so(tmp_path: Path) -> None:
-    (tmp_path / DIRECTORY).touch()
-    store = LmdbStore(tmp_path, settings=Settings())
-    with capture_logs() as logged:
-        await store.open()
-    assert [entry["event"] for entry in logged] == ["process_lock_failed"]
-    assert store.instance == b""
-    assert await store.dead_instances() == []
-    await store.close()
+def test_however_many_live_a_process_that_the_system_does_not_know_any_more_is_found_at_once(locks: Locks) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    living = {locks.enter().instance for _ in range(300)}
+    dead = locks.leave_behind(30)
+    for each in dead:
+        (locks.directory / each.hex()).write_text(str(ended.pid))
+    for _ in range(3):
+        one = locks.enter()
+        assert set(one.dead()) == dead
+        one.leave()
+    assert {bytes.fromhex(name) for name in locks.files} == living | dead
+
+
+@pytest.mark.parametrize("noted", ["", "no number", "-1", "0", "1", "99999999999999999999", "9" * 50])
+def test_whatever_a_file_says_only_its_lock_tells_whether_it_is_a_dead_ones(locks: Locks, noted: str) -> None:
+    one, other = locks.enter(), locks.enter()
+    [dead] = locks.leave_behind(1)
+    for each in (dead, other.instance):
+        (locks.directory / each.hex()).write_text(noted)
+    assert one.dead() == [dead]
+    one.forget([dead])
+    assert one.dead() == one.dead() == []
+
+
+async def test_a_store_that_cannot_have_its_lock_is_refused(tmp_path: Path) -> None:
+    (tmp_path / PROCESSES).touch()
+    assert f"{tmp_path} cannot be opened: " in await refusal(tmp_path)
 
 
 async def test_an_open_store_has_an_id_and_a_file_and_a_closed_one_neither(tmp_path: Path) -> None:
@@ -195,17 +217,17 @@ async def test_an_open_store_has_an_id_and_a_file_and_a_closed_one_neither(tmp_p
     for _ in range(2):
         await store.open()
         assert len(store.instance) == INSTANCE_BYTES
-        assert os.listdir(tmp_path / DIRECTORY) == [store.instance.hex()]
+        assert sorted(os.listdir(tmp_path / PROCESSES)) == sorted([store.instance.hex(), SHARED])
         await store.close()
         assert store.instance == b""
-        assert os.listdir(tmp_path / DIRECTORY) == []
+        assert os.listdir(tmp_path / PROCESSES) == [SHARED]
 
 
-async def test_a_store_that_is_to_take_no_part_makes_no_file(tmp_path: Path) -> None:
+async def test_a_store_that_is_to_take_no_part_makes_no_file_of_its_own(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path, settings=Settings(process_check_period=0))
     await store.open()
     assert store.instance == b""
-    assert not (tmp_path / DIRECTORY).exists()
+    assert os.listdir(tmp_path / PROCESSES) == [SHARED]
     await store.close()
 
 
@@ -222,4 +244,4 @@ async def test_the_working_directory_may_change_while_a_store_is_open(
     await store.forget_instances([dead])
     assert store.location == f"lmdb:{tmp_path / 'store'}"
     await store.close()
-    assert os.listdir(tmp_path / "store" / DIRECTORY) == []
+    assert os.listdir(tmp_path / "store" / PROCESSES) == [SHARED]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import sys
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from jobs_service.errors import StoreError, StoreUnavailable
+from jobs_service.errors import StoreUnavailable
 from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
+from jobs_service.store.lmdb.room import map_size
 from tests.contract.support import contents, number, patience, value_of, write
 from tests.store.lmdb.lmdb_process import ROOT, Process, process
 from tests.store.lmdb.test_store import opened, own_threads
@@ -212,19 +216,92 @@ async def no_threads_left() -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_store_that_another_process_has_grown_says_what_to_do(path: Path) -> None:
+async def test_a_store_that_another_process_has_grown_is_used_with_its_new_size(path: Path) -> None:
     async with (
-        opened(path, lmdb_map_size=1 << 17) as store,
+        opened(path, lmdb_map_size=1 << 17, durable=False) as store,
         process(path, lmdb_map_size=1 << 28, durable=False) as other,
     ):
         await write(store, {b"a": b"1"})
-        for place in range(750):  # more than the small map with its reserve
+        watched = await watch(store, b"watched")
+        with capture_logs() as logged:
+            for place in range(750):  # more than the small map with its reserve
+                assert await other.ask("set", f"large/{place}", "x" * 95_000) == "done"
+            writes = [write(store, {b"%d" % place: b"1"}) for place in range(20)]
+            found, *_ = await asyncio.gather(contents(store), *writes)
+            assert len(found or {}) >= 751
+            assert await value_of(store, b"19") == b"1"
+            assert await other.ask("set", "watched", 1) == "done"
+            async with patience():
+                await watched.wait()
+            await write(store, {b"large/mine": b"x" * 95_000})
+        assert [entry["event"] for entry in logged] == ["map_grown"]
+        assert logged[0]["bytes"] == map_size(1 << 28)
+        assert await other.ask("get", "19") == "1"
+        await store.backup(str(path.with_name("backup")))
+
+
+async def test_a_map_is_not_grown_as_long_as_somebody_reads_from_it(path: Path) -> None:
+    """The writer meets the larger size while the reader is in a transaction on the smaller map."""
+    async with (
+        opened(path, lmdb_map_size=1 << 17, durable=False) as store,
+        process(path, lmdb_map_size=1 << 28, durable=False) as other,
+    ):
+        loop = asyncio.get_running_loop()
+        begun, let_go = asyncio.Event(), threading.Event()
+
+        async def slow(tr: Transaction) -> bytes | None:
+            before = await tr.get(b"large/0")
+            loop.call_soon_threadsafe(begun.set)
+            let_go.wait()
+            return before if before == await tr.get(b"large/0") else b"changed"
+
+        for place in range(650):
             assert await other.ask("set", f"large/{place}", "x" * 95_000) == "done"
-        for use in (lambda: write(store, {b"b": b"1"}), lambda: contents(store)):
-            with pytest.raises(StoreError, match="JOBS_SERVICE_LMDB_MAP_SIZE"):
-                await use()
-    async with opened(path, lmdb_map_size=1 << 28) as store:
-        assert len(await contents(store)) == 751
+        slowly = asyncio.create_task(store.read(slow))
+        await begun.wait()
+        for place in range(50):
+            assert await other.ask("set", f"large/{place}", "y" * 95_000) == "done"
+        writing = asyncio.create_task(write(store, {b"a": b"1"}))
+        await asyncio.sleep(0)
+        let_go.set()
+        assert await slowly == b"x" * 95_000
+        await writing
+        assert await value_of(store, b"large/0") == b"y" * 95_000
+
+
+ADDRESS_SPACE = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
+runpy.run_module("tests.store.lmdb.lmdb_process", run_name="__main__")
+"""
+
+
+async def test_a_map_that_this_process_may_not_have_is_named(path: Path) -> None:
+    command = [sys.executable, "-c", ADDRESS_SPACE, str(path)]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, check=False)
+    said = done.stderr.splitlines()[-1]
+    assert f"{path} cannot be opened" in said
+    assert "set JOBS_SERVICE_LMDB_MAP_SIZE lower" in said
+
+
+async def test_a_store_that_grows_beyond_what_this_process_may_map_is_lost_to_it(path: Path) -> None:
+    child = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-c", ADDRESS_SPACE, str(path), f"lmdb_map_size={1 << 17}"],
+        cwd=ROOT,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    small = Process(child)
+    try:
+        assert await small.hear() == "open"
+        async with opened(path, lmdb_map_size=1 << 32, durable=False) as store:
+            for place in range(750):
+                await write(store, {b"large/%d" % place: b"x" * 95_000})
+            assert await small.ask("fill", 1) == "0 StoreLost"
+            assert await small.ask("fill", 1) == "0 StoreLost"
+        assert await small.end() == 0
+    finally:
+        await small.kill()
 
 
 FILE_LIMIT = """

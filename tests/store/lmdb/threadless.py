@@ -11,6 +11,8 @@ from jobs_service.settings import Settings
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb.environment import open_environment
+from jobs_service.store.lmdb.file_use import FileUse
+from jobs_service.store.lmdb.memory_map import MemoryMap
 from jobs_service.store.lmdb.room import Room
 from jobs_service.store.lmdb.thread_calls import Answer, Request
 from tests.contract.support import END
@@ -29,7 +31,9 @@ class ThreadlessStore(LmdbStore):
     def __init__(self, path: Path) -> None:
         settings = Settings(durable=False)
         super().__init__(path, settings=settings)
-        self.environment = open_environment(path, settings)
+        self._use = FileUse(path, self.location)
+        self.environment = open_environment(path, settings, self._use)
+        self._map = MemoryMap(self.environment, self._has_grown, self._cannot_grow)
         self._room = Room(path, self.location, settings.lmdb_map_size)
 
     def commit(self, function: TransactionFunction[Any]) -> bytes | None:
@@ -41,6 +45,11 @@ class ThreadlessStore(LmdbStore):
         if answer.error is not None:
             raise answer.error
         return answer.stamp
+
+    def end(self) -> None:
+        """Close it."""
+        self.environment.close()
+        self._use.end()
 
     def contents(self) -> dict[bytes, bytes]:
         """Return what is in it, but for its own."""
