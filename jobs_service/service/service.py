@@ -19,7 +19,6 @@ from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import InvalidSettings, StoreError, a_kind_of, shown
 from jobs_service.layer.adaptive_spread import Spreading
 from jobs_service.model import JobType, RunningJob
-from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.abandoned_jobs import AbandonedJobs
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.bulk import BulkCreation
@@ -29,6 +28,7 @@ from jobs_service.service.handler_operations import HandlerOperations
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.handler_runs import HandlerRuns
 from jobs_service.service.lifecycle import Lifecycle
+from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.presence import Presence
 from jobs_service.service.process_operations import ProcessOperations
 from jobs_service.service.remote import Remote
@@ -110,7 +110,7 @@ class JobsService(
         acceptor = self._acceptor
         worker, registry, tree = self._worker, self._registry, self._tree
         self._remote = Remote(context, access, operations, acceptor, worker, registry, tree, hub)
-        for_runner = ServiceAccess(context, operations, self._worker, acceptor.attempt, acceptor.count_due)
+        for_runner = LocalAccess(context, operations, self._worker, acceptor)
         self._presence = Presence(context, self._registry)
         self._runs = HandlerRuns(context, self._registry, self._lifecycle, self._presence, for_runner)
 

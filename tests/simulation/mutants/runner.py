@@ -169,7 +169,7 @@ def a_tick_is_remembered_in_another_transaction() -> Defect:
             ticker.Ticker._tick,
             (
                 "        if done.ids:\n",
-                "        await remember(self._context, periodic, done.last)\n        if done.ids:\n",
+                "        await remember(self._service.context, periodic, done.last)\n        if done.ids:\n",
             ),
             remember=_remember,
         ),
