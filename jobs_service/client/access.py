@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from jobs_service import names
+from jobs_service.client.backoff import LONGEST_PAUSE
 from jobs_service.client.connection import Again, Connection, Tries
 from jobs_service.errors import JobsError, in_one_line
 from jobs_service.http import wire
@@ -57,11 +58,20 @@ class ServerAccess:
         again: Again = Again.ALWAYS,
         wait: float = 0.0,
         tries: Tries | None = None,
+        longest_pause: float = LONGEST_PAUSE,
     ) -> Any:
         """Return the JSON that the server answers; arguments and errors as for `Connection.call`."""
         encoded = body if body is None or isinstance(body, bytes) else wire.dumps(body)
         return await self.connection.call(
-            method, path, encoded, params=params, key=key, again=again, wait=wait, tries=tries
+            method,
+            path,
+            encoded,
+            params=params,
+            key=key,
+            again=again,
+            wait=wait,
+            tries=tries,
+            longest_pause=longest_pause,
         )
 
     def read(self, read: Callable[[Any], T], answer: Any) -> T:

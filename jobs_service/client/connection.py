@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from jobs_service import tracing
-from jobs_service.client.backoff import Backoff
+from jobs_service.client.backoff import LONGEST_PAUSE, Backoff
 from jobs_service.errors import (
     InvalidAddress,
     JobsError,
@@ -124,6 +124,11 @@ class Connection:
         if client is not None:
             await client.aclose()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._client is not None
+
     def check_open(self) -> None:
         """Raise ServiceClosed unless it is open."""
         if self._client is None:
@@ -144,6 +149,7 @@ class Connection:
         again: Again = Again.ALWAYS,
         wait: float = 0.0,
         tries: Tries | None = None,
+        longest_pause: float = LONGEST_PAUSE,
     ) -> Any:
         """Return what the server answers.
 
@@ -154,6 +160,7 @@ class Connection:
             again: when it is sent again.
             wait: seconds that the server may wait before it answers, in addition to the timeout.
             tries: gets to know whether one of the tries may have taken effect.
+            longest_pause: seconds between two tries at most.
 
         Raises:
             StoreUnavailable: the server cannot be reached, or has not answered in time.
@@ -165,7 +172,7 @@ class Connection:
             headers["Content-Type"] = _NDJSON if body.endswith(b"\n") else "application/json"
         if key is not None:
             headers["Idempotency-Key"] = key
-        backoff = Backoff(self._sources)
+        backoff = Backoff(self._sources, longest_pause)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout
         while True:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from jobs_service import json_forms, run_data
 from jobs_service.arguments import Spread, check_timeout
+from jobs_service.client.acceptor import RemoteAcceptor
 from jobs_service.client.access import ServerAccess
-from jobs_service.client.connection import Again, Tries
+from jobs_service.client.connection import Tries
 from jobs_service.client.creator_operations import changes_body, with_json
 from jobs_service.errors import InvalidJob, JobNotFound, JobsError, JobTooLarge, WorkerConflict
 from jobs_service.http import wire
@@ -42,7 +43,7 @@ class RemoteWorkerOperations:
     """The part of JobsClient for workers."""
 
     _access: ServerAccess
-    _worker: RemoteWorker
+    _acceptor: RemoteAcceptor
 
     async def accept(
         self,
@@ -55,8 +56,8 @@ class RemoteWorkerOperations:
     ) -> RunningJob | None:
         """Take the due job at the front of the queue; see JobsService.accept.
 
-        If the answer is lost on its way, the job counts as running, but nobody has it; it is pending again after its
-        type's timeout.
+        A job that comes when the caller was canceled is given back, and one whose answer is lost is asked for again.
+        Only if the server is restarted just then it counts as running until its type's timeout.
         """
         jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, timeout=timeout, spread=spread)
         return jobs[0] if jobs else None
@@ -72,7 +73,6 @@ class RemoteWorkerOperations:
         spread: Spread = 1,
     ) -> list[RunningJob]:
         """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many, and `accept`."""
-        path = self._access.of_type(type, "/accept")
         worker = self._access.sources.worker
         wanted = terms(limit, max_priority, due_by, spread, _ANY, worker)
         form: dict[str, Any] = {"limit": wanted.limit, "spread": spread, "worker": worker}
@@ -85,13 +85,9 @@ class RemoteWorkerOperations:
         deadline = None if seconds is None else loop.time() + seconds
         while True:
             left = _LONGEST_POLL if deadline is None else min(max(deadline - loop.time(), 0.0), _LONGEST_POLL)
-            answer = await self._access.call("POST", path, {**form, "timeout": left}, again=Again.ALWAYS, wait=left)
-            jobs = self._access.read(self._running_jobs, answer)
+            jobs = await self._acceptor.accept(type, form, left)
             if jobs or (deadline is not None and loop.time() >= deadline):
                 return jobs
-
-    def _running_jobs(self, form: Any) -> list[RunningJob]:
-        return [wire.running_job_of(each, self._worker) for each in form["jobs"]]
 
 
 class RemoteWorker:

@@ -14,20 +14,20 @@ from jobs_service import InvalidJob, JobsClient, JobsService, JobState, NewJob, 
 from tests.client.served import listening
 from tests.service.support import T1, TIMEOUT, listed
 
-HERE_ONLY = {"handler", "every", "cron", "commands", "configure", "reload", "run", "handlers", "periodic", "slot_uses"}
-OF_THE_STORE = {"store", "transact", "within", "asgi"}
+HERE_ONLY = {"handler", "every", "cron", "commands", "configure", "reload", "handlers", "periodic", "slot_uses"}
+OF_THE_STORE = {"store", "asgi"}
 
 
 def public(owner: type) -> set[str]:
     return {name for name in dir(owner) if not name.startswith("_")}
 
 
-def test_it_has_every_method_but_those_that_need_the_store_or_run_handlers() -> None:
+def test_it_has_every_method_but_those_that_need_the_store_or_have_handlers() -> None:
     assert public(JobsService) - public(JobsClient) == HERE_ONLY | OF_THE_STORE
     assert public(JobsClient) - public(JobsService) == {"url"}
 
 
-@pytest.mark.parametrize("name", sorted(public(JobsService) & public(JobsClient)))
+@pytest.mark.parametrize("name", sorted((public(JobsService) & public(JobsClient)) - {"run"}))
 def test_each_takes_the_same_arguments(name: str) -> None:
     one, other = (inspect.signature(getattr(owner, name)).parameters for owner in (JobsService, JobsClient))
     assert [(each.name, each.kind, each.default) for each in one.values()] == [
