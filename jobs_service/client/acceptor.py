@@ -70,4 +70,4 @@ class RemoteAcceptor:
         task.add_done_callback(self._given_back.discard)
 
     def _running_jobs(self, form: Any) -> list[RunningJob]:
-        return [wire.running_job_of(each, self._worker) for each in form["jobs"]]
+        return [self._access.hold(wire.running_job_of(each, self._worker)) for each in form["jobs"]]

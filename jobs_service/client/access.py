@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from jobs_service import names
 from jobs_service.client.backoff import LONGEST_PAUSE
 from jobs_service.client.connection import Again, Connection, Tries
-from jobs_service.errors import JobsError, in_one_line
+from jobs_service.errors import JobsError, WorkerConflict, in_one_line
 from jobs_service.http import wire
 from jobs_service.layer.keyspace import Keyspace, TypeKeys, place_of
-from jobs_service.model import JobId, JobType
+from jobs_service.model import JobId, JobType, RunningJob
 from jobs_service.sources import Sources
 
 T = TypeVar("T")
 
 _KEY_BYTES: Final = 16
+_MOST_LOCKS: Final = 10_000
+"""Locks that are remembered; beyond it the oldest are forgotten."""
 
 
 class ServerAccess:
@@ -32,6 +35,7 @@ class ServerAccess:
         self.connection = connection
         self.keyspace = Keyspace(b"")
         self.sources = sources
+        self._locks: OrderedDict[str, str] = OrderedDict()
 
     def keys(self, type: JobType) -> TypeKeys:
         """Return the keys of a type. Raises InvalidJob if no type can be called that."""
@@ -46,6 +50,26 @@ class ServerAccess:
         """Return the path of a job. Raises InvalidJob if no job can be called that."""
         checked = place_of(self.keys(type), id)[1]
         return self.of_type(type, f"/jobs/{names.segment(checked)}{rest}")
+
+    def hold(self, job: RunningJob) -> RunningJob:
+        """Remember the lock of a job that was accepted here: who holds it may read everything of the job."""
+        path = self.of_job(job.type, job.id)
+        self._locks[path] = job.lock.hex()
+        self._locks.move_to_end(path)
+        if len(self._locks) > _MOST_LOCKS:
+            self._locks.popitem(last=False)
+        return job
+
+    async def get(self, type: JobType, id: JobId) -> Any:
+        """Return a job as the server shows it; one that runs here with what it hides from others."""
+        path = self.of_job(type, id)
+        lock = self._locks.get(path)
+        if lock is not None:
+            try:
+                return await self.call("GET", path, params={"lock": lock})
+            except WorkerConflict:  # it has ended, or was lost
+                self._locks.pop(path, None)
+        return await self.call("GET", path)
 
     async def call(
         self,

@@ -216,6 +216,8 @@ def _enqueued(asked: Wanted, how: How) -> bytes:
     for name, value in (("max_attempts", how.max_attempts), ("time_limit", how.time_limit)):
         if value is not None:
             form[name] = value
+    if asked.spec.redaction is not None:  # nothing is shown before the handler starts for the first time
+        form["redact"] = [*asked.spec.redaction.paths]
     return _body(form, asked.spec)
 
 

@@ -26,9 +26,8 @@ class RemoteReaderOperations:
     _access: ServerAccess
 
     async def get(self, type: JobType, id: JobId) -> Job:
-        """Return a job; see JobsService.get."""
-        found = await self._access.call("GET", self._access.of_job(type, id))
-        return self._access.read(wire.job_of, found)
+        """Return a job without its secret fields, or all of one that this client runs; see JobsService.get."""
+        return self._access.read(wire.job_of, await self._access.get(type, id))
 
     async def list(
         self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000

@@ -84,6 +84,7 @@ class NewJobForm(Form):
     unique: Unique = None
     max_attempts: int | None = None
     time_limit: float | None = None
+    redact: list[str] | None = None
 
 
 class JobOfSeveral(Form):
@@ -121,6 +122,12 @@ class ListQuery(Query):
     limit: int = Field(100, ge=1, le=MOST_AT_ONCE)
     after: str | None = Field(None, max_length=2000)
     newest_first: bool = False
+
+
+class JobQuery(Query):
+    """The query of a job; with its lock, a worker gets everything of the job that it runs."""
+
+    lock: Lock | None = None
 
 
 class AllJobsQuery(Query):

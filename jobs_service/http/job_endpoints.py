@@ -10,13 +10,13 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from jobs_service import json_forms
-from jobs_service.errors import InvalidJob
+from jobs_service.errors import InvalidJob, WorkerConflict, job_name
 from jobs_service.http import answer_forms, bodies, creation, forms, wire
 from jobs_service.http.bulk import act_on_all
 from jobs_service.http.endpoint import Call, Flowing, answer, endpoint, long_answer
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
-from jobs_service.model import Job, JobType
+from jobs_service.model import Job, JobType, RunningJob
 from jobs_service.service.failures import Group, newest_failures
 
 _LINES = {bodies.NDJSON: "A line of JSON for each job"}
@@ -126,9 +126,22 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-@endpoint("GET", "/v1/types/{type}/jobs/{id}", Role.READ, "Look at a job", answers={200: answer_forms.JobForm})
+@endpoint(
+    "GET",
+    "/v1/types/{type}/jobs/{id}",
+    Role.READ,
+    "Look at a job",
+    query=forms.JobQuery,
+    answers={200: answer_forms.JobForm},
+)
 async def get(call: Call) -> Response:
     job: Job = await call.service.get(call.type, call.id)
+    lock: bytes | None = call.query.lock
+    if lock is not None:
+        if lock != job._record.lock:
+            refused = f"job {job_name(call.type, call.id)} is not held by this lock any more"
+            raise WorkerConflict(refused, type=call.type, id=call.id)
+        return answer(call.state.running_form(RunningJob(job.type, job.id, job._record, None)))
     return answer(wire.job((await call.service.get_redaction(call.type)).job(job)))
 
 

@@ -79,15 +79,19 @@ class Named(Enqueueable[Any, Any]):
     Args:
         type: as a program gave it.
         handlers: those that are known, by type as packed.
+        redaction: what a handler elsewhere declares; None for what is known here.
     """
 
     takes_keywords = True
 
-    def __init__(self, type: Any, handlers: Mapping[bytes, Enqueueable[Any, Any]]) -> None:
+    def __init__(
+        self, type: Any, handlers: Mapping[bytes, Enqueueable[Any, Any]], redaction: Redaction | None = None
+    ) -> None:
         packed = pack_type(type)
         self.type = unpacked_type(packed)
         self.name = f"type {shown(self.type)}"
         self._handler = handlers.get(packed)
+        self._redaction = redaction
 
     @property
     def timeout(self) -> float | None:
@@ -97,6 +101,8 @@ class Named(Enqueueable[Any, Any]):
     @property
     def redaction(self) -> Redaction | None:
         """That of the handler, None when it is not known."""
+        if self._redaction is not None:
+            return self._redaction
         return None if self._handler is None else self._handler.redaction
 
     def data(self, args: Any) -> Any:

@@ -19,7 +19,7 @@ from jobs_service.arguments import IfExists, Spread, check_if_exists, check_time
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import InvalidJob, JobsError
 from jobs_service.layer import creation, http_rows, queue
-from jobs_service.layer.enqueueing import How, handler_of, wanted
+from jobs_service.layer.enqueueing import How, Named, wanted
 from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.http_rows import Repeated, Request, SessionRow, TokenRow
 from jobs_service.layer.keyspace import Place, place_of
@@ -28,6 +28,7 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import ZERO_PRIORITY
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobId, JobType, NewJob, Priority, RunAt, RunningJob
+from jobs_service.redaction import Redaction
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.local_access import LocalAccess
@@ -199,14 +200,17 @@ class Remote:
             found += await self.access.read(partial(read_jobs, places=page))
         return found
 
-    async def enqueue_once(self, request: Request, type: JobType, data: Any, how: How) -> Job | Repeated:
+    def handler(self, type: JobType, redaction: Redaction | None = None) -> Named:
+        """Return the handler of a type to enqueue jobs for, with what it declares elsewhere as secret."""
+        return Named(type, self._registry.handlers, redaction)
+
+    async def enqueue_once(self, request: Request, handler: Named, data: Any, how: How) -> Job | Repeated:
         """Add a job as `enqueue` does, unless the same request has done so before."""
         self.access.check_open()
-        resolved = handler_of(type, self._registry.handlers)
-        asked = wanted(resolved, data, {}, how, self.context.sources)
-        place = self.access.place(resolved.type, asked.id)
+        asked = wanted(handler, data, {}, how, self.context.sources)
+        place = self.access.place(handler.type, asked.id)
         found = await self._once(
-            place, asked.spec.size(), request, creation.enqueue, asked.spec, asked.unique, resolved.timeout
+            place, asked.spec.size(), request, creation.enqueue, asked.spec, asked.unique, handler.timeout
         )
         self._tree.enqueued_for(place[0])
         return found
