@@ -11,6 +11,7 @@ from jobs_service.actors.subscriptions import Subscription
 from jobs_service.arguments import check_seconds
 from jobs_service.client.acceptor import RemoteAcceptor
 from jobs_service.client.access import ServerAccess
+from jobs_service.client.adder import RemoteAdder
 from jobs_service.client.connection import Connection
 from jobs_service.client.creator_operations import RemoteCreatorOperations
 from jobs_service.client.hub import RemoteHub
@@ -78,6 +79,7 @@ class JobsClient(
         sources = sources if sources is not None else Sources()
         connection = self._connection = Connection(url, token, check_seconds(timeout), verify, transport, sources)
         access = self._access = ServerAccess(connection, sources)
+        self._adder = RemoteAdder(access)
         self._worker = RemoteWorker(access)
         self._acceptor = RemoteAcceptor(access, self._worker)
         self._hub = RemoteHub(connection, access.keyspace, sources)
@@ -94,6 +96,7 @@ class JobsClient(
         await self._hub.closed()
         await self._acceptor.closed()
         await self._connection.close()
+        await self._adder.closed()
 
     @property
     def url(self) -> str:

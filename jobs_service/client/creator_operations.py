@@ -10,6 +10,7 @@ from typing import Any, Final
 from jobs_service import json_forms
 from jobs_service.arguments import IfExists, check_force, check_if_exists, check_iterable, check_timeout, new_jobs
 from jobs_service.client.access import ServerAccess
+from jobs_service.client.adder import RemoteAdder, parts
 from jobs_service.client.connection import Again
 from jobs_service.errors import JobNotFound, JobTooLarge, NoTypeTimeout, job_name
 from jobs_service.http import problems, wire
@@ -20,9 +21,6 @@ from jobs_service.layer.keyspace import place_of
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, NewJob, Priority, Removal, RunAt, unpack_priority
 
-_MOST_JOBS: Final = 500
-_MOST_BYTES: Final = 500_000
-"""Jobs and bytes of one request: well within what a server takes."""
 _MOMENT: Final = 0.05
 """Seconds that a removal gets which is not to wait."""
 
@@ -31,6 +29,7 @@ class RemoteCreatorOperations:
     """The part of JobsClient for creators of jobs."""
 
     _access: ServerAccess
+    _adder: RemoteAdder
 
     async def add(
         self,
@@ -47,8 +46,7 @@ class RemoteCreatorOperations:
         spec = creation.spec_of(type, id, data, priority, run_at)
         form = {"id": json_forms.name(place_of(self._access.keys(type), id)[1]), **_described(spec)}
         form["if_exists"] = check_if_exists(if_exists)
-        answer = await self._access.call("POST", path, _body(form, spec), key=self._access.new_key())
-        return self._access.read(_uncounted, answer)
+        return self._access.read(_uncounted, await self._adder.add(path, _body(form, spec)))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> list[Job]:
         """Add jobs of one type, as many per request as the limits allow; see JobsService.add_many.
@@ -64,7 +62,7 @@ class RemoteCreatorOperations:
                 yield _body({"id": json_forms.name(id), **_described(spec)}, spec)
 
         added: list[Job] = []
-        for part in _parts(bodies()):
+        for part in parts(bodies()):
             added += await self._add_together(type, part, rule)
         return added
 
@@ -77,8 +75,7 @@ class RemoteCreatorOperations:
         place_of(self._access.keys(resolved.type), asked.id)
         path = self._access.of_type(resolved.type, "/jobs")
         body = _enqueued(asked, how)
-        key = self._access.new_key()
-        answer = await self._with_type(resolved, lambda: self._access.call("POST", path, body, key=key))
+        answer = await self._with_type(resolved, lambda: self._adder.add(path, body))
         return self._access.read(wire.job_of, answer)
 
     @as_enqueue_many
@@ -91,7 +88,7 @@ class RemoteCreatorOperations:
         resolved = handler_of(handler, {})
         wants = (wanted(resolved, args, {}, how, self._access.sources) for args in check_iterable("jobs", jobs))
         added: list[Job] = []
-        for part in _parts(_enqueued(each, how) for each in wants):
+        for part in parts(_enqueued(each, how) for each in wants):
             added += await self._enqueue_lines(resolved, part)
         return added
 
@@ -233,17 +230,3 @@ def _unless_problem(form: Any) -> Any:
     if "problem" in form:
         raise problems.error_of(form["problem"])
     return form
-
-
-def _parts(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield requests' worth of jobs, read as they are asked for."""
-    part: list[bytes] = []
-    size = 0
-    for body in bodies:
-        if part and (len(part) == _MOST_JOBS or size + len(body) > _MOST_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(body)
-        size += len(body)
-    if part:
-        yield part

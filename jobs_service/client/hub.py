@@ -32,6 +32,9 @@ from jobs_service.sources import Sources
 _PATH: Final = "/v1/events"
 _MOST_JOBS: Final = 1_000
 """Jobs of one stream."""
+_TOGETHER: Final = 10
+"""Streams of about the same size at which one takes their place."""
+_SIZES: Final = (1, 10, 100)
 _PASSING: Final = (StoreUnavailable, ServiceClosed, SupervisorFailed)
 """What the server says of itself, rather than of a job."""
 
@@ -81,6 +84,7 @@ class RemoteHub(Hub):
         """Open streams for what was subscribed to and not left since."""
         waiting = [target for target in self._waiting if not target.ended and self._has(target)]
         self._waiting = []
+        waiting += self._merged()
         for start in range(0, len(waiting), _MOST_JOBS):
             stream = _Stream(self._connection, self._keyspace, self._sources, waiting[start : start + _MOST_JOBS])
             self._streams.update(dict.fromkeys(waiting[start : start + _MOST_JOBS], stream))
@@ -88,6 +92,19 @@ class RemoteHub(Hub):
             stream.task = task
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _merged(self) -> list[Target]:
+        """Return the targets of streams that are many and small, which end: each has a connection of its own.
+
+        Streams of about the same size go together, so that a job is told of by few streams one after the other.
+        """
+        taken: list[Target] = []
+        streams = [*dict.fromkeys(self._streams.values())]
+        for size in _SIZES:
+            alike = [stream for stream in streams if size <= stream.size < _TOGETHER * size]
+            if len(alike) >= _TOGETHER:
+                taken += [target for stream in alike for target in stream.give_up()]
+        return taken
 
     def _has(self, target: Target) -> bool:
         return target in self.targets(target.keys).get(target.data_key, {})
@@ -108,8 +125,21 @@ class _Stream:
         for target in targets:
             self._targets.setdefault(target.data_key, {})[target] = None
         self._last_id: str | None = None
-        self._was_there = False
+        self._was_there = any(target.reported for targets in self._targets.values() for target in targets)
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many jobs it tells of."""
+        return len(self._targets)
+
+    def give_up(self) -> list[Target]:
+        """End, and return the targets for another stream."""
+        targets = [target for targets in self._targets.values() for target in targets]
+        self._targets.clear()
+        if self.task is not None:
+            self.task.cancel()
+        return targets
 
     def leave(self, target: Target) -> None:
         """Tell a target nothing more; the stream ends with its last."""
@@ -155,12 +185,12 @@ class _Stream:
                     self._backoff.reset()
                     for event in parser.feed(chunk):
                         self._take(event)
+                    self._last_id = parser.last_id
                     if not self._targets:
                         return
         raise Lost(StoreUnavailable(f"{self._connection.url} has ended a stream of events"))
 
     def _take(self, event: ServerEvent) -> None:
-        self._last_id = event.id
         if event.kind == "job":
             self._tell(wire.event_of(wire.loads(event.data)))
         elif event.kind == "problem":
