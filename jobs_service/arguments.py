@@ -195,6 +195,18 @@ def check_limit(limit: Any) -> int | None:
     return number
 
 
+MOST_AT_ONCE: Final = 1000
+"""Jobs that one request over HTTP takes, lists or summarizes."""
+
+
+def check_summaries(jobs: Any) -> int:
+    """Return of how many jobs of each type there are to be summaries."""
+    number = exact_int(jobs)
+    if number is None or not 0 <= number <= MOST_AT_ONCE:
+        raise InvalidJob(f"jobs={shown(jobs)}: allowed are integers from 0 to {MOST_AT_ONCE}")
+    return number
+
+
 def check_outcome(outcome: Any, job: Job) -> Outcome:
     """Return the outcome as a member of its enumeration."""
     if outcome is Outcome.SUCCEEDED:

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from jobs_service.arguments import MOST_AT_ONCE
 from jobs_service.client.access import ServerAccess
 from jobs_service.client.connection import Tries
 from jobs_service.errors import JobsError
@@ -30,22 +31,40 @@ class RemoteAcceptor:
         self._worker = worker
         self._given_back: set[asyncio.Task[None]] = set()
 
-    async def accept(self, type: JobType, form: Mapping[str, Any], seconds: float) -> list[RunningJob]:
-        """Return the jobs that one request takes.
+    async def accept(self, type: JobType, form: Mapping[str, Any], limit: int, seconds: float) -> list[RunningJob]:
+        """Return the jobs that a server takes: in several requests where it takes no more at once.
 
         Args:
             type: of the jobs.
             form: what is asked for.
+            limit: jobs at most.
             seconds: that the server waits for one.
         """
+        keys: list[str] = []
+        jobs: list[RunningJob] = []
+        try:
+            while True:
+                most = min(limit - len(jobs), MOST_AT_ONCE)
+                found = await self._take(type, {**form, "limit": most}, 0.0 if jobs else seconds, keys)
+                jobs += found
+                if len(found) < MOST_AT_ONCE or len(jobs) == limit:
+                    return jobs
+        except asyncio.CancelledError:
+            for key in keys:
+                self._give_back(type, key)
+            raise
+        except JobsError:
+            if jobs:
+                return jobs
+            raise
+
+    async def _take(self, type: JobType, form: Mapping[str, Any], seconds: float, keys: list[str]) -> list[RunningJob]:
         key, tries = self._access.new_key(), Tries()
         body = {**form, "timeout": seconds, "key": key}
+        keys.append(key)
         try:
             path = self._access.of_type(type, "/accept")
             answer = await self._access.call("POST", path, body, wait=seconds, tries=tries)
-        except asyncio.CancelledError:
-            self._give_back(type, key)
-            raise
         except JobsError:
             if tries.unsure:
                 self._give_back(type, key)

@@ -140,9 +140,9 @@ class RemoteAccess:
         known = self._queues.get(keys)
         if known is None:
             known = self._queues[keys] = (await self._changed(keys, "queue"))["stamp"]
-        form: dict[str, Any] = {"limit": terms.limit, "worker": terms.worker, "max_history": terms.max_history}
+        form: dict[str, Any] = {"worker": terms.worker, "max_history": terms.max_history}
         form["spread"] = "adaptive" if terms.spread == ADAPTIVE else terms.spread
-        if found := await self._acceptor.accept(keys.type, form, 0.0):
+        if found := await self._acceptor.accept(keys.type, form, terms.limit, 0.0):
             return found
 
         async def wait() -> None:

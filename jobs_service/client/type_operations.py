@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from jobs_service import names
-from jobs_service.arguments import check_keep, check_limit, check_seconds
+from jobs_service.arguments import check_keep, check_seconds, check_summaries
 from jobs_service.client.access import ServerAccess
 from jobs_service.http import wire
 from jobs_service.layer.inspection import QueueState
@@ -98,7 +98,7 @@ class RemoteTypeOperations:
 
     async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
         """Return how many jobs of each type are in which state, and for how long; see JobsService.stats."""
-        params = {"jobs": str(check_limit(jobs) or 0)}
+        params = {"jobs": str(check_summaries(jobs))}
         if type is not None:
             params["type"] = names.shown(self._access.keys(type).type)
         found = await self._access.call("GET", "/v1/stats", params=params)

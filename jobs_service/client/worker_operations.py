@@ -75,7 +75,7 @@ class RemoteWorkerOperations:
         """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many, and `accept`."""
         worker = self._access.sources.worker
         wanted = terms(limit, max_priority, due_by, spread, _ANY, worker)
-        form: dict[str, Any] = {"limit": wanted.limit, "spread": spread, "worker": worker}
+        form: dict[str, Any] = {"spread": spread, "worker": worker}
         if max_priority is not None:
             form["max_priority"] = json_forms.name(max_priority)
         if wanted.due_by is not None:
@@ -85,7 +85,7 @@ class RemoteWorkerOperations:
         deadline = None if seconds is None else loop.time() + seconds
         while True:
             left = _LONGEST_POLL if deadline is None else min(max(deadline - loop.time(), 0.0), _LONGEST_POLL)
-            jobs = await self._acceptor.accept(type, form, left)
+            jobs = await self._acceptor.accept(type, form, wanted.limit, left)
             if jobs or (deadline is not None and loop.time() >= deadline):
                 return jobs
 

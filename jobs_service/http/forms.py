@@ -118,7 +118,7 @@ class ListQuery(Query):
     """The query of a list."""
 
     state: State | None = None
-    prefix: str | None = None
+    prefix: QueryName | None = None
     limit: int = Field(100, ge=1, le=MOST_AT_ONCE)
     after: str | None = Field(None, max_length=2000)
     newest_first: bool = False

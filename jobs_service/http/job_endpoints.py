@@ -16,7 +16,8 @@ from jobs_service.http.bulk import act_on_all
 from jobs_service.http.endpoint import Call, Flowing, answer, endpoint, long_answer
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
-from jobs_service.model import Job, JobType, RunningJob
+from jobs_service.layer.key_parts import pack_id
+from jobs_service.model import Job, JobId, JobType, RunningJob
 from jobs_service.service.failures import Group, newest_failures
 
 _LINES = {bodies.NDJSON: "A line of JSON for each job"}
@@ -217,8 +218,9 @@ def _wants_lines(call: Call) -> bool:
     return bodies.NDJSON in call.request.headers.get("accept", "")
 
 
-async def _lines(call: Call, type: JobType | None, state: str | None, prefix: str | None) -> Response:
+async def _lines(call: Call, type: JobType | None, state: str | None, prefix: JobId | None) -> Response:
     """Answer with every job, a line each, as they are read."""
+    begins = None if prefix is None else pack_id(prefix)[:-1]
     found: Any = call.service.list(type, state=state)
     # A name that is none, or a store that is away, is answered as a problem, not with an answer that breaks off.
     first: Job | None = await anext(found, None)
@@ -228,7 +230,7 @@ async def _lines(call: Call, type: JobType | None, state: str | None, prefix: st
         size = 0
         job = first
         while job is not None:
-            if prefix is None or (isinstance(job.id, str) and job.id.startswith(prefix)):
+            if begins is None or pack_id(job.id).startswith(begins):
                 page.append(job)
                 size += job._record.size() + _LEAST
             if size > _CHUNK:

@@ -120,3 +120,36 @@ async def test_many_jobs_are_added_in_several_requests_and_in_their_order() -> N
         assert [job.data for job in found] == [*range(600)]
         assert await jobs.pending_count(T1) == 1_800
         assert {job.state for job in found} == {JobState.PENDING}
+
+
+@pytest.mark.parametrize("prefix", ["", "a ", " ", "-x", "json:", "json:7", "\n", "ü", "a", b"", b"\x00", b"a"])
+async def test_each_prefix_that_the_service_takes_is_taken_by_the_client(prefix: str | bytes) -> None:
+    ids: list[Any] = ["a b", "a c", "a", " b", "-x1", "json:7", "json:", "\n1", "über", b"\x00\xff", b"abc", b"\xff"]
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add_many(T1, [NewJob(id) for id in ids])
+        found = [job.id for job in (await served.page(T1, prefix=prefix)).jobs]
+        wanted = {id for id in ids if type(id) is type(prefix) and id.startswith(prefix)}
+        assert {*found} == wanted != set()
+        for state in (None, "ready"):
+            here, there = [await each.page(T1, prefix=prefix, state=state) for each in (served, jobs)]
+            assert [job.id for job in there.jobs] == [job.id for job in here.jobs]
+        with pytest.raises(InvalidJob):
+            await jobs.page(T1, prefix=7)  # type: ignore[arg-type]
+
+
+async def test_the_client_takes_the_same_numbers_as_the_service() -> None:
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add_many(T1, [NewJob(f"{number:04}") for number in range(2_500)])
+        for limit in (999, 1_000, 1_001, 2_400, 5_000):
+            one, other = await served.page(T1, limit=limit), await jobs.page(T1, limit=limit)
+            assert [job.id for job in other.jobs] == [job.id for job in one.jobs]
+            assert (other.next is None) is (one.next is None)
+        taken = await jobs.accept_many(T1, 2_200)
+        assert [job.id for job in taken] == [f"{number:04}" for number in range(2_200)]
+        assert len(await jobs.accept_many(T1, 5_000)) == 300
+        for each in (served, jobs):
+            assert len((await each.stats(T1, jobs=1_000))[T1]["jobs"]) == 1_000
+            with pytest.raises(InvalidJob, match="allowed are integers from 0 to 1000"):
+                await each.stats(T1, jobs=1_001)
