@@ -14,14 +14,12 @@ from jobs_service.client.access import ServerAccess
 from jobs_service.client.adder import RemoteAdder
 from jobs_service.client.connection import Connection
 from jobs_service.client.creator_operations import RemoteCreatorOperations
-from jobs_service.client.hub import RemoteHub
+from jobs_service.client.hub import RemoteHub, RemoteType
 from jobs_service.client.process_operations import RemoteProcessOperations
 from jobs_service.client.reader_operations import RemoteReaderOperations
 from jobs_service.client.type_operations import RemoteTypeOperations
 from jobs_service.client.worker_operations import RemoteWorker, RemoteWorkerOperations
 from jobs_service.errors import JobsError, ServiceClosed
-from jobs_service.layer import creation
-from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobId, JobType
 from jobs_service.service.watcher_operations import WaitingOperations, checked_pairs
 from jobs_service.sources import Sources
@@ -82,7 +80,7 @@ class JobsClient(
         self._adder = RemoteAdder(access)
         self._worker = RemoteWorker(access)
         self._acceptor = RemoteAcceptor(access, self._worker)
-        self._hub = RemoteHub(connection, access.keyspace, sources)
+        self._hub = RemoteHub(connection, sources)
 
     async def __aenter__(self) -> Self:
         await self._connection.open()
@@ -141,10 +139,10 @@ class JobsClient(
 
     def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
         """Return the events of several jobs as one iterator; see JobsService.subscribe_many."""
-        wanted: dict[tuple[TypeKeys, JobId], None] = {}
+        wanted: dict[tuple[Any, JobId], None] = {}
         for type, id in checked_pairs(jobs):
-            keys = self._access.keys(type)
-            wanted[keys, creation.check_id(keys, id)] = None
+            self._access.of_job(type, id)
+            wanted[RemoteType(type), id] = None
         return Subscription(self._hub, [*wanted])
 
     def __repr__(self) -> str:

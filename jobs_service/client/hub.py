@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from jobs_service import json_forms
+from jobs_service import json_forms, names
 from jobs_service.actors.subscriptions import Hub, Target, is_same
 from jobs_service.client.backoff import Backoff
 from jobs_service.client.connection import Connection, Lost
@@ -24,9 +24,7 @@ from jobs_service.errors import (
     in_one_line,
 )
 from jobs_service.http import problems, wire
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.keyspace import Keyspace
-from jobs_service.model import JobEvent, JobState
+from jobs_service.model import JobEvent, JobId, JobState, JobType
 from jobs_service.sources import Sources
 
 _PATH: Final = "/v1/events"
@@ -39,16 +37,35 @@ _PASSING: Final = (StoreUnavailable, ServiceClosed, SupervisorFailed)
 """What the server says of itself, rather than of a job."""
 
 
+class RemoteType:
+    """A type as the hub knows it, in the place of the keys that it has in a store; equal to the same type only."""
+
+    __slots__ = ("_path", "type")
+
+    def __init__(self, type: JobType) -> None:
+        self.type = type
+        self._path = names.segment(type)
+
+    def data_key(self, id: JobId) -> bytes:
+        """Return what tells a job from all others."""
+        return f"{self._path}/{names.segment(id)}".encode()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteType) and other._path == self._path
+
+    def __hash__(self) -> int:
+        return hash(self._path)
+
+
 class RemoteHub(Hub):
     """All subscriptions of one client.
 
     What is subscribed to within one turn of the loop shares a stream.
     """
 
-    def __init__(self, connection: Connection, keyspace: Keyspace, sources: Sources) -> None:
+    def __init__(self, connection: Connection, sources: Sources) -> None:
         super().__init__()
         self._connection = connection
-        self._keyspace = keyspace
         self._sources = sources
         self._waiting: list[Target] = []
         self._streams: dict[Target, _Stream] = {}
@@ -86,7 +103,7 @@ class RemoteHub(Hub):
         self._waiting = []
         waiting += self._merged()
         for start in range(0, len(waiting), _MOST_JOBS):
-            stream = _Stream(self._connection, self._keyspace, self._sources, waiting[start : start + _MOST_JOBS])
+            stream = _Stream(self._connection, self._sources, waiting[start : start + _MOST_JOBS])
             self._streams.update(dict.fromkeys(waiting[start : start + _MOST_JOBS], stream))
             task = asyncio.get_running_loop().create_task(stream.run(), name=f"events of {self._connection.url}")
             stream.task = task
@@ -117,9 +134,8 @@ class _Stream:
         task: runs it.
     """
 
-    def __init__(self, connection: Connection, keyspace: Keyspace, sources: Sources, targets: Iterable[Target]) -> None:
+    def __init__(self, connection: Connection, sources: Sources, targets: Iterable[Target]) -> None:
         self._connection = connection
-        self._keyspace = keyspace
         self._backoff = Backoff(sources)
         self._targets: dict[bytes, dict[Target, None]] = {}
         for target in targets:
@@ -235,4 +251,4 @@ class _Stream:
                 del self._targets[target.data_key]
 
     def _key(self, type: Any, id: Any) -> bytes:
-        return self._keyspace.of(type).data + pack_id(id)
+        return RemoteType(type).data_key(id)

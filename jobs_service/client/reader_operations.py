@@ -7,11 +7,10 @@ from typing import Any, TypeAlias
 
 from jobs_service import names
 from jobs_service.arguments import MOST_AT_ONCE, check_limit, check_page_size, check_positive, check_state, to_seconds
-from jobs_service.client.access import ServerAccess
+from jobs_service.client.access import ServerAccess, check_id
 from jobs_service.client.connection import Lost
 from jobs_service.errors import InvalidJob, StoreUnavailable, shown
 from jobs_service.http import problems, wire
-from jobs_service.layer.key_parts import pack_id
 from jobs_service.model import Job, JobId, JobState, JobType, RunAt
 from jobs_service.model.counts import Interval, JobsPage, TypeCounts
 
@@ -122,7 +121,7 @@ class RemoteReaderOperations:
         if newest_first:
             params["newest_first"] = "true"
         if prefix is not None:
-            pack_id(prefix)
+            check_id(type, prefix)
             params["prefix"] = names.shown(prefix)
         jobs: _Jobs = []
         while True:  # a server gives no more at once

@@ -25,9 +25,9 @@ from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.queue import EmptyQueue
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.model import UNSET, HistoryKind, JobError, JobType, Outcome, RunningJob, Worker, unpack_priority
+from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
 from jobs_service.runner.heartbeat import BEATS
 from jobs_service.runner.retention_notice import log_retention

@@ -21,9 +21,9 @@ from jobs_service.layer.creation import json_of
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.enqueueing import Enqueueable
 from jobs_service.layer.key_parts import pack_priority
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.model import JobError, JobType, Outcome
+from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.schedule import Cron, Every, Missed

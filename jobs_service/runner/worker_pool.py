@@ -16,8 +16,8 @@ from jobs_service.errors import StoreError
 from jobs_service.layer.batch_bounds import Pace, too_much_for
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.queue import EmptyQueue, terms
-from jobs_service.layer.retention import Retention
 from jobs_service.model import RunningJob
+from jobs_service.model.type_state import Retention
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.rotation import excess, rotation

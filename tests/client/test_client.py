@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidJob, JobsClient, JobsService, JobState, NewJob, NoTypeTimeout
+from jobs_service import InvalidJob, JobsClient, JobsService, JobState, NewJob, NoTypeTimeout, Settings
 from tests.client.served import listening
 from tests.service.support import T1, TIMEOUT, listed
 
@@ -40,6 +41,55 @@ def test_importing_the_package_does_not_need_what_clients_need() -> None:
         "import sys, jobs_service; jobs_service.JobsService; jobs_service.JobsClient; assert 'httpx' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from jobs_service import JobsClient",
+        "import jobs_service.client",
+        "from jobs_service import InvalidJob, JobsClient, JobState, JobsError, NewJob, QueueState, Retention",
+    ],
+)
+def test_a_client_loads_neither_the_layer_nor_a_store_nor_foundationdb(imports: str) -> None:
+    program = (
+        f"import sys\n{imports}\n"
+        "heavy = ('jobs_service.layer', 'jobs_service.store', 'jobs_service.runner', 'fdb', 'lmdb')\n"
+        "print(*(name for name in sys.modules if name.startswith(heavy)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == ""
+
+
+async def test_nor_does_one_that_is_used() -> None:
+    program = """
+import asyncio, sys
+from jobs_service import JobsClient, NewJob
+
+async def main():
+    async with JobsClient(sys.argv[1]) as jobs:
+        await jobs.set_type_timeout("used", 30)
+        await jobs.add("used", "a", {"n": 1}, priority=7, run_at=5)
+        await jobs.add_many("used", [NewJob("b", priority="early")])
+        await jobs.enqueue("used", 3, delay=0, max_attempts=2)
+        job = await jobs.accept("used")
+        await job.progress(1, 2)
+        await job.finish(result=job.priority)
+        assert await jobs.result("used", job.id) == "early"
+        await jobs.page("used", prefix="a")
+        await jobs.resubmit("used", "b", data=2)
+        await jobs.get_retention("used")
+        await jobs.queue_state("used")
+        await jobs.remove("used", "b")
+        heavy = ("jobs_service.layer", "jobs_service.store", "jobs_service.runner", "fdb", "lmdb")
+        print(*(name for name in sys.modules if name.startswith(heavy)))
+
+asyncio.run(main())
+"""
+    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as served, listening(served) as url:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, url, stdout=-1, stderr=-1)
+        out, error = await process.communicate()
+    assert (out.decode().strip(), error.decode()) == ("", "")
 
 
 def test_without_httpx_it_says_what_to_install() -> None:
@@ -129,7 +179,7 @@ async def test_each_prefix_that_the_service_takes_is_taken_by_the_client(prefix:
         await jobs.set_type_timeout(T1, TIMEOUT)
         await jobs.add_many(T1, [NewJob(id) for id in ids])
         found = [job.id for job in (await served.page(T1, prefix=prefix)).jobs]
-        wanted = {id for id in ids if type(id) is type(prefix) and id.startswith(prefix)}
+        wanted = {id for id in ids if type(id) is type(prefix) and id[: len(prefix)] == prefix}
         assert {*found} == wanted != set()
         for state in (None, "ready"):
             here, there = [await each.page(T1, prefix=prefix, state=state) for each in (served, jobs)]

@@ -11,8 +11,8 @@ from jobs_service.batching.operations import ManyOperations
 from jobs_service.layer import activity, running_jobs
 from jobs_service.layer.entry import clear_index
 from jobs_service.layer.keyspace import PERIODIC
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.type_state import Retention
 from jobs_service.runner import retry_policy, schedule, ticker
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.heartbeat import Heartbeat
