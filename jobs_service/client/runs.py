@@ -17,7 +17,7 @@ from jobs_service.client.acceptor import RemoteAcceptor
 from jobs_service.client.access import ServerAccess
 from jobs_service.client.backoff import LONGEST_PAUSE
 from jobs_service.client.creator_operations import with_json
-from jobs_service.errors import JobNotFound, JobsError, StoreError, WorkerConflict, in_one_line
+from jobs_service.errors import JobNotFound, JobsError, StoreError, StoreUnavailable, WorkerConflict, in_one_line
 from jobs_service.http import problems, wire
 from jobs_service.layer import running_jobs
 from jobs_service.layer.batch_bounds import Batch
@@ -40,6 +40,7 @@ from jobs_service.service.handler_runs import checked
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Watch
+from jobs_service.uncancelable import through_cancellation
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ _MOST_BYTES: Final = 500_000
 _TICK_CHECK: Final = 1.0
 """Seconds after which it is asked again whether a tick's job may be added."""
 _LONGEST_REASON: Final = 1000
+_TOO_LATE: Final = "the runner has ended, and the server has not answered"
 _KINDS: Final[Mapping[Callable[..., Awaitable[Any]], set[HistoryKind]]] = {
     running_jobs.finish: {HistoryKind.FINISHED, HistoryKind.CANCELED},
     running_jobs.crash: {HistoryKind.CRASHED, HistoryKind.CANCELED},
@@ -81,12 +83,15 @@ async def run(
         if started is not None:
             started()
 
-    runner = Runner(RemoteAccess(access, acceptor, worker, jobs.settings), handlers, periodic, max_jobs, begun)
+    service = RemoteAccess(access, acceptor, worker, jobs.settings)
+    await service.check_allowed(handler.type for handler in handlers)
+    runner = Runner(service, handlers, periodic, max_jobs, begun)
     registry.runner = runner
     try:
         await runner.run()
     finally:
         registry.runner = None
+        await through_cancellation(service.close())
 
 
 class RemoteAccess:
@@ -115,6 +120,15 @@ class RemoteAccess:
 
     def keys(self, type: JobType) -> TypeKeys:
         return self._keyspace.of(type)
+
+    async def check_allowed(self, types: Iterable[JobType]) -> None:
+        """Return when the server is there, and lets this client work on jobs of these types.
+
+        Raises:
+            AccessDenied: it does not. A worker pool would be started again and again.
+        """
+        for keys in map(self.keys, types):
+            await self.retried(lambda keys=keys: self._call("POST", keys, "/alive", {"jobs": []}), type=keys.type)  # type: ignore[misc]
 
     async def retried(
         self, operation: Callable[[], Awaitable[T]], *, unless: tuple[type[StoreError], ...] = (), **fields: Any
@@ -206,11 +220,20 @@ class RemoteAccess:
                 errors = await self._ended(calls)
             except JobsError as error:
                 errors = [copy.copy(error) for _ in calls]
+            except asyncio.CancelledError:
+                answer([StoreUnavailable(_TOO_LATE) for _ in calls])
+                raise
             answer(errors)
 
         task = asyncio.get_running_loop().create_task(send(), name="ends of runs")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
+
+    async def close(self) -> None:
+        """Send nothing more; jobs whose ends the server has not heard of count as lost after their type's timeout."""
+        for task in self._sending:
+            task.cancel()
+        await asyncio.gather(*self._sending, return_exceptions=True)
 
     async def end(self, call: EndCall) -> None:
         [error] = await self._ended([call])

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import fdb.tuple
 
 from jobs_service.actors.context import log
-from jobs_service.errors import JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
+from jobs_service.errors import AccessDenied, JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
 from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.inspection import tick_of
@@ -82,9 +82,9 @@ class Ticker(Actor):
         periodic, type = self._periodic, self._periodic.handler.type
         try:
             done = await self._pace.fitting(self._add_due)
-        except (NoTypeTimeout, RecordDamaged, JobTooLarge, TransactionTooLarge) as error:
+        except (AccessDenied, NoTypeTimeout, RecordDamaged, JobTooLarge, TransactionTooLarge) as error:
             # The type was removed since its handler started, or the tick's job exists and cannot be read, or it is
-            # larger than the store takes. The ticker goes on with the next tick.
+            # larger than the store takes; or a token does not allow to add jobs. The ticker goes on with the next tick.
             log.warning("tick_refused", type=type, error=str(error))
             return periodic.schedule.next_after(self._service.sources.wall_time()), None
         if done.ids:

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import (
+    AccessDenied,
     BlockingJob,
     Discard,
     HistoryKind,
@@ -274,6 +275,61 @@ async def test_periodic_handlers_tick_with_the_role_write() -> None:
             return any([job.result == 7 async for job in served.list(TYPE)])
 
         await eventually(has_ticked)
+
+
+async def test_with_the_role_work_ticks_are_refused_and_all_else_goes_on() -> None:
+    app = JobsService(NOWHERE)
+
+    @app.every(1, type="ticks")
+    async def tick() -> None: ...
+
+    @app.handler(TYPE)
+    async def mail() -> None: ...
+
+    with capture_logs() as logs:
+        async with running(app) as (served, _):
+
+            async def was_refused() -> bool:
+                return any(event["event"] == "tick_refused" for event in logs)
+
+            await eventually(was_refused)
+            await served.add(TYPE, "a")
+            assert (await ended(served, "a")).outcome is Outcome.SUCCEEDED
+
+
+async def test_a_token_that_may_only_read_runs_nothing() -> None:
+    app = JobsService(NOWHERE)
+
+    @app.handler(TYPE)
+    async def mail() -> None: ...
+
+    async with asyncio.timeout(PATIENCE), JobsService("memory:") as served, listening(served, Options()) as url:
+        client = JobsClient(url, token=await add_token(served, "reader", "read"))
+        with pytest.raises(AccessDenied, match="needs the role work"):
+            await client.run(app)
+
+
+async def test_it_ends_within_its_grace_while_the_server_is_away() -> None:
+    app = JobsService(NOWHERE)
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.handler(TYPE, grace=0.1)
+    async def mail() -> None:
+        begun.set()
+        await go_on.wait()
+
+    async with asyncio.timeout(PATIENCE), JobsService("memory:") as served:
+        await served.set_type_timeout(TYPE, 60)
+        await served.add(TYPE, "a")
+        async with listening(served) as url:
+            running = asyncio.create_task(JobsClient(url).run(app))
+            await begun.wait()
+        go_on.set()
+        await asyncio.sleep(0)
+        running.cancel()
+        with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
+            await running
+        assert [event["event"] for event in logs if event["log_level"] == "error"] == ["end_not_written"]
 
 
 async def test_what_needs_the_store_says_so() -> None:
