@@ -175,7 +175,7 @@ def a_job_that_is_named_twice_is_told_of_twice() -> Defect:
     return changed(
         WatcherOperations.subscribe_many,
         ("wanted: dict[tuple[TypeKeys, JobId], None] = {}", "wanted: list[tuple[TypeKeys, JobId]] = []"),
-        ("wanted[keys, creation.check_id(keys, id)] = None", "wanted.append((keys, creation.check_id(keys, id)))"),
+        ("wanted[keys, checked] = None", "wanted.append((keys, checked))"),
     )
 
 
