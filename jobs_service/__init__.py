@@ -37,8 +37,6 @@ if TYPE_CHECKING:
         SupervisorFailed,
         WorkerConflict,
     )
-    from jobs_service.layer.inspection import QueueState
-    from jobs_service.layer.retention import Retention
     from jobs_service.layer.transaction import JobTransaction
     from jobs_service.model import (
         EndedJob,
@@ -65,9 +63,10 @@ if TYPE_CHECKING:
         Totals,
         TypeCounts,
     )
+    from jobs_service.model.command_result import CommandFailed
+    from jobs_service.model.type_state import QueueState, Retention
     from jobs_service.redaction import Redaction
     from jobs_service.runner.blocking import BlockingJob
-    from jobs_service.runner.command import CommandFailed
     from jobs_service.runner.handler import Handler
     from jobs_service.runner.options import HandlerOptions
     from jobs_service.service import JobsService
@@ -138,20 +137,20 @@ __all__ = [
 ]
 
 _HOMES = (
-    "actors.subscriptions",
     "errors",
-    "layer.inspection",
-    "layer.transaction",
-    "layer.unit_of_work",
     "model",
+    "model.command_result",
+    "model.type_state",
     "redaction",
-    "runner.blocking",
-    "runner.command",
-    "runner.handler",
-    "runner.options",
-    "service",
     "settings",
+    "actors.subscriptions",
+    "runner.options",
+    "runner.handler",
+    "runner.blocking",
+    "layer.transaction",
+    "service.service",
 )
+"""Where the names are, what is small first: who uses HTTP alone needs no store."""
 
 _APART = {"JobsClient": "client"}
 """What few programs want is imported for those that do."""
@@ -166,6 +165,8 @@ if not TYPE_CHECKING:  # A type checker would take every name for a known one.
         for home in _HOMES:
             found = vars(import_module(f"{__name__}.{home}"))
             globals().update({public: found[public] for public in __all__ if public in found})
+            if name in found:
+                break
         return globals()[name]
 
     def _submodule(name: str) -> Any:

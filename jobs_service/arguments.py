@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from jobs_service.errors import InvalidJob, JobsError, a_kind_of, kind_of, shown
-from jobs_service.model import Job, JobState, NewJob, Outcome, RunAt, RunningJob
+from jobs_service.model import Job, JobError, JobState, NewJob, Outcome, RunAt, RunningJob
 from jobs_service.status import Status, status_of
 
 Word = TypeVar("Word", bound=enum.StrEnum)
@@ -192,6 +192,30 @@ def check_limit(limit: Any) -> int | None:
     number = exact_int(limit)
     if number is None or number < 0:
         raise InvalidJob(f"limit={shown(limit)}: allowed are None and integers from 0 up")
+    return number
+
+
+def check_error(error: Any, job: Job) -> None:
+    """Refuse anything but a JobError of texts as how a run failed."""
+    if not isinstance(error, JobError):
+        refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
+        raise InvalidJob(refused).about(job.type, job.id)
+    for name in ("type", "message", "traceback"):
+        text = getattr(error, name)
+        if not isinstance(text, str):
+            refused = f"error: {name}={shown(text)}: {a_kind_of(text)}; allowed is str"
+            raise InvalidJob(refused).about(job.type, job.id)
+
+
+MOST_AT_ONCE: Final = 1000
+"""Jobs that one request over HTTP takes, lists or summarizes."""
+
+
+def check_summaries(jobs: Any) -> int:
+    """Return of how many jobs of each type there are to be summaries."""
+    number = exact_int(jobs)
+    if number is None or not 0 <= number <= MOST_AT_ONCE:
+        raise InvalidJob(f"jobs={shown(jobs)}: allowed are integers from 0 to {MOST_AT_ONCE}")
     return number
 
 

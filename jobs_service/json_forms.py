@@ -6,8 +6,6 @@ import math
 from datetime import datetime
 from typing import Any
 
-import fdb.tuple
-
 from jobs_service.run_values import JobError, Progress
 
 
@@ -22,6 +20,8 @@ def name(value: Any) -> Any:
         return {"bytes": value.hex()}
     if isinstance(value, tuple | list):
         return [name(item) for item in value]
+    import fdb.tuple  # a client needs no store
+
     return {"packed": fdb.tuple.pack((value,)).hex()}
 
 

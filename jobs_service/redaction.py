@@ -33,6 +33,9 @@ T = TypeVar("T")
 REDACTED: Final = "[redacted]"
 """What stands where a secret was."""
 
+MARK: Final = json_data.encode(REDACTED)
+"""The same as JSON."""
+
 _PARTS: Final = ("data", "result", "error", "progress")
 _FIELDS: Final = {"error": ("type", "message", "traceback"), "progress": ("message",)}
 _ANY: Final = object()
@@ -120,6 +123,10 @@ class Redaction:
     def error(self, error: JobError | None, job: Job) -> JobError | None:
         """Return what may be shown of an error of a job's run, which may not be stored yet."""
         return self._error(error, self._secrets_of(job._record)) if self.paths else error
+
+    def hides_a_mark(self, data: Any) -> bool:
+        """Whether JSON data have the mark itself in the place of a secret: they were read where that is hidden."""
+        return any(value == REDACTED for value in _found(data, self._patterns["data"]))
 
     def secrets(self, data: Any, result: Any) -> Secrets:
         """Return the secret values of a job, to remove them from texts."""

@@ -19,9 +19,9 @@ from jobs_service.copying.note import HAD_JOBS, Note, note_key, set_claim
 from jobs_service.layer import awake_types, changes, declared_settings, http_rows, keyspace, process_rows
 from jobs_service.layer.http_rows import Request, SessionRow, TokenRow
 from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import ProcessAction, ProcessRequest
+from jobs_service.model.type_state import Retention
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction, open_address
 from tests import reader

@@ -147,14 +147,25 @@ class Context:
         Raises:
             Exception: any error that does not pass by itself.
         """
-        pause = self.settings.retry_backoff
-        while True:
-            try:
-                return await operation()
-            except StoreError as error:
-                is_damage = isinstance(error, StoreDamaged)
-                if not (error.retryable or is_damage) or isinstance(error, unless):
-                    raise
-                log.warning("store_retry", error=str(error), pause=pause, **fields)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE if is_damage else self.settings.retry_backoff_max)
+        return await retried(self.settings, operation, unless=unless, **fields)
+
+
+async def retried(
+    settings: Settings,
+    operation: Callable[[], Awaitable[T]],
+    *,
+    unless: tuple[type[StoreError], ...] = (),
+    **fields: Any,
+) -> T:
+    """Do what `Context.retried` does, wherever the errors come from."""
+    pause = settings.retry_backoff
+    while True:
+        try:
+            return await operation()
+        except StoreError as error:
+            is_damage = isinstance(error, StoreDamaged)
+            if not (error.retryable or is_damage) or isinstance(error, unless):
+                raise
+            log.warning("store_retry", error=str(error), pause=pause, **fields)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE if is_damage else settings.retry_backoff_max)

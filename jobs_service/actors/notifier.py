@@ -26,8 +26,8 @@ from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.changes import Found, Position
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
-from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.model import JobEvent, JobState, next_run
+from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.store.base import Transaction
 from jobs_service.supervision import Actor
 

@@ -11,13 +11,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from jobs_service.errors import OTHER_LOOP, JobsError, ServiceClosed, anew
 from jobs_service.json_data import same
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobEvent, JobId, JobState
+
+if TYPE_CHECKING:  # a client has no keys
+    from jobs_service.layer.keyspace import TypeKeys
 
 FINAL = frozenset({JobState.FINISHED, JobState.REMOVED})
 
@@ -39,7 +40,7 @@ class Target:
     def __init__(self, keys: TypeKeys, id: JobId, mailbox: Mailbox) -> None:
         self.keys = keys
         self.id = id
-        self.data_key = keys.data + pack_id(id)
+        self.data_key = keys.data_key(id)
         self.mailbox = mailbox
         self.reported: JobEvent | None = None
         self.raw: bytes | None = None

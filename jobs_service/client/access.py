@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import struct
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from jobs_service import names
+from jobs_service import json_data, json_forms, names
+from jobs_service.client.backoff import LONGEST_PAUSE
 from jobs_service.client.connection import Again, Connection, Tries
-from jobs_service.errors import JobsError, in_one_line
+from jobs_service.errors import (
+    InvalidJob,
+    JobsError,
+    JobTooLarge,
+    WorkerConflict,
+    a_kind_of,
+    in_one_line,
+    shown,
+)
 from jobs_service.http import wire
-from jobs_service.layer.keyspace import Keyspace, TypeKeys, place_of
-from jobs_service.model import JobId, JobType
+from jobs_service.model import UNSET, JobId, JobType, RunningJob
 from jobs_service.sources import Sources
 
 T = TypeVar("T")
 
 _KEY_BYTES: Final = 16
+_LONGEST_SEGMENT: Final = 20_000
+"""Characters: more than any store takes, and less than servers refuse."""
+_MOST_LOCKS: Final = 10_000
+"""Locks that are remembered; beyond it the oldest are forgotten."""
 
 
 class ServerAccess:
@@ -23,28 +37,47 @@ class ServerAccess:
 
     Attributes:
         connection: to it.
-        keyspace: what checks types and ids, as a store does.
         sources: randomness.
     """
 
     def __init__(self, connection: Connection, sources: Sources) -> None:
         self.connection = connection
-        self.keyspace = Keyspace(b"")
         self.sources = sources
-
-    def keys(self, type: JobType) -> TypeKeys:
-        """Return the keys of a type. Raises InvalidJob if no type can be called that."""
-        self.connection.check_open()
-        return self.keyspace.of(type)
+        self._locks: OrderedDict[str, str] = OrderedDict()
 
     def of_type(self, type: JobType, rest: str = "") -> str:
         """Return the path of a type. Raises InvalidJob if no type can be called that."""
-        return f"/v1/types/{names.segment(self.keys(type).type)}{rest}"
+        self.connection.check_open()
+        return f"/v1/types/{_segment('type', type)}{rest}"
 
     def of_job(self, type: JobType, id: JobId, rest: str = "") -> str:
         """Return the path of a job. Raises InvalidJob if no job can be called that."""
-        checked = place_of(self.keys(type), id)[1]
-        return self.of_type(type, f"/jobs/{names.segment(checked)}{rest}")
+        path = self.of_type(type, "/jobs/")
+        check_id(type, id)
+        try:
+            return f"{path}{_segment('id', id)}{rest}"
+        except JobsError as error:
+            raise error.about(type, id) from None
+
+    def hold(self, job: RunningJob) -> RunningJob:
+        """Remember the lock of a job that was accepted here: who holds it may read everything of the job."""
+        path = self.of_job(job.type, job.id)
+        self._locks[path] = job.lock.hex()
+        self._locks.move_to_end(path)
+        if len(self._locks) > _MOST_LOCKS:
+            self._locks.popitem(last=False)
+        return job
+
+    async def get(self, type: JobType, id: JobId) -> Any:
+        """Return a job as the server shows it; one that runs here with what it hides from others."""
+        path = self.of_job(type, id)
+        lock = self._locks.get(path)
+        if lock is not None:
+            try:
+                return await self.call("GET", path, params={"lock": lock})
+            except WorkerConflict:  # it has ended, or was lost
+                self._locks.pop(path, None)
+        return await self.call("GET", path)
 
     async def call(
         self,
@@ -57,11 +90,20 @@ class ServerAccess:
         again: Again = Again.ALWAYS,
         wait: float = 0.0,
         tries: Tries | None = None,
+        longest_pause: float = LONGEST_PAUSE,
     ) -> Any:
         """Return the JSON that the server answers; arguments and errors as for `Connection.call`."""
-        encoded = body if body is None or isinstance(body, bytes) else wire.dumps(body)
+        encoded = body if body is None or isinstance(body, bytes) else dumps(body)
         return await self.connection.call(
-            method, path, encoded, params=params, key=key, again=again, wait=wait, tries=tries
+            method,
+            path,
+            encoded,
+            params=params,
+            key=key,
+            again=again,
+            wait=wait,
+            tries=tries,
+            longest_pause=longest_pause,
         )
 
     def read(self, read: Callable[[Any], T], answer: Any) -> T:
@@ -79,3 +121,79 @@ class ServerAccess:
     def new_key(self) -> str:
         """Return an idempotency key: a request that is sent again with it is done once."""
         return self.sources.token(_KEY_BYTES).hex()
+
+
+def dumps(form: Any) -> bytes:
+    """Return a request as JSON.
+
+    Raises:
+        InvalidJob: there is something in it that no server can take.
+    """
+    try:
+        return wire.dumps(form)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidJob(f"an argument that JSON cannot say: {in_one_line(str(error), 100)}") from None
+
+
+def encoded(type: Any, id: Any, data: Any) -> bytes | None:
+    """Return a job's data as JSON, None for UNSET.
+
+    Raises:
+        InvalidJob, JobTooLarge: they cannot be; says of which job.
+    """
+    if data is UNSET:
+        return None
+    try:
+        return json_data.encode(data)
+    except (InvalidJob, JobTooLarge) as error:
+        raise error.about(type, id) from None
+
+
+def name_form(what: str, value: Any) -> Any:
+    """Return a type, an id or a priority as JSON has it.
+
+    Raises:
+        InvalidJob: it can be none.
+    """
+    if not isinstance(value, str | bytes | int | tuple) or isinstance(value, bool):
+        raise InvalidJob(f"{what} {shown(value)}: {a_kind_of(value)}; allowed are str, bytes, int and tuples of these")
+    try:
+        form = json_forms.name(value)
+        names.compact(form).encode()
+    except (TypeError, ValueError, OverflowError, RecursionError, struct.error) as error:
+        why = in_one_line(str(error), 100)
+        raise InvalidJob(f"{what} {shown(value)}: the tuple layer cannot encode it: {why}") from None
+    return form
+
+
+def named(type: JobType) -> JobType:
+    """Return a type if one can be called that. Raises InvalidJob."""
+    name_form("type", type)
+    return type
+
+
+def check_id(type: Any, id: Any) -> None:
+    """Check that a job can have an id.
+
+    Raises:
+        InvalidJob: it can be none.
+    """
+    if not isinstance(id, str | bytes):
+        raise InvalidJob(f"id {shown(id)}: {a_kind_of(id)}; allowed are str and bytes").about(type)
+    try:
+        name_form("id", id)
+    except InvalidJob:
+        raise InvalidJob(f"id {shown(id)}: a str that is not UTF-8 (a lone surrogate)", id=id) from None
+
+
+def _segment(what: str, value: Any) -> str:
+    """Return a name as one segment of a path; raises like `name_form`."""
+    try:
+        name_form(what, value)
+        found = names.segment(value)
+    except (InvalidJob, JobTooLarge) as error:
+        raise (error.about(value) if what == "type" else error) from None
+    if len(found) > _LONGEST_SEGMENT:
+        refused = f"{what} {shown(value)}: {len(found)} characters in an address; at most {_LONGEST_SEGMENT} are sent"
+        raise JobTooLarge(refused)
+    return found

@@ -7,25 +7,26 @@ from typing import Final
 from jobs_service.sources import Sources
 
 _FIRST: Final = 0.05
-_LONGEST: Final = 3.0
+LONGEST_PAUSE: Final = 3.0
 """Seconds."""
 
 
 class Backoff:
-    """Pauses that double, each drawn from its upper half."""
+    """Pauses that double up to the longest, each drawn from its upper half."""
 
-    __slots__ = ("_next", "_sources")
+    __slots__ = ("_longest", "_next", "_sources")
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: Sources, longest: float = LONGEST_PAUSE) -> None:
         self._sources = sources
-        self._next = _FIRST
+        self._longest = longest
+        self._next = min(_FIRST, longest)
 
     def pause(self) -> float:
         """Return the seconds of the next pause."""
         longest = self._next
-        self._next = min(2 * longest, _LONGEST)
+        self._next = min(2 * longest, self._longest)
         return self._sources.uniform(longest / 2, longest)
 
     def reset(self) -> None:
         """Begin again with the shortest: what was tried has worked."""
-        self._next = _FIRST
+        self._next = min(_FIRST, self._longest)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from jobs_service.actors.subscriptions import Subscription
 from jobs_service.arguments import check_seconds
+from jobs_service.client.acceptor import RemoteAcceptor
 from jobs_service.client.access import ServerAccess
+from jobs_service.client.adder import RemoteAdder
 from jobs_service.client.connection import Connection
 from jobs_service.client.creator_operations import RemoteCreatorOperations
-from jobs_service.client.hub import RemoteHub
+from jobs_service.client.hub import RemoteHub, RemoteType
 from jobs_service.client.process_operations import RemoteProcessOperations
 from jobs_service.client.reader_operations import RemoteReaderOperations
 from jobs_service.client.type_operations import RemoteTypeOperations
 from jobs_service.client.worker_operations import RemoteWorker, RemoteWorkerOperations
-from jobs_service.errors import ServiceClosed
-from jobs_service.layer import creation
-from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.errors import JobsError, ServiceClosed
 from jobs_service.model import JobId, JobType
 from jobs_service.service.watcher_operations import WaitingOperations, checked_pairs
 from jobs_service.sources import Sources
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     import ssl
 
     import httpx
+
+    from jobs_service.service import JobsService
 
 _TIMEOUT: Final = 30.0
 
@@ -41,11 +44,12 @@ class JobsClient(
 ):
     """A JobsService in another process, over HTTP: an async context manager with its operations.
 
-    They have the same arguments, results and errors. Missing are `transact` and `within`, which need the store, and
-    handlers with `run`. Two answers of the network are errors of their own: StoreUnavailable when the server cannot
-    be reached, or has not answered in time, and AccessDenied. A request whose answer is lost is sent again for as long
-    as `timeout` allows; `remove` and `resubmit` only where the server cannot have begun them. Subscriptions, `wait` and
-    `result` connect again by themselves, however long it takes.
+    They have the same arguments, results and errors. `run` runs the handlers of an application. What needs the store
+    raises JobsError: `transact`, `within`, and `finish_with` of a running job. Two answers of the network are errors of
+    their own: StoreUnavailable when the server cannot be reached, or has not answered in time, and AccessDenied. A
+    request whose answer is lost is sent again for as long as `timeout` allows; `remove` and `resubmit` only where the
+    server cannot have begun them. Subscriptions, `wait`, `result` and `run` connect again by themselves, however long
+    it takes.
 
     Args:
         url: `http://HOST:PORT` or `https://...`, with any prefix, as `jobs-service serve --http` prints it.
@@ -73,8 +77,10 @@ class JobsClient(
         sources = sources if sources is not None else Sources()
         connection = self._connection = Connection(url, token, check_seconds(timeout), verify, transport, sources)
         access = self._access = ServerAccess(connection, sources)
+        self._adder = RemoteAdder(access)
         self._worker = RemoteWorker(access)
-        self._hub = RemoteHub(connection, access.keyspace, sources)
+        self._acceptor = RemoteAcceptor(access, self._worker)
+        self._hub = RemoteHub(connection, sources)
 
     async def __aenter__(self) -> Self:
         await self._connection.open()
@@ -86,20 +92,62 @@ class JobsClient(
     ) -> None:
         self._hub.close(ServiceClosed("the client was left: it takes nothing new"))
         await self._hub.closed()
+        await self._acceptor.closed()
         await self._connection.close()
+        await self._adder.closed()
 
     @property
     def url(self) -> str:
         """Where the server is."""
         return self._connection.url
 
+    async def run(
+        self,
+        jobs: JobsService,
+        *,
+        types: Iterable[JobType] | None = None,
+        max_jobs: int | None = None,
+        started: Callable[[], object] | None = None,
+    ) -> None:
+        """Run the handlers of an application with the server's jobs until the caller is canceled.
+
+        Retries, heartbeats, progress, turns and the end with its grace are those of JobsService.run. While the server
+        is away, handlers go on; what became of them is said when it is back. The role work is enough, but periodic
+        handlers add jobs, which needs the role write. Opens the client if it is not open.
+
+        Args:
+            jobs: has the handlers; it need not be open, and nothing is done with its store.
+            types, max_jobs, started: as for JobsService.run.
+
+        Raises:
+            InvalidSettings, SupervisorFailed, JobsError: as JobsService.run.
+            AccessDenied: the token does not allow it.
+        """
+        if not self._connection.is_open:
+            async with self:
+                return await self.run(jobs, types=types, max_jobs=max_jobs, started=started)
+        runs = import_module("jobs_service.client.runs")
+        await runs.run(self._access, self._acceptor, self._worker, jobs, types, max_jobs, started)
+
+    async def transact(self, function: Any) -> NoReturn:
+        """Raise JobsError: a transaction needs the store itself."""
+        raise _needs_the_store("transact")
+
+    def within(self, transaction: object) -> NoReturn:
+        """Raise JobsError: a transaction needs the store itself."""
+        raise _needs_the_store("within")
+
     def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
         """Return the events of several jobs as one iterator; see JobsService.subscribe_many."""
-        wanted: dict[tuple[TypeKeys, JobId], None] = {}
+        wanted: dict[tuple[Any, JobId], None] = {}
         for type, id in checked_pairs(jobs):
-            keys = self._access.keys(type)
-            wanted[keys, creation.check_id(keys, id)] = None
+            self._access.of_job(type, id)
+            wanted[RemoteType(type), id] = None
         return Subscription(self._hub, [*wanted])
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
+
+
+def _needs_the_store(what: str) -> JobsError:
+    return JobsError(f"{what} needs the store itself, which a client does not have: use a JobsService beside the store")

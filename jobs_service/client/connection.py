@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from jobs_service import tracing
-from jobs_service.client.backoff import Backoff
+from jobs_service.client.backoff import LONGEST_PAUSE, Backoff
 from jobs_service.errors import (
     InvalidAddress,
     JobsError,
@@ -32,7 +32,10 @@ _CONNECT: Final = 5.0
 """Seconds until a connection is there."""
 _KEPT: Final = 3.0
 """Seconds that a connection is kept for the next request: less than servers do, so that none ends as it is used."""
-_MOST_KEPT: Final = 20
+_MOST_CALLS: Final = 20
+"""Calls that are sent at the same time, each over a connection of its own; further ones wait for their turn."""
+_MOST_WAITING: Final = 500
+"""The same for those that wait for something to happen, and streams: a process has 1,024 files, often."""
 _NDJSON: Final = "application/x-ndjson"
 _SILENCE: Final = 45.0
 """Seconds without any byte after which a stream counts as lost: three signs of life of the server are missing."""
@@ -108,7 +111,8 @@ class Connection:
 
     async def open(self) -> None:
         """Be ready for requests; nothing is sent yet."""
-        limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=_MOST_KEPT, keepalive_expiry=_KEPT)
+        self._calls, self._waiting = asyncio.Semaphore(_MOST_CALLS), asyncio.Semaphore(_MOST_WAITING)
+        limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=_MOST_CALLS, keepalive_expiry=_KEPT)
         self._client = self._httpx.AsyncClient(
             base_url=self.url,
             headers=self._headers,
@@ -124,6 +128,11 @@ class Connection:
         if client is not None:
             await client.aclose()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent."""
+        return self._client is not None
+
     def check_open(self) -> None:
         """Raise ServiceClosed unless it is open."""
         if self._client is None:
@@ -132,6 +141,11 @@ class Connection:
                 if self._is_left
                 else "the client is not open: enter it with `async with`"
             )
+
+    def _opened(self) -> httpx.AsyncClient:
+        self.check_open()
+        assert self._client is not None
+        return self._client
 
     async def call(
         self,
@@ -144,6 +158,7 @@ class Connection:
         again: Again = Again.ALWAYS,
         wait: float = 0.0,
         tries: Tries | None = None,
+        longest_pause: float = LONGEST_PAUSE,
     ) -> Any:
         """Return what the server answers.
 
@@ -154,6 +169,7 @@ class Connection:
             again: when it is sent again.
             wait: seconds that the server may wait before it answers, in addition to the timeout.
             tries: gets to know whether one of the tries may have taken effect.
+            longest_pause: seconds between two tries at most.
 
         Raises:
             StoreUnavailable: the server cannot be reached, or has not answered in time.
@@ -165,7 +181,7 @@ class Connection:
             headers["Content-Type"] = _NDJSON if body.endswith(b"\n") else "application/json"
         if key is not None:
             headers["Idempotency-Key"] = key
-        backoff = Backoff(self._sources)
+        backoff = Backoff(self._sources, longest_pause)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout
         while True:
@@ -191,12 +207,18 @@ class Connection:
         wait: float,
     ) -> Any:
         """Return the answer to one request, or the failure after which it may be sent again."""
-        self.check_open()
-        assert self._client is not None
         timeout = self._httpx.Timeout(seconds + wait, connect=min(_CONNECT, seconds), pool=None)
+        self.check_open()
+        places = self._waiting if wait else self._calls
+        try:
+            async with asyncio.timeout(seconds + wait):
+                await places.acquire()
+        except TimeoutError:
+            why = f"{self.url} has not answered other calls for {seconds + wait:.4g} s; nothing was begun"
+            return _Failure(StoreUnavailable(why), True)
         try:
             async with asyncio.timeout(seconds + wait + _GRACE):  # httpx counts each read by itself
-                response = await self._client.request(
+                response = await self._opened().request(
                     method, path, params=params, content=body, headers=headers, timeout=timeout
                 )
         except self._httpx.TransportError as error:
@@ -206,6 +228,8 @@ class Connection:
             return _Failure(StoreUnavailable(why), False)
         except (self._httpx.RequestError, self._httpx.InvalidURL) as error:
             raise self._impossible(error) from None
+        finally:
+            places.release()
         return self._answer(response)
 
     def _answer(self, response: httpx.Response) -> Any:
@@ -267,15 +291,17 @@ class Connection:
             JobsError: what the server answered.
         """
         self.check_open()
-        assert self._client is not None
         timeout = self._httpx.Timeout(_SILENCE, connect=_CONNECT, pool=None)
         every = {"Accept-Encoding": "identity", **headers}
         if body is not None:
             every["Content-Type"] = "application/json"
         try:
-            async with self._client.stream(
-                method, path, content=body, headers=every, params=params, timeout=timeout
-            ) as response:
+            async with (
+                self._waiting,
+                self._opened().stream(
+                    method, path, content=body, headers=every, params=params, timeout=timeout
+                ) as response,
+            ):
                 if not response.is_success:
                     await response.aread()
                     raise Lost(self._refused(response).error)

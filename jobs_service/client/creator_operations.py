@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
 from typing import Any, Final
 
 from jobs_service import json_forms
-from jobs_service.arguments import IfExists, check_force, check_if_exists, check_iterable, check_timeout, new_jobs
-from jobs_service.client.access import ServerAccess
+from jobs_service.arguments import (
+    IfExists,
+    check_force,
+    check_if_exists,
+    check_iterable,
+    check_timeout,
+    new_jobs,
+    to_seconds,
+)
+from jobs_service.client.access import ServerAccess, check_id, dumps, encoded, name_form
+from jobs_service.client.adder import RemoteAdder, parts
 from jobs_service.client.connection import Again
-from jobs_service.errors import JobNotFound, JobTooLarge, NoTypeTimeout, job_name
+from jobs_service.errors import (
+    InvalidJob,
+    JobNotFound,
+    JobTooLarge,
+    NoTypeTimeout,
+    a_kind_of,
+    job_name,
+    kind_of,
+    shown,
+)
 from jobs_service.http import problems, wire
-from jobs_service.layer import creation
-from jobs_service.layer.creation import Spec, new_job_spec
-from jobs_service.layer.enqueueing import Enqueueable, How, Wanted, handler_of, wanted
-from jobs_service.layer.keyspace import place_of
-from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
-from jobs_service.model import UNSET, Job, JobId, JobState, JobType, NewJob, Priority, Removal, RunAt, unpack_priority
+from jobs_service.model import UNSET, Job, JobId, JobState, JobType, NewJob, Priority, Removal, RunAt
+from jobs_service.model.enqueueing import Enqueueable, How, delay_of, is_unique, one_value
+from jobs_service.model.signatures import as_enqueue, as_enqueue_many
 
-_MOST_JOBS: Final = 500
-_MOST_BYTES: Final = 500_000
-"""Jobs and bytes of one request: well within what a server takes."""
 _MOMENT: Final = 0.05
 """Seconds that a removal gets which is not to wait."""
 
@@ -31,6 +42,7 @@ class RemoteCreatorOperations:
     """The part of JobsClient for creators of jobs."""
 
     _access: ServerAccess
+    _adder: RemoteAdder
 
     async def add(
         self,
@@ -44,27 +56,28 @@ class RemoteCreatorOperations:
     ) -> Job:
         """Add a job; see JobsService.add. It is added once, also if an answer is lost and it is asked for again."""
         path = self._access.of_type(type, "/jobs")
-        spec = creation.spec_of(type, id, data, priority, run_at)
-        form = {"id": json_forms.name(place_of(self._access.keys(type), id)[1]), **_described(spec)}
+        form = _described(type, id, priority, run_at)
         form["if_exists"] = check_if_exists(if_exists)
-        answer = await self._access.call("POST", path, _body(form, spec), key=self._access.new_key())
-        return self._access.read(_uncounted, answer)
+        body = with_json(form, "data", encoded(type, id, data) or None)
+        return self._access.read(_uncounted, await self._adder.add(path, body))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> list[Job]:
         """Add jobs of one type, as many per request as the limits allow; see JobsService.add_many.
 
         Each is added once, also if an answer is lost and it is asked for again.
         """
-        keys, rule = self._access.keys(type), check_if_exists(if_exists)
+        rule = check_if_exists(if_exists)
+        self._access.of_type(type)
 
         def bodies() -> Iterator[bytes]:
             for job in new_jobs(jobs):
-                spec = new_job_spec(keys.type, job)
-                id = place_of(keys, job.id)[1]
-                yield _body({"id": json_forms.name(id), **_described(spec)}, spec)
+                if not isinstance(job, NewJob):
+                    raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
+                form = _described(type, job.id, job.priority, job.run_at)
+                yield with_json(form, "data", encoded(type, job.id, job.data) or None)
 
         added: list[Job] = []
-        for part in _parts(bodies()):
+        for part in parts(bodies()):
             added += await self._add_together(type, part, rule)
         return added
 
@@ -72,13 +85,10 @@ class RemoteCreatorOperations:
     async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
         """Add a job for a handler; see JobsService.enqueue. Its type is made where it is missing."""
         self._access.connection.check_open()
-        resolved = handler_of(handler, {})
-        asked = wanted(resolved, args, arguments, how, self._access.sources)
-        place_of(self._access.keys(resolved.type), asked.id)
+        resolved = _handler_of(handler)
         path = self._access.of_type(resolved.type, "/jobs")
-        body = _enqueued(asked, how)
-        key = self._access.new_key()
-        answer = await self._with_type(resolved, lambda: self._access.call("POST", path, body, key=key))
+        body = self._enqueued(resolved, args, arguments, how)
+        answer = await self._with_type(resolved, lambda: self._adder.add(path, body))
         return self._access.read(wire.job_of, answer)
 
     @as_enqueue_many
@@ -88,10 +98,11 @@ class RemoteCreatorOperations:
         One that is refused is raised, and does not hold up the others of the same request.
         """
         self._access.connection.check_open()
-        resolved = handler_of(handler, {})
-        wants = (wanted(resolved, args, {}, how, self._access.sources) for args in check_iterable("jobs", jobs))
+        resolved = _handler_of(handler)
+        self._access.of_type(resolved.type)
+        bodies = (self._enqueued(resolved, args, {}, how) for args in check_iterable("jobs", jobs))
         added: list[Job] = []
-        for part in _parts(_enqueued(each, how) for each in wants):
+        for part in parts(bodies):
             added += await self._enqueue_lines(resolved, part)
         return added
 
@@ -130,8 +141,8 @@ class RemoteCreatorOperations:
     ) -> Job:
         """Run a job again; a running one after its present run; see JobsService.resubmit."""
         path = self._access.of_job(type, id, "/resubmit")
-        spec = creation.spec_of(type, id, data, priority, run_at)
-        answer = await self._access.call("POST", path, changes_body({}, spec), again=Again.UNSENT)
+        body = changes_body({}, type, id, data, priority, run_at)
+        answer = await self._access.call("POST", path, body, again=Again.UNSENT)
         return self._access.read(wire.job_of, answer)
 
     async def _add_together(self, type: JobType, bodies: list[bytes], rule: IfExists) -> list[Job]:
@@ -158,6 +169,34 @@ class RemoteCreatorOperations:
             await self.set_type_timeout(handler.type, handler.timeout)  # type: ignore[attr-defined]
             return await ask()
 
+    def _enqueued(self, handler: Enqueueable[Any, Any], args: Any, arguments: dict[str, Any], how: How) -> bytes:
+        """Return the request for one job of a handler.
+
+        Raises:
+            InvalidJob, JobTooLarge: arguments or options that cannot be.
+        """
+        data = handler.data(one_value(handler, args, arguments))
+        delay = delay_of(how.run_at, how.delay)
+        try:
+            form = _when(how.priority, None if delay is not None else how.run_at)
+        except InvalidJob as error:
+            raise error.about(handler.type, how.id) from None
+        if delay is not None:  # by the server's clock
+            form["delay"] = delay
+        if is_unique(how.unique):
+            form["unique"] = True if how.unique is True else str(how.unique)
+        if how.id is not None or "unique" not in form:
+            # Chosen here: asked for again it is the same job, whatever becomes of the key.
+            id = self._access.new_key() if how.id is None else how.id
+            check_id(handler.type, id)
+            form["id"] = json_forms.name(id)
+        for name, value in (("max_attempts", how.max_attempts), ("time_limit", how.time_limit)):
+            if value is not None:
+                form[name] = value
+        if handler.redaction is not None:  # nothing is shown before the handler starts for the first time
+            form["redact"] = [*handler.redaction.paths]
+        return with_json(form, "data", None if data is UNSET else encoded(handler.type, how.id, data))
+
     async def _enqueue_lines(self, handler: Enqueueable[Any, Any], lines: list[bytes]) -> list[Job]:
         """Enqueue what one request asks for, each line by itself; raise why the first one is refused that is."""
         path = self._access.of_type(handler.type, "/jobs")
@@ -171,52 +210,81 @@ class RemoteCreatorOperations:
         return found
 
 
-def changes_body(form: dict[str, Any], spec: Spec) -> bytes:
-    """Return a request to change a job: only what is given is in it."""
-    if spec.priority is not None:
-        form["priority"] = json_forms.name(unpack_priority(spec.priority))
-    if spec.run_at is not UNSET:
-        form["run_at"] = wire.time(spec.run_at)
-    return with_json(form, "data", spec.json)
+def changes_body(form: dict[str, Any], type: Any, id: Any, data: Any, priority: Any, run_at: Any) -> bytes:
+    """Return a request to change a job: only what is given is in it.
+
+    Raises:
+        InvalidJob, JobTooLarge: what is given can be nobody's.
+    """
+    try:
+        if priority is not UNSET:
+            form["priority"] = name_form("priority", priority)
+        if run_at is not UNSET:
+            form["run_at"] = wire.time(to_seconds(run_at))
+    except InvalidJob as error:
+        raise error.about(type, id) from None
+    return with_json(form, "data", encoded(type, id, data))
 
 
 def with_json(form: dict[str, Any], name: str, json: bytes | None) -> bytes:
     """Return a JSON object with one more member that is encoded already; None for no member."""
-    encoded = wire.dumps(form)
+    found = dumps(form)
     if json is None:
-        return encoded
-    return b"".join((encoded[:-1], b"," if form else b"", wire.dumps(name), b":", json or b"null", b"}"))
+        return found
+    return b"".join((found[:-1], b"," if form else b"", dumps(name), b":", json or b"null", b"}"))
 
 
-def _described(spec: Spec) -> dict[str, Any]:
-    """Return what a new job is to be beside its data."""
-    form: dict[str, Any] = {}
-    if spec.priority is not None and (priority := unpack_priority(spec.priority)) != 0:
-        form["priority"] = json_forms.name(priority)
-    if spec.run_at is not None and spec.run_at is not UNSET:
-        form["run_at"] = wire.time(spec.run_at)
+def _described(type: Any, id: Any, priority: Any, run_at: Any) -> dict[str, Any]:
+    """Return what a new job is to be beside its data; raises like `changes_body`."""
+    check_id(type, id)
+    try:
+        form = {"id": name_form("id", id), **_when(priority, run_at)}
+    except InvalidJob as error:
+        raise error.about(type, id) from None
     return form
 
 
-def _body(form: dict[str, Any], spec: Spec) -> bytes:
-    return with_json(form, "data", spec.json or None)
+def _when(priority: Any, run_at: Any) -> dict[str, Any]:
+    form: dict[str, Any] = {}
+    if (named := name_form("priority", priority)) != 0:
+        form["priority"] = named
+    if (at := to_seconds(run_at)) is not None:
+        form["run_at"] = wire.time(at)
+    return form
 
 
-def _enqueued(asked: Wanted, how: How) -> bytes:
-    """Return the request for one job of a handler."""
-    form = _described(asked.spec)
-    if asked.unique:
-        form["unique"] = True if how.unique is True else str(how.unique)
-    else:
-        form["id"] = json_forms.name(asked.id)
-    delay = how.delay if how.delay is not None else how.run_at if isinstance(how.run_at, timedelta) else None
-    if delay is not None:  # by the server's clock
-        form.pop("run_at", None)
-        form["delay"] = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    for name, value in (("max_attempts", how.max_attempts), ("time_limit", how.time_limit)):
-        if value is not None:
-            form[name] = value
-    return _body(form, asked.spec)
+class _Named(Enqueueable[Any, Any]):
+    """A handler that is named by its type: its server may know it."""
+
+    takes_keywords = True
+
+    def __init__(self, type: Any) -> None:
+        self.type = type
+        self.name = f"type {shown(type)}"
+
+    @property
+    def timeout(self) -> None:
+        """Nothing: the type must be there."""
+        return
+
+    def data(self, args: Any) -> Any:
+        """Return the data of a job as they are."""
+        return args
+
+
+def _handler_of(handler: Any) -> Enqueueable[Any, Any]:
+    """Return the handler to enqueue a job for.
+
+    Raises:
+        InvalidJob: neither a handler nor a type.
+    """
+    if isinstance(handler, Enqueueable):
+        return handler
+    if isinstance(handler, str | bytes | int | tuple) and not isinstance(handler, bool):
+        return _Named(handler)
+    raise InvalidJob(
+        f"{shown(handler)}: {a_kind_of(handler)}; enqueue takes what @jobs.handler(type) made of a function, or a type"
+    )
 
 
 def _uncounted(form: Any) -> Job:
@@ -231,17 +299,3 @@ def _unless_problem(form: Any) -> Any:
     if "problem" in form:
         raise problems.error_of(form["problem"])
     return form
-
-
-def _parts(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield requests' worth of jobs, read as they are asked for."""
-    part: list[bytes] = []
-    size = 0
-    for body in bodies:
-        if part and (len(part) == _MOST_JOBS or size + len(body) > _MOST_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(body)
-        size += len(body)
-    if part:
-        yield part

@@ -61,6 +61,11 @@ class EventParser:
         if self._size > _MOST_BYTES:
             raise ValueError(f"it has more than {_MOST_BYTES} bytes")
 
+    @property
+    def last_id(self) -> str | None:
+        """The id behind which the stream goes on; also of an event without data, which is none."""
+        return self._id
+
     def _take(self, line: bytes) -> None:
         field, _, value = line.partition(b":")  # one that begins with a colon is a comment: it has no field
         value = value.removeprefix(b" ")

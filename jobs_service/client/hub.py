@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from jobs_service import json_forms
+from jobs_service import json_forms, names
 from jobs_service.actors.subscriptions import Hub, Target, is_same
 from jobs_service.client.backoff import Backoff
 from jobs_service.client.connection import Connection, Lost
@@ -24,16 +24,37 @@ from jobs_service.errors import (
     in_one_line,
 )
 from jobs_service.http import problems, wire
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.keyspace import Keyspace
-from jobs_service.model import JobEvent, JobState
+from jobs_service.model import JobEvent, JobId, JobState, JobType
 from jobs_service.sources import Sources
 
 _PATH: Final = "/v1/events"
 _MOST_JOBS: Final = 1_000
 """Jobs of one stream."""
+_TOGETHER: Final = 10
+"""Streams of about the same size at which one takes their place."""
+_SIZES: Final = (1, 10, 100)
 _PASSING: Final = (StoreUnavailable, ServiceClosed, SupervisorFailed)
 """What the server says of itself, rather than of a job."""
+
+
+class RemoteType:
+    """A type as the hub knows it, in the place of the keys that it has in a store; equal to the same type only."""
+
+    __slots__ = ("_path", "type")
+
+    def __init__(self, type: JobType) -> None:
+        self.type = type
+        self._path = names.segment(type)
+
+    def data_key(self, id: JobId) -> bytes:
+        """Return what tells a job from all others."""
+        return f"{self._path}/{names.segment(id)}".encode()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteType) and other._path == self._path
+
+    def __hash__(self) -> int:
+        return hash(self._path)
 
 
 class RemoteHub(Hub):
@@ -42,10 +63,9 @@ class RemoteHub(Hub):
     What is subscribed to within one turn of the loop shares a stream.
     """
 
-    def __init__(self, connection: Connection, keyspace: Keyspace, sources: Sources) -> None:
+    def __init__(self, connection: Connection, sources: Sources) -> None:
         super().__init__()
         self._connection = connection
-        self._keyspace = keyspace
         self._sources = sources
         self._waiting: list[Target] = []
         self._streams: dict[Target, _Stream] = {}
@@ -81,13 +101,27 @@ class RemoteHub(Hub):
         """Open streams for what was subscribed to and not left since."""
         waiting = [target for target in self._waiting if not target.ended and self._has(target)]
         self._waiting = []
+        waiting += self._merged()
         for start in range(0, len(waiting), _MOST_JOBS):
-            stream = _Stream(self._connection, self._keyspace, self._sources, waiting[start : start + _MOST_JOBS])
+            stream = _Stream(self._connection, self._sources, waiting[start : start + _MOST_JOBS])
             self._streams.update(dict.fromkeys(waiting[start : start + _MOST_JOBS], stream))
             task = asyncio.get_running_loop().create_task(stream.run(), name=f"events of {self._connection.url}")
             stream.task = task
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    def _merged(self) -> list[Target]:
+        """Return the targets of streams that are many and small, which end: each has a connection of its own.
+
+        Streams of about the same size go together, so that a job is told of by few streams one after the other.
+        """
+        taken: list[Target] = []
+        streams = [*dict.fromkeys(self._streams.values())]
+        for size in _SIZES:
+            alike = [stream for stream in streams if size <= stream.size < _TOGETHER * size]
+            if len(alike) >= _TOGETHER:
+                taken += [target for stream in alike for target in stream.give_up()]
+        return taken
 
     def _has(self, target: Target) -> bool:
         return target in self.targets(target.keys).get(target.data_key, {})
@@ -100,16 +134,28 @@ class _Stream:
         task: runs it.
     """
 
-    def __init__(self, connection: Connection, keyspace: Keyspace, sources: Sources, targets: Iterable[Target]) -> None:
+    def __init__(self, connection: Connection, sources: Sources, targets: Iterable[Target]) -> None:
         self._connection = connection
-        self._keyspace = keyspace
         self._backoff = Backoff(sources)
         self._targets: dict[bytes, dict[Target, None]] = {}
         for target in targets:
             self._targets.setdefault(target.data_key, {})[target] = None
         self._last_id: str | None = None
-        self._was_there = False
+        self._was_there = any(target.reported for targets in self._targets.values() for target in targets)
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def size(self) -> int:
+        """How many jobs it tells of."""
+        return len(self._targets)
+
+    def give_up(self) -> list[Target]:
+        """End, and return the targets for another stream."""
+        targets = [target for targets in self._targets.values() for target in targets]
+        self._targets.clear()
+        if self.task is not None:
+            self.task.cancel()
+        return targets
 
     def leave(self, target: Target) -> None:
         """Tell a target nothing more; the stream ends with its last."""
@@ -155,12 +201,12 @@ class _Stream:
                     self._backoff.reset()
                     for event in parser.feed(chunk):
                         self._take(event)
+                    self._last_id = parser.last_id
                     if not self._targets:
                         return
         raise Lost(StoreUnavailable(f"{self._connection.url} has ended a stream of events"))
 
     def _take(self, event: ServerEvent) -> None:
-        self._last_id = event.id
         if event.kind == "job":
             self._tell(wire.event_of(wire.loads(event.data)))
         elif event.kind == "problem":
@@ -205,4 +251,4 @@ class _Stream:
                 del self._targets[target.data_key]
 
     def _key(self, type: Any, id: Any) -> bytes:
-        return self._keyspace.of(type).data + pack_id(id)
+        return RemoteType(type).data_key(id)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from jobs_service.client.access import ServerAccess
+from jobs_service.errors import ProcessGone, shown
 from jobs_service.http.process_forms import process_of
-from jobs_service.layer import process_rows
 from jobs_service.model import ProcessAction, ProcessInfo
 
 
@@ -33,5 +34,7 @@ class RemoteProcessOperations:
         return await self._ask_process(id, ProcessAction.STOP)
 
     async def _ask_process(self, id: Any, action: ProcessAction) -> ProcessInfo:
-        found = await self._access.call("POST", f"/v1/processes/{process_rows.checked_id(id)}/{action.value}")
+        if not isinstance(id, str) or not id.isalnum():
+            raise ProcessGone(f"there is no process {shown(id)}")
+        found = await self._access.call("POST", f"/v1/processes/{quote(id, safe='')}/{action.value}")
         return self._access.read(process_of, found)

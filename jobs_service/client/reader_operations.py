@@ -6,17 +6,17 @@ from collections.abc import AsyncGenerator
 from typing import Any, TypeAlias
 
 from jobs_service import names
-from jobs_service.arguments import check_limit, check_page_size, check_positive, check_state, to_seconds
-from jobs_service.client.access import ServerAccess
+from jobs_service.arguments import MOST_AT_ONCE, check_limit, check_page_size, check_positive, check_state, to_seconds
+from jobs_service.client.access import ServerAccess, check_id
 from jobs_service.client.connection import Lost
 from jobs_service.errors import InvalidJob, StoreUnavailable, shown
 from jobs_service.http import problems, wire
-from jobs_service.layer.key_parts import pack_id
 from jobs_service.model import Job, JobId, JobState, JobType, RunAt
 from jobs_service.model.counts import Interval, JobsPage, TypeCounts
 
 # Inside a class that has a method `list`, the builtin goes by these names.
 _Ids: TypeAlias = list[JobId]
+_Jobs: TypeAlias = list[Job]
 _Intervals: TypeAlias = list[Interval]
 
 
@@ -26,9 +26,8 @@ class RemoteReaderOperations:
     _access: ServerAccess
 
     async def get(self, type: JobType, id: JobId) -> Job:
-        """Return a job; see JobsService.get."""
-        found = await self._access.call("GET", self._access.of_job(type, id))
-        return self._access.read(wire.job_of, found)
+        """Return a job without its secret fields, or all of one that this client runs; see JobsService.get."""
+        return self._access.read(wire.job_of, await self._access.get(type, id))
 
     async def list(
         self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000
@@ -113,7 +112,8 @@ class RemoteReaderOperations:
         """Return some jobs of a type; see JobsService.page."""
         path = self._access.of_type(type, "/jobs")
         check_state(state, 0.0)
-        params: dict[str, str] = {"limit": str(check_positive("limit", limit))}
+        left = check_positive("limit", limit)
+        params: dict[str, str] = {}
         if state is not None:
             params["state"] = str(state)
         if after is not None:
@@ -121,10 +121,17 @@ class RemoteReaderOperations:
         if newest_first:
             params["newest_first"] = "true"
         if prefix is not None:
-            pack_id(prefix)
+            check_id(type, prefix)
             params["prefix"] = names.shown(prefix)
-        found = await self._access.call("GET", path, params=params)
-        return self._access.read(wire.jobs_page_of, found)
+        jobs: _Jobs = []
+        while True:  # a server gives no more at once
+            found = await self._access.call("GET", path, params={**params, "limit": str(min(left, MOST_AT_ONCE))})
+            page = self._access.read(wire.jobs_page_of, found)
+            jobs += page.jobs
+            left -= len(page.jobs)
+            if page.next is None or len(page.jobs) < MOST_AT_ONCE or not left:
+                return JobsPage(jobs, page.next)
+            params["after"] = page.next
 
     async def oldest_ready(self, type: JobType) -> Job | None:
         """Return the job of a type that has been ready for longest; None when none is ready."""

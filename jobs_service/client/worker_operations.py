@@ -8,15 +8,21 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jobs_service import json_forms, run_data
-from jobs_service.arguments import Spread, check_timeout
-from jobs_service.client.access import ServerAccess
-from jobs_service.client.connection import Again, Tries
+from jobs_service.arguments import (
+    Spread,
+    check_error,
+    check_outcome,
+    check_positive,
+    check_spread,
+    check_timeout,
+    to_seconds,
+)
+from jobs_service.client.acceptor import RemoteAcceptor
+from jobs_service.client.access import ServerAccess, encoded, name_form
+from jobs_service.client.connection import Tries
 from jobs_service.client.creator_operations import changes_body, with_json
 from jobs_service.errors import InvalidJob, JobNotFound, JobsError, JobTooLarge, WorkerConflict
 from jobs_service.http import wire
-from jobs_service.layer import creation
-from jobs_service.layer.queue import terms
-from jobs_service.layer.running_jobs import encoded_ending
 from jobs_service.model import (
     EndedJob,
     Ending,
@@ -33,8 +39,6 @@ from jobs_service.model import (
 
 _LONGEST_POLL: Final = 30.0
 """Seconds that the server waits for jobs; then it is asked again."""
-_ANY: Final = 100
-"""Stands for the number of jobs that are made ready at once, which the server decides."""
 _ENDS: Final = frozenset({HistoryKind.FINISHED, HistoryKind.CANCELED})
 
 
@@ -42,7 +46,7 @@ class RemoteWorkerOperations:
     """The part of JobsClient for workers."""
 
     _access: ServerAccess
-    _worker: RemoteWorker
+    _acceptor: RemoteAcceptor
 
     async def accept(
         self,
@@ -55,8 +59,8 @@ class RemoteWorkerOperations:
     ) -> RunningJob | None:
         """Take the due job at the front of the queue; see JobsService.accept.
 
-        If the answer is lost on its way, the job counts as running, but nobody has it; it is pending again after its
-        type's timeout.
+        A job that comes when the caller was canceled is given back, and one whose answer is lost is asked for again.
+        Only if the server is restarted just then it counts as running until its type's timeout.
         """
         jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, timeout=timeout, spread=spread)
         return jobs[0] if jobs else None
@@ -72,26 +76,23 @@ class RemoteWorkerOperations:
         spread: Spread = 1,
     ) -> list[RunningJob]:
         """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many, and `accept`."""
-        path = self._access.of_type(type, "/accept")
         worker = self._access.sources.worker
-        wanted = terms(limit, max_priority, due_by, spread, _ANY, worker)
-        form: dict[str, Any] = {"limit": wanted.limit, "spread": spread, "worker": worker}
+        most, due = check_positive("limit", limit), to_seconds(due_by, "due_by")
+        check_spread(spread)
+        self._access.of_type(type)
+        form: dict[str, Any] = {"spread": spread, "worker": worker}
         if max_priority is not None:
-            form["max_priority"] = json_forms.name(max_priority)
-        if wanted.due_by is not None:
-            form["due_by"] = wire.time(wanted.due_by)
+            form["max_priority"] = name_form("priority", max_priority)
+        if due is not None:
+            form["due_by"] = wire.time(due)
         seconds = check_timeout(timeout)
         loop = asyncio.get_running_loop()
         deadline = None if seconds is None else loop.time() + seconds
         while True:
             left = _LONGEST_POLL if deadline is None else min(max(deadline - loop.time(), 0.0), _LONGEST_POLL)
-            answer = await self._access.call("POST", path, {**form, "timeout": left}, again=Again.ALWAYS, wait=left)
-            jobs = self._access.read(self._running_jobs, answer)
+            jobs = await self._acceptor.accept(type, form, most, left)
             if jobs or (deadline is not None and loop.time() >= deadline):
                 return jobs
-
-    def _running_jobs(self, form: Any) -> list[RunningJob]:
-        return [wire.running_job_of(each, self._worker) for each in form["jobs"]]
 
 
 class RemoteWorker:
@@ -101,7 +102,7 @@ class RemoteWorker:
         self._access = access
 
     async def _update(self, job: RunningJob, data: Any) -> RunningJob:
-        json = creation.json_of(job.type, job.id, data)
+        json = encoded(job.type, job.id, data)
         return await self._alive(job, "/update", with_json(_lock(job), "data", json))
 
     async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
@@ -113,8 +114,8 @@ class RemoteWorker:
         return await self._alive(job, "/progress", wire.dumps({**_lock(job), **form}))
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
-        spec = creation.spec_of(job.type, job.id, data, priority, run_at)
-        return await self._alive(job, "/resubmit", changes_body(_lock(job), spec))
+        body = changes_body(_lock(job), job.type, job.id, data, priority, run_at)
+        return await self._alive(job, "/resubmit", body)
 
     async def _alive(self, job: RunningJob, verb: str, body: bytes) -> RunningJob:
         """Return a running job after a sign of life. Done twice it is the same: the lock is still the worker's."""
@@ -122,15 +123,15 @@ class RemoteWorker:
         return self._access.read(lambda form: wire.running_job_of(form, self), answer)
 
     async def _finish(self, job: RunningJob, ending: Ending) -> Job:
-        json, outcome, report = encoded_ending(job, ending)
         form: dict[str, Any] = _lock(job)
-        if outcome is not Outcome.SUCCEEDED:
+        if (outcome := check_outcome(ending.outcome, job)) is not Outcome.SUCCEEDED:
             form["outcome"] = str(outcome)
         if ending.error is not None:
+            check_error(ending.error, job)
             form["error"] = json_forms.error(ending.error)
-        body = with_json(form, "data", json)
-        if report.result is not None:
-            body = b"".join((body[:-1], b',"result":', report.result or b"null", b"}"))
+        body = with_json(form, "data", encoded(job.type, job.id, ending.data))
+        if (result := encoded(job.type, job.id, ending.result)) is not None:
+            body = b"".join((body[:-1], b',"result":', result or b"null", b"}"))
         return await self._end(job, "/finish", body, _has_ended)
 
     async def _release(self, job: RunningJob) -> Job:

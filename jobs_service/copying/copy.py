@@ -15,7 +15,7 @@ from jobs_service.copying.target import Target, not_empty
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.batch_bounds import Batch, Pace
 from jobs_service.layer.keyspace import DATA
-from jobs_service.layer.retention import FOR_EVER, Retention
+from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.sources import Sources
 from jobs_service.store.background_priority import background
 from jobs_service.store.base import Store

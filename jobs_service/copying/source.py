@@ -36,8 +36,8 @@ from jobs_service.layer.keyspace import (
 from jobs_service.layer.listing import FIRST_CHUNK, LARGEST_CHUNK, read_rows
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import READY as IS_READY
-from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.model import JobId, JobState
+from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.store.base import Snapshot, Store, Transaction
 
 _FINGERPRINTED: Final = (

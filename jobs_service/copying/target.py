@@ -22,10 +22,10 @@ from jobs_service.layer.listing import read_rows
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import READY
 from jobs_service.layer.record_limits import refuse_too_large
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.strays import remove_damaged
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import JobState, Outcome
+from jobs_service.model.type_state import Retention
 from jobs_service.run_values import HistoryKind
 from jobs_service.sources import Sources
 from jobs_service.store.base import OFFSET_BYTES, Snapshot, Store, Transaction

@@ -282,6 +282,45 @@ class EndedAnswer(BaseModel):
     jobs: list[dict[str, Any]]
 
 
+class LocksAnswer(BaseModel):
+    """Whether locks still hold, in their order: held, canceled, taken; null where damage hides it."""
+
+    locks: list[str | None]
+
+
+class RunEndsAnswer(BaseModel):
+    """What became of several ends of runs, in their order: null, or why one was refused."""
+
+    ends: list[ProblemForm | None]
+
+
+class DeclaredAnswer(BaseModel):
+    """What is in force of a type."""
+
+    timeout: float
+    keep: float | None
+    keep_failed: float | None
+    redact: list[str] | None
+
+
+class WatchAnswer(BaseModel):
+    """Where what was waited for stands now; of `timeout` and `redaction` with what they are."""
+
+    stamp: str
+    timeout: float | None = None
+    redact: list[str] | None = None
+
+
+class TickAnswer(BaseModel):
+    """The ticks whose jobs were added; times in seconds since the epoch."""
+
+    ids: list[str]
+    last: float
+    now: float
+    in_the_way: bool
+    dropped: float | None
+
+
 # Events
 
 

@@ -19,6 +19,7 @@ from jobs_service.layer.enqueueing import How
 from jobs_service.layer.http_rows import Repeated
 from jobs_service.layer.http_rows import Request as Known
 from jobs_service.model import UNSET, Job, JobId, NewJob
+from jobs_service.redaction import Redaction
 
 AT_ONCE: Final = 500
 """Jobs of a stream that are under way at the same time: they share transactions."""
@@ -56,9 +57,12 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
         JobsError: as `JobsService.add` and `enqueue`.
         Refusal: the same key came with another request before.
     """
-    special = form.unique is not None or form.max_attempts is not None or form.time_limit is not None
+    of_enqueue = (form.unique, form.max_attempts, form.time_limit, form.redact)
+    special = any(each is not None for each in of_enqueue)
     if form.if_exists is not None and special:
-        raise InvalidJob("if_exists goes with none of unique, max_attempts and time_limit").about(call.type, form.id)
+        raise InvalidJob("if_exists goes with none of unique, max_attempts, time_limit and redact").about(
+            call.type, form.id
+        )
     data = form.data if "data" in form.model_fields_set else UNSET
     known = None if key is None else Known(key, hashlib.sha256(raw).digest())
     # Without an id, or with what `enqueue` alone has, it is enqueued: an id is found, and limits are kept.
@@ -77,11 +81,12 @@ async def _enqueued(call: Call, form: forms.NewJobForm, data: Any, known: Known 
     if form.if_exists is not None:
         raise InvalidJob("if_exists needs an id, and run_at instead of delay").about(call.type)
     how = How(form.id, form.priority, form.run_at, form.delay, form.unique, form.max_attempts, form.time_limit)
+    handler = call.remote.handler(call.type, None if form.redact is None else Redaction(form.redact))
     if known is not None:
-        return await call.remote.enqueue_once(known, call.type, data, how)
+        return await call.remote.enqueue_once(known, handler, data, how)
     options = {name: value for name, value in how._asdict().items() if value is not None}
     arguments = () if data is UNSET else (data,)
-    found: Job = await call.service.enqueue(call.type, *arguments, **options)
+    found: Job = await call.service.enqueue(handler, *arguments, **options)
     return found
 
 

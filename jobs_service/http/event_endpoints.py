@@ -23,7 +23,8 @@ from jobs_service.model import JobId, JobType
 _MEDIA: Final = {"text/event-stream": "Server-sent events"}
 _FIRST_WITHIN: Final = 5.0
 """Seconds after which the answer begins, whether there is an event or not."""
-_LONGEST_ID: Final = 500
+_LONGEST_ID: Final = 9_000
+"""Characters: what was told of a thousand jobs."""
 
 
 @endpoint(
@@ -104,7 +105,7 @@ def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: boo
     targets = [JobTarget(keys, id, stream, state.frames, is_alone=is_alone) for keys, id in wanted]
 
     async def begin() -> None:
-        stream.expect(len(targets))
+        stream.expect(targets)
         hub.add(targets)
 
     def leave() -> None:

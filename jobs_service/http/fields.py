@@ -15,10 +15,8 @@ from pydantic import (
 )
 
 from jobs_service import names
+from jobs_service.arguments import MOST_AT_ONCE as MOST_AT_ONCE
 from jobs_service.http.values import name_of, seconds_of
-
-MOST_AT_ONCE: Final = 1000
-"""Jobs that one request adds, ends or lists."""
 
 _NAME_SCHEMA: Final[dict[str, Any]] = {
     "description": 'A string or an integer; bytes as {"bytes": hexadecimal}, a tuple as an array',

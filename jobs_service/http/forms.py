@@ -84,6 +84,7 @@ class NewJobForm(Form):
     unique: Unique = None
     max_attempts: int | None = None
     time_limit: float | None = None
+    redact: list[str] | None = None
 
 
 class JobOfSeveral(Form):
@@ -117,10 +118,16 @@ class ListQuery(Query):
     """The query of a list."""
 
     state: State | None = None
-    prefix: str | None = None
+    prefix: QueryName | None = None
     limit: int = Field(100, ge=1, le=MOST_AT_ONCE)
     after: str | None = Field(None, max_length=2000)
     newest_first: bool = False
+
+
+class JobQuery(Query):
+    """The query of a job; with its lock, a worker gets everything of the job that it runs."""
+
+    lock: Lock | None = None
 
 
 class AllJobsQuery(Query):
@@ -138,6 +145,10 @@ class RemoveQuery(Query):
 # Workers
 
 
+AcceptKey = Annotated[str, Field(min_length=1, max_length=200)]
+"""Chosen by the worker, a new one for each accept."""
+
+
 class AcceptForm(Form):
     """What a worker takes."""
 
@@ -147,6 +158,14 @@ class AcceptForm(Form):
     timeout: Seconds = 0.0
     spread: Spread = 1
     worker: str = Field("", max_length=100)
+    max_history: int | None = Field(None, ge=1, le=100)
+    key: AcceptKey | None = None
+
+
+class AcceptKeyForm(Form):
+    """Which accept."""
+
+    key: AcceptKey
 
 
 class LockForm(Form):
@@ -183,6 +202,92 @@ class FailForm(LockForm):
 
     error: ErrorForm
     data: Json = None
+
+
+class HeldForm(LockForm):
+    """A running job."""
+
+    id: Name
+
+
+class AliveForm(Form):
+    """Several running jobs; `renew` is false to look only whether they are still their worker's."""
+
+    jobs: list[HeldForm] = Field(max_length=MOST_AT_ONCE)
+    renew: bool = True
+
+
+class RunEndForm(HeldForm):
+    """How a run of a handler ends.
+
+    `finish` is an end as in `FinishForm`; `crash` has the job run again from `run_at` on, and counts the attempt;
+    `stop` does not count it, and `run_at` may be left out; `set_aside` is for a record of which a part cannot be read.
+    """
+
+    end: Literal["finish", "crash", "stop", "set_aside"]
+    outcome: Literal["succeeded", "failed", "canceled"] = "succeeded"
+    result: Json = None
+    error: ErrorForm | None = None
+    reason: str = Field("", max_length=1000)
+    run_at: Time | None = None
+    max_history: int | None = Field(None, ge=1, le=100)
+    crashes: int | None = Field(None, ge=0)
+    attempts: int = Field(0, ge=-1, le=0)
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        if self.end == "crash" and self.run_at is None:
+            raise ValueError("a crash needs run_at: when the job runs again")
+        return self
+
+
+class RunEndForms(Form):
+    """How several runs end."""
+
+    jobs: list[RunEndForm] = Field(max_length=MOST_AT_ONCE)
+
+
+class DeclaredForm(Form):
+    """What a handler declares of its type; `redact` is null where it says nothing."""
+
+    timeout: float
+    keep: float | None = None
+    keep_failed: float | None = None
+    redact: list[str] | None = None
+
+
+class WatchForm(Form):
+    """What is waited for, and the stamp with which it was read; without one it is answered at once."""
+
+    of: Literal["queue", "canceled", "timeout", "redaction"]
+    stamp: str | None = Field(None, max_length=100)
+    timeout: Seconds = 0.0
+
+
+class DueQuery(Query):
+    """The query of `due`."""
+
+    limit: int = Field(MOST_AT_ONCE, ge=0, le=10**9)
+    max_priority: QueryName | None = None
+
+
+class TickForm(Form):
+    """A periodic handler: `every` so many seconds, or `cron`; its jobs have `data`."""
+
+    every: float | None = None
+    cron: str | None = Field(None, max_length=1000)
+    timezone: str = Field("UTC", max_length=100)
+    missed: Literal["skip", "once", "all"] = "once"
+    overlap: bool = False
+    data: Json = None
+    timeout: float
+    most: int = Field(100, ge=1, le=MOST_AT_ONCE)
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        if (self.every is None) == (self.cron is None):
+            raise ValueError("give one of every and cron")
+        return self
 
 
 class ResubmitForm(Changes):

@@ -10,13 +10,14 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from jobs_service import json_forms
-from jobs_service.errors import InvalidJob
+from jobs_service.errors import InvalidJob, WorkerConflict, job_name
 from jobs_service.http import answer_forms, bodies, creation, forms, wire
 from jobs_service.http.bulk import act_on_all
 from jobs_service.http.endpoint import Call, Flowing, answer, endpoint, long_answer
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
-from jobs_service.model import Job, JobType
+from jobs_service.layer.key_parts import pack_id
+from jobs_service.model import Job, JobId, JobType, RunningJob
 from jobs_service.service.failures import Group, newest_failures
 
 _LINES = {bodies.NDJSON: "A line of JSON for each job"}
@@ -126,9 +127,22 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-@endpoint("GET", "/v1/types/{type}/jobs/{id}", Role.READ, "Look at a job", answers={200: answer_forms.JobForm})
+@endpoint(
+    "GET",
+    "/v1/types/{type}/jobs/{id}",
+    Role.READ,
+    "Look at a job",
+    query=forms.JobQuery,
+    answers={200: answer_forms.JobForm},
+)
 async def get(call: Call) -> Response:
     job: Job = await call.service.get(call.type, call.id)
+    lock: bytes | None = call.query.lock
+    if lock is not None:
+        if lock != job._record.lock:
+            refused = f"job {job_name(call.type, call.id)} is not held by this lock any more"
+            raise WorkerConflict(refused, type=call.type, id=call.id)
+        return answer(call.state.running_form(RunningJob(job.type, job.id, job._record, None)))
     return answer(wire.job((await call.service.get_redaction(call.type)).job(job)))
 
 
@@ -204,8 +218,9 @@ def _wants_lines(call: Call) -> bool:
     return bodies.NDJSON in call.request.headers.get("accept", "")
 
 
-async def _lines(call: Call, type: JobType | None, state: str | None, prefix: str | None) -> Response:
+async def _lines(call: Call, type: JobType | None, state: str | None, prefix: JobId | None) -> Response:
     """Answer with every job, a line each, as they are read."""
+    begins = None if prefix is None else pack_id(prefix)[:-1]
     found: Any = call.service.list(type, state=state)
     # A name that is none, or a store that is away, is answered as a problem, not with an answer that breaks off.
     first: Job | None = await anext(found, None)
@@ -215,7 +230,7 @@ async def _lines(call: Call, type: JobType | None, state: str | None, prefix: st
         size = 0
         job = first
         while job is not None:
-            if prefix is None or (isinstance(job.id, str) and job.id.startswith(prefix)):
+            if begins is None or pack_id(job.id).startswith(begins):
                 page.append(job)
                 size += job._record.size() + _LEAST
             if size > _CHUNK:

@@ -15,7 +15,7 @@ from jobs_service import errors, json_forms
 from jobs_service.errors import JobsError
 from jobs_service.http import wire
 from jobs_service.model import JobError
-from jobs_service.runner.commands import CommandFailed, CommandResult
+from jobs_service.model.command_result import CommandFailed, CommandResult
 
 MEDIA_TYPE: Final = "application/problem+json"
 PREFIX: Final = "/problems/"

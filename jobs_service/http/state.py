@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.http import wire
+from jobs_service.http.accepts import Accepts
 from jobs_service.http.audit import Audit
 from jobs_service.http.colours import colour_of
 from jobs_service.http.dashboard.bulk_actions import BulkActions
@@ -76,6 +77,7 @@ class State:
         audit: who has changed what.
         closing: set when streams are to end, and nobody is to wait for jobs any more.
         bulk: bulk actions.
+        accepts: which accept has taken which jobs.
     """
 
     def __init__(self, service: JobsService, options: Options | None = None) -> None:
@@ -90,6 +92,7 @@ class State:
         self.requests = Places("requests", limits.requests)
         self.polls = Places("requests that wait for jobs", limits.polls)
         self.streams: set[Stream] = set()
+        self.accepts = Accepts()
         self.frames = Frames(self.event_form)
         self.type_feeds = TypeFeeds(self)
         self.open_streams = Places("streams of events", limits.streams, limits.streams_of_client)

@@ -7,6 +7,7 @@ bytes of an event are made once for all who get it.
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections import OrderedDict
 from functools import partial
 from hashlib import blake2b
@@ -19,7 +20,7 @@ from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobEvent, JobId, JobState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Hashable
+    from collections.abc import Awaitable, Callable, Hashable, Sequence
 
 HEARTBEAT: Final = b": alive\n\n"
 END: Final = b"event: end\ndata: {}\n\n"
@@ -33,9 +34,14 @@ _MOST_CHANGES: Final = 1000
 """Changes of a type's jobs that wait for a client; one that is further behind is told to look anew."""
 _MOST_FRAMES: Final = 2000
 _MOST_FRAME_BYTES: Final = 8 << 20
+_DIGEST_BYTES: Final = 6
+"""Of what was told of one job: those of a thousand jobs still go into one header."""
 _KEPT: Final = 1.0
 """Seconds for which bytes that were made are of use: then it may be something else that is secret."""
 
+_ALL: Final = "all"
+"""What the id of a stream of several jobs begins with."""
+_NOT_TOLD: Final = bytes(_DIGEST_BYTES)
 _NO_MAILBOX: Final = Mailbox()
 _TOLD: Final = JobEvent("", "", JobState.PENDING, None, None, None)
 """Stands for what was told: the events themselves, with their data, are not kept for each client."""
@@ -53,7 +59,18 @@ class Stream:
         has_told: whether anything was there to be told.
     """
 
-    __slots__ = ("_arrival", "_is_over", "_open", "_pending", "has_told", "last_id", "owner", "refusal")
+    __slots__ = (
+        "_arrival",
+        "_is_over",
+        "_open",
+        "_pending",
+        "_targets",
+        "_unheard",
+        "has_told",
+        "last_id",
+        "owner",
+        "refusal",
+    )
 
     def __init__(self, owner: str, last_id: str = "") -> None:
         self.owner = owner
@@ -65,10 +82,45 @@ class Stream:
         self._open: int | None = None
         self._arrival: asyncio.Future[bool] | None = None
         self._is_over = False
+        # How many jobs nothing was heard of yet.
+        self._unheard = 0
+        # Of a stream of several jobs.
+        self._targets: Sequence[JobTarget] = ()
 
-    def expect(self, jobs: int) -> None:
-        """Say of how many jobs is to be told."""
-        self._open = jobs
+    def expect(self, targets: Sequence[JobTarget]) -> None:
+        """Say of which jobs is to be told."""
+        self._open = self._unheard = len(targets)
+        several = len(targets) > 1
+        self._targets = targets if several else ()
+        known = self._known_of_all(len(targets)) if several else [self._known_of_one()]
+        for target, said in zip(targets, known, strict=False):
+            target.said = said
+
+    def _known_of_one(self) -> str:
+        """Return what the client knows of the only job."""
+        return self.last_id.rpartition(".")[2]
+
+    def _known_of_all(self, count: int) -> list[str]:
+        """Return what the client knows of each of several jobs; nothing if its last id is none of these jobs."""
+        head, _, text = self.last_id.partition(".")
+        try:
+            packed = base64.b64decode(text, b"-_", validate=True)
+        except ValueError:
+            packed = b""
+        if head != _ALL or len(packed) != count * _DIGEST_BYTES:
+            return [""] * count
+        digests = [packed[start : start + _DIGEST_BYTES] for start in range(0, len(packed), _DIGEST_BYTES)]
+        return ["" if digest == _NOT_TOLD else digest.hex() for digest in digests]
+
+    def _position(self) -> bytes:
+        """Return the id behind which a stream of several jobs goes on: what was told of each.
+
+        It is an event without data, which is none but sets the id. For one job, each event has it.
+        """
+        if not self._targets:
+            return b""
+        packed = b"".join(bytes.fromhex(target.said) or _NOT_TOLD for target in self._targets)
+        return b"id: %s.%s\n\n" % (_ALL.encode(), base64.b64encode(packed, b"-_"))
 
     def put(self, about: Hashable, frame: bytes | JobEvent) -> None:
         """Have something told, in place of what was to be told about the same before."""
@@ -98,6 +150,10 @@ class Stream:
             self._pending.clear()
             self.put(RESET, RESET)
 
+    def heard(self) -> None:
+        """Say that of one more job its present state is known."""
+        self._unheard -= 1
+
     def ended(self, jobs: int = 1) -> None:
         """Say that nothing more comes of so many jobs."""
         assert self._open is not None
@@ -120,12 +176,13 @@ class Stream:
             if self._pending:
                 if part := await self._taken():
                     self.has_told = True
+                    part += self._position()
                     if self._open == 0 and not self._pending and not self._is_over:
                         # Both at once: very many clients may wait for the same end.
                         self._is_over = True
                         return part + END
                     return part
-                if self._open and not self._pending:
+                if self._open and not self._pending and not self._unheard:
                     return HEARTBEAT  # that the client knows everything is news as well
             elif self._open == 0:
                 self._is_over = True
@@ -273,28 +330,33 @@ class Frames:
         self.made += 1
         form = await self._form(event)
         # A heartbeat makes another seq of the same news.
-        digest = blake2b(wire.dumps({**form, "seq": None}), digest_size=8).hexdigest()
+        digest = _digest(wire.dumps({**form, "seq": None}))
         id = f"{form['seq'] or 'removed'}.{digest}"
         return Frame(b"id: %s\nevent: job\ndata: %s\n\n" % (id.encode(), wire.dumps(form)), digest)
+
+
+def _digest(told: bytes) -> str:
+    return blake2b(told, digest_size=_DIGEST_BYTES).hexdigest()
 
 
 class JobTarget(Target):
     """One job that a client waits for."""
 
-    __slots__ = ("_frames", "_is_alone", "_said", "_stream")
+    __slots__ = ("_frames", "_is_alone", "_stream", "_was_heard", "said")
 
     def __init__(self, keys: TypeKeys, id: JobId, stream: Stream, frames: Frames, *, is_alone: bool) -> None:
         super().__init__(keys, id, _NO_MAILBOX)
         self._stream = stream
         self._frames = frames
         self._is_alone = is_alone
-        # What the client knows of the job.
-        self._said = stream.last_id.rpartition(".")[2]
+        # What the client knows of the job: empty for nothing.
+        self.said = ""
+        self._was_heard = False
 
     @property
     def knows_it(self) -> bool:
         """Whether the client was told of the job before, if by another connection."""
-        return self.reported is not None or bool(self._stream.last_id)
+        return self.reported is not None or bool(self.said)
 
     def report(self, event: JobEvent) -> None:
         """Put the event where its client finds it, in place of one that it has not been sent yet."""
@@ -310,7 +372,9 @@ class JobTarget(Target):
         if isinstance(error, ServiceClosed | SupervisorFailed):
             self._stream.end()
             return
-        if self._is_alone and self.reported is None and isinstance(error, JobNotFound) and self._stream.last_id:
+        problem = b"event: problem\ndata: %s\n\n" % wire.dumps(problems.problem(error))
+        is_known = self.reported is None and self.said not in ("", _digest(problem))
+        if is_known and isinstance(error, JobNotFound):
             # It was there when the client was told of it last.
             return self.report(JobEvent(self.keys.type, self.id, JobState.REMOVED, None, None, None))
         self.ended = True
@@ -318,21 +382,24 @@ class JobTarget(Target):
             self._stream.refusal = error
             self._stream.end()
             return
-        self._stream.put(self, b"event: problem\ndata: %s\n\n" % wire.dumps(problems.problem(error)))
+        self._stream.put(self, problem)
 
     async def taken_by_client(self, event: JobEvent | Frame | bytes) -> bytes:
         """Return the bytes of what was put last; nothing if the client knows that already."""
         is_last = self.ended
+        if not self._was_heard:
+            self._was_heard = True
+            self._stream.heard()
         frame = b""
         if isinstance(event, bytes):
-            frame = event
+            frame, digest = event, _digest(event)
         else:
             made = event if isinstance(event, Frame) else await self._frames.of(self.data_key, self.raw, event)
             frame, digest = made
-            if digest == self._said:
-                # It will not know that there was anything in between.
-                frame = b""
-            self._said = digest
+        if digest == self.said:
+            # It will not know that there was anything in between.
+            frame = b""
+        self.said = digest
         if is_last:
             self._stream.ended()
         return frame

@@ -21,10 +21,6 @@ from jobs_service.http.values import loads as loads
 from jobs_service.http.values import name_of as name_of
 from jobs_service.http.values import seconds_of as seconds_of
 from jobs_service.http.values import time as time
-from jobs_service.layer.inspection import QueueState
-from jobs_service.layer.key_parts import pack_priority
-from jobs_service.layer.record_format import ZERO_PRIORITY
-from jobs_service.layer.retention import Retention
 from jobs_service.model import (
     HistoryEvent,
     HistoryKind,
@@ -38,6 +34,7 @@ from jobs_service.model import (
     Worker,
 )
 from jobs_service.model.counts import Histogram, Interval, JobsPage, Totals, TypeCounts
+from jobs_service.model.type_state import QueueState, Retention
 
 Form = dict[str, Any]
 """A JSON object."""
@@ -58,8 +55,8 @@ class _Record:
         "cancel",
         "data",
         "lock",
+        "named_priority",
         "outcome",
-        "priority",
         "resubmit",
         "run_at",
         "run_data",
@@ -69,17 +66,22 @@ class _Record:
 
     def __init__(self, form: Mapping[str, Any]) -> None:
         outcome, seq, lock = form.get("outcome"), form.get("seq"), form.get("lock")
-        priority = form.get("priority", 0)
         self.state = JobState(form["state"])
         self.outcome = None if outcome is None else Outcome(outcome)
         self.data = form.get("data")
-        self.priority: bytes = ZERO_PRIORITY if priority == 0 else pack_priority(name_of(priority))
+        self.named_priority = name_of(form.get("priority", 0))
         self.run_at = seconds_of(form.get("run_at"))
         self.resubmit = bool(form.get("resubmit"))
         self.cancel = bool(form.get("cancel"))
         self.seq_bytes = None if seq is None else bytes.fromhex(seq)
         self.lock = None if lock is None else bytes.fromhex(lock)
         self.run_data = _run_data(form)
+
+    @property
+    def priority(self) -> bytes:
+        from jobs_service.layer.key_parts import pack_priority  # who wants it packed has the layer
+
+        return pack_priority(self.named_priority)
 
     @property
     def json(self) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -10,12 +11,14 @@ from starlette.types import Receive, Scope, Send
 
 from jobs_service.errors import JobsError, WorkerConflict, job_name
 from jobs_service.http import answer_forms, forms, problems
+from jobs_service.http.accepts import Accept
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer, pieces
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
 from jobs_service.log import EventLog
 from jobs_service.model import UNSET, Job, JobError, Outcome, RunningJob
+from jobs_service.runner.stats import exact_type
 
 log = EventLog("jobs_service.http")
 
@@ -37,6 +40,25 @@ async def accept(call: Call) -> Response:
     return _Accepting(call)
 
 
+@endpoint(
+    "POST",
+    "/v1/types/{type}/give_back",
+    Role.WORK,
+    "Give back what an accept has taken, or will take",
+    takes=forms.AcceptKeyForm,
+    answers={200: answer_forms.CountForm},
+)
+async def give_back(call: Call) -> Response:
+    jobs = call.state.accepts.cancel(_key(call))
+    await _give_back(jobs)
+    return answer({"count": len(jobs)})
+
+
+def _key(call: Call) -> tuple[str, Any, str]:
+    """Return by what an accept is known: only who has sent it knows it again."""
+    return call.who.name, exact_type(call.type), call.body.key
+
+
 class _Accepting(Response):
     """Waits for jobs as long as the client does, and gives back what the client did not get."""
 
@@ -45,6 +67,28 @@ class _Accepting(Response):
         self._call = call
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        key = self._call.body.key
+        if key is None:
+            return await self._accept(Accept(0.0), scope, receive, send)
+        known = await self._call.state.accepts.begin(_key(self._call))
+        if known.jobs or known.canceled:
+            return await answer({"jobs": await self._still_held(known.jobs)})(scope, receive, send)
+        try:
+            await self._accept(known, scope, receive, send)
+        finally:
+            known.answered.set()
+
+    async def _still_held(self, jobs: Sequence[RunningJob]) -> list[Any]:
+        """Return the jobs that an accept has taken before, those that are still its worker's."""
+        now = await self._call.remote.jobs(self._call.type, [job.id for job in jobs])
+        return [
+            self._call.state.running_form(RunningJob(found.type, found.id, found._record, None))
+            for job, found in zip(jobs, now, strict=True)
+            if found is not None and found._record.lock == job.lock
+        ]
+
+    async def _accept(self, accept: Accept, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take jobs, note that in `accept`, and send them."""
         call, form = self._call, self._call.body
         state = call.state
         timeout = min(form.timeout, state.options.limits.poll_time)
@@ -58,6 +102,7 @@ class _Accepting(Response):
                     timeout=timeout,
                     spread=form.spread,
                     worker=form.worker or call.who.name or f"http {call.client}",
+                    max_history=form.max_history,
                 )
                 try:
                     found: list[RunningJob] = await presence.unless_gone(work, state.closing, _give_back) or []
@@ -68,19 +113,26 @@ class _Accepting(Response):
                 except JobsError:
                     await _give_back(found)
                     raise
+                if accept.canceled:
+                    await _give_back(found)
+                    return await answer({"jobs": []})(scope, receive, send)
+                accept.jobs = found
                 headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
                 await send({"type": "http.response.start", "status": 200, "headers": headers})
                 if presence.is_gone:
+                    accept.jobs = ()
                     await _give_back(found)
                     return
                 await send({"type": "http.response.body", "body": body})
 
 
-async def _give_back(jobs: list[RunningJob]) -> None:
+async def _give_back(jobs: Sequence[RunningJob]) -> None:
     """Give back jobs of a client that has gone."""
     for job in jobs:
         try:
             await job.release()
+        except WorkerConflict:
+            continue  # it has ended, or was lost since
         except JobsError as error:
             log.warning("release_failed", type=job.type, id=job.id, error=str(error))
 

@@ -26,11 +26,11 @@ from jobs_service.layer.key_parts import (
     unpacked,
 )
 from jobs_service.layer.keyspace import ACTIVITY_TIMEOUT, Keyspace, TypeKeys
-from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, JobState, JobType
+from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.store.base import Snapshot
 
 _ONE = (1).to_bytes(8, "little")

@@ -32,7 +32,7 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.strays import remove_damaged
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState, JobType, NewJob, Removal
-from jobs_service.redaction import Redaction
+from jobs_service.redaction import MARK, Redaction
 from jobs_service.tracing import MODULE
 
 
@@ -46,7 +46,7 @@ class Spec:
         InvalidJob: a value that no job can have.
     """
 
-    __slots__ = ("json", "limits", "priority", "redaction", "run_at", "trace")
+    __slots__ = ("is_marked", "json", "limits", "priority", "redaction", "run_at", "trace")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
         # What holds for this job instead of its handler's options, as run data keep it; None leaves what is there.
@@ -55,6 +55,8 @@ class Spec:
         self.redaction: Redaction | None = None
         self.trace = tracing.current() if MODULE in modules else None
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
+        # Whether it may have the mark that stands for a secret.
+        self.is_marked = self.json is not None and MARK in self.json
         self.priority = None if priority is UNSET else pack_priority(priority)
         self.run_at = run_at if run_at is None or run_at is UNSET else to_seconds(run_at)
 
@@ -111,6 +113,8 @@ async def add(unit: UnitOfWork, place: Place, spec: Spec, if_exists: IfExists) -
         JobTooLarge: the record or its key is over the store's limits.
     """
     keys, _, packed_id = place
+    if spec.is_marked:
+        await refuse_mark(unit, place, spec)
     entry = unit.entries.get(keys.data + packed_id) or await unit.load(place)
     if entry.record is None and keys.timeout in unit.existing_types:
         _create(unit, entry, spec)
@@ -128,6 +132,9 @@ async def add_many(
 ) -> list[Entry]:
     """Add several jobs of one type; the reads go out together. Raises like `add`."""
     await unit.prefetch(jobs)
+    for place, spec in zip(jobs, specs, strict=True):
+        if spec.is_marked:
+            await refuse_mark(unit, place, spec)
     data = keys.data
     try:
         entries = [unit.entries[data + packed_id] for _, _, packed_id in jobs]
@@ -150,6 +157,8 @@ async def resubmit(unit: UnitOfWork, place: Place, spec: Spec) -> Entry:
         JobNotFound: there is no such job.
         JobTooLarge: the record or its key is over the store's limits.
     """
+    if spec.is_marked:
+        await refuse_mark(unit, place, spec)
     entry = await unit.load(place)
     if entry.record is None:
         raise not_found(entry)
@@ -208,6 +217,8 @@ async def enqueue(
         JobTooLarge: the record or its key is over the store's limits.
     """
     keys = place[0]
+    if spec.is_marked:
+        await refuse_mark(unit, place, spec)
     entry = await unit.load(place)
     record = entry.record
     if record is None:
@@ -263,6 +274,12 @@ def _make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
     unit.transaction.add_read_conflict_key(keys.timeout)
     unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
     declared_settings.note_timeout(unit, keys, timeout)
+
+
+async def refuse_mark(unit: UnitOfWork, place: Place, spec: Spec) -> None:
+    """Refuse a spec whose data have the mark in the place of a secret; see redactions.refuse_mark."""
+    assert spec.json is not None
+    await redactions.refuse_mark(unit, place[0], place[1], spec.json, spec.redaction)
 
 
 async def require_type(unit: UnitOfWork, keys: TypeKeys) -> None:

@@ -15,8 +15,8 @@ import fdb.tuple
 
 from jobs_service.layer.key_parts import unpacked
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.type_state import Retention
 
 _FIELDS: Final = 3
 _REMOVED: Final[bytes] = fdb.tuple.pack(())

@@ -2,75 +2,34 @@
 
 from __future__ import annotations
 
-import abc
-import difflib
-import math
 from collections.abc import Mapping
-from datetime import timedelta
 from hashlib import blake2b
 from typing import (
     Any,
     Final,
-    Generic,
     NamedTuple,
-    TypeAlias,
-    TypeVar,
 )
 
 from jobs_service import json_data, run_data
-from jobs_service.arguments import exact_int, exact_seconds
-from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
+from jobs_service.arguments import exact_int
+from jobs_service.errors import InvalidJob, a_kind_of, shown
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.key_parts import pack_type, unpacked_type
-from jobs_service.model import UNSET, JobId, JobType, RunAt
+from jobs_service.model import UNSET, JobId
+from jobs_service.model.enqueueing import ENQUEUE_OPTIONS as ENQUEUE_OPTIONS
+from jobs_service.model.enqueueing import ArgsT as ArgsT
+from jobs_service.model.enqueueing import Enqueueable as Enqueueable
+from jobs_service.model.enqueueing import How as How
+from jobs_service.model.enqueueing import ResultT as ResultT
+from jobs_service.model.enqueueing import ResultT_co as ResultT_co
+from jobs_service.model.enqueueing import delay_of, is_unique, number_of, one_value
 from jobs_service.redaction import Redaction
 from jobs_service.sources import Sources
-
-ArgsT = TypeVar("ArgsT")
-ResultT = TypeVar("ResultT")
-ResultT_co = TypeVar("ResultT_co", covariant=True)
-
-When: TypeAlias = RunAt | timedelta
-"""An aware datetime, seconds since the epoch, or a timedelta from now on."""
 
 _RANDOM_ID_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
 _LONGEST: Final = 1e9
 _MOST_ATTEMPTS: Final = 65_535
-
-
-class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
-    """A handler, as far as `enqueue` needs to know it.
-
-    Attributes:
-        type: of its jobs.
-        name: how messages call it.
-        takes_args: whether its function takes anything but the job.
-        takes_keywords: whether its arguments can be given by keyword.
-    """
-
-    type: JobType
-    name: str
-    takes_args: bool = True
-    takes_keywords: bool = False
-
-    @property
-    @abc.abstractmethod
-    def timeout(self) -> float | None:
-        """The activity timeout that the type is made with, in seconds; None for a type that must be there."""
-
-    @abc.abstractmethod
-    def data(self, args: Any) -> Any:
-        """Return arguments as JSON data; UNSET for a handler that takes none."""
-
-    @property
-    def redaction(self) -> Redaction | None:
-        """Which fields of its jobs are secret; None where it does not say."""
-        return None
-
-    def checked(self, data: Any) -> Any:
-        """Return JSON data, which the handler must be able to take."""
-        return data
 
 
 class Named(Enqueueable[Any, Any]):
@@ -79,15 +38,19 @@ class Named(Enqueueable[Any, Any]):
     Args:
         type: as a program gave it.
         handlers: those that are known, by type as packed.
+        redaction: what a handler elsewhere declares; None for what is known here.
     """
 
     takes_keywords = True
 
-    def __init__(self, type: Any, handlers: Mapping[bytes, Enqueueable[Any, Any]]) -> None:
+    def __init__(
+        self, type: Any, handlers: Mapping[bytes, Enqueueable[Any, Any]], redaction: Redaction | None = None
+    ) -> None:
         packed = pack_type(type)
         self.type = unpacked_type(packed)
         self.name = f"type {shown(self.type)}"
         self._handler = handlers.get(packed)
+        self._redaction = redaction
 
     @property
     def timeout(self) -> float | None:
@@ -97,6 +60,8 @@ class Named(Enqueueable[Any, Any]):
     @property
     def redaction(self) -> Redaction | None:
         """That of the handler, None when it is not known."""
+        if self._redaction is not None:
+            return self._redaction
         return None if self._handler is None else self._handler.redaction
 
     def data(self, args: Any) -> Any:
@@ -104,22 +69,6 @@ class Named(Enqueueable[Any, Any]):
         if args is UNSET:
             return None if self._handler is None else self._handler.data(UNSET)
         return args if self._handler is None else self._handler.checked(args)
-
-
-class How(NamedTuple):
-    """The options of `enqueue`, as a program gave them; see JobsService.enqueue."""
-
-    id: Any = None
-    priority: Any = 0
-    run_at: Any = None
-    delay: Any = None
-    unique: Any = None
-    max_attempts: Any = None
-    time_limit: Any = None
-
-
-ENQUEUE_OPTIONS: Final = How._fields
-"""Keywords of `enqueue` itself: no parameter of a handler that is given by keyword may have one of these names."""
 
 
 class Wanted(NamedTuple):
@@ -171,7 +120,7 @@ def wanted(
         InvalidJob: arguments that are not the handler's, or options that do not go together.
         JobTooLarge: more than any store takes.
     """
-    data = handler.data(_one_value(handler, args, arguments))
+    data = handler.data(one_value(handler, args, arguments))
     run_at = due(how.run_at, how.delay, sources)
     id = _naming(handler, data, how, sources)
     spec = spec_of(handler.type, id, data, how.priority, run_at)
@@ -181,20 +130,9 @@ def wanted(
 
 
 def due(run_at: Any, delay: Any, sources: Sources) -> Any:
-    """Return when a job is to run, given a time or a delay.
-
-    Raises:
-        InvalidJob: both are given, or the delay is none.
-    """
-    if delay is None and not isinstance(run_at, timedelta):
-        return run_at
-    if delay is not None and run_at is not None:
-        raise InvalidJob(f"run_at={shown(run_at)} and delay={shown(delay)}: give one of them")
-    what, value = ("run_at", run_at) if delay is None else ("delay", delay)
-    seconds = value.total_seconds() if isinstance(value, timedelta) else _number(value)
-    if seconds is None or not 0 <= seconds <= _LONGEST:
-        raise InvalidJob(f"{what}={shown(value)}: allowed are seconds from 0 to {_LONGEST:.0f} and timedeltas of them")
-    return sources.wall_time() + seconds
+    """Return when a job is to run, given a time or a delay. Raises like `delay_of`."""
+    seconds = delay_of(run_at, delay)
+    return run_at if seconds is None else sources.wall_time() + seconds
 
 
 def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
@@ -210,45 +148,10 @@ def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
         raise InvalidJob(
             f"max_attempts={shown(max_attempts)}: allowed are None and integers from 1 to {_MOST_ATTEMPTS}"
         )
-    seconds = None if time_limit is None else _number(time_limit)
+    seconds = None if time_limit is None else number_of(time_limit)
     if time_limit is not None and (seconds is None or not 0 < seconds <= _LONGEST):
         raise InvalidJob(f"time_limit={shown(time_limit)}: allowed are None and seconds > 0 and <= {_LONGEST:.0f}")
     return run_data.limits_json(most, seconds)
-
-
-def is_unique(unique: Any) -> bool:
-    """Return whether a job is to be the only one of its kind.
-
-    Raises:
-        InvalidJob: it is neither None, a bool nor a key.
-    """
-    if unique is None or unique is False:
-        return False
-    if unique is not True and not (isinstance(unique, str) and unique):
-        raise InvalidJob(
-            f"unique={shown(unique)}: allowed are None, True, False and a key (a str of at least 1 character)"
-        )
-    return True
-
-
-def _one_value(handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str, Any]) -> Any:
-    """Return arguments as one value, however they were given.
-
-    Raises:
-        InvalidJob: they were given twice, or by keyword to a handler that takes one value.
-    """
-    if not arguments:
-        return args
-    if handler.takes_keywords and args is UNSET:
-        return dict(arguments)
-    first = next(iter(arguments))
-    why = f"it takes {'one value, right after the handler' if handler.takes_args else 'no arguments'}"
-    if handler.takes_keywords:
-        why = "its arguments are given as one value already"
-    close = difflib.get_close_matches(first, ENQUEUE_OPTIONS, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"the options of enqueue are {', '.join(ENQUEUE_OPTIONS)}"
-    refused = f"{handler.name} is not given {in_one_line(first, 40)}= by keyword: {why}; {hint}"
-    raise InvalidJob(refused).about(handler.type)
 
 
 def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Sources) -> JobId:
@@ -266,10 +169,3 @@ def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Source
     if how.unique is True:
         return "unique:" + blake2b(json_data.canonical(data), digest_size=_DIGEST_BYTES).hexdigest()
     return "".join(("unique:", how.unique))  # the plain text of a member of an enumeration as well
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return exact_seconds(value)
-    except OverflowError:
-        return math.inf

@@ -231,10 +231,15 @@ async def add_many_once(
 
 async def _before(unit: UnitOfWork, keys: TypeKeys, request: Request) -> Repeated | None:
     """Return what a request comes back with that has been there before."""
-    found = await unit.transaction.get(_head(unit.keyspace, REQUESTS) + _request_key(keys, request))
+    packed_key = _request_key(keys, request)
+    found = await unit.transaction.get(_head(unit.keyspace, REQUESTS) + packed_key)
     if found is None:
         return None
     match unpacked(found):
+        case [_, _, float(expires)] if expires <= unit.now:
+            # The key is as any other from now on; the row is written anew, and goes by its new time alone.
+            unit.transaction.clear(_head(unit.keyspace, REQUESTS_BY_TIME) + pack_seconds(expires) + packed_key)
+            return None
         case [request.fingerprint, str(id) | bytes(id), _]:
             return Repeated(id)
     return Repeated(None)  # nor does a row that is damaged say that it was this request

@@ -6,7 +6,7 @@ Nothing here counts jobs: each call costs the same however many there are.
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from typing import Final
 
 from jobs_service import run_data
 from jobs_service.arguments import EARLIEST, LATEST
@@ -15,9 +15,10 @@ from jobs_service.layer import queue
 from jobs_service.layer.key_parts import AFTER, type_in, unpack_id, unpacked
 from jobs_service.layer.keyspace import PERIODIC, Keyspace, TypeKeys, end_of_priority
 from jobs_service.layer.record import Record
-from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.layer.strays import id_of_ready
 from jobs_service.model import JobId, JobType
+from jobs_service.model.type_state import FOR_EVER, Retention
+from jobs_service.model.type_state import QueueState as QueueState
 from jobs_service.store.base import Snapshot
 
 _MOST_LOOKS: Final = 32
@@ -26,23 +27,6 @@ _MOST_LOOKS: Final = 32
 
 LATE: Final = 15.0
 """Seconds by which a scheduled job may be late. If it is later, no activity monitor can be running."""
-
-
-class QueueState(NamedTuple):
-    """The state of a type's queue; times in seconds since the epoch.
-
-    Attributes:
-        id, ready_since: of the job that has been ready for longest; None when none is ready. The time comes from the
-            job's history, which may be damaged, or dropped from a record of the largest size. Such a job is named only
-            if all are such, and its time is None.
-        next_scheduled: when the next scheduled job is due; None when there is none.
-        paused: whether workers are stopped from accepting jobs.
-    """
-
-    id: JobId | None
-    ready_since: float | None
-    next_scheduled: float | None
-    paused: bool
 
 
 async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:

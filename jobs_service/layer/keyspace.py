@@ -165,6 +165,10 @@ class TypeKeys:
         self.ready_bytes = len(self.ready)
         self._hash = hash(self.data)
 
+    def data_key(self, id: JobId) -> bytes:
+        """Return the key of a job's record."""
+        return self.data + pack_id(id)
+
     def __eq__(self, other: object) -> bool:
         # Dictionaries look at identity first: as long as the cache has the type, this is not called.
         return self is other or (other.__class__ is TypeKeys and self.data == other.data)

@@ -39,7 +39,7 @@ from jobs_service.layer.record_format import (
     check_state,
     of_another_version,
 )
-from jobs_service.model import JobState, Outcome
+from jobs_service.model import JobState, Outcome, Priority, unpack_priority
 from jobs_service.run_data import ERROR, HEAD_BYTES
 from jobs_service.run_values import HistoryKind
 from jobs_service.store.base import STAMP_BYTES, CommitStamp
@@ -119,6 +119,11 @@ class Record:
         if self.lock is not None:
             return JobState.RUNNING
         return JobState.PENDING if self.place else JobState.FINISHED
+
+    @property
+    def named_priority(self) -> Priority:
+        """The priority as the application has given it."""
+        return unpack_priority(self.priority)
 
     @property
     def resubmit(self) -> bool:

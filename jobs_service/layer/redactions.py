@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import fdb.tuple
 
-from jobs_service.errors import InvalidSettings, JobTooLarge
+from jobs_service import json_data
+from jobs_service.errors import InvalidJob, InvalidSettings, JobTooLarge, shown
 from jobs_service.layer.key_parts import AFTER, type_in, unpacked
 from jobs_service.layer.keyspace import REDACTION, Keyspace, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import JobType
-from jobs_service.redaction import NO_REDACTION, Redaction
+from jobs_service.model import JobId, JobType
+from jobs_service.redaction import NO_REDACTION, REDACTED, Redaction
 from jobs_service.store.base import Snapshot
 
 ALL_SECRET: Final = Redaction(("data:", "result:", "error:", "progress:"))
@@ -71,6 +72,29 @@ async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> Redact
         return _decoded(packed)
     _write(unit, keys, wanted.paths, wanted.paths)
     return wanted
+
+
+async def refuse_mark(
+    unit: UnitOfWork, keys: TypeKeys, id: JobId, json: bytes, declared: Redaction | None = None
+) -> None:
+    """Refuse data that have the mark in the place of a secret: who writes them has not seen what they would replace.
+
+    For data that have the mark at all, which is nearly never.
+
+    Args:
+        unit, keys: of the type.
+        id: of the job.
+        json: its data.
+        declared: what is secret if nobody has said so yet.
+
+    Raises:
+        InvalidJob: they have it.
+    """
+    packed = await unit.transaction.snapshot.get(keys.redaction)
+    rules = declared if packed is None else _decoded(packed)
+    if rules is not None and rules.hides_a_mark(json_data.decode(json)):
+        refused = f"data with {REDACTED} where the type {shown(keys.type)} has a secret: write the secret itself"
+        raise InvalidJob(refused).about(keys.type, id)
 
 
 async def is_undeclared(unit: UnitOfWork, keys: TypeKeys) -> bool:

@@ -10,16 +10,18 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jobs_service import run_data
-from jobs_service.arguments import check_outcome
-from jobs_service.errors import InvalidJob, JobCanceled, RecordDamaged, WorkerConflict, a_kind_of, job_name, shown
+from jobs_service.arguments import check_error, check_outcome
+from jobs_service.errors import InvalidJob, JobCanceled, RecordDamaged, WorkerConflict, job_name
+from jobs_service.layer import redactions
 from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, LOST, RELEASED
-from jobs_service.layer.creation import Spec, json_of
+from jobs_service.layer.creation import Spec, json_of, refuse_mark
 from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.record import Record
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import UNSET, Ending, Job, JobError, Outcome
+from jobs_service.model.type_state import Retention
+from jobs_service.redaction import MARK
 from jobs_service.run_data import ERROR, PROGRESS, RESULT
 from jobs_service.run_values import HistoryKind
 
@@ -67,6 +69,8 @@ async def update(
         JobCanceled: a creator asked for its removal.
         JobTooLarge: the record is over the store's limits.
     """
+    if json is not None and MARK in json:
+        await redactions.refuse_mark(unit, place[0], place[1], json)
     entry = await unit.load(place)
     record = _held(entry, lock)
     _refuse_canceled(entry, record)
@@ -91,6 +95,8 @@ async def finish(
         JobTooLarge: the record is over the store's limits.
     """
     # The most frequent of all operations: do not start a coroutine if the job was read already.
+    if json is not None and MARK in json:
+        await redactions.refuse_mark(unit, place[0], place[1], json)
     entry = unit.loaded(place) or await unit.load(place)
     record = _held(entry, lock)
     if json is not None:
@@ -202,6 +208,8 @@ async def resubmit(unit: UnitOfWork, place: Place, lock: bytes, spec: Spec) -> E
         JobCanceled: a creator asked for its removal.
         JobTooLarge: the record or its key is over the store's limits.
     """
+    if spec.is_marked:
+        await refuse_mark(unit, place, spec)
     entry = await unit.load(place)
     record = _held(entry, lock)
     _refuse_canceled(entry, record)
@@ -333,9 +341,8 @@ def encoded_ending(job: Job, ending: Ending) -> tuple[bytes | None, Outcome, Run
 
 def _report(job: Job, result: Any, error: Any) -> RunReport:
     """Return a worker's report at the end of a run, checked."""
-    if error is not None and not isinstance(error, JobError):
-        refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
-        raise InvalidJob(refused).about(job.type, job.id)
+    if error is not None:
+        check_error(error, job)
     return RunReport(
         # An explicit result of None removes that of an earlier run.
         None if result is UNSET else json_of(job.type, job.id, result),
@@ -344,11 +351,6 @@ def _report(job: Job, result: Any, error: Any) -> RunReport:
 
 
 def _error_json(job: Job, error: JobError) -> bytes:
-    for name in ("type", "message", "traceback"):
-        text = getattr(error, name)
-        if not isinstance(text, str):
-            refused = f"error: {name}={shown(text)}: {a_kind_of(text)}; allowed is str"
-            raise InvalidJob(refused).about(job.type, job.id)
     try:
         return run_data.error_json(error)
     except InvalidJob as refusal:

@@ -20,7 +20,7 @@ from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.loaded_jobs import LoadedJobs
 from jobs_service.layer.record import NewSeq, Record
 from jobs_service.layer.record_format import SCHEDULED
-from jobs_service.layer.retention import FOR_EVER, Retention
+from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.run_data import NEWEST
 from jobs_service.sources import Sources
 

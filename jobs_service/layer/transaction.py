@@ -31,9 +31,7 @@ from jobs_service.layer.keyspace import TypeKeys, place_of
 from jobs_service.layer.listing import Listing, list_page
 from jobs_service.layer.queue import terms
 from jobs_service.layer.record import NewSeq
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.running_jobs import encoded_ending
-from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import (
     UNSET,
@@ -51,6 +49,8 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
+from jobs_service.model.signatures import as_enqueue, as_enqueue_many
+from jobs_service.model.type_state import Retention
 from jobs_service.store.base import Transaction
 
 COUNT_PAGE = 10_000

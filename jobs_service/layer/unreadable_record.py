@@ -24,6 +24,7 @@ class Unreadable:
     state: Final = JobState.UNREADABLE
     lock: Final = None
     priority: Final = ZERO_PRIORITY
+    named_priority: Final = 0
     run_at: Final = None
     outcome: Final = None
     cancel: Final = False

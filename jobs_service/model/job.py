@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from jobs_service import json_data, json_forms, run_data, tracing
 from jobs_service.errors import RecordDamaged
-from jobs_service.model.terms import UNSET, JobId, JobState, JobType, Outcome, Priority, RunAt, unpack_priority
+from jobs_service.model.terms import UNSET, JobId, JobState, JobType, Outcome, Priority, RunAt
 from jobs_service.run_values import HistoryEvent, JobError, Progress
 
 T = TypeVar("T")
@@ -30,6 +30,8 @@ class JobRecord(Protocol):
     def json(self) -> bytes: ...
     @property
     def priority(self) -> bytes: ...
+    @property
+    def named_priority(self) -> Priority: ...
     @property
     def run_at(self) -> float | None: ...
     @property
@@ -87,7 +89,7 @@ class Job:
     @property
     def priority(self) -> Priority:
         """Lower runs first."""
-        return unpack_priority(self._record.priority)
+        return self._record.named_priority
 
     @property
     def run_at(self) -> datetime | None:

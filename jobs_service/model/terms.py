@@ -6,8 +6,6 @@ import enum
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-import fdb.tuple
-
 JobType: TypeAlias = str | bytes | int | tuple[Any, ...]
 """Names a kind of job."""
 
@@ -66,12 +64,35 @@ class Removal(enum.StrEnum):
     """The job is running: its worker was asked to finish it."""
 
 
-_ZERO = fdb.tuple.pack((0,))
+_ZERO = b"\x14"
+"""As the tuple layer packs 0."""
 
 
 def unpack_priority(packed: bytes) -> Priority:
     """Return the priority that the tuple layer packed."""
     if packed == _ZERO:
         return 0
+    import fdb.tuple  # a client needs no store
+
     priority: Priority = fdb.tuple.unpack(packed)[0]
     return priority
+
+
+class ExactType(tuple[Any, ...]):
+    """A tuple type as the key of a dict. In Python (1,), (True,) and (1.0,) are equal, as are (0.0,) and (-0.0,)."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple) and tuple.__eq__(self, other) and tuple.__repr__(self) == tuple.__repr__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
+
+def exact_type(type: JobType) -> JobType:
+    """Return a type as a key that is equal to the same type only."""
+    return ExactType(type) if isinstance(type, tuple) else type

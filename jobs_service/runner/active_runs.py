@@ -63,13 +63,11 @@ class ActiveRuns:
         self.some = asyncio.Event()
         self.queue_watch: Watch | None = None
         self.cancel_watch: Watch | None = None
-        self._context = service.context
+        self._service = service
         self._slot_limit = slot_limit
         self._loop = asyncio.get_running_loop()
-        self._execution = Execution(handler, service.context.sources, self._blocked)
-        self._ends = RunEndings(
-            service.context, service.operations, handler.type, self._execution, self.log, self._forget
-        )
+        self._execution = Execution(handler, service.sources, self._blocked)
+        self._ends = RunEndings(service, handler.type, self._execution, self.log, self._forget)
         self._worker = JobWorker(service.worker, self)
         self._by_lock: dict[bytes, Run] = {}
         self._tracer: Any = None
@@ -89,7 +87,7 @@ class ActiveRuns:
     @property
     def keys(self) -> TypeKeys:
         """The type's keys: other ones when the store's directory was moved."""
-        return self._context.keyspace.of(self.handler.type)
+        return self._service.keys(self.handler.type)
 
     @property
     def free(self) -> int:

@@ -31,10 +31,10 @@ from jobs_service.errors import (
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.model import Job, JobError, Outcome, RunningJob
+from jobs_service.model.command_result import MOST_KEPT, CommandFailed
 from jobs_service.redaction import NO_REDACTION
 from jobs_service.run_values import HistoryKind
 from jobs_service.runner.blocking import BlockingJob
-from jobs_service.runner.commands.result import MOST_KEPT, CommandFailed
 from jobs_service.runner.error_description import brief, describe
 from jobs_service.runner.exception_groups import decisive, leaves
 from jobs_service.runner.function_calls import Steps, in_thread

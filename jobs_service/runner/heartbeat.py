@@ -10,18 +10,15 @@ import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
-from jobs_service.actors.context import Context
 from jobs_service.errors import DirectoryMoved, JobsError
-from jobs_service.layer import activity, redactions, running_jobs
-from jobs_service.layer.batch_bounds import TOO_MUCH, Batch, Pace, too_much_for
-from jobs_service.layer.keyspace import Place
+from jobs_service.layer.batch_bounds import TOO_MUCH, Pace, too_much_for
+from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.running_jobs import LockStatus
-from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId
-from jobs_service.redaction import Redaction
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.run import Run
-from jobs_service.store.base import Transaction, Watch
+from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor
 
 T = TypeVar("T")
@@ -44,16 +41,16 @@ class Heartbeat(Actor):
     """Keeps the running jobs of one type alive, whatever their handlers do.
 
     Args:
-        context: the service's.
+        service: the service in which the runner runs.
         runs: the runs of the type.
     """
 
-    def __init__(self, context: Context, runs: ActiveRuns) -> None:
+    def __init__(self, service: ServiceAccess, runs: ActiveRuns) -> None:
         super().__init__(f"heartbeat {runs.keys.name}")
-        self._context = context
+        self._service = service
         self._active_runs = runs
         self._timeout = runs.options.timeout
-        self._pace = Pace(Batch.of(context.store.limits))
+        self._pace = Pace(service.batch)
         self._long: set[bytes] = set()
 
     async def run(self) -> None:
@@ -114,7 +111,7 @@ class Heartbeat(Actor):
             return
         try:
             unless = too_much_for(len(batch))
-            found = await self._context.retried(
+            found = await self._service.retried(
                 lambda: self._transact(batch), unless=unless, type=self._active_runs.handler.type
             )
         except TOO_MUCH as error:
@@ -135,45 +132,29 @@ class Heartbeat(Actor):
 
     async def _transact(self, batch: Sequence[Run]) -> list[LockStatus]:
         keys = self._active_runs.keys
-        held: list[tuple[Place, bytes]] = [(run.place(keys), run.lock) for run in batch]
-
-        async def renew(unit: UnitOfWork) -> list[LockStatus]:
-            return await running_jobs.beat(unit, held)
-
-        return await self._context.transact(renew)
+        return await self._service.beat([(run.place(keys), run.lock) for run in batch])
 
     async def _follow_timeout(self) -> None:
         """Follow changes of the type's timeout, which decides how often there is a heartbeat."""
-
-        async def read(transaction: Transaction) -> tuple[float | None, Watch]:
-            keys = self._active_runs.keys
-            watch = transaction.watch(keys.timeout)
-            return await activity.timeout_if_any(transaction, keys), watch
 
         def take(timeout: float | None) -> None:
             if timeout is not None and timeout != self._timeout:
                 self._timeout = timeout
                 self.cast(_RHYTHM_CHANGED)
 
-        await self._follow(read, take)
+        await self._follow(self._service.timeout, take)
 
     async def _follow_redaction(self) -> None:
         """Follow changes of what is secret of the type's jobs, for the log."""
-
-        async def read(transaction: Transaction) -> tuple[Redaction, Watch]:
-            keys = self._active_runs.keys
-            watch = transaction.watch(keys.redaction)
-            return await redactions.redaction(transaction, keys), watch
-
-        await self._follow(read, self._active_runs.hide)
+        await self._follow(self._service.redaction, self._active_runs.hide)
 
     async def _follow(
-        self, read: Callable[[Transaction], Coroutine[Any, Any, tuple[T, Watch]]], take: Callable[[T], None]
+        self, read: Callable[[TypeKeys], Coroutine[Any, Any, tuple[T, Watch]]], take: Callable[[T], None]
     ) -> None:
         """Read something of the type now and whenever its watch fires, and hand it on."""
         while True:
-            found, watch = await self._context.retried(
-                lambda: self._context.read(read), type=self._active_runs.handler.type
+            found, watch = await self._service.retried(
+                lambda: read(self._active_runs.keys), type=self._active_runs.handler.type
             )
             take(found)
             try:

@@ -11,8 +11,8 @@ from typing import Any, Concatenate, Generic, Protocol, TypeVar, cast, overload
 
 from jobs_service.errors import InvalidSettings, shown
 from jobs_service.layer.enqueueing import ArgsT, ResultT, ResultT_co
-from jobs_service.layer.signatures import P, TypedEnqueued
 from jobs_service.model import Job, JobType, RunningJob
+from jobs_service.model.signatures import P, TypedEnqueued
 from jobs_service.runner.blocking import BlockingJob
 from jobs_service.runner.handler import Handler, type_of
 from jobs_service.runner.options import HandlerOptions

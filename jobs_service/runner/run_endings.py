@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from jobs_service.actors.context import Context
-from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreDamaged, StoreError, WorkerConflict
 from jobs_service.layer import running_jobs
 from jobs_service.layer.batch_bounds import Batch
@@ -18,6 +16,7 @@ from jobs_service.model import JobType
 from jobs_service.runner.execution import Execution
 from jobs_service.runner.run import Run
 from jobs_service.runner.run_end import RunEnd
+from jobs_service.runner.service_access import ServiceAccess
 
 _MOST_BYTES: Final = 500_000
 """Bytes of the records that one transaction rewrites. It is far below what stores allow, so that the next transaction
@@ -31,8 +30,7 @@ class RunEndings:
     """Writes the ends of one handler's runs.
 
     Args:
-        context: the service's.
-        operations: the group commit, where operations of the same moment share a transaction.
+        service: the service in which the runner runs.
         type: of the jobs.
         execution: decides how a job ends whose result cannot be stored.
         log: of the handler.
@@ -44,20 +42,18 @@ class RunEndings:
 
     def __init__(
         self,
-        context: Context,
-        operations: GroupCommit,
+        service: ServiceAccess,
         type: JobType,
         execution: Execution,
         log: EventLog,
         settled: Callable[[Run], None],
     ) -> None:
-        self._context = context
-        self._operations = operations
+        self._service = service
         self._type = type
         self._execution = execution
         self._log = log
         self._on_settled = settled
-        self._batch = Batch.of(context.store.limits, most_bytes=_MOST_BYTES)
+        self._batch = Batch(service.batch.jobs, min(service.batch.bytes, _MOST_BYTES))
         self._loop = asyncio.get_running_loop()
         self._waiting: list[tuple[Run, RunEnd]] = []
         self._rewriting: set[asyncio.Task[None]] = set()
@@ -141,10 +137,10 @@ class RunEndings:
             for run, end in part
             if end.operation is not None
         ]
-        self._operations.operate_all(calls, answer, size=size)
+        self._service.end_all(calls, answer, size)
 
     def _keys(self) -> TypeKeys:
-        return self._context.keyspace.of(self._type)
+        return self._service.keys(self._type)
 
     def _log_written(self, run: Run, end: RunEnd) -> None:
         if run.ending or end.error is None:  # the others were logged when their handler had ended
@@ -191,14 +187,13 @@ class RunEndings:
         assert operation is not None
 
         async def once() -> None:
-            place = run.place(self._keys())
-            await self._context.transact(lambda unit: operation(unit, place, run.lock, *end.arguments))
+            await self._service.end((operation, run.place(self._keys()), (run.lock, *end.arguments)))
 
         async def write() -> None:
             try:
                 while True:
                     try:
-                        await self._context.retried(once, type=self._type, id=run.job.id)
+                        await self._service.retried(once, type=self._type, id=run.job.id)
                     except DirectoryMoved:
                         continue
                     break

@@ -90,7 +90,7 @@ class Runner:
         children.append(ChildSpec("heartbeats", self._heartbeats))
         for each in periodic:
             name = f"ticker {self._runs[each.handler.packed].keys.name}"
-            children.append(ChildSpec(name, partial(Ticker, service.context, each)))
+            children.append(ChildSpec(name, partial(Ticker, service, each)))
         if max_jobs is not None:
             sharing = partial(SlotSharing, self._slot_limit, self._runs, self._worker_pools, self._changed)
             children.append(ChildSpec("sharing", sharing))
@@ -144,14 +144,14 @@ class Runner:
             self._changed.set()
 
     def _supervisor(self, name: str, children: list[ChildSpec[Process]], longest_pause: float) -> PatientSupervisor:
-        settings = self._service.context.settings
+        settings = self._service.settings
         first_pause = min(settings.retry_backoff, longest_pause)
         calm = settings.restart_period
         return PatientSupervisor(name, children, first_pause=first_pause, longest_pause=longest_pause, calm=calm)
 
     def _heartbeats(self) -> PatientSupervisor:
         children: list[ChildSpec[Process]] = [
-            ChildSpec(f"heartbeat {runs.keys.name}", partial(Heartbeat, self._service.context, runs))
+            ChildSpec(f"heartbeat {runs.keys.name}", partial(Heartbeat, self._service, runs))
             for runs in self._runs.values()
         ]
         return self._supervisor("heartbeats", children, _LONGEST_PAUSE_OF_HEARTBEATS)

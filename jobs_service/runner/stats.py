@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from jobs_service.errors import RecordDamaged
-from jobs_service.model import HistoryEvent, HistoryKind, Job, JobState, JobType, TypeCounts
+from jobs_service.model import HistoryEvent, HistoryKind, Job, JobState, TypeCounts
+from jobs_service.model.terms import exact_type as exact_type
 from jobs_service.runner.options import HEALTH_THRESHOLD
 from jobs_service.runner.retry_policy import consecutive_crashes
 
@@ -88,26 +89,6 @@ class Gauges:
             unreadable = counts.unreadable
         told = {"unreadable": unreadable} if unreadable else {}
         return {**jobs, "finished": finished, **told, **average, **summaries}
-
-
-class ExactType(tuple[Any, ...]):
-    """A tuple type as the key of a dict. In Python (1,), (True,) and (1.0,) are equal, as are (0.0,) and (-0.0,)."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, tuple) and tuple.__eq__(self, other) and tuple.__repr__(self) == tuple.__repr__(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return tuple.__hash__(self)
-
-
-def exact_type(type: JobType) -> JobType:
-    """Return a type as a key that is equal to the same type only."""
-    return ExactType(type) if isinstance(type, tuple) else type
 
 
 def state_of(job: Job, history: Sequence[HistoryEvent], now: float) -> str:

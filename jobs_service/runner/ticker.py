@@ -15,18 +15,18 @@ from typing import Any, Final, NamedTuple
 
 import fdb.tuple
 
-from jobs_service.actors.context import Context, log
-from jobs_service.errors import JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
+from jobs_service.actors.context import log
+from jobs_service.errors import AccessDenied, JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
 from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.inspection import tick_of
 from jobs_service.layer.keyspace import PERIODIC, TypeKeys, place_of
-from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.schedule import MOST_MADE_UP, Missed, Schedule, due_ticks, made_up_since
-from jobs_service.store.base import Transaction, Watch
+from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor
 
 _CLOCK_CHECK: Final = 30.0
@@ -57,20 +57,20 @@ class Ticker(Actor):
     """Adds the jobs of one periodic handler, independent of the tickers of others.
 
     Args:
-        context: the service's.
+        service: the service in which the runner runs.
         periodic: the handler.
     """
 
-    def __init__(self, context: Context, periodic: Periodic) -> None:
-        super().__init__(f"ticker {context.keyspace.of(periodic.handler.type).name}")
-        self._context = context
+    def __init__(self, service: ServiceAccess, periodic: Periodic) -> None:
+        super().__init__(f"ticker {service.keys(periodic.handler.type).name}")
+        self._service = service
         self._periodic = periodic
-        self._pace = Pace(Batch.of(context.store.limits, jobs=MOST_MADE_UP))
+        self._pace = Pace(Batch(MOST_MADE_UP, service.batch.bytes))
 
     async def run(self) -> None:
         while True:
             next_tick, watch = await self._tick()
-            wait = next_tick - self._context.sources.wall_time()
+            wait = next_tick - self._service.sources.wall_time()
             await _fired(watch, min(max(wait, _HOLDOFF), _CLOCK_CHECK))
 
     async def _tick(self) -> tuple[float, Watch | None]:
@@ -82,11 +82,11 @@ class Ticker(Actor):
         periodic, type = self._periodic, self._periodic.handler.type
         try:
             done = await self._pace.fitting(self._add_due)
-        except (NoTypeTimeout, RecordDamaged, JobTooLarge, TransactionTooLarge) as error:
+        except (AccessDenied, NoTypeTimeout, RecordDamaged, JobTooLarge, TransactionTooLarge) as error:
             # The type was removed since its handler started, or the tick's job exists and cannot be read, or it is
-            # larger than the store takes. The ticker goes on with the next tick.
+            # larger than the store takes; or a token does not allow to add jobs. The ticker goes on with the next tick.
             log.warning("tick_refused", type=type, error=str(error))
-            return periodic.schedule.next_after(self._context.sources.wall_time()), None
+            return periodic.schedule.next_after(self._service.sources.wall_time()), None
         if done.ids:
             log.debug("ticked", type=type, ids=done.ids)
         if done.dropped:
@@ -100,32 +100,16 @@ class Ticker(Actor):
         ), None
 
     async def _add_due(self, most: int) -> Done:
-        return await self._context.retried(
-            lambda: self._context.transact(lambda unit: add_due(unit, self._periodic, most)),
+        return await self._service.retried(
+            lambda: self._service.tick(self._periodic, most),
             unless=too_much_for(most),
             type=self._periodic.handler.type,
         )
 
     async def _watch(self, key: bytes) -> Watch | None:
         """Return a watch on what is in the way of ticks; None when it is gone."""
-
-        async def read(transaction: Transaction) -> tuple[Watch, bytes | None]:
-            return transaction.watch(key), await transaction.get(key)
-
-        watch, raw = await self._context.retried(lambda: self._context.read(read), type=self._periodic.handler.type)
-        paused = self._context.keyspace.of(self._periodic.handler.type).paused
-        if raw is None or (key != paused and _is_over(raw)):
-            watch.cancel()
-            return None
-        return watch
-
-
-def _is_over(raw: bytes) -> bool:
-    """Whether a tick's job has finished; also one whose record cannot be read, which would be in the way for ever."""
-    try:
-        return Record.decode(raw).state is JobState.FINISHED
-    except RecordDamaged:
-        return True
+        periodic = self._periodic
+        return await self._service.retried(lambda: self._service.watch_tick(periodic, key), type=periodic.handler.type)
 
 
 async def _fired(watch: Watch | None, seconds: float) -> None:

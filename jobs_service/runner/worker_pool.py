@@ -8,30 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
-from jobs_service.actors.duties import Raw, read_each
 from jobs_service.arguments import Spread
-from jobs_service.errors import StoreDamaged, StoreError
-from jobs_service.layer import activity, redactions, running_jobs
-from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
+from jobs_service.errors import StoreError
+from jobs_service.layer.batch_bounds import Pace, too_much_for
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.queue import EmptyQueue, terms
-from jobs_service.layer.retention import Retention
-from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import RunningJob
-from jobs_service.redaction import Redaction
+from jobs_service.model.type_state import Retention
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.rotation import excess, rotation
 from jobs_service.runner.run import Run, StopReason
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
-from jobs_service.store.base import Transaction, Watch
+from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor
-
-T = TypeVar("T")
 
 _SETTLED: Final = 0.05
 """Seconds that a job has run before it is read whether it was canceled: most have ended by then."""
@@ -61,14 +55,13 @@ class WorkerPool(Actor):
     ) -> None:
         super().__init__(f"lane {runs.keys.name}")
         self._service = service
-        self._context = service.context
         self._active_runs = runs
         self._slot_limit = slot_limit
         self._prepared = prepared
         self._keys = runs.keys
         self._changed = asyncio.Event()
         self._accept_took = 0.0
-        self._reads = Pace(Batch.of(service.context.store.limits))
+        self._reads = Pace(service.batch)
 
     @property
     def options(self) -> HandlerOptions:
@@ -85,7 +78,7 @@ class WorkerPool(Actor):
             max_priority: packed; only up to and including this one. None for all.
             unless: errors that the caller handles itself; what may pass otherwise is waited for.
         """
-        return await self._context.retried(
+        return await self._service.retried(
             lambda: self._service.count_due(self._keys, limit, max_priority), unless=unless, type=self._keys.type
         )
 
@@ -121,20 +114,14 @@ class WorkerPool(Actor):
         self._changed.set()
         self._active_runs.wake()
 
-    async def _transact(self, operation: Callable[[UnitOfWork], Awaitable[T]]) -> T:
-        return await self._context.retried(lambda: self._context.transact(operation), type=self._keys.type)
-
     async def _prepare_type(self) -> None:
         """Make the type where it is missing, and store what its handler declares about it."""
         options = self.options
         wanted = Declared(options.timeout, Retention(options.keep, options.keep_failed))
         secret = self._active_runs.handler.redaction
-
-        async def declare(unit: UnitOfWork) -> tuple[Declared, Redaction | None]:
-            hidden = None if secret is None else await redactions.declare(unit, self._keys, secret)
-            return await activity.declare(unit, self._keys, wanted), hidden
-
-        found, hidden = await self._transact(declare)
+        found, hidden = await self._service.retried(
+            lambda: self._service.declare(self._keys, wanted, secret), type=self._keys.type
+        )
         if (found, hidden) != (wanted, secret):
             differing = {
                 "timeout": (options.timeout, found.timeout),
@@ -180,16 +167,16 @@ class WorkerPool(Actor):
         Then there are fewer accepts that can collide, and each takes more jobs.
         """
         free = self._active_runs.free
-        if 0 < 2 * free < self.options.slots and self._service.operations.is_crowded(self._keys):
+        if 0 < 2 * free < self.options.slots and self._service.is_crowded(self._keys):
             await asyncio.sleep(min(self._accept_took, _LONGEST_GATHERING))
 
     async def _accept(self, limit: int) -> list[RunningJob] | EmptyQueue:
-        context = self._context
+        service = self._service
         spread: Spread = 1 if self.options.fifo else "adaptive"
         most = self.options.max_history
-        wanted = terms(limit, None, None, spread, context.settings.pending_batch, context.sources.worker, most)
+        wanted = terms(limit, None, None, spread, service.settings.pending_batch, service.sources.worker, most)
         began = self._loop.time()
-        found = await context.retried(lambda: self._service.accept(self._keys, wanted), type=self._keys.type)
+        found = await service.retried(lambda: service.accept(self._keys, wanted), type=self._keys.type)
         self._accept_took = self._loop.time() - began
         return found
 
@@ -262,19 +249,14 @@ class WorkerPool(Actor):
         Returns:
             A watch on the type's canceled jobs, made before they were read, unless there is one already.
         """
-        places = [run.place(self._keys) for run in runs]
-        data_keys = [place[0].data + place[2] for place in places]
-
-        async def read(transaction: Transaction) -> tuple[list[Raw], list[Watch]]:
-            watches = [] if watched else [transaction.watch(self._keys.watch_canceled)]
-            return await read_each(transaction.snapshot, data_keys), watches
-
-        raws, watches = await self._context.retried(
-            lambda: self._context.read(read), unless=too_much_for(len(runs)), type=self._keys.type
+        held = [(run.place(self._keys), run.lock) for run in runs]
+        found, watches = await self._service.retried(
+            lambda: self._service.look(self._keys, held, watched=watched),
+            unless=too_much_for(len(runs)),
+            type=self._keys.type,
         )
-        readable = [(run, raw) for run, raw in zip(runs, raws, strict=True) if not isinstance(raw, StoreDamaged)]
-        found = [running_jobs.holding(raw, run.lock) for run, raw in readable]
-        self._active_runs.heed([run for run, _ in readable], found)
+        readable = [(run, status) for run, status in zip(runs, found, strict=True) if status is not None]
+        self._active_runs.heed([run for run, _ in readable], [status for _, status in readable])
         return watches
 
     # Taking turns

@@ -1,6 +1,16 @@
-"""What an application embeds: JobsService, and what it is made of."""
+"""What an application embeds: JobsService, and what it is made of; imported when it is wanted."""
 
-from jobs_service.arguments import check_timeout
-from jobs_service.service.service import DEFAULT_STORE, JobsService
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["DEFAULT_STORE", "JobsService", "check_timeout"]
+if TYPE_CHECKING:
+    from jobs_service.service.service import DEFAULT_STORE, JobsService
+
+__all__ = ["DEFAULT_STORE", "JobsService"]
+
+if not TYPE_CHECKING:  # a type checker would take every name for a known one
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.service"), name)

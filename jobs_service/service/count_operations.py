@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
-from jobs_service.arguments import check_limit, check_positive, to_seconds
+from jobs_service.arguments import check_positive, check_summaries, to_seconds
 from jobs_service.errors import InvalidJob, StoreDamaged, shown
 from jobs_service.layer import activity, counters, inspection, paging, strays
 from jobs_service.layer.key_parts import pack_type
@@ -104,7 +104,7 @@ class CountOperations(ReaderOperations):
 
         Args:
             type: None for all types.
-            jobs: how many unfinished jobs of each type are summarized, the first in key order.
+            jobs: how many unfinished jobs of each type are summarized, the first in key order; 1,000 at most.
 
         Returns:
             For each type that has jobs: how many are pending, scheduled, running, crashed (waiting to be tried again)
@@ -114,7 +114,7 @@ class CountOperations(ReaderOperations):
         Raises:
             InvalidJob: a type or a number that cannot be.
         """
-        wanted = check_limit(jobs) or 0
+        wanted = check_summaries(jobs)
         wall_time = self._context.sources.wall_time
         if wanted:
             summed: dict[JobType, Gauges] = defaultdict(lambda: Gauges(wanted))

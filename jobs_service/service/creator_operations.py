@@ -18,8 +18,8 @@ from jobs_service.layer import creation
 from jobs_service.layer.enqueueing import How, handler_of, wanted
 from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.keyspace import Place
-from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, NewJob, Priority, Removal, RunAt
+from jobs_service.model.signatures import as_enqueue, as_enqueue_many
 from jobs_service.service.bulk import BulkCreation
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.reader_operations import read_job

@@ -42,15 +42,6 @@ class HandlerRuns:
         # Types whose retention was logged already.
         self._retention_logged: set[bytes] = set()
 
-    def check(self, types: Iterable[JobType] | None, max_jobs: int | None) -> list[Handler[Any, Any]]:
-        """Return the handlers to run; arguments and errors as for JobsService.run."""
-        if max_jobs is not None and ((count := exact_int(max_jobs)) is None or count < 1):
-            raise InvalidSettings(f"max_jobs={shown(max_jobs)}: allowed are None and integers from 1 up")
-        handlers = self._registry.of_types(types)
-        if self._registry.runner is not None:
-            raise JobsError("this service's handlers run already")
-        return handlers
-
     async def run(
         self, handlers: list[Handler[Any, Any]], max_jobs: int | None, started: Callable[[], object] | None
     ) -> None:
@@ -82,3 +73,15 @@ class HandlerRuns:
         fresh = [each for each in handlers if each.packed not in self._retention_logged]
         self._retention_logged.update(each.packed for each in fresh)
         log_retention(fresh, [each.handler for each in self._registry.periodic])
+
+
+def checked(
+    registry: HandlerRegistry, types: Iterable[JobType] | None, max_jobs: int | None
+) -> list[Handler[Any, Any]]:
+    """Return the handlers to run; arguments and errors as for JobsService.run."""
+    if max_jobs is not None and ((count := exact_int(max_jobs)) is None or count < 1):
+        raise InvalidSettings(f"max_jobs={shown(max_jobs)}: allowed are None and integers from 1 up")
+    handlers = registry.of_types(types)
+    if registry.runner is not None:
+        raise JobsError("this service's handlers run already")
+    return handlers

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any
 
 from jobs_service import tracing
@@ -18,7 +19,7 @@ from jobs_service.arguments import IfExists, Spread, check_if_exists, check_time
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import InvalidJob, JobsError
 from jobs_service.layer import creation, http_rows, queue
-from jobs_service.layer.enqueueing import How, handler_of, wanted
+from jobs_service.layer.enqueueing import How, Named, wanted
 from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.http_rows import Repeated, Request, SessionRow, TokenRow
 from jobs_service.layer.keyspace import Place, place_of
@@ -27,8 +28,10 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import ZERO_PRIORITY
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobId, JobType, NewJob, Priority, RunAt, RunningJob
+from jobs_service.redaction import Redaction
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
+from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.reader_operations import read_jobs
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.store_access import StoreAccess
@@ -37,6 +40,7 @@ from jobs_service.store.base import Watch
 
 _LOCK_BYTES = 16
 _NO_SEQ = bytes(12)
+_STAMP_BYTES = 8
 
 
 class Remote:
@@ -44,6 +48,7 @@ class Remote:
 
     Args:
         context, access, operations, acceptor, worker, registry, tree, hub: of the service.
+        runs: what runners need, those elsewhere as well.
     """
 
     def __init__(
@@ -56,10 +61,12 @@ class Remote:
         registry: HandlerRegistry,
         tree: ServiceTree,
         hub: Hub,
+        runs: LocalAccess,
     ) -> None:
         self.context = context
         self.access = access
         self.hub = hub
+        self.runs = runs
         self._operations = operations
         self._acceptor = acceptor
         self._worker = worker
@@ -76,15 +83,18 @@ class Remote:
         timeout: float | None = None,
         spread: Spread = 1,
         worker: str = "",
+        max_history: int | None = None,
     ) -> list[RunningJob]:
         """Take jobs for a worker elsewhere; see JobsService.accept_many.
 
         Args:
             worker: what the jobs' history calls it; empty for this process.
+            max_history: events of it that are kept; None for as many as there are, and 20 at least.
         """
         keys = self.access.keys(type)
         settings, sources = self.context.settings, self.context.sources
-        found = queue.terms(limit, max_priority, due_by, spread, settings.pending_batch, worker or sources.worker)
+        who, batch = worker or sources.worker, settings.pending_batch
+        found = queue.terms(limit, max_priority, due_by, spread, batch, who, max_history)
         return await self._acceptor.accept(keys, found._replace(is_elsewhere=True), check_timeout(timeout))
 
     def held(self, type: JobType, id: JobId, lock: bytes) -> RunningJob:
@@ -147,6 +157,36 @@ class Remote:
                 tracing.sent(span, found)
             return found
 
+    async def stamp(self, type: JobType, of: str, known: str | None) -> tuple[str, Watch | None, float | None]:
+        """Return where something of a type stands: a text that is another one as soon as it has changed.
+
+        Args:
+            of: "queue" (jobs that become pending), "canceled" (running jobs that are taken away), or "timeout" and
+                "redaction" of the type.
+            known: a stamp as it was read before.
+
+        Returns:
+            The stamp. If it is the known one, a watch as well, and for a queue the seconds until its next job is due.
+        """
+        keys = self.access.keys(type)
+        key = {
+            "queue": keys.watch_pending,
+            "canceled": keys.watch_canceled,
+            "timeout": keys.timeout,
+            "redaction": keys.redaction,
+        }[of]
+
+        async def read(unit: UnitOfWork) -> tuple[str, Watch | None, float | None]:
+            stamp = blake2b(await unit.transaction.get(key) or b"", digest_size=_STAMP_BYTES).hexdigest()
+            if stamp != known:
+                return stamp, None, None
+            if of != "queue":
+                return stamp, unit.transaction.watch(key), None
+            nothing = await queue.wait_for_more(unit, keys)
+            return stamp, nothing.watch, nothing.due_in
+
+        return await self.access.transact(read)
+
     async def jobs(self, type: JobType, ids: Sequence[JobId]) -> list[Job | None]:
         """Return jobs as they are now, None where there is none; read in pages of LARGEST_CHUNK.
 
@@ -160,14 +200,17 @@ class Remote:
             found += await self.access.read(partial(read_jobs, places=page))
         return found
 
-    async def enqueue_once(self, request: Request, type: JobType, data: Any, how: How) -> Job | Repeated:
+    def handler(self, type: JobType, redaction: Redaction | None = None) -> Named:
+        """Return the handler of a type to enqueue jobs for, with what it declares elsewhere as secret."""
+        return Named(type, self._registry.handlers, redaction)
+
+    async def enqueue_once(self, request: Request, handler: Named, data: Any, how: How) -> Job | Repeated:
         """Add a job as `enqueue` does, unless the same request has done so before."""
         self.access.check_open()
-        resolved = handler_of(type, self._registry.handlers)
-        asked = wanted(resolved, data, {}, how, self.context.sources)
-        place = self.access.place(resolved.type, asked.id)
+        asked = wanted(handler, data, {}, how, self.context.sources)
+        place = self.access.place(handler.type, asked.id)
         found = await self._once(
-            place, asked.spec.size(), request, creation.enqueue, asked.spec, asked.unique, resolved.timeout
+            place, asked.spec.size(), request, creation.enqueue, asked.spec, asked.unique, handler.timeout
         )
         self._tree.enqueued_for(place[0])
         return found

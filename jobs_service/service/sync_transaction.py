@@ -11,10 +11,10 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar,
 from jobs_service.errors import JobsError
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.listing import Listing
-from jobs_service.layer.signatures import Enqueue, EnqueueMany
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, RunningJob, Worker
+from jobs_service.model.signatures import Enqueue, EnqueueMany
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
 from jobs_service.store.driving import drive

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from jobs_service.arguments import check_keep, check_seconds
 from jobs_service.layer import activity, inspection, redactions
 from jobs_service.layer.inspection import QueueState
-from jobs_service.layer.retention import Retention
 from jobs_service.model import JobType
+from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
 from jobs_service.runner.stats import exact_type
 from jobs_service.service.store_access import StoreAccess

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
 from jobs_service.arguments import check_timeout, member
 from jobs_service.errors import InvalidJob, JobFailed, JobNotFound, JobsError, a_kind_of, in_one_line, job_name, shown
-from jobs_service.layer import creation
-from jobs_service.layer.enqueueing import Enqueueable, ResultT
-from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import EndedJob, JobEvent, JobId, JobState, JobType, Outcome
-from jobs_service.service.lifecycle import Lifecycle
-from jobs_service.service.store_access import StoreAccess
+from jobs_service.model.enqueueing import Enqueueable, ResultT
+
+if TYPE_CHECKING:  # a client waits without a store
+    from jobs_service.layer.keyspace import TypeKeys
+    from jobs_service.service.lifecycle import Lifecycle
+    from jobs_service.service.store_access import StoreAccess
 
 _LONGEST_MESSAGE: Final = 200
 """Characters of a job's error that JobFailed says."""
@@ -125,8 +126,8 @@ class WatcherOperations(WaitingOperations):
             raise JobsError("subscribing needs the supervisor tree: open the service without supervise=False")
         wanted: dict[tuple[TypeKeys, JobId], None] = {}
         for type, id in checked_pairs(jobs):
-            keys = self._access.keys(type)
-            wanted[keys, creation.check_id(keys, id)] = None
+            keys, checked, _ = self._access.place(type, id)
+            wanted[keys, checked] = None
         return Subscription(self._hub, [*wanted])
 
 

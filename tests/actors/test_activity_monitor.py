@@ -17,9 +17,9 @@ from jobs_service.errors import StoreError, TransactionTooLarge
 from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Outcome
+from jobs_service.model.type_state import Retention
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryTransaction
 from jobs_service.supervision import UnknownMessage

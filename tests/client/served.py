@@ -62,7 +62,7 @@ class ServedClient(JobsClient):
     def handler(self, *arguments: Any, **options: Any) -> Any:
         return self.served.handler(*arguments, **options)
 
-    async def run(self) -> None:
+    async def run(self, *_: Any, **__: Any) -> None:
         await self.served.run()
 
     async def transact(self, function: Callable[[Any], Awaitable[Any]]) -> Any:

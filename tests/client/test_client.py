@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -10,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidJob, JobsClient, JobsService, JobState, NewJob, NoTypeTimeout
+from jobs_service import InvalidJob, JobsClient, JobsService, JobState, NewJob, NoTypeTimeout, Settings
 from tests.client.served import listening
 from tests.service.support import T1, TIMEOUT, listed
 
-HERE_ONLY = {"handler", "every", "cron", "commands", "configure", "reload", "run", "handlers", "periodic", "slot_uses"}
-OF_THE_STORE = {"store", "transact", "within", "asgi"}
+HERE_ONLY = {"handler", "every", "cron", "commands", "configure", "reload", "handlers", "periodic", "slot_uses"}
+OF_THE_STORE = {"store", "asgi"}
 
 
 def public(owner: type) -> set[str]:
     return {name for name in dir(owner) if not name.startswith("_")}
 
 
-def test_it_has_every_method_but_those_that_need_the_store_or_run_handlers() -> None:
+def test_it_has_every_method_but_those_that_need_the_store_or_have_handlers() -> None:
     assert public(JobsService) - public(JobsClient) == HERE_ONLY | OF_THE_STORE
     assert public(JobsClient) - public(JobsService) == {"url"}
 
 
-@pytest.mark.parametrize("name", sorted(public(JobsService) & public(JobsClient)))
+@pytest.mark.parametrize("name", sorted((public(JobsService) & public(JobsClient)) - {"run"}))
 def test_each_takes_the_same_arguments(name: str) -> None:
     one, other = (inspect.signature(getattr(owner, name)).parameters for owner in (JobsService, JobsClient))
     assert [(each.name, each.kind, each.default) for each in one.values()] == [
@@ -40,6 +41,55 @@ def test_importing_the_package_does_not_need_what_clients_need() -> None:
         "import sys, jobs_service; jobs_service.JobsService; jobs_service.JobsClient; assert 'httpx' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from jobs_service import JobsClient",
+        "import jobs_service.client",
+        "from jobs_service import InvalidJob, JobsClient, JobState, JobsError, NewJob, QueueState, Retention",
+    ],
+)
+def test_a_client_loads_neither_the_layer_nor_a_store_nor_foundationdb(imports: str) -> None:
+    program = (
+        f"import sys\n{imports}\n"
+        "heavy = ('jobs_service.layer', 'jobs_service.store', 'jobs_service.runner', 'fdb', 'lmdb')\n"
+        "print(*(name for name in sys.modules if name.startswith(heavy)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == ""
+
+
+async def test_nor_does_one_that_is_used() -> None:
+    program = """
+import asyncio, sys
+from jobs_service import JobsClient, NewJob
+
+async def main():
+    async with JobsClient(sys.argv[1]) as jobs:
+        await jobs.set_type_timeout("used", 30)
+        await jobs.add("used", "a", {"n": 1}, priority=7, run_at=5)
+        await jobs.add_many("used", [NewJob("b", priority="early")])
+        await jobs.enqueue("used", 3, delay=0, max_attempts=2)
+        job = await jobs.accept("used")
+        await job.progress(1, 2)
+        await job.finish(result=job.priority)
+        assert await jobs.result("used", job.id) == "early"
+        await jobs.page("used", prefix="a")
+        await jobs.resubmit("used", "b", data=2)
+        await jobs.get_retention("used")
+        await jobs.queue_state("used")
+        await jobs.remove("used", "b")
+        heavy = ("jobs_service.layer", "jobs_service.store", "jobs_service.runner", "fdb", "lmdb")
+        print(*(name for name in sys.modules if name.startswith(heavy)))
+
+asyncio.run(main())
+"""
+    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as served, listening(served) as url:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, url, stdout=-1, stderr=-1)
+        out, error = await process.communicate()
+    assert (out.decode().strip(), error.decode()) == ("", "")
 
 
 def test_without_httpx_it_says_what_to_install() -> None:
@@ -120,3 +170,36 @@ async def test_many_jobs_are_added_in_several_requests_and_in_their_order() -> N
         assert [job.data for job in found] == [*range(600)]
         assert await jobs.pending_count(T1) == 1_800
         assert {job.state for job in found} == {JobState.PENDING}
+
+
+@pytest.mark.parametrize("prefix", ["", "a ", " ", "-x", "json:", "json:7", "\n", "ü", "a", b"", b"\x00", b"a"])
+async def test_each_prefix_that_the_service_takes_is_taken_by_the_client(prefix: str | bytes) -> None:
+    ids: list[Any] = ["a b", "a c", "a", " b", "-x1", "json:7", "json:", "\n1", "über", b"\x00\xff", b"abc", b"\xff"]
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add_many(T1, [NewJob(id) for id in ids])
+        found = [job.id for job in (await served.page(T1, prefix=prefix)).jobs]
+        wanted = {id for id in ids if type(id) is type(prefix) and id[: len(prefix)] == prefix}
+        assert {*found} == wanted != set()
+        for state in (None, "ready"):
+            here, there = [await each.page(T1, prefix=prefix, state=state) for each in (served, jobs)]
+            assert [job.id for job in there.jobs] == [job.id for job in here.jobs]
+        with pytest.raises(InvalidJob):
+            await jobs.page(T1, prefix=7)  # type: ignore[arg-type]
+
+
+async def test_the_client_takes_the_same_numbers_as_the_service() -> None:
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add_many(T1, [NewJob(f"{number:04}") for number in range(2_500)])
+        for limit in (999, 1_000, 1_001, 2_400, 5_000):
+            one, other = await served.page(T1, limit=limit), await jobs.page(T1, limit=limit)
+            assert [job.id for job in other.jobs] == [job.id for job in one.jobs]
+            assert (other.next is None) is (one.next is None)
+        taken = await jobs.accept_many(T1, 2_200)
+        assert [job.id for job in taken] == [f"{number:04}" for number in range(2_200)]
+        assert len(await jobs.accept_many(T1, 5_000)) == 300
+        for each in (served, jobs):
+            assert len((await each.stats(T1, jobs=1_000))[T1]["jobs"]) == 1_000
+            with pytest.raises(InvalidJob, match="allowed are integers from 0 to 1000"):
+                await each.stats(T1, jobs=1_001)

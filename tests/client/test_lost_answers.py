@@ -230,14 +230,3 @@ async def test_what_is_the_same_twice_is_sent_again() -> None:
         network.lose = 1
         await client.clear_type_timeout("new")
         assert await client.remove(T1, J1) is Removal.REMOVED
-
-
-async def test_a_job_whose_accept_was_not_heard_comes_back_after_its_timeout() -> None:
-    async with lossy() as (served, client, network):
-        await served.set_type_timeout(T1, LOST)
-        await served.add(T1, J1)
-        network.lose, network.path = 1, "/accept"
-        job = await client.accept(T1, timeout=PATIENCE)
-        assert job is not None
-        assert (job.id, job.attempts) == (J1, 2)
-        assert [event.kind for event in job.history[:3]] == ["started", "lost", "started"]

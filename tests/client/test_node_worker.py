@@ -6,10 +6,12 @@ import asyncio
 import os
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -100,26 +102,23 @@ async def test_the_commands_of_the_page_run_a_job(site: Site, tmp_path: Path) ->
             os.killpg(process.pid, signal.SIGKILL)
 
 
-async def test_the_same_in_python_runs_a_job() -> None:
+async def test_the_handlers_of_the_page_in_python_run_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = JobsService("lmdb:/nonexistent/jobs")
+
+    @app.handler("download")
+    async def download(address: str) -> str:
+        return address.upper()
+
     async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
-        await jobs.set_type_timeout("download", 30)
-        await jobs.add("download", "page", {"url": "an address"})
-
-        async def download(address: str) -> str:
-            first = (await jobs.get("download", "page")).seq
-
-            async def has_shown_life() -> bool:
-                return (await jobs.get("download", "page")).seq != first
-
-            await eventually(has_shown_life)
-            return address.upper()
-
-        program: dict[str, Any] = {"token": None, "download": download}
-        lines = IN_PYTHON.replace(PAGE_URL, url).replace("sleep(10)", "sleep(0.05)").splitlines()
-        body = "\n".join(f"    {line}" for line in lines)
+        shop = ModuleType("shop")
+        vars(shop)["jobs"] = app
+        monkeypatch.setitem(sys.modules, "shop", shop)
+        program: dict[str, Any] = {"token": None}
+        body = "\n".join(f"    {line}" for line in IN_PYTHON.replace(PAGE_URL, url).splitlines())
         exec(f"async def main():\n{body}", program)
         working = asyncio.create_task(program["main"]())
-        assert await jobs.result("download", "page", timeout=PATIENCE) == "AN ADDRESS"
+        job = await jobs.enqueue(download, "an address")
+        assert await jobs.result("download", job.id, timeout=PATIENCE) == "AN ADDRESS"
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack, aclosing
 
 import httpx
@@ -81,6 +82,77 @@ async def test_a_client_that_comes_back_is_told_of_the_end_of_a_job_that_has_lef
             assert (last["state"], last["result"]) == ("finished", "sent")
         again = await client.get(EVENTS, headers={"Last-Event-ID": id})
         assert (again.status_code, again.content) == (204, b"")
+
+
+SEVERAL = "/v1/events?job=email/a&job=email/b&job=email/c"
+
+
+async def last_id_of(response: httpx.Response, parts: int) -> tuple[list[str], str]:
+    """Return the jobs and problems that a stream of several jobs tells of, and its last id."""
+    told: list[str] = []
+    last_id = ""
+    async for line in response.aiter_lines():
+        name, _, value = line.partition(": ")
+        if name == "data":
+            form = json.loads(value)
+            told += [form.get("job_id", form.get("id"))] if form else []
+        elif name == "id":
+            last_id = value
+        if not line and len(told) == parts and last_id.startswith("all."):
+            break
+    return told, last_id
+
+
+async def test_a_client_that_comes_back_to_several_jobs_is_told_what_is_new_and_then_that_there_is_no_more() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        for id in "abc":
+            await jobs.add("email", id)
+        async with client.stream("GET", SEVERAL) as response:
+            told, last_id = await last_id_of(response, 3)
+        assert sorted(told) == ["a", "b", "c"]
+        [job] = await jobs.accept_many("email", 1)
+        await job.finish(result="x" * 10)
+        async with client.stream("GET", SEVERAL, headers={"Last-Event-ID": last_id}) as response:
+            told, last_id = await last_id_of(response, 1)
+        assert told == ["a"]
+        await jobs.remove("email", "b")
+        [job] = await jobs.accept_many("email", 1)
+        await job.finish()
+        async with client.stream("GET", SEVERAL, headers={"Last-Event-ID": last_id}) as response:
+            told, last_id = await last_id_of(response, -1)
+        assert sorted(told) == ["b", "c"]
+        again = await client.get(SEVERAL, headers={"Last-Event-ID": last_id})
+        assert (again.status_code, again.content) == (204, b"")
+        # Of other jobs, or more of them, that id says nothing.
+        other = await client.get(SEVERAL + "&job=email/d", headers={"Last-Event-ID": last_id})
+        assert other.status_code == 200
+        one = await client.get("/v1/events?job=email/a")
+        id = [line[4:] for line in one.text.splitlines() if line.startswith("id: ")][-1]
+        again = await client.get("/v1/events?job=email/a", headers={"Last-Event-ID": id})
+        assert again.status_code == 204
+
+
+async def test_jobs_that_never_were_are_told_of_once() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        async with client.stream("GET", SEVERAL) as response:
+            told, last_id = await last_id_of(response, -1)
+        assert sorted(told) == ["a", "b", "c"]
+        again = await client.get(SEVERAL, headers={"Last-Event-ID": last_id})
+        assert (again.status_code, again.content) == (204, b"")
+
+
+async def test_the_id_of_a_stream_of_very_many_jobs_goes_into_a_header() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        pairs = [["email", f"{n}"] for n in range(1000)]
+        async with client.stream("POST", "/v1/events", json={"jobs": pairs}) as response:
+            told, last_id = await last_id_of(response, -1)
+        assert len(told) == 1000
+        assert len(last_id) < 8100
+        again = await client.post("/v1/events", json={"jobs": pairs}, headers={"Last-Event-ID": last_id})
+        assert again.status_code == 204
 
 
 async def test_who_follows_a_type_is_told_of_the_end_of_jobs_that_leave_and_that_they_are_gone() -> None:

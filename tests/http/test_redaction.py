@@ -8,8 +8,11 @@ from contextlib import aclosing
 import pytest
 
 from jobs_service import (
+    InvalidJob,
     JobError,
     JobsError,
+    JobsService,
+    NewJob,
     Outcome,
     Redaction,
     ServiceClosed,
@@ -18,6 +21,7 @@ from jobs_service import (
 )
 from jobs_service.client import JobsClient
 from jobs_service.http.tokens import add_token
+from jobs_service.redaction import REDACTED
 from tests.http.support import also_on_a_cluster, events, listening, problem, served
 from tests.runner.support import running
 from tests.service.support import eventually
@@ -224,3 +228,79 @@ async def test_what_was_changed_is_told_even_if_what_is_secret_cannot_be_read_th
         monkeypatch.undo()
         states = {job.id: job.state async for job in jobs.list("pay")}
         assert states == {"1": "pending", "2": "finished"}
+
+
+MARKED = {"card": {"number": REDACTED}, "note": "again"}
+
+
+@also_on_a_cluster
+async def test_a_client_cannot_write_the_mark_in_the_place_of_a_secret() -> None:
+    async with listening() as (jobs, http), JobsClient(str(http.base_url)) as client:
+        await jobs.set_type_timeout("pay", 60)
+        await jobs.set_redaction("pay", ["card.number"])
+        data = {"card": {"number": SECRET}}
+        await jobs.add("pay", "1", data)
+        read = await client.get("pay", "1")
+        assert read.data == {"card": {"number": REDACTED}}
+        await jobs.add("pay", "0", data, priority=-1)
+        running = await client.accept("pay", timeout=0)
+        assert running is not None
+        refusals = [
+            client.resubmit("pay", "1", data={**read.data, "note": "again"}),
+            client.add("pay", "2", MARKED),
+            client.add("pay", "1", MARKED, if_exists="resubmit"),
+            client.add_many("pay", [NewJob("2", data), NewJob("3", MARKED)]),
+            client.enqueue("pay", MARKED),
+            client.enqueue_many("pay", [MARKED]),
+            running.update(MARKED),
+            running.resubmit(data=MARKED),
+            running.finish(MARKED),
+            jobs.resubmit("pay", "1", data=MARKED),
+            jobs.add("pay", "2", MARKED),
+            jobs.transact(lambda tx: tx.add("pay", "2", MARKED)),
+        ]
+        for each in refusals:
+            with pytest.raises(InvalidJob, match=r"\[redacted\] where the type 'pay' has a secret"):
+                await each
+        assert [(job.id, job.data) async for job in jobs.list("pay")] == [("0", data), ("1", data)]
+        kept = {"card": {"number": f"not {REDACTED}", "of": REDACTED}}
+        assert (await jobs.add("pay", "4", kept)).data == kept
+        await running.finish({**data, "note": "again"})
+        assert (await jobs.get("pay", "0")).data == {**data, "note": "again"}
+
+
+async def test_who_runs_a_job_reads_all_of_it_and_nobody_else_does() -> None:
+    async with listening() as (jobs, http), JobsClient(str(http.base_url)) as client:
+        await jobs.set_type_timeout("pay", 60)
+        await jobs.set_redaction("pay", ["card.number", "result:token"])
+        data = {"card": {"number": SECRET}}
+        await jobs.add("pay", "1", data)
+        running = await client.accept("pay")
+        assert running is not None
+        assert running.data == (await client.get("pay", "1")).data == data
+        async with JobsClient(str(http.base_url)) as other:
+            assert (await other.get("pay", "1")).data == {"card": {"number": REDACTED}}
+        wrong = await http.get(f"{JOBS}/1", params={"lock": "00" * 16})
+        assert problem(wrong, 409, "worker-conflict")
+        await running.finish(result={"token": SECRET})
+        assert (await client.get("pay", "1")).data == {"card": {"number": REDACTED}}
+
+
+async def test_what_a_handler_declares_as_secret_is_known_with_the_first_job_that_is_enqueued_over_http() -> None:
+    app = JobsService("memory:")
+
+    @app.handler("pay", redact=["card"])
+    async def pay(card: str, note: str) -> None: ...
+
+    @app.handler("mail", redact=["to"])
+    async def mail(to: str, text: str) -> None: ...
+
+    async with listening() as (jobs, http), JobsClient(str(http.base_url)) as client:
+        job = await client.enqueue(pay, card=SECRET, note="")
+        assert await jobs.get_redaction("pay") == Redaction(["card"])
+        assert job.data == (await client.get("pay", job.id)).data == {"card": REDACTED, "note": ""}
+        await client.enqueue_many(mail, [{"to": SECRET, "text": ""}])
+        assert await jobs.get_redaction("mail") == Redaction(["to"])
+        await jobs.set_redaction("pay", [])  # an operator's word stays
+        await client.enqueue(pay, card=SECRET, note="")
+        assert await jobs.get_redaction("pay") == Redaction()

@@ -297,7 +297,10 @@ async def test_a_server_that_only_reads_refuses_every_change() -> None:
             path = each.path.replace("{type}", "email").replace("{id}", "a")
             if each.changes:
                 problem(await client.request(each.method, path, json={}), 403, "read-only")
-        assert {each.path for each in ENDPOINTS if each.method != "GET" and not each.changes} == {"/v1/events"}
+        assert {each.path for each in ENDPOINTS if each.method != "GET" and not each.changes} == {
+            "/v1/events",
+            "/v1/types/{type}/watch",
+        }
         assert (await client.get("/v1/types")).status_code == 200
 
 

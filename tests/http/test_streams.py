@@ -25,8 +25,9 @@ async def form(event: JobEvent) -> dict[str, Any]:
 async def target(stream: Stream, frames: Frames | None = None) -> JobTarget:
     async with JobsService("memory:") as jobs:
         keys = jobs._context.keyspace.of("email")
-    stream.expect(1)
-    return JobTarget(keys, "a", stream, Frames(form) if frames is None else frames, is_alone=False)
+    found = JobTarget(keys, "a", stream, Frames(form) if frames is None else frames, is_alone=False)
+    stream.expect([found])
+    return found
 
 
 async def told(stream: Stream) -> bytes:

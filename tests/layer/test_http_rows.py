@@ -7,7 +7,7 @@ import time
 import fdb.tuple
 import pytest
 
-from jobs_service import JobExists, JobsService
+from jobs_service import JobExists, JobsService, NewJob
 from jobs_service.layer import http_rows
 from jobs_service.layer.http_rows import KEPT_FOR, Repeated, Request
 from jobs_service.model import Job
@@ -30,6 +30,25 @@ async def test_a_request_is_known_for_a_day_and_forgotten_by_those_that_follow()
         await jobs._remote.add_once(Request("second", b"print"), "email", "c", 1)
         requests = fdb.tuple.pack((http_rows.REQUESTS,))
         assert len([key for key in await everything(jobs.store) if key.startswith(requests)]) == 1
+
+
+async def test_a_key_is_as_any_other_when_its_day_is_over() -> None:
+    ahead = 0.0
+    async with JobsService("memory:", sources=Sources(wall_time=lambda: time.time() + ahead)) as jobs:
+        await jobs.set_type_timeout("email", 30)
+        assert isinstance(await jobs._remote.add_once(Request("key", b"print"), "email", "a", 1), Job)
+        ahead = KEPT_FOR - 60
+        assert await jobs._remote.add_once(Request("key", b"print"), "email", "a", 1) == Repeated("a")
+        ahead = 100 * KEPT_FOR
+        other = Request("key", b"other")
+        assert isinstance(await jobs._remote.add_once(other, "email", "b", 1), Job)
+        many = [NewJob("c"), NewJob("d")]
+        assert isinstance(await jobs._remote.add_many_once(Request("list", b"print"), "email", many), list)
+        # What has become of the first day's row is nothing to the second one's.
+        assert await jobs._remote.add_once(other, "email", "b", 1) == Repeated("b")
+        ahead += KEPT_FOR + 1
+        again = [NewJob("e")]
+        assert isinstance(await jobs._remote.add_many_once(Request("list", b"print"), "email", again), list)
 
 
 async def test_a_request_that_was_refused_is_not_known() -> None:

@@ -6,9 +6,9 @@ from jobs_service import Outcome
 from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.key_parts import pack_seconds
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.type_state import Retention
 from tests.layer.moves import MOVES, accept, finish, lose_all, running
 from tests.layer.support import Layer, layer
 from tests.virtual_time import EPOCH, in_virtual_time

@@ -8,7 +8,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from jobs_service import JobsService
-from jobs_service.layer.retention import Retention
+from jobs_service.model.type_state import Retention
 from tests.runner.support import opened, running
 from tests.virtual_time import in_virtual_time
 

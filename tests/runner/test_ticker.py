@@ -369,7 +369,7 @@ async def test_what_keeps_the_ticks_of_one_handler_from_coming_is_nothing_to_the
                     raise StoreDamaged("a page is damaged")
                 return await super(Damaged, self)._add_due(most)
 
-            return await self._context.retried(add)
+            return await self._service.retried(add)
 
     monkeypatch.setattr(runner, "Ticker", Damaged)
     async with opened() as jobs:

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from jobs_service.layer.retention import Retention
 from jobs_service.model import JobId, JobType
+from jobs_service.model.type_state import Retention
 from tests import reader
 from tests.reader import Record, Undocumented
 from tests.simulation.complaints import differences, named, observed, shown

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from jobs_service.errors import JobTooLarge, StoreError, TransactionTooLarge
 from jobs_service.layer.record import Record
-from jobs_service.layer.retention import FOR_EVER, Retention
 from jobs_service.model import UNSET, JobId, JobType, Outcome
+from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, noted, observed, shown
 from tests.simulation.damage import is_damage

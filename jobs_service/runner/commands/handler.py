@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from jobs_service.model import JobType
+from jobs_service.model.command_result import MOST_KEPT
 from jobs_service.runner.commands.command import Command
 from jobs_service.runner.commands.process import run_command
-from jobs_service.runner.commands.result import MOST_KEPT
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
 

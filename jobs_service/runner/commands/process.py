@@ -18,8 +18,8 @@ from typing import IO, Final
 import anyio
 
 from jobs_service.errors import in_one_line, shown
+from jobs_service.model.command_result import CommandFailed, CommandResult
 from jobs_service.runner.commands.command import Command
-from jobs_service.runner.commands.result import CommandFailed, CommandResult
 from jobs_service.uncancelable import outlast
 
 _CHUNK: Final = 1 << 16

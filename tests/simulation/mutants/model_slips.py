@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from jobs_service import run_data
 from jobs_service.layer import enqueueing, key_parts, running_jobs
 from jobs_service.layer.record import Record
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import unpack_priority
+from jobs_service.model.type_state import Retention
 from jobs_service.runner.execution import Execution
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 

@@ -11,8 +11,8 @@ from jobs_service.batching.operations import ManyOperations
 from jobs_service.layer import activity, running_jobs
 from jobs_service.layer.entry import clear_index
 from jobs_service.layer.keyspace import PERIODIC
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.type_state import Retention
 from jobs_service.runner import retry_policy, schedule, ticker
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.heartbeat import Heartbeat
@@ -169,7 +169,7 @@ def a_tick_is_remembered_in_another_transaction() -> Defect:
             ticker.Ticker._tick,
             (
                 "        if done.ids:\n",
-                "        await remember(self._context, periodic, done.last)\n        if done.ids:\n",
+                "        await remember(self._service.context, periodic, done.last)\n        if done.ids:\n",
             ),
             remember=_remember,
         ),

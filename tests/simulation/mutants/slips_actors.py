@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs_service.actors.activity_monitor import ActivityMonitor
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import retried
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.process_monitor import ProcessMonitor
 from jobs_service.actors.sampler import Sampled, Sampler
@@ -246,11 +246,11 @@ def the_rest_of_a_part_that_did_not_fit_is_passed_over() -> Defect:
 def weather_is_waited_out_a_few_times_only() -> Defect:
     """An operation that meets what passes by itself is given up when the pause is at its longest."""
     return changed(
-        Context.retried,
+        retried,
         (
             "if not (error.retryable or is_damage) or isinstance(error, unless):",
             "if not (error.retryable or is_damage) or isinstance(error, unless) "
-            "or pause >= self.settings.retry_backoff_max:",
+            "or pause >= settings.retry_backoff_max:",
         ),
     )
 

@@ -9,7 +9,6 @@ from jobs_service.layer import (
     candidates,
     changes,
     creation,
-    enqueueing,
     listing,
     queue,
     queue_counts,
@@ -21,6 +20,7 @@ from jobs_service.layer.creation import Spec
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.enqueueing import delay_of
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 # The queue
@@ -134,7 +134,7 @@ def limits_of_a_unique_job_that_runs_again_are_forgotten() -> Defect:
 
 def delays_of_days_are_cut() -> Defect:
     """Of a timedelta only the seconds within its day count."""
-    return changed(enqueueing.due, ("value.total_seconds()", "float(value.seconds)"))
+    return changed(delay_of, ("value.total_seconds()", "float(value.seconds)"))
 
 
 def an_operators_timeout_is_overwritten() -> Defect:

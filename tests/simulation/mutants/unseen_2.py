@@ -15,10 +15,10 @@ from jobs_service.runner.job_worker import JobWorker
 from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.schedule import Cron
 from jobs_service.runner.slot_sharing import SlotSharing
-from jobs_service.runner.ticker import Ticker
 from jobs_service.runner.worker_pool import WorkerPool
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_runs import HandlerRuns
+from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.presence import Presence
 from jobs_service.service.transactions import Transactions
 from jobs_service.service.watcher_operations import WatcherOperations
@@ -175,7 +175,7 @@ def a_job_that_is_named_twice_is_told_of_twice() -> Defect:
     return changed(
         WatcherOperations.subscribe_many,
         ("wanted: dict[tuple[TypeKeys, JobId], None] = {}", "wanted: list[tuple[TypeKeys, JobId]] = []"),
-        ("wanted[keys, creation.check_id(keys, id)] = None", "wanted.append((keys, creation.check_id(keys, id)))"),
+        ("wanted[keys, checked] = None", "wanted.append((keys, checked))"),
     )
 
 
@@ -235,7 +235,7 @@ def ticks_of_every_hour_skip_the_repeated_one() -> Defect:
 
 def a_job_that_ends_before_it_is_watched_holds_ticks_up() -> Defect:
     """A ticker waits for the end of a job that has ended just before its watch was made, for half a minute."""
-    return changed(Ticker._watch, (" or (key != paused and _is_over(raw))", ""))
+    return changed(LocalAccess.watch_tick, (" or (key != paused and _is_over(raw))", ""))
 
 
 def the_runner_does_not_hear_of_a_job_that_was_updated() -> Defect:

@@ -19,9 +19,9 @@ from jobs_service.layer import (
     running_jobs,
 )
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.retention import Retention
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.type_state import Retention
 from jobs_service.store import write_log
 from jobs_service.store.lmdb.watches import Watches
 from jobs_service.store.memory import MemoryStore

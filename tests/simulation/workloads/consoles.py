@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final
 
 from jobs_service import Job, JobId, JobState, JobType, Removal
 from jobs_service.cli.exits import AnswerIsNo
-from jobs_service.layer.retention import Retention
+from jobs_service.model.type_state import Retention
 from jobs_service.names import priority_text, shown
 from jobs_service.redaction import REDACTED
 from tests.simulation.calls import Call

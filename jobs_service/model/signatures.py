@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any, Generic, Never, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 from jobs_service.errors import InvalidJob, shown
-from jobs_service.layer.enqueueing import ArgsT, Enqueueable, How, ResultT_co, When
 from jobs_service.model import UNSET, Job, JobId, JobType, Priority
+from jobs_service.model.enqueueing import ArgsT, Enqueueable, How, ResultT_co, When
 
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 P = ParamSpec("P")

@@ -1,13 +1,10 @@
-"""How long finished jobs of a type are kept."""
+"""What there is to know of a type beside its jobs: how long finished ones are kept, and where its queue stands."""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import fdb.tuple
-
-from jobs_service.layer.key_parts import unpacked
-from jobs_service.model import Outcome
+from jobs_service.model.terms import JobId, Outcome
 
 
 class Retention(NamedTuple):
@@ -32,13 +29,20 @@ class Retention(NamedTuple):
 
     def encode(self) -> bytes:
         """Return what the store keeps."""
+        import fdb.tuple  # a client needs no store
+
         packed: bytes = fdb.tuple.pack(tuple(self))
         return packed
 
     @classmethod
     def decode(cls, packed: bytes) -> Retention:
         """Return what `encode` encoded; for ever when these bytes are no retention: nothing is removed by mistake."""
-        kept = unpacked(packed)
+        import fdb.tuple
+
+        try:
+            kept: tuple[Any, ...] = fdb.tuple.unpack(packed)
+        except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
+            return FOR_EVER
         good = len(kept) == len(cls._fields) and all(
             each is None or (type(each) is float and each >= 0) for each in kept
         )
@@ -46,3 +50,20 @@ class Retention(NamedTuple):
 
 
 FOR_EVER: Final = Retention(None, None)
+
+
+class QueueState(NamedTuple):
+    """The state of a type's queue; times in seconds since the epoch.
+
+    Attributes:
+        id, ready_since: of the job that has been ready for longest; None when none is ready. The time comes from the
+            job's history, which may be damaged, or dropped from a record of the largest size. Such a job is named only
+            if all are such, and its time is None.
+        next_scheduled: when the next scheduled job is due; None when there is none.
+        paused: whether workers are stopped from accepting jobs.
+    """
+
+    id: JobId | None
+    ready_since: float | None
+    next_scheduled: float | None
+    paused: bool

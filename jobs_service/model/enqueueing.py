@@ -1,0 +1,136 @@
+"""What `enqueue` is given: a handler, its arguments, and options; before anything is encoded for a store."""
+
+from __future__ import annotations
+
+import abc
+import difflib
+import math
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from jobs_service.arguments import exact_seconds
+from jobs_service.errors import InvalidJob, in_one_line, shown
+from jobs_service.model import UNSET, JobType, RunAt
+
+if TYPE_CHECKING:
+    from jobs_service.redaction import Redaction
+
+ArgsT = TypeVar("ArgsT")
+ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+When: TypeAlias = RunAt | timedelta
+"""An aware datetime, seconds since the epoch, or a timedelta from now on."""
+
+_LONGEST: Final = 1e9
+
+
+class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
+    """A handler, as far as `enqueue` needs to know it.
+
+    Attributes:
+        type: of its jobs.
+        name: how messages call it.
+        takes_args: whether its function takes anything but the job.
+        takes_keywords: whether its arguments can be given by keyword.
+    """
+
+    type: JobType
+    name: str
+    takes_args: bool = True
+    takes_keywords: bool = False
+
+    @property
+    @abc.abstractmethod
+    def timeout(self) -> float | None:
+        """The activity timeout that the type is made with, in seconds; None for a type that must be there."""
+
+    @abc.abstractmethod
+    def data(self, args: Any) -> Any:
+        """Return arguments as JSON data; UNSET for a handler that takes none."""
+
+    @property
+    def redaction(self) -> Redaction | None:
+        """Which fields of its jobs are secret; None where it does not say."""
+        return None
+
+    def checked(self, data: Any) -> Any:
+        """Return JSON data, which the handler must be able to take."""
+        return data
+
+
+class How(NamedTuple):
+    """The options of `enqueue`, as a program gave them; see JobsService.enqueue."""
+
+    id: Any = None
+    priority: Any = 0
+    run_at: Any = None
+    delay: Any = None
+    unique: Any = None
+    max_attempts: Any = None
+    time_limit: Any = None
+
+
+ENQUEUE_OPTIONS: Final = How._fields
+"""Keywords of `enqueue` itself: no parameter of a handler that is given by keyword may have one of these names."""
+
+
+def delay_of(run_at: Any, delay: Any) -> float | None:
+    """Return in how many seconds a job is to run; None if `run_at` is a time, or None.
+
+    Raises:
+        InvalidJob: both are given, or the delay is none.
+    """
+    if delay is None and not isinstance(run_at, timedelta):
+        return None
+    if delay is not None and run_at is not None:
+        raise InvalidJob(f"run_at={shown(run_at)} and delay={shown(delay)}: give one of them")
+    what, value = ("run_at", run_at) if delay is None else ("delay", delay)
+    seconds = value.total_seconds() if isinstance(value, timedelta) else number_of(value)
+    if seconds is None or not 0 <= seconds <= _LONGEST:
+        raise InvalidJob(f"{what}={shown(value)}: allowed are seconds from 0 to {_LONGEST:.0f} and timedeltas of them")
+    return seconds
+
+
+def is_unique(unique: Any) -> bool:
+    """Return whether a job is to be the only one of its kind.
+
+    Raises:
+        InvalidJob: it is neither None, a bool nor a key.
+    """
+    if unique is None or unique is False:
+        return False
+    if unique is not True and not (isinstance(unique, str) and unique):
+        raise InvalidJob(
+            f"unique={shown(unique)}: allowed are None, True, False and a key (a str of at least 1 character)"
+        )
+    return True
+
+
+def one_value(handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str, Any]) -> Any:
+    """Return arguments as one value, however they were given.
+
+    Raises:
+        InvalidJob: they were given twice, or by keyword to a handler that takes one value.
+    """
+    if not arguments:
+        return args
+    if handler.takes_keywords and args is UNSET:
+        return dict(arguments)
+    first = next(iter(arguments))
+    why = f"it takes {'one value, right after the handler' if handler.takes_args else 'no arguments'}"
+    if handler.takes_keywords:
+        why = "its arguments are given as one value already"
+    close = difflib.get_close_matches(first, ENQUEUE_OPTIONS, n=1)
+    hint = f"did you mean {close[0]}?" if close else f"the options of enqueue are {', '.join(ENQUEUE_OPTIONS)}"
+    refused = f"{handler.name} is not given {in_one_line(first, 40)}= by keyword: {why}; {hint}"
+    raise InvalidJob(refused).about(handler.type)
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number of seconds, infinite if no float can hold it; None for what is no number."""
+    try:
+        return exact_seconds(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,145 @@
+"""What the runner needs from the service of its own process: each call is a transaction, or shares one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from jobs_service.actors.context import Context
+from jobs_service.actors.duties import Raw, read_each
+from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.errors import RecordDamaged, StoreDamaged, StoreError
+from jobs_service.layer import activity, redactions, running_jobs
+from jobs_service.layer.batch_bounds import Batch
+from jobs_service.layer.declared_settings import Declared
+from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.record import Record
+from jobs_service.layer.running_jobs import LockStatus
+from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model import JobState, JobType, Worker
+from jobs_service.redaction import Redaction
+from jobs_service.runner.service_access import EndCall, Held
+from jobs_service.runner.ticker import Done, Periodic, add_due
+from jobs_service.service.acceptor import Acceptor
+from jobs_service.settings import Settings
+from jobs_service.sources import Sources
+from jobs_service.store.base import Transaction, Watch
+
+T = TypeVar("T")
+
+
+class LocalAccess:
+    """See ServiceAccess.
+
+    Args:
+        context, operations, worker, acceptor: of the service.
+    """
+
+    def __init__(self, context: Context, operations: GroupCommit, worker: Worker, acceptor: Acceptor) -> None:
+        self.context = context
+        self.worker = worker
+        self._operations = operations
+        self._acceptor = acceptor
+        self.accept = acceptor.attempt
+        self.count_due = acceptor.count_due
+        self.is_crowded = operations.is_crowded
+
+    @property
+    def settings(self) -> Settings:
+        return self.context.settings
+
+    @property
+    def sources(self) -> Sources:
+        return self.context.sources
+
+    @property
+    def batch(self) -> Batch:
+        return Batch.of(self.context.store.limits)
+
+    def keys(self, type: JobType) -> TypeKeys:
+        return self.context.keyspace.of(type)
+
+    async def retried(
+        self, operation: Callable[[], Awaitable[T]], *, unless: tuple[type[StoreError], ...] = (), **fields: Any
+    ) -> T:
+        return await self.context.retried(operation, unless=unless, **fields)
+
+    async def declare(
+        self, keys: TypeKeys, wanted: Declared, secret: Redaction | None
+    ) -> tuple[Declared, Redaction | None]:
+        async def declare(unit: UnitOfWork) -> tuple[Declared, Redaction | None]:
+            hidden = None if secret is None else await redactions.declare(unit, keys, secret)
+            return await activity.declare(unit, keys, wanted), hidden
+
+        return await self.context.transact(declare)
+
+    async def beat(self, held: Sequence[Held]) -> list[LockStatus]:
+        async def beat(unit: UnitOfWork) -> list[LockStatus]:
+            return await running_jobs.beat(unit, held)
+
+        return await self.context.transact(beat)
+
+    async def look(
+        self, keys: TypeKeys, held: Sequence[Held], *, watched: bool
+    ) -> tuple[list[LockStatus | None], list[Watch]]:
+        data_keys = [place[0].data + place[2] for place, _ in held]
+
+        async def read(transaction: Transaction) -> tuple[list[Raw], list[Watch]]:
+            watches = [] if watched else [transaction.watch(keys.watch_canceled)]
+            return await read_each(transaction.snapshot, data_keys), watches
+
+        raws, watches = await self.context.read(read)
+        found = [
+            None if isinstance(raw, StoreDamaged) else running_jobs.holding(raw, lock)
+            for raw, (_, lock) in zip(raws, held, strict=True)
+        ]
+        return found, watches
+
+    async def timeout(self, keys: TypeKeys) -> tuple[float | None, Watch]:
+        async def read(transaction: Transaction) -> tuple[float | None, Watch]:
+            watch = transaction.watch(keys.timeout)
+            return await activity.timeout_if_any(transaction, keys), watch
+
+        return await self.context.read(read)
+
+    async def redaction(self, keys: TypeKeys) -> tuple[Redaction, Watch]:
+        async def read(transaction: Transaction) -> tuple[Redaction, Watch]:
+            watch = transaction.watch(keys.redaction)
+            return await redactions.redaction(transaction, keys), watch
+
+        return await self.context.read(read)
+
+    def end_all(
+        self, calls: Sequence[EndCall], answer: Callable[[Sequence[Exception | None]], None], size: int
+    ) -> None:
+        self._operations.operate_all(calls, answer, size=size)
+
+    async def end(self, call: EndCall) -> None:
+        operation, place, arguments = call
+
+        async def end(unit: UnitOfWork) -> None:
+            await operation(unit, place, *arguments)
+
+        await self.context.transact(end)
+
+    async def tick(self, periodic: Periodic, most: int) -> Done:
+        return await self.context.transact(lambda unit: add_due(unit, periodic, most))
+
+    async def watch_tick(self, periodic: Periodic, key: bytes) -> Watch | None:
+        async def read(transaction: Transaction) -> tuple[Watch, bytes | None]:
+            return transaction.watch(key), await transaction.get(key)
+
+        watch, raw = await self.context.read(read)
+        paused = self.keys(periodic.handler.type).paused
+        if raw is None or (key != paused and _is_over(raw)):
+            watch.cancel()
+            return None
+        return watch
+
+
+def _is_over(raw: bytes) -> bool:
+    """Whether a tick's job has finished; also one whose record cannot be read, which would be in the way for ever."""
+    try:
+        return Record.decode(raw).state is JobState.FINISHED
+    except RecordDamaged:
+        return True
