@@ -38,7 +38,7 @@ class Audit:
         """Note a change.
 
         Args:
-            who: the name of the token; empty for whoever is on this machine.
+            who: the name of the token; empty for whoever has started the server.
             address: from which the request came.
             action: what was done.
             type, id: the job or type, None where it is about none or several; the log event leaves that out.

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
+import re
+from collections.abc import Iterable, Mapping
 from inspect import isawaitable
 from typing import Any, Final
+
+from starlette.requests import cookie_parser
 
 from jobs_service.errors import shown
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import TOKEN_ROLES, Identity, Role
 from jobs_service.http.state import State
+from jobs_service.http.token_file import is_loopback
 
 COOKIE: Final = "jobs_service_session"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_OF_PROXIES: Final = re.compile(
+    r"forward|^via$|^x-(real|original|rewrite|envoy|amzn|amz-cf|azure|appengine|proxy|arr)|client-?ip|connecting-ip"
+    r"|user-ip|remote-(addr|ip)|cluster-ip|^cf-|^fly-|^fastly-|^cdn-|^max-forwards$|^front-end-|^proxy-|^x-(host|scheme)$"
+)
+"""Headers that programs which pass requests on add, and that no client sends by itself."""
+_MOST_COOKIES: Final = 5
 _SAME: Final = frozenset({"same-origin", "none"})
+_SEND_A_TOKEN: Final = (
+    "send a token: Authorization: Bearer TOKEN; `jobs-service token add` makes one, and whoever has started the server "
+    "has one in the file that its log names"
+)
 
 
 class Headers:
@@ -45,6 +57,11 @@ class Headers:
     def first(self, name: str) -> str | None:
         """Return the first value of a header that nothing depends on."""
         return next(iter(self._all.get(name, ())), None)
+
+    @property
+    def names(self) -> Iterable[str]:
+        """The names of all headers, in lower case."""
+        return self._all.keys()
 
     def all(self, name: str) -> list[str]:
         """Return all values of a header."""
@@ -130,9 +147,8 @@ async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> 
         if who is None:
             raise unauthorized("the token is not known here, or not any more")
         return who
-    for line in headers.all("cookie"):
-        cookie = _cookie(line)
-        if cookie is not None and (who := await state.tokens.of_session(cookie)) is not None:
+    for cookie in cookies(headers):
+        if (who := await state.tokens.of_session(cookie)) is not None:
             return who
     if state.options.is_open and _is_here(scope, headers, state.options.proxies):
         tokens = await state.tokens.known()
@@ -142,15 +158,17 @@ async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> 
 
 
 def _is_here(scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...]) -> bool:
-    """Whether a request was made on this machine: what a proxy beside the server lets through may be anybody's."""
+    """Whether a request seems to be made on this machine: what a proxy beside the server lets through is anybody's.
+
+    A proxy need not say that it is one: nginx from 1.29.7 on names this server as the host, speaks HTTP/1.1 and adds no
+    header, unless it is told to.
+    """
     peer = scope.get("client")
-    # nginx, unless it is told otherwise, names this server as the host, forwards no address, and speaks HTTP/1.0.
     if (peer and peer[0] in proxies) or scope.get("http_version") == "1.0":
         return False
-    if any(headers.all(name) for name in _FORWARDED):
+    if any(map(_OF_PROXIES.search, headers.names)):
         return False
-    name = _name_of(headers.one("host") or "")
-    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
+    return is_loopback(_name_of(headers.one("host") or ""))
 
 
 def unauthorized(why: str) -> Refusal:
@@ -169,7 +187,7 @@ def check_role(state: State, who: Identity | None, role: Role, *, changes: bool)
     if who is None and state.options.authenticate is not None:
         raise unauthorized("the application that serves this does not know who asks; log in there")
     if who is None:
-        raise unauthorized("send a token: Authorization: Bearer TOKEN; `jobs-service token add` makes one")
+        raise unauthorized(_SEND_A_TOKEN)
     if changes and state.options.read_only:
         raise Refusal("read-only", "this server was started with --read-only")
     if who.role < role:
@@ -193,12 +211,14 @@ def _told(found: Any) -> Identity | None:
     return Identity(str(name), known, proven=True)
 
 
-def _cookie(line: str) -> str | None:
-    try:
-        morsel = SimpleCookie(line).get(COOKIE)
-    except CookieError:
-        return None
-    return None if morsel is None else morsel.value
+def cookies(headers: Headers) -> list[str]:
+    """Return what a browser shows as the cookie of a login: of several, as of servers below one another, the first few.
+
+    All servers of a host get the cookies of all of them, whatever their ports are, so what the others look like, and
+    whether they can be read, is no concern of ours.
+    """
+    parts = [part for line in headers.all("cookie") for part in line.split(";")]
+    return [cookie_parser(part)[COOKIE] for part in parts if part.strip().startswith(f"{COOKIE}=")][:_MOST_COOKIES]
 
 
 def _name_of(host: str) -> str:

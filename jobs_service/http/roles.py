@@ -34,7 +34,7 @@ class Identity:
     """Who asks.
 
     Attributes:
-        name: of the token, or what the host application calls them; empty for whoever is on this machine.
+        name: of the token, or what the host application calls them; empty for whoever has started the server.
         role: what they may do.
         proven: whether by a token, or by the host application; only then may an admin run commands.
         session: whether by the cookie of a login.

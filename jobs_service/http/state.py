@@ -35,7 +35,7 @@ class Options:
     Attributes:
         allowed_hosts: names that the Host of a request may be, beside IP addresses and localhost; "*" for all.
         proxies: addresses whose forwarded headers are believed.
-        is_open: whether everybody who reaches it has all roles as long as there are no tokens: on loopback only.
+        is_open: whether every program of this machine has all roles as long as there are no tokens; a proxy is one too.
         read_only: whether all that changes something is refused.
         commands: whether command jobs are reachable, for admins with a token.
         environment: what the pages call this environment; empty for nothing.

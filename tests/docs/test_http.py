@@ -80,8 +80,9 @@ def test_the_limits_are_those_of_the_code() -> None:
 
 async def test_the_requests_of_the_page_are_answered() -> None:
     async with served() as (jobs, client):
-        for line in SHELL.splitlines()[1:-1]:  # the last one goes on until the job ends
-            _, *words = shlex.split(line)
+        for line in SHELL.splitlines()[2:-1]:  # the last one goes on until the job ends
+            _, _, token, *words = shlex.split(line)
+            assert token == "$token"
             method = words[words.index("-X") + 1] if "-X" in words else "GET"
             [url] = [word for word in words if word.startswith("http://")]
             data = json.loads(words[words.index("-d") + 1]) if "-d" in words else None

@@ -104,7 +104,7 @@ async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cook
         assert login.status_code == 303
         cookie = login.headers["set-cookie"]
         assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
+        assert "SameSite=lax" in cookie
         assert token not in cookie
         assert (await client.get("/v1/types")).status_code == 200  # by the cookie
         path = "/v1/types/email/jobs/a/events"
@@ -226,7 +226,26 @@ async def test_hosts_of_this_server_are_known(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Host": "jobs.example"}, {"X-Forwarded-For": "203.0.113.9"}, {"Via": "1.1 x"}, {"Host": "192.0.2.1"}]
+    "headers",
+    [
+        {"Host": "jobs.example"},
+        {"Host": "192.0.2.1"},
+        *(
+            {name: "x"}
+            for name in (
+                *("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port"),
+                *("X-Forwarded-Server", "X-Forwarded-Prefix", "X-Real-IP", "X-Client-IP", "True-Client-IP"),
+                *(
+                    "CF-Connecting-IP",
+                    "Client-IP",
+                    "X-Cluster-Client-IP",
+                    "X-Original-Host",
+                    "X-Envoy-External-Address",
+                ),
+                *("Fastly-Client-IP", "X-Azure-ClientIP", "X-ProxyUser-Ip", "X-Scheme", "CDN-Loop", "Forwarded-For"),
+            )
+        ),
+    ],
 )
 async def test_what_a_proxy_on_this_machine_lets_through_needs_a_token(headers: dict[str, str]) -> None:
     async with served(options=replace(OPEN, allowed_hosts=("jobs.example",))) as (_, client):

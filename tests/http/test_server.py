@@ -17,8 +17,9 @@ import pytest
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http.application import Application
 from jobs_service.http.limits import Limits
-from jobs_service.http.server import Server, bound, is_loopback, parse_address
+from jobs_service.http.server import Server, bound, parse_address
 from jobs_service.http.state import Options
+from jobs_service.http.token_file import is_loopback
 from tests.http.support import listening, problem, running
 from tests.service.support import eventually
 

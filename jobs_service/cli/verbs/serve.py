@@ -89,7 +89,8 @@ def serve(
     It runs the handlers of the application, with --types only some of them. Jobs of all types whose workers are lost
     are put back, and scheduled jobs are made ready; without handlers, that is all it does.
 
-    With --http it answers programs and browsers; on other addresses than loopback everybody needs a token, see `token`.
+    With --http it answers programs and browsers, each with a token: whoever starts the daemon has one in the file that
+    the event `http_serving` names, others get theirs by `token`.
 
     After the first signal, running handlers and transactions may end; the jobs of those that do not are given back, and
     the exit code is 0. A second signal exits at once. On SIGHUP the handlers' options are read again from the file that

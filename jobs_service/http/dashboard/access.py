@@ -29,7 +29,7 @@ class Role:
     """What somebody may do.
 
     Attributes:
-        name: of who asks; "" for whoever is on this machine.
+        name: of who asks; "" for whoever has started the server.
         role: the highest of ROLES that they have.
         changes: whether anything may be changed on this server at all.
         proven: whether they have shown a token.
