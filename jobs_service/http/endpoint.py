@@ -13,12 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from jobs_service.http import wire
-from jobs_service.http.refusals import Refusal
+from jobs_service.http import gate, wire
 from jobs_service.http.roles import Identity, Role
 from jobs_service.http.state import State
 from jobs_service.model import JobId, JobType
-from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.service.remote import Remote
 
 Handle = Callable[["Call"], Awaitable[Response]]
@@ -119,16 +117,8 @@ class Call:
         self.names = dict(names)
 
     def check_may_run(self, type: JobType) -> None:
-        """Check that the caller may have jobs of a type run: commands are for admins with a token, if they are at all.
-
-        Raises:
-            Refusal: they may not.
-        """
-        if type != COMMAND_TYPE:
-            return
-        if not (self.state.options.commands and self.who.role is Role.ADMIN and self.who.proven):
-            why = "commands need a server with --commands, and a token with the role admin"
-            raise Refusal("commands-forbidden", why)
+        """Check that the caller may say what is run of a type; see `gate.check_may_run`."""
+        gate.check_may_run(self.state, self.who, type)
 
     def changed(self, action: str, *, type: Any = None, id: Any = None, jobs: int = 1) -> None:
         """Note in the audit log what was changed."""

@@ -11,10 +11,14 @@ from typing import Any, Final
 from starlette.requests import cookie_parser
 
 from jobs_service.errors import shown
+from jobs_service.http.dashboard import bulk_actions
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import TOKEN_ROLES, Identity, Role
 from jobs_service.http.state import State
 from jobs_service.http.token_file import is_loopback
+from jobs_service.model import JobType
+from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
+from jobs_service.runner.commands import COMMAND_TYPE
 
 COOKIE: Final = "jobs_service_session"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -29,6 +33,15 @@ _SEND_A_TOKEN: Final = (
     "send a token: Authorization: Bearer TOKEN; `jobs-service token add` makes one, and whoever has started the server "
     "has one in the file that its log names"
 )
+
+
+_ASKED_FOR: Final[Mapping[JobType, str]] = {
+    bulk_actions.TYPE: "a bulk action is asked for by POST /v1/types/TYPE/bulk, or by the pages of the dashboard",
+    ONE_SHOT: "a replication is asked for by `jobs-service replicate`",
+    CONTINUOUS: "a replication is asked for by `jobs-service replicate`",
+}
+INTERNAL_TYPES: Final = frozenset(_ASKED_FOR)
+"""Types whose jobs are done by a daemon, whoever has added them."""
 
 
 class Headers:
@@ -193,6 +206,32 @@ def check_role(state: State, who: Identity | None, role: Role, *, changes: bool)
     if who.role < role:
         raise Refusal("forbidden", f"this needs the role {role.label}; the token {who.name} has {who.role.label}")
     return who
+
+
+def check_may_run(state: State, who: Identity | None, type: JobType) -> None:
+    """Check that somebody may say what is run of a type: add its jobs, take and end them, have them run again.
+
+    Jobs of the service's own types are done by a daemon, with the rights of a daemon, so nobody may write what is in
+    them: who asks for a bulk action goes by the address for that, which knows who asks. Commands are for admins with a
+    token, if they are at all.
+
+    Raises:
+        Refusal: they may not.
+    """
+    if type in INTERNAL_TYPES:
+        raise Refusal("internal-type", f"jobs of the type {shown(type)} are the service's own: {_ASKED_FOR[type]}")
+    if type == COMMAND_TYPE:
+        check_commands(state, who)
+
+
+def check_commands(state: State, who: Identity | None) -> None:
+    """Check that somebody may have to do with commands.
+
+    Raises:
+        Refusal: they may not, or a server that does not.
+    """
+    if who is None or not (state.options.commands and who.role is Role.ADMIN and who.proven):
+        raise Refusal("commands-forbidden", "commands need a server with --commands, and a token with the role admin")
 
 
 def _told(found: Any) -> Identity | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from jobs_service.http import gate
 from jobs_service.http.colours import colour_of
 from jobs_service.runner.commands import COMMAND_TYPE
 
@@ -91,10 +92,15 @@ def role_of(request: Request, state: Any) -> Role:
     return Role(who.name, who.role.label, not state.options.read_only, proven=who.proven, can_log_out=who.session)
 
 
-def refuse_commands(state: Any, role: Role, type: JobType) -> None:
-    """Raise Refused when somebody wants to have commands run who may not, or a server that does not."""
-    if type == COMMAND_TYPE and not (state.options.commands and role.role == "admin" and role.proven):
-        raise Refused("commands need a server with --commands, and a token with the role admin")
+def refuse_commands(visit: Visit, type: JobType) -> None:
+    """Raise Refusal when somebody has to do with commands who may not, or a server that does not."""
+    if type == COMMAND_TYPE:
+        gate.check_commands(visit.state, visit.request.state.who)
+
+
+def refuse_to_run(visit: Visit, type: JobType) -> None:
+    """Raise Refusal when somebody may not say what is run of a type."""
+    gate.check_may_run(visit.state, visit.request.state.who, type)
 
 
 def note(visit: Visit, action: str, type: JobType | None = None, id: Any = None, jobs: int = 1) -> None:

@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from jobs_service import durations, json_data
 from jobs_service.errors import InvalidJob, JobExists, JobTooLarge, NoTypeTimeout
 from jobs_service.http import bodies
-from jobs_service.http.dashboard.access import note, refuse_commands
+from jobs_service.http.dashboard.access import note, refuse_commands, refuse_to_run
 from jobs_service.http.dashboard.errors import problem_page
 from jobs_service.http.dashboard.job_page import clone_page
 from jobs_service.http.dashboard.visit import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES, Visit, choice
@@ -74,8 +74,9 @@ async def act_on_job(visit: Visit) -> Response:
     form = await form_of(visit)
     type, id, action = visit.type(form), visit.id(form), form.get("action", "")
     service = visit.service
-    refuse_commands(visit.state, visit.role, type)
+    refuse_commands(visit, type)
     if action in ("resubmit", "now"):
+        refuse_to_run(visit, type)
         if action == "now":
             await service.resubmit(type, id, run_at=time.time())
         else:
@@ -99,7 +100,7 @@ async def act_on_type(visit: Visit) -> Response:
     """Pause, resume or change a type."""
     form = await form_of(visit)
     type, action, service = visit.type(form), form.get("action", ""), visit.service
-    refuse_commands(visit.state, visit.role, type)
+    refuse_commands(visit, type)
     if action == "pause":
         await service.pause(type)
     elif action == "resume":
@@ -129,7 +130,7 @@ async def add(visit: Visit) -> Response:
     """Add the job that a form describes; what is wrong with it is said above the same form."""
     form = await form_of(visit)
     type = visit.type(form)
-    refuse_commands(visit.state, visit.role, type)
+    refuse_to_run(visit, type)
     try:
         id, data, priority, delay = _new_job(form)
         run_at = None if delay is None else time.time() + delay
@@ -195,6 +196,7 @@ async def tick(visit: Visit) -> Response:
     """Add a job of a periodic type now, beside those of its schedule."""
     form = await form_of(visit)
     type = visit.type(form)
+    refuse_to_run(visit, type)
     periodic = visit.service.periodic.get(type)
     if periodic is None:
         return problem_page(
