@@ -163,7 +163,7 @@ class Flowing(Response):
     """
 
     def __init__(self, source: AsyncGenerator[bytes], media_type: str) -> None:
-        super().__init__(media_type=media_type)
+        super().__init__(media_type=media_type, headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._source = source
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from inspect import isawaitable
 from typing import Any, Final
+from urllib.parse import quote
 
 from starlette.requests import cookie_parser
 
@@ -93,6 +94,7 @@ class Origin:
         client: the address that it comes from.
         host: what it calls this server, with the port.
         is_secure: whether its way here is encrypted.
+        base: where whoever asks finds this server, without a slash at the end.
     """
 
     def __init__(self, scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...]) -> None:
@@ -100,8 +102,12 @@ class Origin:
         self.client: str = peer[0] if peer else ""
         self.host = headers.one("host")
         self.is_secure = scope.get("scheme") == "https"
-        if self.client not in proxies:
-            return
+        if self.client in proxies:
+            self._believe(headers, proxies)
+        root = quote(scope.get("root_path", "").rstrip("/"))
+        self.base = f"{'https' if self.is_secure else 'http'}://{self.host or ''}{root}"
+
+    def _believe(self, headers: Headers, proxies: tuple[str, ...]) -> None:
         chain = [each.strip() for line in headers.all("x-forwarded-for") for each in line.split(",")]
         # Whoever is named last, and is no proxy of ours, was seen by one of ours.
         self.client = next((each for each in reversed(chain) if each and each not in proxies), self.client)
@@ -124,20 +130,46 @@ def check_host(host: str | None, allowed: tuple[str, ...]) -> None:
     raise Refusal("host-not-allowed", f"the Host {shown(host)} is not known here; {how}")
 
 
-def check_site(method: str, host: str | None, headers: Headers) -> None:
+def check_site(method: str, host: str | None, headers: Headers, allowed: tuple[str, ...]) -> None:
     """Check that no page of others asks: only links may lead here from elsewhere.
+
+    What the browser itself says of the site counts: a proxy may have put another host into the request than the browser
+    asked for. Browsers say it where connections are encrypted or lead to this machine; elsewhere the Origin has to fit.
 
     Raises:
         Refusal: one does.
     """
     site, origin = headers.one("sec-fetch-site"), headers.one("origin")
-    if site is not None and site.lower() not in _SAME:
+    if site is not None:
         is_link = headers.one("sec-fetch-mode") == "navigate" and headers.one("sec-fetch-dest") == "document"
-        if not (is_link and method in SAFE):
+        if site.lower() not in _SAME and not (is_link and method in SAFE):
             raise Refusal("cross-site", "a browser says that a page of another site asks for this")
-    if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
+    elif origin is not None and not _is_ours(origin, host or "", allowed):
         # A plain GET tells another site nothing, but no program of our own sends an Origin that is not ours.
-        raise Refusal("cross-site", "the Origin of the request is not this server")
+        how = "have it pass the Host on, or name what browsers call this server with --allow-host NAME"
+        raise Refusal("cross-site", f"the Origin of the request is not this server; if a proxy is in front, {how}")
+
+
+def _is_ours(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
+    """Return whether a page of an origin is a page of this server.
+
+    The ports of a host have their cookies in common, so a port that a proxy has taken away need not be known.
+    """
+    scheme, _, place = origin.lower().partition("://")
+    name, host = _name_of(place), host.lower()
+    if name and name in (each.lower() for each in allowed):
+        return True
+    default = {"http": ":80", "https": ":443"}.get(scheme, "")
+    whole = place if _has_port(place) else place + default
+    return bool(name) and (whole == (host if _has_port(host) else host + default) or _is_same_name(place, host))
+
+
+def _is_same_name(place: str, host: str) -> bool:
+    return not _has_port(host) and _name_of(place) == _name_of(host)
+
+
+def _has_port(host: str) -> bool:
+    return host.rpartition("]")[2].rpartition(":")[2].isdecimal() and ":" in host.rpartition("]")[2]
 
 
 async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> Identity | None:

@@ -119,7 +119,8 @@ class Server:
 
     def login_url(self) -> str:
         """Return an address by which a browser is logged in as whoever has started the server; it can be used once."""
-        return f"{self.url}/login?code={self._application.state.tokens.new_code()}"
+        prefix = self._application.state.options.prefix
+        return f"{self.url}{prefix}/login?code={self._application.state.tokens.new_code()}"
 
     async def start(self) -> None:
         """Answer requests from now on."""

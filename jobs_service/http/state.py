@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from jobs_service.errors import InvalidSettings, shown
 from jobs_service.http import wire
 from jobs_service.http.audit import Audit
 from jobs_service.http.colours import colour_of
@@ -24,6 +26,7 @@ from jobs_service.service.answers import rules_of_changed
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
 
+_PREFIX: Final = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._~-]*)+")
 STREAM: Final = "stream"
 """The name of a page's route whose answer lasts as long as the page is open."""
 
@@ -38,6 +41,7 @@ class Options:
         is_open: whether every program of this machine has all roles as long as there are no tokens; a proxy is one too.
         read_only: whether all that changes something is refused.
         commands: whether command jobs are reachable, for admins with a token.
+        prefix: of all paths, as /jobs, for a server behind a proxy; with and without it an address is the same.
         environment: what the pages call this environment; empty for nothing.
         colour: of that name, see `colour_of`; empty for the pages' own.
         audit_log: path of a file that gets a line for each change; None for none.
@@ -46,7 +50,7 @@ class Options:
         limits: how much of the server may be taken.
 
     Raises:
-        InvalidSettings: a colour that is none.
+        InvalidSettings: a colour that is none, a prefix that cannot be.
     """
 
     allowed_hosts: tuple[str, ...] = ()
@@ -54,6 +58,7 @@ class Options:
     is_open: bool = False
     read_only: bool = False
     commands: bool = False
+    prefix: str = ""
     environment: str = ""
     colour: str = ""
     audit_log: str | None = None
@@ -62,6 +67,10 @@ class Options:
 
     def __post_init__(self) -> None:
         colour_of(self.colour)
+        if self.prefix and not _PREFIX.fullmatch(self.prefix):
+            raise InvalidSettings(
+                f"prefix {shown(self.prefix, 60)}: allowed is a path as /jobs, of letters, digits and - . _ ~"
+            )
 
 
 class State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -19,7 +20,7 @@ from tests.http.support import problem, served
 INTERNAL = sorted(map(str, INTERNAL_TYPES))
 SAYS_WHAT_RUNS = ("/jobs", "/accept", "/update", "/progress", "/finish", "/fail", "/release", "/resubmit")
 LOCK = "00" * 16
-BODIES = {
+BODIES: dict[str, dict[str, Any]] = {
     "/jobs": {"id": "new"},
     "/update": {"lock": LOCK, "data": {"action": "remove"}},
     "/progress": {"lock": LOCK, "done": 1},
@@ -33,7 +34,7 @@ BODIES = {
 }
 
 
-def body_of(each: Endpoint) -> dict[str, object] | None:
+def body_of(each: Endpoint) -> dict[str, Any] | None:
     """Return what an endpoint takes."""
     if each.method == "GET" or each.takes is None:
         return None

@@ -134,7 +134,7 @@ async def job_page(visit: Visit) -> Response:
         "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,
         "priority": priority_text(job.priority),
         "cli": command_line(job),
-        "curl": curl(job, str(visit.request.base_url).rstrip("/"), with_token=visit.role.proven),
+        "curl": curl(job, visit.request.state.base, with_token=visit.role.proven),
         "folded_from": FOLDED,
         "clonable": not is_marked(job.data),
         "now": visit.now,

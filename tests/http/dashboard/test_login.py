@@ -48,11 +48,11 @@ async def test_what_is_no_token_is_refused_and_leads_nowhere() -> None:
 async def test_the_cookies_of_other_servers_of_the_host_keep_nobody_out(foreign: str) -> None:
     async with served(options=Options()) as (jobs, client):
         token = await add_token(jobs, "ada", "read")
-        login = await client.post("/login", data={"token": token}, headers={"Cookie": foreign.encode("latin-1")})
+        login = await client.post("/login", data={"token": token}, headers={b"Cookie": foreign.encode("latin-1")})
         own = login.headers["set-cookie"].partition(";")[0]
         client.cookies.clear()
         for cookies in (f"{foreign}; {own}", f"{own}; {foreign}"):
-            answer = await client.get("/failures", headers={"Cookie": cookies.encode("latin-1")})
+            answer = await client.get("/failures", headers={b"Cookie": cookies.encode("latin-1")})
             assert answer.status_code == 200, cookies
 
 
