@@ -276,6 +276,97 @@ async def page_of(application: object, path: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("/type", 400, "the address names no type"),
+        ("/type?type=json:[", 400, "is not JSON behind json:"),
+        ("/type?type=nothing", 404, "There is no such type"),
+        ("/job?type=email&id=nothing", 404, "There is no such job"),
+        ("/job?type=email", 400, "the address names no id"),
+        ("/bulk/new?type=email&action=odd", 422, "There is no such action"),
+        ("/bulk/new?type=email&action=remove&older=soon", 422, "is no duration"),
+        ("/bulk/show?id=nothing", 404, "There is no such job"),
+        ("/export?type=email&format=odd", 422, "There is no such format"),
+        ("/static/nothing.js", 404, "There is no such file"),
+    ],
+)
+async def test_an_address_that_leads_nowhere_says_why(path: str, status: int, says: str) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        page = await client.get(path)
+        assert page.status_code == status, page.text
+        assert says in text(page.text)
+        assert "To the overview" in page.text
+
+
+@also_on_a_cluster
+async def test_names_that_are_no_texts_go_through_addresses_unharmed() -> None:
+    async with served() as (jobs, client):
+        for type, id in ((("a", 1, b"\x00/"), b"\xff/.."), ("a/b%2Fc?d#e", "é&=+ /../"), (7, "json:x")):
+            await jobs.set_type_timeout(type, 60)
+            await jobs.add(type, id)
+        overview = (await client.get("/")).text.split('data-part="types"')[1]
+        links = {link.replace("&amp;", "&") for link in re.findall(r'<th scope="row"[^>]*><a href="([^"]+)"', overview)}
+        assert len(links) == 3
+        for link in links:
+            page = await client.get(link)
+            assert page.status_code == 200
+            job = re.search(r'class="id mono"><a href="([^"]+)"', page.text)
+            assert job is not None
+            assert (await client.get(job[1].replace("&amp;", "&"))).status_code == 200
+
+
+async def test_the_environment_has_its_name_and_colour_on_every_page() -> None:
+    async with served(options=Options(is_open=True, environment="staging <1>", colour="#fc0")) as (jobs, client):
+        await fill(jobs)
+        pages = (*PAGES, *TYPE_PAGES, "/login", "/type", "/job?type=email&id=nobody")
+        found = {path: (await client.get(path)).text for path in pages}
+        assert [path for path in pages if "staging &lt;1&gt;</span>" not in found[path]] == []
+        assert [path for path in pages if 'href="/static/environment.css?v=' not in found[path]] == []
+        css = (await client.get("/static/environment.css")).text
+        assert "--environment: #ffcc00; --on-environment: #000000" in css
+    async with served() as (_, client):
+        assert (await client.get("/static/environment.css")).text == ""
+
+
+@pytest.mark.parametrize("colour", ["tomato", "#12345", "red; } body { display: none"])
+def test_a_colour_that_is_none_is_refused(colour: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"allowed are red, orange, .*, #RGB and #RRGGBB"):
+        Options(colour=colour)
+
+
+async def test_colours_and_times_are_chosen_without_javascript() -> None:
+    async with served() as (_, client):
+        form = {"theme": "dark", "times": "local", "back": "/failures"}
+        answer = await client.post("/preferences", data=form)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/failures")
+        page = (await client.get("/")).text
+        assert 'data-theme="dark" data-zone="local"' in page
+        for back in ("//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", ""):
+            answer = await client.post("/preferences", data={"theme": "light", "back": back})
+            assert answer.headers["location"] == "/"
+
+
+async def test_under_a_prefix_every_link_stays_below_it() -> None:
+    import httpx
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    from jobs_service.http.application import Application
+
+    async with JobsService("memory:") as jobs:
+        await fill(jobs)
+        app = Starlette(routes=[Mount("/admin/jobs", Application(jobs, Options(is_open=True)))])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            for path in ("/", "/type?type=email", "/job?type=email&id=failed"):
+                page = (await client.get(f"/admin/jobs{path}")).text
+                links = re.findall(r'(?:href|src|action|data-live)="([^"#]+)"', page)
+                assert links
+                assert [link for link in links if not link.startswith("/admin/jobs/")] == []
+            assert 'aria-current="page">Failures' in (await client.get("/admin/jobs/failures")).text
+
+
+@pytest.mark.parametrize(
     ("path", "status"),
     [
         ("/nonsense", 404),
