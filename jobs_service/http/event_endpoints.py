@@ -10,15 +10,18 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jobs_service import names
+from jobs_service.errors import JobNotFound, job_name
 from jobs_service.http import forms, streams
 from jobs_service.http.endpoint import Call, endpoint
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.http.streams import JobTarget, Stream
 from jobs_service.http.waiting import Presence
-from jobs_service.layer.creation import check_id
+from jobs_service.layer import activity
+from jobs_service.layer.creation import check_id, no_type
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobId, JobType
+from jobs_service.store.base import Transaction
 
 _MEDIA: Final = {"text/event-stream": "Server-sent events"}
 _FIRST_WITHIN: Final = 5.0
@@ -81,6 +84,8 @@ async def type_events(call: Call) -> Response:
     feeds = call.state.type_feeds
 
     async def begin() -> None:
+        if not await _there(call, [keys := call.remote.access.keys(call.type)]):
+            raise no_type(keys)
         await feeds.join(call.type, stream)
 
     return EventsResponse(call, stream, begin, lambda: feeds.leave(call.type, stream))
@@ -105,13 +110,31 @@ def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: boo
 
     async def begin() -> None:
         stream.expect(len(targets))
-        hub.add(targets)
+        there = await _there(call, list(dict.fromkeys(target.keys for target in targets)))
+        hub.add([target for target in targets if target.keys in there])
+        for target in targets:
+            if target.keys not in there:
+                type, id = target.keys.type, target.id
+                target.fail(JobNotFound(f"there is no job {job_name(type, id)}", type=type, id=id))
 
     def leave() -> None:
         for target in targets:
             hub.discard(target)
 
     return EventsResponse(call, stream, begin, leave)
+
+
+async def _there(call: Call, keys: list[TypeKeys]) -> set[TypeKeys]:
+    """Return which types exist, or have jobs all the same: who follows others would leave rows of them in the store."""
+
+    async def read(transaction: Transaction) -> list[tuple[float | None, bytes | None]]:
+        return await activity.samples(transaction, keys)
+
+    found = {each for each, (timeout, _) in zip(keys, await call.remote.access.read(read), strict=True) if timeout}
+    if len(found) < len(keys):
+        counts = await call.service.counts()
+        found |= {each for each in keys if each.type in counts and counts[each.type].jobs}
+    return found
 
 
 class EventsResponse(Response):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack, aclosing
 
+import fdb.tuple
 import httpx
 import pytest
 
@@ -18,6 +19,7 @@ from jobs_service.http.streams import Stream
 from jobs_service.http.type_feeds import TypeFeed
 from jobs_service.layer.changes import Position
 from jobs_service.layer.key_parts import STAMP_CODE
+from jobs_service.layer.keyspace import FOLLOWED
 from jobs_service.store import Transaction
 from tests.http.support import also_on_a_cluster, events, listening, problem
 from tests.service.unreadable import keyspace_of
@@ -106,6 +108,45 @@ async def test_a_job_that_is_not_there_is_not_found_or_removed() -> None:
         problem(await client.get(EVENTS), 404, "job-not-found")
         response = await client.get(EVENTS, headers={"Last-Event-ID": "00.11"})
         assert '"state":"removed"' in response.text
+
+
+async def test_who_follows_what_is_not_there_writes_nothing() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        async with client.stream("GET", "/v1/types/email/events"):  # what there is one row of
+            before = await _rows(jobs)
+            for type in ("invented", "json:7", 'json:["a",1]'):
+                problem(await client.get(f"/v1/types/{type}/events"), 404, "no-type-timeout")
+            wanted = [["invented", str(number)] for number in range(20)] + [["email", "none"]]
+            told = await client.post("/v1/events", json={"jobs": wanted})
+            assert told.text.count("event: problem\n") == len(wanted)
+            assert told.text.endswith("event: end\ndata: {}\n\n")
+            wanted_pages = [{"of": "job", "type": "invented", "id": str(number)} for number in range(20)]
+            await asyncio.gather(*(client.get("/live", params=each) for each in wanted_pages))
+            assert await _rows(jobs) == before
+
+
+async def test_the_jobs_of_a_type_that_was_removed_are_followed() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        await jobs.clear_type_timeout("email")
+        async with (
+            client.stream("GET", "/v1/types/email/events") as of_type,
+            client.stream("GET", EVENTS) as of_job,
+            aclosing(events(of_type)) as changes,
+            aclosing(events(of_job)) as told,
+        ):
+            assert (await anext(told))[2]["state"] == "pending"
+            await jobs.remove("email", "a")
+            assert (await anext(told))[2]["state"] == "removed"
+            assert (await anext(changes))[2]["state"] == "removed"
+
+
+async def _rows(jobs: JobsService) -> list[bytes]:
+    """Return the keys of the rows that tell that a type is followed."""
+    head = await jobs.store.prefix() + fdb.tuple.pack((FOLLOWED,))
+    return [key for key, _ in await jobs.store.read(lambda tr: tr.get_range(head, head + b"\xff"))]
 
 
 async def test_several_jobs_are_followed_and_one_that_is_missing_is_a_problem() -> None:

@@ -177,6 +177,7 @@ async def _of_job(service: Any, type: Any, id: Any) -> AsyncGenerator[bytes, Non
     """Yield whenever a job has changed; one that has ended may be run again, so it is looked at from time to time."""
     while True:
         try:
+            await service.get(type, id)  # who follows jobs that are not there may leave rows in the store
             async with service.subscribe(type, id) as events:
                 # The first one is the present state, which may have come about since the page was made.
                 async for event in events:
