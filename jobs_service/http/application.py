@@ -131,11 +131,14 @@ class Application:
         call.named(found.names)
         # Of names that may be there several times all are taken.
         _check_query(call, endpoint, [(name, value) for name, value in query if name not in found.used])
+        if endpoint.is_health:
+            return await endpoint.handle(call)
         if endpoint.is_long:
-            await _read_body(call, endpoint, headers)
+            with self.state.place(who, origin.client):
+                await _read_body(call, endpoint, headers)
             return await endpoint.handle(call)
         trace = tracing.within(headers.first("traceparent"), headers.first("tracestate"))
-        with self.state.requests.one(), trace:
+        with self.state.place(who, origin.client), trace:
             await _read_body(call, endpoint, headers)
             response = await endpoint.handle(call)
             await response(scope, receive, send)
@@ -163,18 +166,19 @@ class Application:
             raise Refusal("not-found", f"there is no such address; {quote(root).rstrip('/')}/docs has all of them")
         if Match.FULL not in found:
             raise Refusal("method-not-allowed", "a page takes GET; its buttons send POST")
+        who = await gate.identify(self.state, scope, headers)
         scope.setdefault("state", {})
         scope["state"] = {
             **scope["state"],
             "jobs": self.state,
-            "who": await gate.identify(self.state, scope, headers),
+            "who": who,
             "client": origin.client,
             "is_secure": origin.is_secure,
             "base": origin.base,
         }
         is_stream = any(match is Match.FULL and getattr(route, "name", "") == STREAM for route, match in matches)
         # A stream has a place of its own, for as long as its page is open.
-        with nullcontext() if is_stream else self.state.requests.one():
+        with nullcontext() if is_stream else self.state.place(who, origin.client):
             await self._pages(scope, receive, send)
         return None
 

@@ -50,6 +50,7 @@ class Endpoint:
         media: what else it answers with, or takes, by media type, in words.
         changes: whether it changes something, so that read-only servers refuse it.
         is_long: whether it has limits of its own on how many may be open.
+        is_health: whether it says how the server is, and so is answered however much that has to do.
     """
 
     method: str
@@ -63,6 +64,7 @@ class Endpoint:
     media: Mapping[str, str] = field(default_factory=dict)
     changes: bool = False
     is_long: bool = False
+    is_health: bool = False
 
 
 class Call:
@@ -141,13 +143,18 @@ def endpoint(
     media: Mapping[str, str] | None = None,
     changes: bool | None = None,
     is_long: bool = False,
+    is_health: bool = False,
 ) -> Callable[[HandleT], HandleT]:
     """Make a function an endpoint; see Endpoint. What is not GET changes something unless `changes` says otherwise."""
 
     def register(handle: HandleT) -> HandleT:
         alters = method != "GET" if changes is None else changes
         ENDPOINTS.append(
-            Endpoint(method, path, role, handle, summary, takes, query, answers or {}, media or {}, alters, is_long)
+            Endpoint(
+                *(method, path, role, handle, summary, takes, query, answers or {}, media or {}, alters),
+                is_long=is_long,
+                is_health=is_health,
+            )
         )
         return handle
 

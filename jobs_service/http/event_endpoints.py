@@ -27,6 +27,8 @@ _MEDIA: Final = {"text/event-stream": "Server-sent events"}
 _FIRST_WITHIN: Final = 5.0
 """Seconds after which the answer begins, whether there is an event or not."""
 _LONGEST_ID: Final = 500
+_JOBS_OF_A_TYPE: Final = 10
+"""For so many jobs a stream of a type counts: for a client that is slow, changes of many wait."""
 
 
 @endpoint(
@@ -88,7 +90,7 @@ async def type_events(call: Call) -> Response:
             raise no_type(keys)
         await feeds.join(call.type, stream)
 
-    return EventsResponse(call, stream, begin, lambda: feeds.leave(call.type, stream))
+    return EventsResponse(call, stream, begin, lambda: feeds.leave(call.type, stream), _JOBS_OF_A_TYPE)
 
 
 def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: bool = False) -> Response:
@@ -121,7 +123,7 @@ def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: boo
         for target in targets:
             hub.discard(target)
 
-    return EventsResponse(call, stream, begin, leave)
+    return EventsResponse(call, stream, begin, leave, len(targets))
 
 
 async def _there(call: Call, keys: list[TypeKeys]) -> set[TypeKeys]:
@@ -145,12 +147,19 @@ class EventsResponse(Response):
         stream: what is to be told.
         begin: has events put into the stream.
         leave: has no more put there.
+        jobs: for how many jobs it counts.
     """
 
     def __init__(
-        self, call: Call, stream: Stream, begin: Callable[[], Coroutine[Any, Any, None]], leave: Callable[[], None]
+        self,
+        call: Call,
+        stream: Stream,
+        begin: Callable[[], Coroutine[Any, Any, None]],
+        leave: Callable[[], None],
+        jobs: int,
     ) -> None:
         super().__init__()
+        self._jobs = jobs
         self._call = call
         self._stream = stream
         self._begin = begin
@@ -160,7 +169,7 @@ class EventsResponse(Response):
         """Send the events as they come."""
         state, stream = self._call.state, self._stream
         who = self._call.who.name or self._call.client
-        with state.open_streams.one(who):
+        with state.open_streams.taken_by(who), state.followed.taken_by(who, self._jobs):
             state.streams.add(stream)
             try:
                 async with Presence(self._call.request) as presence:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +16,7 @@ from jobs_service.http.audit import Audit
 from jobs_service.http.colours import colour_of
 from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.limits import Limits, Places
+from jobs_service.http.roles import Identity, Role
 from jobs_service.http.streams import Frames, Stream
 from jobs_service.http.tokens import Tokens
 from jobs_service.http.type_feeds import TypeFeeds
@@ -96,12 +98,28 @@ class State:
         self.bulk = BulkActions(service, self.audit)
         self.closing = asyncio.Event()
         self._is_closed = False
-        self.requests = Places("requests", limits.requests)
-        self.polls = Places("requests that wait for jobs", limits.polls)
+        self._requests = Places("requests", limits.requests, limits.requests_of_client)
+        self._strangers = Places("requests without a token", limits.strangers, limits.strangers_of_address)
+        self.polls = Places("requests that wait for jobs", limits.polls, limits.polls_of_client)
         self.streams: set[Stream] = set()
         self.frames = Frames(self.event_form)
         self.type_feeds = TypeFeeds(self)
         self.open_streams = Places("streams of events", limits.streams, limits.streams_of_client)
+        self.followed = Places("jobs that streams tell of", limits.followed, limits.followed_of_client)
+
+    def place(self, who: Identity | None, address: str) -> AbstractContextManager[None]:
+        """Take the place of a request as long as the block runs: strangers take none of those who have a token.
+
+        Args:
+            who: asks; None for a stranger.
+            address: from where.
+
+        Raises:
+            Refusal: there is none.
+        """
+        if who is None or who.role is Role.NOBODY:
+            return self._strangers.taken_by(address)
+        return self._requests.taken_by(who.name or address)
 
     async def job_form(self, job: Job) -> dict[str, Any]:
         """Return a job as JSON has it, without what is secret; a part that cannot be read makes it "unreadable"."""

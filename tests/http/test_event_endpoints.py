@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack, aclosing
+from typing import Any
 
 import fdb.tuple
 import httpx
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobsService, NewJob
 from jobs_service.http import streams
 from jobs_service.http.application import Application
 from jobs_service.http.limits import Limits
 from jobs_service.http.server import Server, bound
 from jobs_service.http.state import Options, State
 from jobs_service.http.streams import Stream
+from jobs_service.http.tokens import add_token
 from jobs_service.http.type_feeds import TypeFeed
 from jobs_service.layer.changes import Position
 from jobs_service.layer.key_parts import STAMP_CODE
@@ -244,6 +246,25 @@ async def test_a_client_has_so_many_streams_at_most() -> None:
         async with client.stream("GET", EVENTS) as response:
             assert response.status_code == 200
             problem(await client.get(EVENTS), 429, "too-many-requests")
+
+
+async def test_a_token_has_so_many_jobs_told_of_however_many_streams_they_are_in() -> None:
+    options = Options(limits=Limits(followed=50, followed_of_client=30))
+    async with listening(options=options) as (jobs, client), AsyncExitStack() as stack:
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add_many("email", [NewJob(str(number)) for number in range(20)])
+        ada, bob = [{"Authorization": f"Bearer {await add_token(jobs, name, 'read')}"} for name in ("ada", "bob")]
+        twenty = {"jobs": [["email", str(number)] for number in range(20)]}
+
+        async def open_stream(method: str, path: str, **more: Any) -> None:
+            response = await stack.enter_async_context(client.stream(method, path, **more))
+            assert response.status_code == 200
+
+        await open_stream("POST", "/v1/events", json=twenty, headers=ada)
+        await open_stream("GET", "/v1/types/email/events", headers=ada)
+        problem(await client.get("/v1/types/email/jobs/0/events", headers=ada), 429, "too-many-requests")
+        await open_stream("POST", "/v1/events", json=twenty, headers=bob)
+        problem(await client.get("/v1/types/email/jobs/0/events", headers=bob), 503, "busy")
 
 
 @pytest.mark.parametrize("section", ["changes", "activity"])

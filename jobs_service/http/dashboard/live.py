@@ -120,7 +120,7 @@ async def _counted(visit: Visit, news: AsyncGenerator[bytes, None]) -> AsyncGene
     stream = Stream(visit.role.name)
     with contextlib.suppress(Refusal):  # too many are open: the page asks by itself
         async with contextlib.aclosing(news):
-            with state.open_streams.one(visit.role.name or visit.request.state.client):
+            with state.open_streams.taken_by(visit.role.name or visit.request.state.client):
                 state.streams.add(stream)
                 try:
                     async with contextlib.aclosing(_told(news, stream)) as told:
