@@ -19,7 +19,7 @@ from jobs_service import tracing
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
 from jobs_service.http import bodies, gate, problems, wire
 from jobs_service.http.endpoint import Call, Endpoint
-from jobs_service.http.refusals import Refusal
+from jobs_service.http.refusals import OF_PEOPLE, Refusal
 from jobs_service.http.roles import Identity
 from jobs_service.http.routing import Routes, path_of, query_of
 from jobs_service.http.state import STREAM, Options, State
@@ -36,6 +36,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+_WHO, _FROM = "jobs_service.who", "jobs_service.from"
+"""Members of a request's scope: who asks, and the address that it comes from, once they are known."""
 _EVERYWHERE = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -102,6 +104,8 @@ class Application:
         except ClientDisconnect:
             return
         except Exception as error:
+            if isinstance(error, Refusal) and error.kind in OF_PEOPLE:
+                self._note(error, scope)
             response = self._told(scope, *_failed(error, scope))
             if started:
                 # What was begun cannot be taken back: the connection ends, so that nobody takes it for complete.
@@ -112,6 +116,7 @@ class Application:
         """Return an answer that may take long, so that nothing else is kept for it; None if it has been sent."""
         headers = gate.Headers(scope)
         origin = gate.Origin(scope, headers, self.state.options.proxies)
+        scope[_FROM] = origin.client
         method = scope["method"]
         gate.check_host(origin.host, self.state.options.allowed_hosts)
         gate.check_site(method, origin.host, headers, self.state.options.allowed_hosts)
@@ -150,7 +155,7 @@ class Application:
         if endpoint.role is Role.NOBODY:
             # Whoever only asks whether the process lives is not told by the store.
             return Identity("", Role.NOBODY)
-        who = await gate.identify(self.state, scope, headers)
+        who = scope[_WHO] = await gate.identify(self.state, scope, headers)
         return gate.check_role(self.state, who, endpoint.role, changes=endpoint.changes)
 
     async def _page(
@@ -181,6 +186,12 @@ class Application:
         with nullcontext() if is_stream else self.state.place(who, origin.client):
             await self._pages(scope, receive, send)
         return None
+
+    def _note(self, refusal: Refusal, scope: Scope) -> None:
+        """Note a refusal in the audit log, with as much as is known by then of who asked."""
+        who, client = scope.get(_WHO), scope.get("client")
+        address = scope.get(_FROM) or (client[0] if client else "")
+        self.state.audit.refused("" if who is None else who.name, address, refusal.kind, scope["method"], scope["path"])
 
     def _told(self, scope: Scope, problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
         """Return a problem as whoever asks reads it: programs as JSON, people as a page."""

@@ -122,9 +122,9 @@ class Call:
         """Check that the caller may say what is run of a type; see `gate.check_may_run`."""
         gate.check_may_run(self.state, self.who, type)
 
-    def changed(self, action: str, *, type: Any = None, id: Any = None, jobs: int = 1) -> None:
-        """Note in the audit log what was changed."""
-        self.state.audit.changed(self.who.name, self.client, action, type, id, jobs)
+    def changed(self, action: str, *, type: Any = None, id: Any = None, jobs: int = 1, **what: Any) -> None:
+        """Note in the audit log what was changed; `what` has nothing of what is in a job."""
+        self.state.audit.changed(self.who.name, self.client, action, type, id, jobs, what)
 
 
 ENDPOINTS: Final[list[Endpoint]] = []

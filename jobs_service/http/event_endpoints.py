@@ -82,7 +82,7 @@ async def events_of_body(call: Call) -> Response:
     is_long=True,
 )
 async def type_events(call: Call) -> Response:
-    stream = Stream(call.who.name, _last_id(call))
+    stream = call.state.stream(call.who, _last_id(call))
     feeds = call.state.type_feeds
 
     async def begin() -> None:
@@ -101,7 +101,7 @@ def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: boo
     """
     state, hub = call.state, call.remote.hub
     call.service.subscribe_many([])  # whether there is a tree that tells of jobs
-    stream = Stream(call.who.name, _last_id(call))
+    stream = call.state.stream(call.who, _last_id(call))
     wanted: dict[tuple[TypeKeys, JobId], None] = {}
     for type, id in jobs:
         keys = call.remote.access.keys(type)

@@ -33,6 +33,12 @@ CLOSING: Final = frozenset({"too-slow", "body-too-large", "headers-too-large", "
 """Those after which the rest of the request is not waited for: the connection is closed."""
 
 
+OF_PEOPLE: Final = frozenset(
+    ("unauthorized", "forbidden", "read-only", "commands-forbidden", "internal-type", "host-not-allowed", "cross-site")
+)
+"""Those that are because of who asks, or from where: they are in the audit log."""
+
+
 class Refusal(Exception):
     """A request is answered with a problem.
 

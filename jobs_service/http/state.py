@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from jobs_service.errors import InvalidSettings, shown
+from jobs_service.errors import InvalidSettings, JobsError, shown
 from jobs_service.http import wire
 from jobs_service.http.audit import Audit
 from jobs_service.http.colours import colour_of
 from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.limits import Limits, Places
-from jobs_service.http.roles import Identity, Role
+from jobs_service.http.roles import Identity, Role, Session
 from jobs_service.http.streams import Frames, Stream
 from jobs_service.http.tokens import Tokens
 from jobs_service.http.type_feeds import TypeFeeds
@@ -144,6 +144,25 @@ class State:
     async def event_form(self, event: JobEvent) -> dict[str, Any]:
         """Return an event as JSON has it, without what is secret."""
         return wire.event((await self.service.get_redaction(event.type)).event(event))
+
+    def stream(self, who: Identity | None, last_id: str = "") -> Stream:
+        """Return a stream for somebody, which ends with their token or login; `last_id` as Stream has it."""
+        if who is None or who.session is None:
+            return Stream("" if who is None else who.name, last_id)
+        return Stream(who.name, last_id, who.session, partial(self._holds, who.session))
+
+    async def _holds(self, login: Session) -> bool:
+        try:
+            return await self.tokens.of_login(login) is not None
+        except JobsError:  # the store cannot be asked now
+            return True
+
+    async def log_out(self, cookie: str) -> None:
+        """End the login of a cookie, and the streams that are read by it."""
+        login = await self.tokens.end_session(cookie)
+        for stream in [*self.streams]:
+            if login is not None and stream.session == login:
+                stream.end()
 
     async def end_waiting(self) -> None:
         """End all streams and all waiting for jobs: the service is about to be left, and may be opened again."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from jobs_service.errors import InvalidJob, JobsError, ServiceClosed, StoreError
-from jobs_service.http.roles import TOKEN_ROLES, Identity, Role
+from jobs_service.http.roles import TOKEN_ROLES, Identity, Role, Session
 from jobs_service.layer.http_rows import SessionRow, TokenRow
 from jobs_service.log import EventLog
 
@@ -149,11 +149,15 @@ class Tokens:
     async def of_session(self, cookie: str) -> Identity | None:
         """Return who has logged in with a cookie."""
         found = _taken_apart(cookie)
-        if found is None or found[0] < time.time():
+        return None if found is None else await self.of_login(found)
+
+    async def of_login(self, login: Session) -> Identity | None:
+        """Return who has logged in so, if that holds still."""
+        if login.expires < time.time():
             return None
-        session = await self._service._remote.session(*found)
+        session = await self._service._remote.session(*login)
         row = None if session is None else await self._named(session.token)
-        return None if session is None or row is None or row.hash != session.hash else _identity(row, session=True)
+        return None if session is None or row is None or row.hash != session.hash else _identity(row, login)
 
     async def session(self, name: str) -> str:
         """Return the cookie for somebody who has shown a token."""
@@ -167,11 +171,12 @@ class Tokens:
     async def _named(self, name: str) -> TokenRow | None:
         return self._own if name == _OWN_NAME else (await self.known()).get(name)
 
-    async def end_session(self, cookie: str) -> None:
-        """Have a cookie be of no use any more; it may be none."""
+    async def end_session(self, cookie: str) -> Session | None:
+        """Have a cookie be of no use any more, and return its login; None for what is no cookie of ours."""
         found = _taken_apart(cookie)
         if found is not None:
             await self._service._remote.remove_session(*found)
+        return found
 
     async def close(self) -> None:
         """Look at the store no more."""
@@ -232,13 +237,13 @@ def _with_hash(rows: Mapping[str, TokenRow], offered: bytes) -> Identity | None:
     return found
 
 
-def _identity(row: TokenRow, session: bool = False) -> Identity:
+def _identity(row: TokenRow, session: Session | None = None) -> Identity:
     return Identity(row.name, TOKEN_ROLES[row.role], proven=True, session=session)
 
 
-def _taken_apart(cookie: str) -> tuple[float, str] | None:
-    """Return when a cookie expires, and the hash of its secret; None for what is no cookie of ours."""
+def _taken_apart(cookie: str) -> Session | None:
+    """Return the login that a cookie would be of; None for what is no cookie of ours."""
     expires, _, secret = cookie[:_LONGEST_TOKEN].partition(":")
     if not (expires.isascii() and expires.isdecimal() and len(expires) < _LONGEST_TIME):
         return None
-    return float(expires), hash_of(secret)
+    return Session(float(expires), hash_of(secret))

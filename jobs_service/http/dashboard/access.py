@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 ROLES: Final = ("nobody", "read", "work", "write", "admin")
 
 
-class Refused(Exception):
-    """Who asks may not do that; the message says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Role:
     """What somebody may do.
@@ -89,7 +85,8 @@ def role_of(request: Request, state: Any) -> Role:
     who = request.state.who
     if who is None:
         return Role(role="nobody")
-    return Role(who.name, who.role.label, not state.options.read_only, proven=who.proven, can_log_out=who.session)
+    can_log_out = who.session is not None
+    return Role(who.name, who.role.label, not state.options.read_only, proven=who.proven, can_log_out=can_log_out)
 
 
 def refuse_commands(visit: Visit, type: JobType) -> None:
@@ -103,6 +100,6 @@ def refuse_to_run(visit: Visit, type: JobType) -> None:
     gate.check_may_run(visit.state, visit.request.state.who, type)
 
 
-def note(visit: Visit, action: str, type: JobType | None = None, id: Any = None, jobs: int = 1) -> None:
-    """Note in the audit log what was changed."""
-    visit.state.audit.changed(visit.role.name, visit.request.state.client, action, type, id, jobs)
+def note(visit: Visit, action: str, type: JobType | None = None, id: Any = None, jobs: int = 1, **what: Any) -> None:
+    """Note in the audit log what was changed; `what` has nothing of what is in a job."""
+    visit.state.audit.changed(visit.role.name, visit.request.state.client, action, type, id, jobs, what)

@@ -86,13 +86,14 @@ async def act_on_job(visit: Visit) -> Response:
         removal = await service.remove(type, id)
         said = removal.value
         if removal is Removal.REMOVED:
-            note(visit, action, type, id)
+            note(visit, action, type, id, removal=said)
             return go(visit, visit.url("/type", type_=type, said=said))
     else:
         return problem_page(
             visit, 422, "There is no such action", f"{action!r} is none of cancel, remove and resubmit."
         )
-    note(visit, action, type, id)
+    what: dict[str, Any] = {"removal": said} if action in ("cancel", "remove") else {}
+    note(visit, action, type, id, **what)
     return go(visit, visit.url("/job", type_=type, id_=id, said=said))
 
 
@@ -100,6 +101,7 @@ async def act_on_type(visit: Visit) -> Response:
     """Pause, resume or change a type."""
     form = await form_of(visit)
     type, action, service = visit.type(form), form.get("action", ""), visit.service
+    what: dict[str, Any] = {}
     refuse_commands(visit, type)
     if action == "pause":
         await service.pause(type)
@@ -114,9 +116,10 @@ async def act_on_type(visit: Visit) -> Response:
             return problem_page(visit, 422, "That cannot be", str(error), "Go back, and correct it.")
         await service.set_type_timeout(type, timeout)
         await service.set_retention(type, keep=keep, keep_failed=keep_failed)
+        what = {"timeout": timeout, "keep": keep, "keep_failed": keep_failed}
     else:
         return problem_page(visit, 422, "There is no such action", f"{action!r} is none of pause, resume and change.")
-    note(visit, action, type)
+    note(visit, action, type, jobs=0, **what)
     said = {"pause": "paused", "resume": "resumed", "change": "changed"}[action]
     where = (
         visit.url("/periodic", said=said)
@@ -137,7 +140,7 @@ async def add(visit: Visit) -> Response:
         job = await visit.service.add(type, id, data, priority=priority, run_at=run_at)
     except (ValueError, InvalidJob, JobExists, JobTooLarge, NoTypeTimeout) as error:
         return await clone_page(visit, str(error), form)
-    note(visit, "add", type, job.id)
+    note(visit, "add", type, job.id, priority=priority, run_at=run_at)
     return go(visit, visit.url("/job", type_=type, id_=job.id, said="added"))
 
 

@@ -220,6 +220,7 @@ async def download(visit: Visit) -> Response:
     content = job.to_dict()[part]
     name = quote(f"{shown(type)}-{shown(id)}-{part}.json"[-120:], safe="")
     headers = {**SECURITY, "Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Cache-Control": "no-store"}
+    visit.state.audit.exported(visit.role.name, visit.request.state.client, type, id, what={"part": part})
     body = jobs.encoded(json.dumps(content, ensure_ascii=False, indent=2))
     return Response(body, media_type="application/json", headers=headers)
 

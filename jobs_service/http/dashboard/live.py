@@ -117,7 +117,7 @@ async def live(visit: Visit, pulse: Pulse) -> Response:
 async def _counted(visit: Visit, news: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Yield news as one of the streams that the server and this client may have open, as long as its token is there."""
     state = visit.state
-    stream = Stream(visit.role.name)
+    stream = state.stream(visit.request.state.who)
     with contextlib.suppress(Refusal):  # too many are open: the page asks by itself
         async with contextlib.aclosing(news):
             with state.open_streams.taken_by(visit.role.name or visit.request.state.client):

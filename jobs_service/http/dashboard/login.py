@@ -10,9 +10,6 @@ from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.http.roles import Identity
 from jobs_service.http.tokens import SESSION_TIME
-from jobs_service.log import EventLog
-
-log = EventLog("jobs_service.http")
 
 
 async def login_page(visit: Visit) -> Response:
@@ -38,7 +35,9 @@ async def log_in(visit: Visit) -> Response:
 async def log_out(visit: Visit) -> Response:
     """End the login, and take the cookie away."""
     for cookie in gate.cookies(gate.Headers(visit.request.scope)):
-        await visit.state.tokens.end_session(cookie)
+        await visit.state.log_out(cookie)
+    if visit.role.can_log_out:
+        visit.state.audit.logged_out(visit.role.name, visit.request.state.client)
     answer = go(visit, visit.url("/login"))
     answer.delete_cookie(gate.COOKIE, path=visit.url("/"), httponly=True, samesite="lax")
     return answer
@@ -55,6 +54,7 @@ def _asking(visit: Visit, problem: str = "", status: int = 200) -> Response:
 
 async def _logged_in(visit: Visit, who: Identity, where: str) -> Response:
     answer = go(visit, where)
+    visit.state.audit.logged_in(who.name, visit.request.state.client)
     answer.set_cookie(
         gate.COOKIE,
         await visit.state.tokens.session(who.name),
@@ -68,5 +68,5 @@ async def _logged_in(visit: Visit, who: Identity, where: str) -> Response:
 
 
 def _refused(visit: Visit, why: str) -> Response:
-    log.warning("login_refused", address=visit.request.state.client)
+    visit.state.audit.login_refused(visit.request.state.client)
     return _asking(visit, why, 401)
