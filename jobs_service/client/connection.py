@@ -42,6 +42,7 @@ that is the error, and not just that there was no answer."""
 _BAD_GATEWAYS: Final = frozenset({502, 503, 504})
 _NOTHING_BEGUN: Final = frozenset({"/problems/busy", "/problems/too-many-requests", "/problems/service-closed"})
 """Problems after which the same request may succeed, and of which nothing was done."""
+_AUTHORIZATION: Final = "Authorization"
 _NO_TOKEN: Final = "/problems/unauthorized"
 _NO_ADDRESS: Final = "/problems/not-found"
 """The problem of a server that is asked below another prefix than its own."""
@@ -101,6 +102,7 @@ class Connection:
         self._token = None if token is None else _checked_token(token)
         # Who answers behind a transport of the caller's is not known.
         self._finds_token = token is None and transport is None
+        self._refused_headers: set[str] = set()
         self._verify = verify
         self._transport = transport
         self._sources = sources
@@ -110,10 +112,8 @@ class Connection:
     async def open(self) -> None:
         """Be ready for requests; nothing is sent yet."""
         headers = {"User-Agent": "jobs-service"}
-        if self._finds_token:
-            self._token = token_file.found(self.url)
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
+        if authorization := _header(token_file.found(self.url) if self._finds_token else self._token):
+            headers[_AUTHORIZATION] = authorization
         limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=_MOST_KEPT, keepalive_expiry=_KEPT)
         self._client = self._httpx.AsyncClient(
             base_url=self.url,
@@ -235,7 +235,8 @@ class Connection:
                 asked = in_one_line(str(response.request.url.copy_with(query=None)), 200)
                 raise JobsError(f"{asked}: no jobs-service answers there; is the prefix of the URL right?")
             error = problems.error_of(found)
-            if found["type"] in _NOTHING_BEGUN or (found["type"] == _NO_TOKEN and self._has_found_another()):
+            refused = response.request.headers.get(_AUTHORIZATION, "")
+            if found["type"] in _NOTHING_BEGUN or (found["type"] == _NO_TOKEN and self._has_found_another(refused)):
                 return _Failure(error, True)
             raise error
         if response.status_code in _BAD_GATEWAYS:  # a proxy on the way got no answer
@@ -243,14 +244,25 @@ class Connection:
             return _Failure(error, False)
         raise self._foreign(response)
 
-    def _has_found_another(self) -> bool:
-        """Return whether the server was started anew, and has left another token, which is sent from now on."""
-        another = token_file.found(self.url) if self._finds_token else None
-        if another is None or another == self._token or self._client is None:
+    def _has_found_another(self, refused: str) -> bool:
+        """Return whether there is something else to try than what was refused, which is sent from now on.
+
+        The server may have been started anew, and have left another token; or one that was killed has left it, and the
+        server that is there now wants none.
+
+        Args:
+            refused: the header that was sent, "" for none.
+        """
+        if not self._finds_token or self._client is None:
             return False
-        self._token = another
-        self._client.headers["Authorization"] = f"Bearer {another}"
-        return True
+        sent = self._client.headers
+        if refused == sent.get(_AUTHORIZATION, ""):
+            self._refused_headers.add(refused)
+            sent.pop(_AUTHORIZATION, None)
+            another = _header(token_file.found(self.url))
+            if another not in self._refused_headers:
+                sent[_AUTHORIZATION] = another
+        return bool(sent.get(_AUTHORIZATION, "") != refused)
 
     def _away(self, error: httpx.TransportError) -> _Failure:
         """Return the failure of a request that got no answer."""
@@ -348,6 +360,10 @@ def _checked(url: Any, httpx: Any) -> str:
         allowed = "allowed is http://HOST:PORT or https://..., with any prefix"
         raise InvalidAddress(f"{name} can be no server's: {allowed}{hint}")
     return url.rstrip("/")
+
+
+def _header(token: str | None) -> str:
+    return "" if token is None else f"Bearer {token}"
 
 
 def _checked_token(token: Any) -> str:

@@ -29,6 +29,7 @@ _OF_PROXIES: Final = re.compile(
 )
 """Headers that programs which pass requests on add, and that no client sends by itself."""
 _MOST_COOKIES: Final = 5
+_PORTS: Final = {"http": "80", "https": "443"}
 _SAME: Final = frozenset({"same-origin", "none"})
 _SEND_A_TOKEN: Final = (
     "send a token: Authorization: Bearer TOKEN; `jobs-service token add` makes one, and whoever has started the server "
@@ -144,7 +145,10 @@ def check_site(method: str, host: str | None, headers: Headers, allowed: tuple[s
         is_link = headers.one("sec-fetch-mode") == "navigate" and headers.one("sec-fetch-dest") == "document"
         if site.lower() not in _SAME and not (is_link and method in SAFE):
             raise Refusal("cross-site", "a browser says that a page of another site asks for this")
-    elif origin is not None and not _is_ours(origin, host or "", allowed):
+        return
+    # No page can have a browser send X-Forwarded-Host elsewhere, so for this it counts whoever has sent it.
+    hosts = [host or "", *headers.all("x-forwarded-host")]
+    if origin is not None and not any(_is_ours(origin, each, allowed) for each in hosts):
         # A plain GET tells another site nothing, but no program of our own sends an Origin that is not ours.
         how = "have it pass the Host on, or name what browsers call this server with --allow-host NAME"
         raise Refusal("cross-site", f"the Origin of the request is not this server; if a proxy is in front, {how}")
@@ -156,20 +160,11 @@ def _is_ours(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
     The ports of a host have their cookies in common, so a port that a proxy has taken away need not be known.
     """
     scheme, _, place = origin.lower().partition("://")
-    name, host = _name_of(place), host.lower()
-    if name and name in (each.lower() for each in allowed):
-        return True
-    default = {"http": ":80", "https": ":443"}.get(scheme, "")
-    whole = place if _has_port(place) else place + default
-    return bool(name) and (whole == (host if _has_port(host) else host + default) or _is_same_name(place, host))
-
-
-def _is_same_name(place: str, host: str) -> bool:
-    return not _has_port(host) and _name_of(place) == _name_of(host)
-
-
-def _has_port(host: str) -> bool:
-    return host.rpartition("]")[2].rpartition(":")[2].isdecimal() and ":" in host.rpartition("]")[2]
+    name = _name_of(place)
+    if not name or name in (each.lower() for each in allowed):
+        return bool(name)
+    port = _port_of(host)
+    return name == _name_of(host) and (not port or port == (_port_of(place) or _PORTS.get(scheme, "")))
 
 
 async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> Identity | None:
@@ -302,6 +297,12 @@ def _name_of(host: str) -> str:
     name, _, port = host.rpartition(":")
     name = name if name and port.isdecimal() else host
     return name.rstrip(".")
+
+
+def _port_of(host: str) -> str:
+    """Return the port of a host; "" for none."""
+    _, colon, port = host.rpartition("]")[2].rpartition(":")
+    return port if colon and port.isdecimal() else ""
 
 
 def _is_address(name: str) -> bool:

@@ -247,6 +247,15 @@ async def test_the_origin_is_this_server_whatever_port_was_taken_away(host: str,
         assert answer.status_code == status
 
 
+async def test_the_origin_is_what_a_proxy_says_was_asked_for_where_it_names_another_host_itself() -> None:
+    async with served(options=Options()) as (jobs, client):
+        token = await add_token(jobs, "ada", "read")
+        said = {"Host": "127.0.0.1:8700", "X-Forwarded-Host": "tasks.example.org:8080"}  # as Apache does by default
+        for origin, status in (("http://tasks.example.org:8080", 303), ("http://evil.example", 403)):
+            answer = await client.post("/login", data={"token": token}, headers={**said, "Origin": origin})
+            assert answer.status_code == status
+
+
 OF_CADDY = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https", "X-Forwarded-Host": "tasks.example.org"}
 OF_TRAEFIK = {**OF_CADDY, "X-Forwarded-Port": "443", "X-Forwarded-Server": "edge", "X-Real-Ip": "203.0.113.9"}
 

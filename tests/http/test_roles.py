@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from starlette.routing import Route
 
+from jobs_service.http.application import Application
 from jobs_service.http.endpoint import Endpoint
 from jobs_service.http.gate import INTERNAL_TYPES
 from jobs_service.http.roles import TOKEN_ROLES, Role
@@ -86,6 +89,35 @@ async def test_every_role_tries_every_address_of_a_type(type: str) -> None:
                         assert answer.status_code not in (401, 403), told
             if type in INTERNAL_TYPES and role < Role.WRITE:  # from there on it may be canceled
                 assert await jobs.get(type, "asked") == before
+
+
+async def test_every_role_tries_every_page() -> None:
+    async with served(options=Options()) as (jobs, client):
+        tokens = {role: await add_token(jobs, name, name) for name, role in TOKEN_ROLES.items()}
+        routes = [route for route in Application(jobs)._pages.routes if isinstance(route, Route)]
+        tried = 0
+        for role, route in product(Role, routes):
+            headers = {} if role is Role.NOBODY else {"Authorization": f"Bearer {tokens[role]}"}
+            path = route.path.replace("{name}", "style.css")
+            for method in (route.methods or set()) - {"HEAD"}:
+                if role >= needed(method, path):
+                    continue
+                answer = await client.request(method, path, headers=headers, data={"type": "email", "id": "a"})
+                is_led = role is Role.NOBODY and method == "GET" and path != "/live"
+                assert answer.status_code == (303 if is_led else 403), (role, method, path)
+                assert not is_led or answer.headers["location"].startswith("/login?next=")
+                tried += 1
+        assert tried > 50
+        assert await jobs.types() == []
+
+
+def needed(method: str, path: str) -> Role:
+    """Return the role that a page needs."""
+    if path in ("/login", "/logout", "/preferences") or path.startswith("/static/"):
+        return Role.NOBODY
+    if path == "/processes/act":
+        return Role.ADMIN
+    return Role.WRITE if method == "POST" or path in ("/bulk/new", "/job/new") else Role.READ
 
 
 @pytest.mark.parametrize("type", INTERNAL)

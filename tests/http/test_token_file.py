@@ -14,7 +14,7 @@ from jobs_service.http import token_file
 from jobs_service.http.serving import Address, serving
 from jobs_service.http.state import Options
 from tests.cli.support import HANG, event_named, on_terminal, started, without_escapes
-from tests.http.support import problem
+from tests.http.support import problem, running
 
 ANYWHERE = Address("127.0.0.1:0", Options())
 
@@ -55,6 +55,13 @@ async def test_a_daemon_that_is_started_anew_has_another_token_and_its_clients_g
             async with httpx.AsyncClient(base_url=url) as other:
                 for headers in ({"Authorization": f"Bearer {token}"}, {"Cookie": cookie}):
                     problem(await other.get("/v1/types", headers=headers), 401, "unauthorized")
+
+
+async def test_what_a_server_that_was_killed_has_left_is_no_obstacle_to_the_next_one() -> None:
+    async with JobsService("memory:") as jobs, running(jobs) as url:
+        with token_file.kept(int(url.rpartition(":")[2]), "jst_stale"):
+            async with JobsClient(url) as client:
+                await client.set_type_timeout("email", 30)
 
 
 async def test_a_token_that_was_given_is_sent_and_no_other_one() -> None:

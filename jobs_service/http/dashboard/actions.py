@@ -64,7 +64,7 @@ async def preferences(visit: Visit) -> Response:
     for name, cookie, allowed in (("theme", THEME_COOKIE, THEMES), ("times", ZONE_COOKIE, ZONES)):
         if name in form:
             answer.set_cookie(
-                cookie, choice(form[name], allowed), max_age=YEAR, path=visit.url("/"), httponly=True, samesite="strict"
+                cookie, choice(form[name], allowed), max_age=YEAR, path=visit.url("/"), httponly=True, samesite="lax"
             )
     return answer
 
