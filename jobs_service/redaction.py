@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
+from urllib.parse import unquote, unquote_plus
 
 from jobs_service import json_data, run_data
 from jobs_service.errors import InvalidSettings, RecordDamaged, a_kind_of, in_one_line, shown
@@ -50,6 +50,16 @@ _LEAST: Final = 3
 _WORD: Final = 8
 """A value that is shorter is removed where it is a word of its own; of a longer one so many characters are enough, as
 messages are cut off."""
+_ENCODED: Final = re.compile(r"\S*[%+]\S*")
+"""A word as URLs are, in which a value may be written in many ways: they are compared decoded."""
+_DECODINGS: Final[tuple[Callable[[str], str], ...]] = (
+    unquote_plus,
+    unquote,
+    functools.partial(unquote_plus, encoding="latin-1"),
+    functools.partial(unquote, encoding="latin-1"),
+)
+_MOST_ENCODED: Final = 3
+"""Times that a value may be encoded over again, as that of an address within an address is."""
 _MOST_SECRETS: Final = 1000
 """Where a job has more secret values, its texts are hidden altogether."""
 
@@ -203,6 +213,10 @@ class Secrets:
         """Return a text without these values."""
         if self._all:
             return REDACTED if text else text
+        text = self._plainly_removed_from(text)
+        return _ENCODED.sub(lambda found: self._decoded(found[0]), text) if self._texts else text
+
+    def _plainly_removed_from(self, text: str) -> str:
         for secret in self._texts:
             if secret not in text:
                 continue
@@ -214,6 +228,19 @@ class Secrets:
             if len(secret) >= _WORD:
                 text = _without(text, secret)
         return text
+
+    def _decoded(self, word: str) -> str:
+        """Return a word in which something may be percent-encoded, decoded and without these values if it has one."""
+        inner = word
+        for _ in range(_MOST_ENCODED):
+            for decode in _DECODINGS:
+                decoded = decode(inner)
+                if (shown := self._plainly_removed_from(decoded)) != decoded:
+                    word = inner = shown
+            before, inner = inner, unquote(inner)
+            if inner == before:
+                break
+        return word
 
 
 EVERYTHING: Final = Secrets((), all=True)
@@ -347,9 +374,9 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=256)
 def _forms_of_text(text: str) -> tuple[str, ...]:
-    """Return how a text is written in messages: as it is, in Python's, JSON's and a URL's form, and on one line."""
+    """Return how a text is written in messages: as it is, in Python's and JSON's form, and on one line."""
     forms = (text, repr(text)[1:-1], json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
-    return (*forms, in_one_line(text, len(text) + 1), quote(text, safe="", errors="replace"))
+    return (*forms, in_one_line(text, len(text) + 1))
 
 
 def _forms(value: Any) -> tuple[str, ...]:

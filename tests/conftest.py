@@ -11,6 +11,7 @@ import pkgutil
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "unmeasured: coverage is left out of it; other tests run the same lines.")
     fdb_place.begin(config)
     _use_memory_for_files()
+    # Daemons leave their tokens there, those that are killed as well.
+    state = tempfile.mkdtemp(prefix="jobs-service-state-")
+    os.environ["XDG_STATE_HOME"] = state
+    config.add_cleanup(lambda: shutil.rmtree(state, ignore_errors=True))
     if config.getoption("--hypothesis-profile", None) is None:
         examples = 100 if ALL else 40
         unhurried = settings(deadline=None, max_examples=examples, suppress_health_check=[HealthCheck.too_slow])

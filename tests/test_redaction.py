@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote, quote_plus, unquote, unquote_plus, urlencode
 
 import pytest
 
@@ -114,6 +115,39 @@ async def test_a_secret_is_in_nothing_that_is_shown_of_a_job() -> None:
         assert needle not in text
     assert (shown.state, shown.outcome, shown.seq, shown.attempts) == (job.state, job.outcome, job.seq, job.attempts)
     assert [event.kind for event in shown.history] == [event.kind for event in job.history]
+
+
+SECRET = "pass word/+%é&=Ω-42"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        quote_plus(SECRET),
+        quote(SECRET).lower(),
+        quote_plus(SECRET).lower(),
+        quote(quote(SECRET, safe=""), safe=""),
+        quote_plus(quote_plus(quote_plus(SECRET))),
+        "".join(f"%{byte:02x}" for byte in SECRET.encode()),
+        urlencode({"q": SECRET, "n": 1}),
+        urlencode({"q": SECRET[:9]}),
+        f"...{quote(SECRET[-9:])}",
+    ],
+)
+async def test_a_secret_is_in_no_address_however_it_is_encoded_there(written: str) -> None:
+    message = f"GET https://example.org/a%20b?{written}&c=d+e failed: 100% of 1+1 tries"
+    job = await finished({"password": SECRET, "pin": "x y"}, None, JobError("E", f"{message}; pin=x+y"))
+    error = Redaction(["password", "pin"]).job(job).error
+    assert error is not None
+    for decode in (str, unquote, unquote_plus, lambda text: unquote_plus(unquote(text))):
+        for part in ("pass word", "pass+word", "-42", "x y"):
+            assert part not in decode(error.message), error.message
+    assert error.message.endswith(f"failed: 100% of 1+1 tries; pin={X}")
+    assert Redaction(["pin"]).job(await finished({"pin": "other"}, None, JobError("E", message))).error == JobError(
+        "E", message
+    )
 
 
 @pytest.mark.parametrize("path", ["**.token", ".".join(["**"] * 60 + ["token"])])

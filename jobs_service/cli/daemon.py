@@ -135,6 +135,8 @@ class Daemon:
 
         async with serving(self._service, self._http) as server:
             self._server = server
+            if self._on_terminal:  # elsewhere it would be kept in a log
+                log.info("log_in", url=server.login_url())
             yield
 
     async def _leave_http(self) -> None:

@@ -53,7 +53,8 @@ class JobsClient(
 
     Args:
         url: `http://HOST:PORT` or `https://...`, with any prefix, as `jobs-service serve --http` prints it.
-        token: as `jobs-service token add` prints it; None for none.
+        token: as `jobs-service token add` prints it; None for none, or for that of a server on this machine which the
+            same user has started: it is found by itself.
         timeout: seconds within which a call is answered while the server is away.
         verify: of TLS: True for the usual certificate authorities, an ssl.SSLContext for others.
         transport: an httpx transport, for Unix sockets or proxies; None for TCP.

@@ -20,7 +20,7 @@ from jobs_service.errors import (
     in_one_line,
     shown,
 )
-from jobs_service.http import problems, wire
+from jobs_service.http import problems, token_file, wire
 from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ that is the error, and not just that there was no answer."""
 _BAD_GATEWAYS: Final = frozenset({502, 503, 504})
 _NOTHING_BEGUN: Final = frozenset({"/problems/busy", "/problems/too-many-requests", "/problems/service-closed"})
 """Problems after which the same request may succeed, and of which nothing was done."""
+_AUTHORIZATION: Final = "Authorization"
+_NO_TOKEN: Final = "/problems/unauthorized"
 _NO_ADDRESS: Final = "/problems/not-found"
 """The problem of a server that is asked below another prefix than its own."""
 
@@ -73,7 +75,7 @@ class Connection:
 
     Args:
         url: `http://HOST:PORT` or `https://...`, with any prefix.
-        token: sent with each request; None for none.
+        token: sent with each request; None for that which a server on this machine has left for its user, if any.
         timeout: seconds within which a call is answered, tries and pauses included.
         verify: of TLS: True for the system's certificate authorities, an ssl.SSLContext for others.
         transport: an httpx transport, for Unix sockets or proxies; None for TCP.
@@ -100,9 +102,10 @@ class Connection:
         self._httpx = httpx
         self.url = _checked(url, httpx)
         self.timeout = timeout
-        self._headers = {"User-Agent": "jobs-service"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {_checked_token(token)}"
+        self._token = None if token is None else _checked_token(token)
+        # Who answers behind a transport of the caller's is not known.
+        self._finds_token = token is None and transport is None
+        self._refused_headers: set[str] = set()
         self._verify = verify
         self._transport = transport
         self._sources = sources
@@ -112,10 +115,13 @@ class Connection:
     async def open(self) -> None:
         """Be ready for requests; nothing is sent yet."""
         self._calls, self._waiting = asyncio.Semaphore(_MOST_CALLS), asyncio.Semaphore(_MOST_WAITING)
+        headers = {"User-Agent": "jobs-service"}
+        if authorization := _header(token_file.found(self.url) if self._finds_token else self._token):
+            headers[_AUTHORIZATION] = authorization
         limits = self._httpx.Limits(max_connections=None, max_keepalive_connections=_MOST_CALLS, keepalive_expiry=_KEPT)
         self._client = self._httpx.AsyncClient(
             base_url=self.url,
-            headers=self._headers,
+            headers=headers,
             verify=self._verify,
             transport=self._transport,
             limits=limits,
@@ -253,13 +259,34 @@ class Connection:
                 asked = in_one_line(str(response.request.url.copy_with(query=None)), 200)
                 raise JobsError(f"{asked}: no jobs-service answers there; is the prefix of the URL right?")
             error = problems.error_of(found)
-            if found["type"] in _NOTHING_BEGUN:
+            refused = response.request.headers.get(_AUTHORIZATION, "")
+            if found["type"] in _NOTHING_BEGUN or (found["type"] == _NO_TOKEN and self._has_found_another(refused)):
                 return _Failure(error, True)
             raise error
         if response.status_code in _BAD_GATEWAYS:  # a proxy on the way got no answer
             error = StoreUnavailable(f"{self.url} answers {response.status_code}; it may have taken effect")
             return _Failure(error, False)
         raise self._foreign(response)
+
+    def _has_found_another(self, refused: str) -> bool:
+        """Return whether there is something else to try than what was refused, which is sent from now on.
+
+        The server may have been started anew, and have left another token; or one that was killed has left it, and the
+        server that is there now wants none.
+
+        Args:
+            refused: the header that was sent, "" for none.
+        """
+        if not self._finds_token or self._client is None:
+            return False
+        sent = self._client.headers
+        if refused == sent.get(_AUTHORIZATION, ""):
+            self._refused_headers.add(refused)
+            sent.pop(_AUTHORIZATION, None)
+            another = _header(token_file.found(self.url))
+            if another not in self._refused_headers:
+                sent[_AUTHORIZATION] = another
+        return bool(sent.get(_AUTHORIZATION, "") != refused)
 
     def _away(self, error: httpx.TransportError) -> _Failure:
         """Return the failure of a request that got no answer."""
@@ -359,6 +386,10 @@ def _checked(url: Any, httpx: Any) -> str:
         allowed = "allowed is http://HOST:PORT or https://..., with any prefix"
         raise InvalidAddress(f"{name} can be no server's: {allowed}{hint}")
     return url.rstrip("/")
+
+
+def _header(token: str | None) -> str:
+    return "" if token is None else f"Bearer {token}"
 
 
 def _checked_token(token: Any) -> str:

@@ -13,13 +13,13 @@ from urllib.parse import quote, unquote
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Router
+from starlette.routing import BaseRoute, Match, Route, Router
 
 from jobs_service import tracing
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
 from jobs_service.http import bodies, gate, problems, wire
 from jobs_service.http.endpoint import Call, Endpoint
-from jobs_service.http.refusals import Refusal
+from jobs_service.http.refusals import OF_PEOPLE, Refusal
 from jobs_service.http.roles import Identity
 from jobs_service.http.routing import Routes, path_of, query_of
 from jobs_service.http.state import STREAM, Options, State
@@ -36,6 +36,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+_WHO, _FROM = "jobs_service.who", "jobs_service.from"
+"""Members of a request's scope: who asks, and the address that it comes from, once they are known."""
 _EVERYWHERE = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -64,6 +66,14 @@ class Application:
         self.state = State(service, options)
         self._routes = Routes(ENDPOINTS)
         self._pages = Router(routes=_pages(self.state), redirect_slashes=False)
+        own = {
+            each.path.split("/")[1] for each in (*ENDPOINTS, *self._pages.routes) if isinstance(each, Endpoint | Route)
+        }
+        if (prefix := self.state.options.prefix).split("/")[1:2] and prefix.split("/")[1] in own:
+            # Nobody could tell whether a proxy has taken it away.
+            raise InvalidSettings(
+                f"prefix {prefix}: the server's own paths begin like that; take another one, as /jobs"
+            )
         service._lifecycle.before_leaving.append(self.state.end_waiting)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,6 +83,8 @@ class Application:
         if scope["type"] != "http":
             await receive()
             return await send({"type": "websocket.close", "code": 1003})
+        if prefix := self.state.options.prefix:
+            scope["root_path"] = scope.get("root_path", "") + prefix
         started = False
 
         async def sending(message: Message) -> None:
@@ -92,7 +104,9 @@ class Application:
         except ClientDisconnect:
             return
         except Exception as error:
-            response = _failed(error, scope)
+            if isinstance(error, Refusal) and error.kind in OF_PEOPLE:
+                self._note(error, scope)
+            response = self._told(scope, *_failed(error, scope))
             if started:
                 # What was begun cannot be taken back: the connection ends, so that nobody takes it for complete.
                 raise RuntimeError("an answer failed after it had begun") from error
@@ -102,9 +116,10 @@ class Application:
         """Return an answer that may take long, so that nothing else is kept for it; None if it has been sent."""
         headers = gate.Headers(scope)
         origin = gate.Origin(scope, headers, self.state.options.proxies)
+        scope[_FROM] = origin.client
         method = scope["method"]
         gate.check_host(origin.host, self.state.options.allowed_hosts)
-        gate.check_site(method, origin.host, headers)
+        gate.check_site(method, origin.host, headers, self.state.options.allowed_hosts)
         query = query_of(scope)
         found = self._routes.find(path_of(scope), dict(query))
         if found is None:
@@ -121,11 +136,14 @@ class Application:
         call.named(found.names)
         # Of names that may be there several times all are taken.
         _check_query(call, endpoint, [(name, value) for name, value in query if name not in found.used])
+        if endpoint.is_health:
+            return await endpoint.handle(call)
         if endpoint.is_long:
-            await _read_body(call, endpoint, headers)
+            with self.state.place(who, origin.client):
+                await _read_body(call, endpoint, headers)
             return await endpoint.handle(call)
         trace = tracing.within(headers.first("traceparent"), headers.first("tracestate"))
-        with self.state.requests.one(), trace:
+        with self.state.place(who, origin.client), trace:
             await _read_body(call, endpoint, headers)
             response = await endpoint.handle(call)
             await response(scope, receive, send)
@@ -137,7 +155,7 @@ class Application:
         if endpoint.role is Role.NOBODY:
             # Whoever only asks whether the process lives is not told by the store.
             return Identity("", Role.NOBODY)
-        who = await gate.identify(self.state, scope, headers)
+        who = scope[_WHO] = await gate.identify(self.state, scope, headers)
         return gate.check_role(self.state, who, endpoint.role, changes=endpoint.changes)
 
     async def _page(
@@ -153,19 +171,41 @@ class Application:
             raise Refusal("not-found", f"there is no such address; {quote(root).rstrip('/')}/docs has all of them")
         if Match.FULL not in found:
             raise Refusal("method-not-allowed", "a page takes GET; its buttons send POST")
+        who = await gate.identify(self.state, scope, headers)
         scope.setdefault("state", {})
         scope["state"] = {
             **scope["state"],
             "jobs": self.state,
-            "who": await gate.identify(self.state, scope, headers),
+            "who": who,
             "client": origin.client,
             "is_secure": origin.is_secure,
+            "base": origin.base,
         }
         is_stream = any(match is Match.FULL and getattr(route, "name", "") == STREAM for route, match in matches)
         # A stream has a place of its own, for as long as its page is open.
-        with nullcontext() if is_stream else self.state.requests.one():
+        with nullcontext() if is_stream else self.state.place(who, origin.client):
             await self._pages(scope, receive, send)
         return None
+
+    def _note(self, refusal: Refusal, scope: Scope) -> None:
+        """Note a refusal in the audit log, with as much as is known by then of who asked."""
+        who, client = scope.get(_WHO), scope.get("client")
+        address = scope.get(_FROM) or (client[0] if client else "")
+        self.state.audit.refused("" if who is None else who.name, address, refusal.kind, scope["method"], scope["path"])
+
+    def _told(self, scope: Scope, problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
+        """Return a problem as whoever asks reads it: programs as JSON, people as a page."""
+        accepts = gate.Headers(scope).all("accept")
+        if not any("text/html" in each for each in accepts) or not self._pages.routes:
+            return problem_response(problem, headers)
+        from jobs_service.http.dashboard.errors import problem_page
+        from jobs_service.http.dashboard.visit import Visit
+
+        scope.setdefault("state", {})
+        scope["state"] = {"who": None, **scope["state"]}
+        found = problem_page(Visit(Request(scope), self.state), problem["status"], problem["title"], problem["detail"])
+        found.headers.update(headers)
+        return found
 
 
 def application(service: JobsService, options: Options | None = None) -> Application:
@@ -179,7 +219,8 @@ def mounted(service: JobsService, options: Mapping[str, Any]) -> Application:
     Raises:
         InvalidSettings: an option that there is not.
     """
-    known = [field.name for field in fields(Options) if field.name != "limits"]
+    # A prefix is what it is mounted at.
+    known = [field.name for field in fields(Options) if field.name not in ("limits", "prefix")]
     for name in options:
         if name not in known:
             raise InvalidSettings(f"asgi has no option {in_one_line(name, 40)}{meant(name, known)}")
@@ -194,19 +235,19 @@ def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str] | No
     return Response(wire.dumps(problem), problem["status"], headers, media_type=problems.MEDIA_TYPE)
 
 
-def _failed(error: Exception, scope: Mapping[str, Any]) -> Response:
-    """Return the answer for what went wrong."""
+def _failed(error: Exception, scope: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]]:
+    """Return the problem that went wrong, and headers of the answer."""
     if isinstance(error, Refusal):
-        return problem_response(error.problem(), error.headers)
+        return error.problem(), error.headers
     if isinstance(error, JobsError):
-        retry = {"Retry-After": "1"} if isinstance(error, StoreError) and error.retryable else None
-        return problem_response(problems.problem(error), retry)
+        retry = {"Retry-After": "1"} if isinstance(error, StoreError) and error.retryable else {}
+        return problems.problem(error), retry
     if isinstance(error, HTTPException):
         kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
-        return problem_response({**Refusal(kind, str(error.detail)).problem(), "status": error.status_code})
+        return {**Refusal(kind, str(error.detail)).problem(), "status": error.status_code}, {}
     # Not the query and not the body: there may be secrets in them.
     log.exception("http_failed", method=scope["method"], path=scope["path"])
-    return problem_response(Refusal("internal", "the server failed; its log says more").problem())
+    return Refusal("internal", "the server failed; its log says more").problem(), {}
 
 
 def _check_query(call: Call, endpoint: Endpoint, query: list[tuple[str, str]]) -> None:

@@ -1,12 +1,16 @@
-"""Who changed what, when, and how many jobs: as log events, and as lines of a file."""
+"""Who did what, when, and with how many jobs: as log events, and as lines of a file. Never what is in a job."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import stat
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from jobs_service.errors import InvalidSettings
 from jobs_service.json_forms import name
@@ -15,11 +19,17 @@ from jobs_service.log import EventLog
 log = EventLog("jobs_service.http")
 
 
+_SPARED: Final = 10.0
+"""Seconds in which refusals of one kind to one client are noted once: whoever asks again and again fills no disk."""
+_MOST_CLIENTS: Final = 1000
+_LONGEST_PATH: Final = 200
+
+
 class Audit:
-    """Writes what was changed over HTTP.
+    """Writes what was changed, exported and refused over HTTP, and who has logged in and out.
 
     Args:
-        path: of a file that gets a line of JSON for each change; None for log events alone.
+        path: of a file that gets a line of JSON for each; None for log events alone.
 
     Raises:
         InvalidSettings: the file cannot be written.
@@ -28,30 +38,100 @@ class Audit:
     def __init__(self, path: str | None) -> None:
         # Opened anew by whoever rotates it: each line is one write to a file opened for appending.
         self._path = path
+        self._refusals: OrderedDict[tuple[str, str, str], tuple[float, int]] = OrderedDict()
         if path is not None:
             try:
                 self._append(b"")
             except (OSError, ValueError) as error:
                 raise InvalidSettings(f"the audit log {path!r} cannot be written: {error}") from None
 
-    def changed(self, who: str, address: str, action: str, type: Any = None, id: Any = None, jobs: int = 1) -> None:
+    def changed(
+        self,
+        who: str,
+        address: str,
+        action: str,
+        type: Any = None,
+        id: Any = None,
+        jobs: int = 1,
+        what: Mapping[str, Any] | None = None,
+    ) -> None:
         """Note a change.
 
         Args:
-            who: the name of the token; empty for whoever is on this machine.
+            who: the name of the token; empty for whoever has started the server.
             address: from which the request came.
             action: what was done.
             type, id: the job or type, None where it is about none or several; the log event leaves that out.
             jobs: how many were changed.
+            what: how they were changed, and which were chosen; nothing of what is in a job.
         """
-        about = {key: value for key, value in (("type", type), ("id", id)) if value is not None}
+        about = {key: value for key, value in (("type", type), ("id", id), ("what", what or None)) if value is not None}
         log.info("http_changed", who=who, address=address, action=action, **about, jobs=jobs)
+        self._write(who, address, action, type, id, jobs, what)
+
+    def exported(
+        self, who: str, address: str, type: Any, id: Any = None, jobs: int = 1, what: Mapping[str, Any] | None = None
+    ) -> None:
+        """Note that jobs were taken out as a file, of all types if `type` is None; arguments as for `changed`."""
+        about = {key: value for key, value in (("type", type), ("id", id), ("what", what or None)) if value is not None}
+        log.info("http_exported", who=who, address=address, **about, jobs=jobs)
+        self._write(who, address, "export", type, id, jobs, what)
+
+    def logged_in(self, who: str, address: str) -> None:
+        """Note that somebody has logged in."""
+        log.info("logged_in", who=who, address=address)
+        self._write(who, address, "login")
+
+    def logged_out(self, who: str, address: str) -> None:
+        """Note that somebody has logged out."""
+        log.info("logged_out", who=who, address=address)
+        self._write(who, address, "logout")
+
+    def login_refused(self, address: str) -> None:
+        """Note that somebody could not log in."""
+        if times := self._times("", address, "login"):
+            log.warning("login_refused", address=address, times=times)
+            self._write("", address, "login_refused", what={"times": times})
+
+    def refused(self, who: str, address: str, kind: str, method: str, path: str) -> None:
+        """Note that a request was refused because of who asks, or from where.
+
+        Args:
+            who, address: as for `changed`.
+            kind: of the refusal.
+            method, path: of the request.
+        """
+        if times := self._times(who, address, kind):
+            what = {"kind": kind, "method": method, "path": path[:_LONGEST_PATH], "times": times}
+            log.info("http_refused", who=who, address=address, **what)
+            self._write(who, address, "refused", what=what)
+
+    def _times(self, who: str, address: str, kind: str) -> int:
+        """Return for how many refusals one is noted now; 0 if it is not, but counted with the next."""
+        key, now = (who, address, kind), time.monotonic()
+        noted, left_out = self._refusals.pop(key, (-_SPARED, 0))
+        is_spared = now - noted < _SPARED
+        self._refusals[key] = (noted, left_out + 1) if is_spared else (now, 0)
+        if len(self._refusals) > _MOST_CLIENTS:
+            self._refusals.popitem(last=False)
+        return 0 if is_spared else left_out + 1
+
+    def _write(
+        self,
+        who: str,
+        address: str,
+        action: str,
+        type: Any = None,
+        id: Any = None,
+        jobs: int = 0,
+        what: Mapping[str, Any] | None = None,
+    ) -> None:
         if self._path is None:
             return
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         row = {"at": at, "who": who, "address": address, "action": action, "type": name(type), "id": name(id)}
         try:
-            self._append(json.dumps({**row, "jobs": jobs}).encode() + b"\n")
+            self._append(json.dumps({**row, "jobs": jobs, "what": what or {}}, default=str).encode() + b"\n")
         except OSError as error:
             # It is done: whoever were told that it has failed would do it again. The event above is there.
             log.error("audit_log_failed", path=self._path, error=str(error))
@@ -66,6 +146,17 @@ class Audit:
                 raise OSError(f"only {written} of {len(whole)} bytes were written")
         finally:
             os.close(file)
+
+
+def chosen(filter: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a filter as the audit log has it: of the fields of data that are looked for their names alone."""
+    given = {key: value for key, value in filter.items() if value not in (None, "", ())}
+    return {key: _fields(value) if key == "data" else value for key, value in given.items()}
+
+
+def _fields(data: Any) -> list[str]:
+    tests = data if isinstance(data, list | tuple | dict) else [data]
+    return [re.split("[=~]", str(test), maxsplit=1)[0] for test in tests]
 
 
 def _ends_within_a_line(path: str, file: int) -> bool:

@@ -17,7 +17,14 @@ _READY_WITHIN = 1.0
 """Seconds in which the store must answer."""
 
 
-@endpoint("GET", "/livez", Role.NOBODY, "Whether the process answers", answers={200: answer_forms.HealthForm})
+@endpoint(
+    "GET",
+    "/livez",
+    Role.NOBODY,
+    "Whether the process answers",
+    answers={200: answer_forms.HealthForm},
+    is_health=True,
+)
 async def livez(call: Call) -> Response:
     return answer({"status": "alive"})
 
@@ -28,6 +35,7 @@ async def livez(call: Call) -> Response:
     Role.NOBODY,
     "Whether the store answers",
     answers={200: answer_forms.HealthForm, 503: answer_forms.HealthForm},
+    is_health=True,
 )
 async def readyz(call: Call) -> Response:
     try:

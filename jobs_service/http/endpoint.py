@@ -13,12 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from jobs_service.http import wire
-from jobs_service.http.refusals import Refusal
+from jobs_service.http import gate, wire
 from jobs_service.http.roles import Identity, Role
 from jobs_service.http.state import State
 from jobs_service.model import JobId, JobType
-from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.service.remote import Remote
 
 Handle = Callable[["Call"], Awaitable[Response]]
@@ -52,6 +50,7 @@ class Endpoint:
         media: what else it answers with, or takes, by media type, in words.
         changes: whether it changes something, so that read-only servers refuse it.
         is_long: whether it has limits of its own on how many may be open.
+        is_health: whether it says how the server is, and so is answered however much that has to do.
     """
 
     method: str
@@ -65,6 +64,7 @@ class Endpoint:
     media: Mapping[str, str] = field(default_factory=dict)
     changes: bool = False
     is_long: bool = False
+    is_health: bool = False
 
 
 class Call:
@@ -119,20 +119,12 @@ class Call:
         self.names = dict(names)
 
     def check_may_run(self, type: JobType) -> None:
-        """Check that the caller may have jobs of a type run: commands are for admins with a token, if they are at all.
+        """Check that the caller may say what is run of a type; see `gate.check_may_run`."""
+        gate.check_may_run(self.state, self.who, type)
 
-        Raises:
-            Refusal: they may not.
-        """
-        if type != COMMAND_TYPE:
-            return
-        if not (self.state.options.commands and self.who.role is Role.ADMIN and self.who.proven):
-            why = "commands need a server with --commands, and a token with the role admin"
-            raise Refusal("commands-forbidden", why)
-
-    def changed(self, action: str, *, type: Any = None, id: Any = None, jobs: int = 1) -> None:
-        """Note in the audit log what was changed."""
-        self.state.audit.changed(self.who.name, self.client, action, type, id, jobs)
+    def changed(self, action: str, *, type: Any = None, id: Any = None, jobs: int = 1, **what: Any) -> None:
+        """Note in the audit log what was changed; `what` has nothing of what is in a job."""
+        self.state.audit.changed(self.who.name, self.client, action, type, id, jobs, what)
 
 
 ENDPOINTS: Final[list[Endpoint]] = []
@@ -151,13 +143,18 @@ def endpoint(
     media: Mapping[str, str] | None = None,
     changes: bool | None = None,
     is_long: bool = False,
+    is_health: bool = False,
 ) -> Callable[[HandleT], HandleT]:
     """Make a function an endpoint; see Endpoint. What is not GET changes something unless `changes` says otherwise."""
 
     def register(handle: HandleT) -> HandleT:
         alters = method != "GET" if changes is None else changes
         ENDPOINTS.append(
-            Endpoint(method, path, role, handle, summary, takes, query, answers or {}, media or {}, alters, is_long)
+            Endpoint(
+                *(method, path, role, handle, summary, takes, query, answers or {}, media or {}, alters),
+                is_long=is_long,
+                is_health=is_health,
+            )
         )
         return handle
 
@@ -173,7 +170,7 @@ class Flowing(Response):
     """
 
     def __init__(self, source: AsyncGenerator[bytes], media_type: str) -> None:
-        super().__init__(media_type=media_type)
+        super().__init__(media_type=media_type, headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._source = source
 

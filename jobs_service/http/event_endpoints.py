@@ -10,21 +10,26 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jobs_service import names
+from jobs_service.errors import JobNotFound, job_name
 from jobs_service.http import forms, streams
 from jobs_service.http.endpoint import Call, endpoint
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.http.streams import JobTarget, Stream
 from jobs_service.http.waiting import Presence
-from jobs_service.layer.creation import check_id
+from jobs_service.layer import activity
+from jobs_service.layer.creation import check_id, no_type
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobId, JobType
+from jobs_service.store.base import Transaction
 
 _MEDIA: Final = {"text/event-stream": "Server-sent events"}
 _FIRST_WITHIN: Final = 5.0
 """Seconds after which the answer begins, whether there is an event or not."""
 _LONGEST_ID: Final = 9_000
 """Characters: what was told of a thousand jobs."""
+_JOBS_OF_A_TYPE: Final = 10
+"""For so many jobs a stream of a type counts: for a client that is slow, changes of many wait."""
 
 
 @endpoint(
@@ -78,13 +83,15 @@ async def events_of_body(call: Call) -> Response:
     is_long=True,
 )
 async def type_events(call: Call) -> Response:
-    stream = Stream(call.who.name, _last_id(call))
+    stream = call.state.stream(call.who, _last_id(call))
     feeds = call.state.type_feeds
 
     async def begin() -> None:
+        if not await _there(call, [keys := call.remote.access.keys(call.type)]):
+            raise no_type(keys)
         await feeds.join(call.type, stream)
 
-    return EventsResponse(call, stream, begin, lambda: feeds.leave(call.type, stream))
+    return EventsResponse(call, stream, begin, lambda: feeds.leave(call.type, stream), _JOBS_OF_A_TYPE)
 
 
 def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: bool = False) -> Response:
@@ -95,7 +102,7 @@ def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: boo
     """
     state, hub = call.state, call.remote.hub
     call.service.subscribe_many([])  # whether there is a tree that tells of jobs
-    stream = Stream(call.who.name, _last_id(call))
+    stream = call.state.stream(call.who, _last_id(call))
     wanted: dict[tuple[TypeKeys, JobId], None] = {}
     for type, id in jobs:
         keys = call.remote.access.keys(type)
@@ -106,13 +113,31 @@ def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: boo
 
     async def begin() -> None:
         stream.expect(targets)
-        hub.add(targets)
+        there = await _there(call, list(dict.fromkeys(target.keys for target in targets)))
+        hub.add([target for target in targets if target.keys in there])
+        for target in targets:
+            if target.keys not in there:
+                type, id = target.keys.type, target.id
+                target.fail(JobNotFound(f"there is no job {job_name(type, id)}", type=type, id=id))
 
     def leave() -> None:
         for target in targets:
             hub.discard(target)
 
-    return EventsResponse(call, stream, begin, leave)
+    return EventsResponse(call, stream, begin, leave, len(targets))
+
+
+async def _there(call: Call, keys: list[TypeKeys]) -> set[TypeKeys]:
+    """Return which types exist, or have jobs all the same: who follows others would leave rows of them in the store."""
+
+    async def read(transaction: Transaction) -> list[tuple[float | None, bytes | None]]:
+        return await activity.samples(transaction, keys)
+
+    found = {each for each, (timeout, _) in zip(keys, await call.remote.access.read(read), strict=True) if timeout}
+    if len(found) < len(keys):
+        counts = await call.service.counts()
+        found |= {each for each in keys if each.type in counts and counts[each.type].jobs}
+    return found
 
 
 class EventsResponse(Response):
@@ -123,12 +148,19 @@ class EventsResponse(Response):
         stream: what is to be told.
         begin: has events put into the stream.
         leave: has no more put there.
+        jobs: for how many jobs it counts.
     """
 
     def __init__(
-        self, call: Call, stream: Stream, begin: Callable[[], Coroutine[Any, Any, None]], leave: Callable[[], None]
+        self,
+        call: Call,
+        stream: Stream,
+        begin: Callable[[], Coroutine[Any, Any, None]],
+        leave: Callable[[], None],
+        jobs: int,
     ) -> None:
         super().__init__()
+        self._jobs = jobs
         self._call = call
         self._stream = stream
         self._begin = begin
@@ -138,7 +170,7 @@ class EventsResponse(Response):
         """Send the events as they come."""
         state, stream = self._call.state, self._stream
         who = self._call.who.name or self._call.client
-        with state.open_streams.one(who):
+        with state.open_streams.taken_by(who), state.followed.taken_by(who, self._jobs):
             state.streams.add(stream)
             try:
                 async with Presence(self._call.request) as presence:

@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
+import re
+from collections.abc import Iterable, Mapping
 from inspect import isawaitable
 from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.requests import cookie_parser
 
 from jobs_service.errors import shown
+from jobs_service.http.dashboard import bulk_actions
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import TOKEN_ROLES, Identity, Role
 from jobs_service.http.state import State
+from jobs_service.http.token_file import is_loopback
+from jobs_service.model import JobType
+from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
+from jobs_service.runner.commands import COMMAND_TYPE
 
 COOKIE: Final = "jobs_service_session"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_FORWARDED: Final = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_OF_PROXIES: Final = re.compile(
+    r"forward|^via$|^x-(real|original|rewrite|envoy|amzn|amz-cf|azure|appengine|proxy|arr)|client-?ip|connecting-ip"
+    r"|user-ip|remote-(addr|ip)|cluster-ip|^cf-|^fly-|^fastly-|^cdn-|^max-forwards$|^front-end-|^proxy-|^x-(host|scheme)$"
+)
+"""Headers that programs which pass requests on add, and that no client sends by itself."""
+_MOST_COOKIES: Final = 5
+_PORTS: Final = {"http": "80", "https": "443"}
 _SAME: Final = frozenset({"same-origin", "none"})
+_SEND_A_TOKEN: Final = (
+    "send a token: Authorization: Bearer TOKEN; `jobs-service token add` makes one, and whoever has started the server "
+    "has one in the file that its log names"
+)
+
+
+_ASKED_FOR: Final[Mapping[JobType, str]] = {
+    bulk_actions.TYPE: "a bulk action is asked for by POST /v1/types/TYPE/bulk, or by the pages of the dashboard",
+    ONE_SHOT: "a replication is asked for by `jobs-service replicate`",
+    CONTINUOUS: "a replication is asked for by `jobs-service replicate`",
+}
+INTERNAL_TYPES: Final = frozenset(_ASKED_FOR)
+"""Types whose jobs are done by a daemon, whoever has added them."""
 
 
 class Headers:
@@ -46,6 +73,11 @@ class Headers:
         """Return the first value of a header that nothing depends on."""
         return next(iter(self._all.get(name, ())), None)
 
+    @property
+    def names(self) -> Iterable[str]:
+        """The names of all headers, in lower case."""
+        return self._all.keys()
+
     def all(self, name: str) -> list[str]:
         """Return all values of a header."""
         return self._all.get(name, [])
@@ -63,6 +95,7 @@ class Origin:
         client: the address that it comes from.
         host: what it calls this server, with the port.
         is_secure: whether its way here is encrypted.
+        base: where whoever asks finds this server, without a slash at the end.
     """
 
     def __init__(self, scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...]) -> None:
@@ -70,8 +103,12 @@ class Origin:
         self.client: str = peer[0] if peer else ""
         self.host = headers.one("host")
         self.is_secure = scope.get("scheme") == "https"
-        if self.client not in proxies:
-            return
+        if self.client in proxies:
+            self._believe(headers, proxies)
+        root = quote(scope.get("root_path", "").rstrip("/"))
+        self.base = f"{'https' if self.is_secure else 'http'}://{self.host or ''}{root}"
+
+    def _believe(self, headers: Headers, proxies: tuple[str, ...]) -> None:
         chain = [each.strip() for line in headers.all("x-forwarded-for") for each in line.split(",")]
         # Whoever is named last, and is no proxy of ours, was seen by one of ours.
         self.client = next((each for each in reversed(chain) if each and each not in proxies), self.client)
@@ -94,20 +131,40 @@ def check_host(host: str | None, allowed: tuple[str, ...]) -> None:
     raise Refusal("host-not-allowed", f"the Host {shown(host)} is not known here; {how}")
 
 
-def check_site(method: str, host: str | None, headers: Headers) -> None:
+def check_site(method: str, host: str | None, headers: Headers, allowed: tuple[str, ...]) -> None:
     """Check that no page of others asks: only links may lead here from elsewhere.
+
+    What the browser itself says of the site counts: a proxy may have put another host into the request than the browser
+    asked for. Browsers say it where connections are encrypted or lead to this machine; elsewhere the Origin has to fit.
 
     Raises:
         Refusal: one does.
     """
     site, origin = headers.one("sec-fetch-site"), headers.one("origin")
-    if site is not None and site.lower() not in _SAME:
+    if site is not None:
         is_link = headers.one("sec-fetch-mode") == "navigate" and headers.one("sec-fetch-dest") == "document"
-        if not (is_link and method in SAFE):
+        if site.lower() not in _SAME and not (is_link and method in SAFE):
             raise Refusal("cross-site", "a browser says that a page of another site asks for this")
-    if origin is not None and origin.partition("://")[2].lower() != (host or "").lower():
+        return
+    # No page can have a browser send X-Forwarded-Host elsewhere, so for this it counts whoever has sent it.
+    hosts = [host or "", *headers.all("x-forwarded-host")]
+    if origin is not None and not any(_is_ours(origin, each, allowed) for each in hosts):
         # A plain GET tells another site nothing, but no program of our own sends an Origin that is not ours.
-        raise Refusal("cross-site", "the Origin of the request is not this server")
+        how = "have it pass the Host on, or name what browsers call this server with --allow-host NAME"
+        raise Refusal("cross-site", f"the Origin of the request is not this server; if a proxy is in front, {how}")
+
+
+def _is_ours(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
+    """Return whether a page of an origin is a page of this server.
+
+    The ports of a host have their cookies in common, so a port that a proxy has taken away need not be known.
+    """
+    scheme, _, place = origin.lower().partition("://")
+    name = _name_of(place)
+    if not name or name in (each.lower() for each in allowed):
+        return bool(name)
+    port = _port_of(host)
+    return name == _name_of(host) and (not port or port == (_port_of(place) or _PORTS.get(scheme, "")))
 
 
 async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> Identity | None:
@@ -130,9 +187,8 @@ async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> 
         if who is None:
             raise unauthorized("the token is not known here, or not any more")
         return who
-    for line in headers.all("cookie"):
-        cookie = _cookie(line)
-        if cookie is not None and (who := await state.tokens.of_session(cookie)) is not None:
+    for cookie in cookies(headers):
+        if (who := await state.tokens.of_session(cookie)) is not None:
             return who
     if state.options.is_open and _is_here(scope, headers, state.options.proxies):
         tokens = await state.tokens.known()
@@ -142,15 +198,17 @@ async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> 
 
 
 def _is_here(scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...]) -> bool:
-    """Whether a request was made on this machine: what a proxy beside the server lets through may be anybody's."""
+    """Whether a request seems to be made on this machine: what a proxy beside the server lets through is anybody's.
+
+    A proxy need not say that it is one: nginx from 1.29.7 on names this server as the host, speaks HTTP/1.1 and adds no
+    header, unless it is told to.
+    """
     peer = scope.get("client")
-    # nginx, unless it is told otherwise, names this server as the host, forwards no address, and speaks HTTP/1.0.
     if (peer and peer[0] in proxies) or scope.get("http_version") == "1.0":
         return False
-    if any(headers.all(name) for name in _FORWARDED):
+    if any(map(_OF_PROXIES.search, headers.names)):
         return False
-    name = _name_of(headers.one("host") or "")
-    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
+    return is_loopback(_name_of(headers.one("host") or ""))
 
 
 def unauthorized(why: str) -> Refusal:
@@ -169,12 +227,38 @@ def check_role(state: State, who: Identity | None, role: Role, *, changes: bool)
     if who is None and state.options.authenticate is not None:
         raise unauthorized("the application that serves this does not know who asks; log in there")
     if who is None:
-        raise unauthorized("send a token: Authorization: Bearer TOKEN; `jobs-service token add` makes one")
+        raise unauthorized(_SEND_A_TOKEN)
     if changes and state.options.read_only:
         raise Refusal("read-only", "this server was started with --read-only")
     if who.role < role:
         raise Refusal("forbidden", f"this needs the role {role.label}; the token {who.name} has {who.role.label}")
     return who
+
+
+def check_may_run(state: State, who: Identity | None, type: JobType) -> None:
+    """Check that somebody may say what is run of a type: add its jobs, take and end them, have them run again.
+
+    Jobs of the service's own types are done by a daemon, with the rights of a daemon, so nobody may write what is in
+    them: who asks for a bulk action goes by the address for that, which knows who asks. Commands are for admins with a
+    token, if they are at all.
+
+    Raises:
+        Refusal: they may not.
+    """
+    if type in INTERNAL_TYPES:
+        raise Refusal("internal-type", f"jobs of the type {shown(type)} are the service's own: {_ASKED_FOR[type]}")
+    if type == COMMAND_TYPE:
+        check_commands(state, who)
+
+
+def check_commands(state: State, who: Identity | None) -> None:
+    """Check that somebody may have to do with commands.
+
+    Raises:
+        Refusal: they may not, or a server that does not.
+    """
+    if who is None or not (state.options.commands and who.role is Role.ADMIN and who.proven):
+        raise Refusal("commands-forbidden", "commands need a server with --commands, and a token with the role admin")
 
 
 def _told(found: Any) -> Identity | None:
@@ -193,12 +277,14 @@ def _told(found: Any) -> Identity | None:
     return Identity(str(name), known, proven=True)
 
 
-def _cookie(line: str) -> str | None:
-    try:
-        morsel = SimpleCookie(line).get(COOKIE)
-    except CookieError:
-        return None
-    return None if morsel is None else morsel.value
+def cookies(headers: Headers) -> list[str]:
+    """Return what a browser shows as the cookie of a login: of several, as of servers below one another, the first few.
+
+    All servers of a host get the cookies of all of them, whatever their ports are, so what the others look like, and
+    whether they can be read, is no concern of ours.
+    """
+    parts = [part for line in headers.all("cookie") for part in line.split(";")]
+    return [cookie_parser(part)[COOKIE] for part in parts if part.strip().startswith(f"{COOKIE}=")][:_MOST_COOKIES]
 
 
 def _name_of(host: str) -> str:
@@ -211,6 +297,12 @@ def _name_of(host: str) -> str:
     name, _, port = host.rpartition(":")
     name = name if name and port.isdecimal() else host
     return name.rstrip(".")
+
+
+def _port_of(host: str) -> str:
+    """Return the port of a host; "" for none."""
+    _, colon, port = host.rpartition("]")[2].rpartition(":")
+    return port if colon and port.isdecimal() else ""
 
 
 def _is_address(name: str) -> bool:

@@ -12,8 +12,9 @@ from starlette.responses import Response, StreamingResponse
 from jobs_service import json_forms
 from jobs_service.errors import InvalidJob, WorkerConflict, job_name
 from jobs_service.http import answer_forms, bodies, creation, forms, wire
+from jobs_service.http.audit import chosen
 from jobs_service.http.bulk import act_on_all
-from jobs_service.http.endpoint import Call, Flowing, answer, endpoint, long_answer
+from jobs_service.http.endpoint import Call, Flowing, Form, answer, endpoint, long_answer
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.layer.key_parts import pack_id
@@ -44,12 +45,12 @@ async def create(call: Call) -> Response:
     if form.jobs is None:
         job, was_there = await creation.add(call, form, key, call.raw)
         found = await call.state.changed_form(job) if isinstance(job, Job) else job
-        call.changed("add", type=call.type, id=wire.name_of(found["id"]), jobs=int(not was_there))
+        call.changed("add", type=call.type, id=wire.name_of(found["id"]), jobs=int(not was_there), **_how(form))
         return answer(found, 200 if was_there else 201, _REPLAYED if key is not None and was_there else None)
     if form.model_fields_set - {"jobs", "if_exists"}:
         raise InvalidJob("`jobs` goes with if_exists alone").about(call.type)
     added, was_there = await creation.add_together(call, form.jobs, form.if_exists or "error", key, call.raw)
-    call.changed("add", type=call.type, jobs=0 if was_there else len(added))
+    call.changed("add", type=call.type, jobs=0 if was_there else len(added), **_how(form))
     shown = await creation.shown(call, added)
     return await long_answer("jobs", shown, 200 if was_there else 201, _REPLAYED if was_there else None)
 
@@ -156,7 +157,7 @@ async def get(call: Call) -> Response:
 )
 async def remove(call: Call) -> Response:
     removal = await call.service.remove(call.type, call.id, force=call.query.force)
-    call.changed("remove", type=call.type, id=call.id)
+    call.changed("remove", type=call.type, id=call.id, removal=removal.value, force=call.query.force)
     return answer({"removal": removal.value})
 
 
@@ -169,7 +170,7 @@ async def remove(call: Call) -> Response:
 )
 async def cancel(call: Call) -> Response:
     removal = await call.service.remove(call.type, call.id)
-    call.changed("cancel", type=call.type, id=call.id)
+    call.changed("cancel", type=call.type, id=call.id, removal=removal.value)
     return answer({"removal": removal.value})
 
 
@@ -190,7 +191,7 @@ async def resubmit(call: Call) -> Response:
     if call.who.role < Role.WRITE:
         raise Refusal("forbidden", f"this needs the role write, or a lock; {call.who.name} has {call.who.role.label}")
     job = await call.service.resubmit(call.type, call.id, **form.given())
-    call.changed("resubmit", type=call.type, id=call.id)
+    call.changed("resubmit", type=call.type, id=call.id, **_how(form))
     return answer(await call.state.changed_form(job))
 
 
@@ -210,8 +211,16 @@ async def bulk(call: Call) -> Response:
         call.service, call.type, form.action, form.filter, form.limit, after=form.after, dry_run=form.dry_run
     )
     if not form.dry_run:
-        call.changed(f"bulk_{form.action}", type=call.type, jobs=done.changed)
+        said = wire.loads(call.raw)
+        what = {"filter": chosen(said["filter"]), "limit": form.limit, "matched": done.matched}
+        call.changed(f"bulk_{form.action}", type=call.type, jobs=done.changed, **what)
     return answer({**dataclasses.asdict(done), "more": done.next is not None})
+
+
+def _how(form: Form) -> dict[str, Any]:
+    """Return what a request says of how a job is to run, for the audit log: of what is in it only that it was given."""
+    said = {name: getattr(form, name) for name in sorted(form.model_fields_set - {"id", "jobs", "lock"})}
+    return {name: True if name in ("data", "unique") else value for name, value in said.items()}
 
 
 def _wants_lines(call: Call) -> bool:
@@ -227,18 +236,23 @@ async def _lines(call: Call, type: JobType | None, state: str | None, prefix: Jo
 
     async def lines() -> AsyncIterator[bytes]:
         page: list[Job] = []
-        size = 0
+        size = told = 0
         job = first
-        while job is not None:
-            if begins is None or pack_id(job.id).startswith(begins):
-                page.append(job)
-                size += job._record.size() + _LEAST
-            if size > _CHUNK:
-                yield await packed(page)
-                page, size = [], 0
-                await asyncio.sleep(0)
-            job = await anext(found, None)
-        yield await packed(page)
+        try:
+            while job is not None:
+                if begins is None or pack_id(job.id).startswith(begins):
+                    page.append(job)
+                    size += job._record.size() + _LEAST
+                    told += 1
+                if size > _CHUNK:
+                    yield await packed(page)
+                    page, size = [], 0
+                    await asyncio.sleep(0)
+                job = await anext(found, None)
+            yield await packed(page)
+        finally:
+            what = {name: value for name, value in (("state", state), ("prefix", prefix)) if value is not None}
+            call.state.audit.exported(call.who.name, call.client, type, jobs=told, what=what)
 
     async def packed(page: list[Job]) -> bytes:
         return b"".join(wire.dumps(form) + b"\n" for form in await call.state.job_forms(page))

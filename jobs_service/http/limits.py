@@ -20,12 +20,13 @@ class Limits:
         head_time: within which these must come.
         body_time: that a client may be silent within a body.
         send_time: that a client may take nothing of what is sent to it.
-        requests: answered at the same time.
-        polls: that wait for jobs at the same time.
+        requests, requests_of_client: answered at the same time, of all who have shown who they are and of one of them.
+        strangers, strangers_of_address: the same of those who have not, and of one address.
+        polls, polls_of_client: that wait for jobs at the same time.
         poll_time: that one of them waits.
-        streams: of events that are open.
-        streams_of_client: of these, of one client.
+        streams, streams_of_client: of events that are open.
         jobs_of_stream: that one stream tells of.
+        followed, followed_of_client: jobs that all streams tell of, each as often as it is told.
         heartbeat: between two signs of life on a stream.
     """
 
@@ -35,11 +36,17 @@ class Limits:
     body_time: float = 10.0
     send_time: float = 60.0
     requests: int = 1000
-    polls: int = 1000
+    requests_of_client: int = 500
+    strangers: int = 200
+    strangers_of_address: int = 50
+    polls: int = 2000
+    polls_of_client: int = 1000
     poll_time: float = 30.0
     streams: int = 20_000
     streams_of_client: int = 10_000
     jobs_of_stream: int = 1000
+    followed: int = 200_000
+    followed_of_client: int = 20_000
     heartbeat: float = 15.0
 
     @property
@@ -54,10 +61,10 @@ class Places:
     Args:
         what: is counted, for messages.
         most: of them.
-        of_client: of one client; None for as many.
+        of_client: of one client.
     """
 
-    def __init__(self, what: str, most: int, of_client: int | None = None) -> None:
+    def __init__(self, what: str, most: int, of_client: int) -> None:
         self._what = what
         self._most = most
         self._of_client = of_client
@@ -65,23 +72,27 @@ class Places:
         self.taken = 0
 
     @contextmanager
-    def one(self, client: str = "") -> Iterator[None]:
-        """Take a place as long as the block runs.
+    def taken_by(self, client: str, places: int = 1) -> Iterator[None]:
+        """Take places as long as the block runs.
+
+        Args:
+            client: who takes them.
+            places: how many.
 
         Raises:
-            Refusal: there is none.
+            Refusal: there are not so many.
         """
-        if self.taken >= self._most:
-            raise Refusal("busy", f"{self._most} {self._what} are open; try again later", headers={"Retry-After": "1"})
-        if self._of_client is not None and self._clients[client] >= self._of_client:
-            what = f"this client has {self._of_client} {self._what} open; close some first"
-            raise Refusal("too-many-requests", what, headers={"Retry-After": "5"})
-        self.taken += 1
-        self._clients[client] += 1
+        if self.taken + places > self._most:
+            raise Refusal("busy", f"{self.taken} {self._what} are open; try again later", headers={"Retry-After": "1"})
+        if self._clients[client] + places > self._of_client:
+            what = f"of {self._what} one client may have {self._of_client}, and has {self._clients[client]}"
+            raise Refusal("too-many-requests", f"{what}; close some first", headers={"Retry-After": "5"})
+        self.taken += places
+        self._clients[client] += places
         try:
             yield
         finally:
-            self.taken -= 1
-            self._clients[client] -= 1
+            self.taken -= places
+            self._clients[client] -= places
             if not self._clients[client]:
                 del self._clients[client]

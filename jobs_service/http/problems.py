@@ -91,6 +91,7 @@ _ANSWERS: Final[Mapping[str, type[JobsError]]] = {
     "commands-forbidden": errors.AccessDenied,
     "cross-site": errors.AccessDenied,
     "host-not-allowed": errors.AccessDenied,
+    "internal-type": errors.AccessDenied,
     "invalid-request": errors.InvalidJob,
     "read-only": errors.AccessDenied,
     "too-many-requests": errors.StoreUnavailable,

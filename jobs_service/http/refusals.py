@@ -11,6 +11,7 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "forbidden": (403, "The role is not enough"),
     "read-only": (403, "The server changes nothing"),
     "commands-forbidden": (403, "Commands are not reachable"),
+    "internal-type": (403, "The type is the service's own"),
     "host-not-allowed": (403, "The host is not one of this server"),
     "cross-site": (403, "The request comes from another site"),
     "not-found": (404, "There is no such address"),
@@ -30,6 +31,12 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
 
 CLOSING: Final = frozenset({"too-slow", "body-too-large", "headers-too-large", "busy"})
 """Those after which the rest of the request is not waited for: the connection is closed."""
+
+
+OF_PEOPLE: Final = frozenset(
+    ("unauthorized", "forbidden", "read-only", "commands-forbidden", "internal-type", "host-not-allowed", "cross-site")
+)
+"""Those that are because of who asks, or from where: they are in the audit log."""
 
 
 class Refusal(Exception):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class Role(enum.IntEnum):
@@ -29,18 +30,30 @@ class Role(enum.IntEnum):
 TOKEN_ROLES = {role.label: role for role in Role if role is not Role.NOBODY}
 
 
+class Session(NamedTuple):
+    """A login.
+
+    Attributes:
+        expires: seconds since the epoch.
+        digest: SHA-256 of what the cookie holds, hexadecimal.
+    """
+
+    expires: float
+    digest: str
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who asks.
 
     Attributes:
-        name: of the token, or what the host application calls them; empty for whoever is on this machine.
+        name: of the token, or what the host application calls them; empty for whoever has started the server.
         role: what they may do.
         proven: whether by a token, or by the host application; only then may an admin run commands.
-        session: whether by the cookie of a login.
+        session: what the store has of the login whose cookie was shown, None for none.
     """
 
     name: str
     role: Role
     proven: bool = False
-    session: bool = False
+    session: Session | None = None

@@ -165,7 +165,7 @@ class _Watching(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._call.state
-        with state.polls.one():
+        with state.polls.taken_by(self._call.who.name or self._call.client):
             async with Presence(self._call.request) as presence:
                 try:
                     found = await presence.unless_gone(self._changed(), state.closing, _nothing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import json
 import socket
 import ssl
@@ -40,14 +39,6 @@ def parse_address(text: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) < 65_536):
         raise InvalidSettings(f"address {in_one_line(text, 60)}: HOST:PORT is needed, as in 127.0.0.1:8700")
     return host, int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether an address can be reached from this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -125,6 +116,11 @@ class Server:
         host, port = self._listening.getsockname()[:2]
         scheme = "https" if self._server.config.is_ssl else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+    def login_url(self) -> str:
+        """Return an address by which a browser is logged in as whoever has started the server; it can be used once."""
+        prefix = self._application.state.options.prefix
+        return f"{self.url}{prefix}/login?code={self._application.state.tokens.new_code()}"
 
     async def start(self) -> None:
         """Answer requests from now on."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jobs_service.errors import InvalidSettings
+from jobs_service.http import token_file
 from jobs_service.http.application import Application
-from jobs_service.http.server import Server, bound, is_loopback, parse_address
+from jobs_service.http.server import Server, bound, parse_address
 from jobs_service.http.state import Options
+from jobs_service.http.token_file import is_loopback
 from jobs_service.log import EventLog
 from jobs_service.sources import raised_file_limit
 
@@ -26,7 +28,7 @@ class Address:
 
     Attributes:
         address: HOST:PORT.
-        options: see there; whether it is open is found out by the address.
+        options: see there.
         certificate, key: files for TLS; None without.
     """
 
@@ -40,18 +42,20 @@ class Address:
 async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]:
     """Serve an open service as long as the block runs; at its end streams are closed and who waits is answered.
 
+    Whoever has started it has a token in a file of theirs: being on the same machine is no proof of anything, as a
+    proxy is there as well.
+
     Args:
         service: open.
         where: see Address.
 
     Raises:
-        InvalidSettings: the address cannot be used, or everybody on the network could do everything.
+        InvalidSettings: the address cannot be used, or others reach it and have no tokens.
     """
     host, port = parse_address(where.address)
-    is_local = is_loopback(host)
-    application = Application(service, replace(where.options, is_open=is_local))
+    application = Application(service, where.options)
     tokens = await application.state.tokens.known()
-    if not is_local and not tokens and where.options.authenticate is None:
+    if not is_loopback(host) and not tokens and where.options.authenticate is None:
         raise InvalidSettings(
             f"address {where.address}: others than this machine reach it, and there are no tokens; "
             "add one first: jobs-service token add NAME --role admin"
@@ -63,11 +67,19 @@ async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]
         listening.close()
         raise
     files = raised_file_limit()
-    await server.start()
-    if not where.options.read_only:
-        application.state.bulk.start()  # also those that another process has left, or leaves
-    log.info("http_serving", url=server.url, tokens=len(tokens), read_only=where.options.read_only, files=files)
-    try:
-        yield server
-    finally:
-        await server.stop()
+    with token_file.kept(listening.getsockname()[1], application.state.tokens.new_own()) as path:
+        await server.start()
+        if not where.options.read_only:
+            application.state.bulk.start()  # also those that another process has left, or leaves
+        log.info(
+            "http_serving",
+            url=server.url,
+            token_file=None if path is None else str(path),
+            tokens=len(tokens),
+            read_only=where.options.read_only,
+            files=files,
+        )
+        try:
+            yield server
+        finally:
+            await server.stop()

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from jobs_service.errors import InvalidSettings, JobsError, shown
 from jobs_service.http import wire
 from jobs_service.http.accepts import Accepts
 from jobs_service.http.audit import Audit
 from jobs_service.http.colours import colour_of
 from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.limits import Limits, Places
+from jobs_service.http.roles import Identity, Role, Session
 from jobs_service.http.streams import Frames, Stream
 from jobs_service.http.tokens import Tokens
 from jobs_service.http.type_feeds import TypeFeeds
@@ -25,6 +29,7 @@ from jobs_service.service.answers import rules_of_changed
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
 
+_PREFIX: Final = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._~-]*)+")
 STREAM: Final = "stream"
 """The name of a page's route whose answer lasts as long as the page is open."""
 
@@ -36,9 +41,10 @@ class Options:
     Attributes:
         allowed_hosts: names that the Host of a request may be, beside IP addresses and localhost; "*" for all.
         proxies: addresses whose forwarded headers are believed.
-        is_open: whether everybody who reaches it has all roles as long as there are no tokens: on loopback only.
+        is_open: whether every program of this machine has all roles as long as there are no tokens; a proxy is one too.
         read_only: whether all that changes something is refused.
         commands: whether command jobs are reachable, for admins with a token.
+        prefix: of all paths, as /jobs, for a server behind a proxy; with and without it an address is the same.
         environment: what the pages call this environment; empty for nothing.
         colour: of that name, see `colour_of`; empty for the pages' own.
         audit_log: path of a file that gets a line for each change; None for none.
@@ -47,7 +53,7 @@ class Options:
         limits: how much of the server may be taken.
 
     Raises:
-        InvalidSettings: a colour that is none.
+        InvalidSettings: a colour that is none, a prefix that cannot be.
     """
 
     allowed_hosts: tuple[str, ...] = ()
@@ -55,6 +61,7 @@ class Options:
     is_open: bool = False
     read_only: bool = False
     commands: bool = False
+    prefix: str = ""
     environment: str = ""
     colour: str = ""
     audit_log: str | None = None
@@ -63,6 +70,10 @@ class Options:
 
     def __post_init__(self) -> None:
         colour_of(self.colour)
+        if self.prefix and not _PREFIX.fullmatch(self.prefix):
+            raise InvalidSettings(
+                f"prefix {shown(self.prefix, 60)}: allowed is a path as /jobs, of letters, digits and - . _ ~"
+            )
 
 
 class State:
@@ -89,13 +100,29 @@ class State:
         self.bulk = BulkActions(service, self.audit)
         self.closing = asyncio.Event()
         self._is_closed = False
-        self.requests = Places("requests", limits.requests)
-        self.polls = Places("requests that wait for jobs", limits.polls)
+        self._requests = Places("requests", limits.requests, limits.requests_of_client)
+        self._strangers = Places("requests without a token", limits.strangers, limits.strangers_of_address)
+        self.polls = Places("requests that wait for jobs", limits.polls, limits.polls_of_client)
         self.streams: set[Stream] = set()
         self.accepts = Accepts()
         self.frames = Frames(self.event_form)
         self.type_feeds = TypeFeeds(self)
         self.open_streams = Places("streams of events", limits.streams, limits.streams_of_client)
+        self.followed = Places("jobs that streams tell of", limits.followed, limits.followed_of_client)
+
+    def place(self, who: Identity | None, address: str) -> AbstractContextManager[None]:
+        """Take the place of a request as long as the block runs: strangers take none of those who have a token.
+
+        Args:
+            who: asks; None for a stranger.
+            address: from where.
+
+        Raises:
+            Refusal: there is none.
+        """
+        if who is None or who.role is Role.NOBODY:
+            return self._strangers.taken_by(address)
+        return self._requests.taken_by(who.name or address)
 
     async def job_form(self, job: Job) -> dict[str, Any]:
         """Return a job as JSON has it, without what is secret; a part that cannot be read makes it "unreadable"."""
@@ -120,6 +147,25 @@ class State:
     async def event_form(self, event: JobEvent) -> dict[str, Any]:
         """Return an event as JSON has it, without what is secret."""
         return wire.event((await self.service.get_redaction(event.type)).event(event))
+
+    def stream(self, who: Identity | None, last_id: str = "") -> Stream:
+        """Return a stream for somebody, which ends with their token or login; `last_id` as Stream has it."""
+        if who is None or who.session is None:
+            return Stream("" if who is None else who.name, last_id)
+        return Stream(who.name, last_id, who.session, partial(self._holds, who.session))
+
+    async def _holds(self, login: Session) -> bool:
+        try:
+            return await self.tokens.of_login(login) is not None
+        except JobsError:  # the store cannot be asked now
+            return True
+
+    async def log_out(self, cookie: str) -> None:
+        """End the login of a cookie, and the streams that are read by it."""
+        login = await self.tokens.end_session(cookie)
+        for stream in [*self.streams]:
+            if login is not None and stream.session == login:
+                stream.end()
 
     async def end_waiting(self) -> None:
         """End all streams and all waiting for jobs: the service is about to be left, and may be opened again."""

@@ -22,6 +22,8 @@ from jobs_service.model import JobEvent, JobId, JobState
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Hashable, Sequence
 
+    from jobs_service.http.roles import Session
+
 HEARTBEAT: Final = b": alive\n\n"
 END: Final = b"event: end\ndata: {}\n\n"
 RESET: Final = b"event: reset\ndata: {}\n\n"
@@ -53,6 +55,8 @@ class Stream:
     Args:
         owner: name of the token by which it is read.
         last_id: of the last event that it has got, empty for none.
+        session: the login by which it is read, None for none.
+        holds: returns whether that holds still, and is asked from time to time: another server may have ended it.
 
     Attributes:
         refusal: why there is nothing to tell of the only job that was asked for.
@@ -60,21 +64,22 @@ class Stream:
     """
 
     __slots__ = (
-        "_arrival",
-        "_is_over",
-        "_open",
-        "_pending",
-        "_targets",
-        "_unheard",
-        "has_told",
-        "last_id",
-        "owner",
-        "refusal",
+        *("_arrival", "_asked", "_holds", "_is_over", "_open", "_pending", "_targets", "_unheard"),
+        *("has_told", "last_id", "owner", "refusal", "session"),
     )
 
-    def __init__(self, owner: str, last_id: str = "") -> None:
+    def __init__(
+        self,
+        owner: str,
+        last_id: str = "",
+        session: Session | None = None,
+        holds: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         self.owner = owner
         self.last_id = last_id
+        self.session = session
+        self._holds = holds
+        self._asked: float | None = None
         self.refusal: JobsError | None = None
         self.has_told = False
         # What is to be told by what it is about; the number of jobs of which more may come, None for a type.
@@ -173,6 +178,9 @@ class Stream:
     async def next(self, seconds: float) -> bytes | None:
         """Return what is to be told next, a sign of life after so many seconds, None when it is over."""
         while not self._is_over:
+            if not await self._is_still_allowed(seconds):
+                self._is_over = True
+                return None
             if self._pending:
                 if part := await self._taken():
                     self.has_told = True
@@ -190,6 +198,16 @@ class Stream:
             elif not await self._something(seconds):
                 return HEARTBEAT
         return None
+
+    async def _is_still_allowed(self, seconds: float) -> bool:
+        """Return whether the login holds by which it is read, which is asked for after so many seconds again."""
+        if self._holds is None:
+            return True
+        now = asyncio.get_running_loop().time()
+        if self._asked is None or now - self._asked >= seconds:
+            is_first, self._asked = self._asked is None, now
+            return is_first or await self._holds()
+        return True
 
     async def _something(self, seconds: float) -> bool:
         """Return whether something came within so many seconds."""

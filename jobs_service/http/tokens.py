@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from jobs_service.errors import InvalidJob, JobsError, ServiceClosed, StoreError
-from jobs_service.http.roles import TOKEN_ROLES, Identity
+from jobs_service.http.roles import TOKEN_ROLES, Identity, Role, Session
 from jobs_service.layer.http_rows import SessionRow, TokenRow
 from jobs_service.log import EventLog
 
@@ -30,6 +30,8 @@ SESSION_TIME: Final = 12 * 3600
 """Seconds that a login holds."""
 
 _PREFIX: Final = "jst_"
+_OWN_NAME: Final = ""
+"""No token of the store can be called that."""
 _LONGEST_NAME: Final = 60
 _LONGEST_TOKEN: Final = 200
 _LONGEST_TIME: Final = 12
@@ -82,18 +84,42 @@ class Tokens:
 
     Attributes:
         were_there: whether there was a token since this was made: who takes the last one away opens nothing by that.
+
+    Whoever has started the server may have a token of their own, in no store, which holds as long as the server runs.
     """
 
     def __init__(self, service: JobsService, revoked: Callable[[set[str]], object]) -> None:
         self._service = service
         self._revoked = revoked
         self.were_there = False
+        self._own: TokenRow | None = None
+        self._codes: set[str] = set()
         self._rows: Mapping[str, TokenRow] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._reading = asyncio.Lock()
         self._asked = 0
         self._answered = 0
         self._times_set = 0
+
+    def new_own(self) -> str:
+        """Return a token of its own for whoever has started the server; one that was made before holds no longer."""
+        token = new_token()
+        self._own = TokenRow(_OWN_NAME, Role.ADMIN.label, hash_of(token), time.time())
+        return token
+
+    def new_code(self) -> str:
+        """Return a text that stands for the server's own token once."""
+        code = secrets.token_urlsafe(32)
+        self._codes.add(hash_of(code))
+        return code
+
+    def of_code(self, code: str) -> Identity | None:
+        """Return who has a code, which is used up by that."""
+        offered = hash_of(code[:_LONGEST_TOKEN])
+        if self._own is None or offered not in self._codes:
+            return None
+        self._codes.remove(offered)
+        return _identity(self._own)
 
     async def known(self) -> Mapping[str, TokenRow]:
         """Return the tokens by name; they are read when they are wanted first, and again whenever they change.
@@ -111,6 +137,8 @@ class Tokens:
     async def of_token(self, token: str) -> Identity | None:
         """Return who has a token; the time that this takes tells nothing about those there are."""
         offered = hash_of(token[:_LONGEST_TOKEN]).encode()
+        if self._own is not None and hmac.compare_digest(self._own.hash.encode(), offered):
+            return _identity(self._own)
         found = _with_hash(await self.known(), offered)
         if found is None:
             # It may have been added a moment ago.
@@ -121,24 +149,34 @@ class Tokens:
     async def of_session(self, cookie: str) -> Identity | None:
         """Return who has logged in with a cookie."""
         found = _taken_apart(cookie)
-        if found is None or found[0] < time.time():
+        return None if found is None else await self.of_login(found)
+
+    async def of_login(self, login: Session) -> Identity | None:
+        """Return who has logged in so, if that holds still."""
+        if login.expires < time.time():
             return None
-        session = await self._service._remote.session(*found)
-        row = None if session is None else (await self.known()).get(session.token)
-        return None if session is None or row is None or row.hash != session.hash else _identity(row, session=True)
+        session = await self._service._remote.session(*login)
+        row = None if session is None else await self._named(session.token)
+        return None if session is None or row is None or row.hash != session.hash else _identity(row, login)
 
     async def session(self, name: str) -> str:
         """Return the cookie for somebody who has shown a token."""
-        row = (await self.known())[name]
+        row = await self._named(name)
+        if row is None:
+            raise JobsError(f"there is no token {name}")
         expires, secret = int(time.time()) + SESSION_TIME, secrets.token_urlsafe(32)
         await self._service._remote.add_session(SessionRow(hash_of(secret), float(expires), name, row.hash))
         return f"{expires}:{secret}"
 
-    async def end_session(self, cookie: str) -> None:
-        """Have a cookie be of no use any more; it may be none."""
+    async def _named(self, name: str) -> TokenRow | None:
+        return self._own if name == _OWN_NAME else (await self.known()).get(name)
+
+    async def end_session(self, cookie: str) -> Session | None:
+        """Have a cookie be of no use any more, and return its login; None for what is no cookie of ours."""
         found = _taken_apart(cookie)
         if found is not None:
             await self._service._remote.remove_session(*found)
+        return found
 
     async def close(self) -> None:
         """Look at the store no more."""
@@ -199,13 +237,13 @@ def _with_hash(rows: Mapping[str, TokenRow], offered: bytes) -> Identity | None:
     return found
 
 
-def _identity(row: TokenRow, session: bool = False) -> Identity:
+def _identity(row: TokenRow, session: Session | None = None) -> Identity:
     return Identity(row.name, TOKEN_ROLES[row.role], proven=True, session=session)
 
 
-def _taken_apart(cookie: str) -> tuple[float, str] | None:
-    """Return when a cookie expires, and the hash of its secret; None for what is no cookie of ours."""
+def _taken_apart(cookie: str) -> Session | None:
+    """Return the login that a cookie would be of; None for what is no cookie of ours."""
     expires, _, secret = cookie[:_LONGEST_TOKEN].partition(":")
     if not (expires.isascii() and expires.isdecimal() and len(expires) < _LONGEST_TIME):
         return None
-    return float(expires), hash_of(secret)
+    return Session(float(expires), hash_of(secret))

@@ -85,7 +85,7 @@ async def put_type(call: Call) -> Response:
             await tx.set_retention(call.type, keep=wanted.keep, keep_failed=wanted.keep_failed)
 
     await call.service.transact(change)
-    call.changed("set_type", type=call.type, jobs=0)
+    call.changed("set_type", type=call.type, jobs=0, **{name: getattr(wanted, name) for name in sorted(given)})
     if wanted.timeout is None and given & {"keep", "keep_failed"}:
         # How long jobs are kept can be said before the type exists.
         return answer(await _perhaps_missing(call))
@@ -154,7 +154,7 @@ async def redaction(call: Call) -> Response:
 async def put_redaction(call: Call) -> Response:
     paths = Redaction(call.body.paths).paths
     await call.service.set_redaction(call.type, paths)
-    call.changed("set_redaction", type=call.type, jobs=0)
+    call.changed("set_redaction", type=call.type, jobs=0, paths=paths)
     return answer({"paths": [*paths]})
 
 

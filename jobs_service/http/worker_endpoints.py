@@ -92,7 +92,7 @@ class _Accepting(Response):
         call, form = self._call, self._call.body
         state = call.state
         timeout = min(form.timeout, state.options.limits.poll_time)
-        with state.polls.one():
+        with state.polls.taken_by(call.who.name or call.client):
             async with Presence(call.request) as presence:
                 work = call.remote.accept(
                     call.type,

@@ -158,7 +158,8 @@ class JobsService(
             commands: whether admins may run commands.
             environment, colour: what the pages call this environment, and in which colour.
             audit_log: path of a file that gets a line for each change.
-            is_open: whether everybody has every role as long as the store has no tokens.
+            is_open: whether every program of this machine has every role as long as the store has no tokens, for
+                development: a proxy that says nothing of itself is such a program.
 
         Raises:
             InvalidSettings: starlette is not installed, or an option cannot be.

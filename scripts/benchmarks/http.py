@@ -17,6 +17,7 @@ from typing import Final
 
 from benchmarks.base import TIMEOUT, TYPE, Figure, Measurements
 from jobs_service import JobsClient, JobsService, NewJob
+from jobs_service.http import token_file
 
 _CONNECTIONS: Final = 16
 _BATCH: Final = 100
@@ -28,23 +29,30 @@ _PORTS_OF_AN_ADDRESS: Final = 20_000
 class Plain:
     """A connection that sends requests and reads answers, with as little work of its own as there can be."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
         self.reader = reader
         self.writer = writer
+        self._always = f"HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n"
 
     @classmethod
     async def to(cls, port: int) -> Plain:
-        """Return an open connection."""
-        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 24))
+        """Return an open connection to the daemon at a port."""
+        token = token_file.found(f"http://127.0.0.1:{port}")
+        assert token is not None
+        return cls(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 24), token)
 
     def send(self, path: str, body: bytes, kind: str = "application/json") -> None:
         """Send a request."""
-        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {path} {self._always}Content-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
         self.writer.write(head.encode() + body)
+
+    def get(self, path: str) -> None:
+        """Ask for a page."""
+        self.writer.write(f"GET {path} {self._always}\r\n".encode())
 
     async def page(self, path: str) -> bytes:
         """Return a page."""
-        self.writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        self.get(path)
         return await self.answer()
 
     async def answer(self) -> bytes:
@@ -209,8 +217,7 @@ async def _seconds(work: Callable[[], Awaitable[object]]) -> float:
 async def _listening(port: int) -> Plain:
     """Return a stream that has been told the first event."""
     stream = await Plain.to(port)
-    path = f"/v1/types/{TYPE}/jobs/watched/events"
-    stream.writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    stream.get(f"/v1/types/{TYPE}/jobs/watched/events")
     await stream.reader.readuntil(b'"state":"running"')
     return stream
 

@@ -18,6 +18,7 @@ import pytest
 
 from jobs_service import JobsService, JobState, Settings
 from jobs_service.http.limits import Limits
+from jobs_service.http.serving import Address, serving
 from jobs_service.http.state import Options
 from tests.client.served import listening
 from tests.docs.pages import examples
@@ -88,10 +89,17 @@ def test_the_worker_has_forty_lines() -> None:
 
 @needs_node
 @pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
-async def test_the_commands_of_the_page_run_a_job(site: Site, tmp_path: Path) -> None:
-    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
+async def test_the_commands_of_the_page_run_a_job(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_STATE_HOME")
+    address = Address("127.0.0.1:0", Options())
+    async with (
+        JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs,
+        serving(jobs, address) as server,
+    ):
         (tmp_path / "worker.mjs").write_text(WORKER)
-        commands = COMMANDS.replace(PAGE_URL, url).replace("https://example.org/", site.url)
+        port = server.url.rpartition(":")[2]
+        commands = COMMANDS.replace("8700", port).replace("https://example.org/", site.url)
         process = await asyncio.create_subprocess_exec(
             "bash", "-ec", commands, cwd=tmp_path, start_new_session=True, stdout=asyncio.subprocess.DEVNULL
         )

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack, aclosing
+from typing import Any
 
+import fdb.tuple
 import httpx
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobsService, NewJob
 from jobs_service.http import streams
 from jobs_service.http.application import Application
 from jobs_service.http.limits import Limits
 from jobs_service.http.server import Server, bound
 from jobs_service.http.state import Options, State
 from jobs_service.http.streams import Stream
+from jobs_service.http.tokens import add_token
 from jobs_service.http.type_feeds import TypeFeed
 from jobs_service.layer.changes import Position
 from jobs_service.layer.key_parts import STAMP_CODE
+from jobs_service.layer.keyspace import FOLLOWED
 from jobs_service.store import Transaction
 from tests.http.support import also_on_a_cluster, events, listening, problem
 from tests.service.unreadable import keyspace_of
@@ -180,6 +184,45 @@ async def test_a_job_that_is_not_there_is_not_found_or_removed() -> None:
         assert '"state":"removed"' in response.text
 
 
+async def test_who_follows_what_is_not_there_writes_nothing() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        async with client.stream("GET", "/v1/types/email/events"):  # what there is one row of
+            before = await _rows(jobs)
+            for type in ("invented", "json:7", 'json:["a",1]'):
+                problem(await client.get(f"/v1/types/{type}/events"), 404, "no-type-timeout")
+            wanted = [["invented", str(number)] for number in range(20)] + [["email", "none"]]
+            told = await client.post("/v1/events", json={"jobs": wanted})
+            assert told.text.count("event: problem\n") == len(wanted)
+            assert told.text.endswith("event: end\ndata: {}\n\n")
+            wanted_pages = [{"of": "job", "type": "invented", "id": str(number)} for number in range(20)]
+            await asyncio.gather(*(client.get("/live", params=each) for each in wanted_pages))
+            assert await _rows(jobs) == before
+
+
+async def test_the_jobs_of_a_type_that_was_removed_are_followed() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        await jobs.clear_type_timeout("email")
+        async with (
+            client.stream("GET", "/v1/types/email/events") as of_type,
+            client.stream("GET", EVENTS) as of_job,
+            aclosing(events(of_type)) as changes,
+            aclosing(events(of_job)) as told,
+        ):
+            assert (await anext(told))[2]["state"] == "pending"
+            await jobs.remove("email", "a")
+            assert (await anext(told))[2]["state"] == "removed"
+            assert (await anext(changes))[2]["state"] == "removed"
+
+
+async def _rows(jobs: JobsService) -> list[bytes]:
+    """Return the keys of the rows that tell that a type is followed."""
+    head = await jobs.store.prefix() + fdb.tuple.pack((FOLLOWED,))
+    return [key for key, _ in await jobs.store.read(lambda tr: tr.get_range(head, head + b"\xff"))]
+
+
 async def test_several_jobs_are_followed_and_one_that_is_missing_is_a_problem() -> None:
     async with listening() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
@@ -275,6 +318,25 @@ async def test_a_client_has_so_many_streams_at_most() -> None:
         async with client.stream("GET", EVENTS) as response:
             assert response.status_code == 200
             problem(await client.get(EVENTS), 429, "too-many-requests")
+
+
+async def test_a_token_has_so_many_jobs_told_of_however_many_streams_they_are_in() -> None:
+    options = Options(limits=Limits(followed=50, followed_of_client=30))
+    async with listening(options=options) as (jobs, client), AsyncExitStack() as stack:
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add_many("email", [NewJob(str(number)) for number in range(20)])
+        ada, bob = [{"Authorization": f"Bearer {await add_token(jobs, name, 'read')}"} for name in ("ada", "bob")]
+        twenty = {"jobs": [["email", str(number)] for number in range(20)]}
+
+        async def open_stream(method: str, path: str, **more: Any) -> None:
+            response = await stack.enter_async_context(client.stream(method, path, **more))
+            assert response.status_code == 200
+
+        await open_stream("POST", "/v1/events", json=twenty, headers=ada)
+        await open_stream("GET", "/v1/types/email/events", headers=ada)
+        problem(await client.get("/v1/types/email/jobs/0/events", headers=ada), 429, "too-many-requests")
+        await open_stream("POST", "/v1/events", json=twenty, headers=bob)
+        problem(await client.get("/v1/types/email/jobs/0/events", headers=bob), 503, "busy")
 
 
 @pytest.mark.parametrize("section", ["changes", "activity"])

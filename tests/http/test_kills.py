@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 
 from jobs_service import JobsService
+from jobs_service.http.tokens import add_token
 from tests.cli.support import HANG, event_named, started
 
 JOBS = "/v1/types/email/jobs"
@@ -25,6 +26,12 @@ def free_port() -> int:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]
         return port
+
+
+async def token_of(store: str) -> dict[str, str]:
+    """Return headers with a token that holds whichever daemon is asked."""
+    async with JobsService(store, supervise=False) as jobs:
+        return {"Authorization": f"Bearer {await add_token(jobs, 'test', 'write')}"}
 
 
 @contextmanager
@@ -89,7 +96,8 @@ async def test_what_was_answered_is_there_after_a_kill(lasting: str, tmp_path: P
             except httpx.TransportError:
                 return
 
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG) as client:
+    headers = await token_of(lasting)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG, headers=headers) as client:
         with daemon(lasting, port, tmp_path) as process:
             (await client.put("/v1/types/email", json={"timeout": 300})).raise_for_status()
             tasks = [add(client, 0), add(client, 1), stream(client), work(client), work(client)]
@@ -135,7 +143,8 @@ async def test_a_list_with_a_key_is_added_once_however_its_daemon_ends(lasting: 
 
     answers: dict[int, int | None] = {}
     enough = asyncio.Event()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG) as client:
+    headers = await token_of(lasting)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=HANG, headers=headers) as client:
         with daemon(lasting, port, tmp_path) as process:
             (await client.put("/v1/types/email", json={"timeout": 300})).raise_for_status()
             running = asyncio.create_task(post_all(client))

@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ import pytest
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http.application import Application
 from jobs_service.http.limits import Limits
-from jobs_service.http.server import Server, bound, is_loopback, parse_address
+from jobs_service.http.server import Server, bound, parse_address
 from jobs_service.http.state import Options
+from jobs_service.http.token_file import is_loopback
+from jobs_service.http.tokens import add_token
 from tests.http.support import listening, problem, running
 from tests.service.support import eventually
 
@@ -245,6 +247,50 @@ async def test_a_worker_that_waits_gets_a_job_and_others_find_no_place() -> None
         assert refused.headers["retry-after"] == "1"
         await jobs.add("email", "a")
         assert (await waiting).json()["jobs"][0]["id"] == "a"
+
+
+async def test_requests_that_are_never_sent_whole_take_places_of_their_client_alone() -> None:
+    limits = Limits(requests=4, requests_of_client=2, strangers=3, strangers_of_address=2)
+    async with (
+        listening(options=Options(limits=limits, proxies=("127.0.0.1",))) as (jobs, client),
+        AsyncExitStack() as sockets,
+    ):
+        await jobs.set_type_timeout("email", 30)
+        ada, bob, eve = [
+            {"Authorization": f"Bearer {await add_token(jobs, name, 'work')}"} for name in ("ada", "bob", "eve")
+        ]
+
+        async def half_sent(path: str, headers: dict[str, str]) -> None:
+            socket = await sockets.enter_async_context(_socket(str(client.base_url)))
+            kind = "application/x-www-form-urlencoded" if path == "/login" else "application/json"
+            said = {
+                **headers,
+                "Host": "localhost",
+                "Content-Length": "100",
+                "Content-Type": kind,
+                "Expect": "100-continue",
+            }
+            head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+            await socket.send(f"POST {path} HTTP/1.1\r\n{head}\r\n".encode())
+            # It has its place as soon as its body is asked for.
+            await socket.reader.readuntil(b"100 Continue\r\n\r\n")
+
+        for _ in range(2):
+            await half_sent("/login", {"X-Forwarded-For": "203.0.113.1"})
+            await half_sent("/v1/types/email/accept", ada)
+        first = {"X-Forwarded-For": "203.0.113.1"}
+        refused = problem(await client.get("/docs", headers=first), 429, "too-many-requests")
+        assert "of requests without a token one client may have 2" in refused["detail"]
+        assert (await client.get("/login", headers={"X-Forwarded-For": "203.0.113.2"})).status_code == 200
+        problem(await client.get("/v1/types", headers=ada), 429, "too-many-requests")
+        assert (await client.get("/v1/types", headers={**first, **bob})).status_code == 200
+        await half_sent("/login", {"X-Forwarded-For": "203.0.113.3"})
+        problem(await client.get("/login", headers={"X-Forwarded-For": "203.0.113.4"}), 503, "busy")
+        for _ in range(2):
+            await half_sent("/v1/types/email/jobs/a/finish", bob)
+        problem(await client.get("/v1/types", headers=eve), 503, "busy")
+        for health in ("/livez", "/readyz"):
+            assert (await client.get(health, headers=first)).status_code == 200
 
 
 async def test_lines_are_answered_while_more_are_sent() -> None:

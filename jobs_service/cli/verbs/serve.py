@@ -52,6 +52,9 @@ ProxyOption = Annotated[
     list[str] | None,
     typer.Option("--proxy", metavar="ADDRESS", help="A proxy whose forwarded headers are believed."),
 ]
+PrefixOption = Annotated[
+    str, typer.Option("--http-prefix", metavar="PATH", help="What all paths begin with behind a proxy, as /jobs.")
+]
 CertificateOption = Annotated[
     str | None, typer.Option("--tls-certificate", metavar="FILE", help="Serve HTTPS with this chain of certificates.")
 ]
@@ -76,6 +79,7 @@ def serve(
     read_only: ReadOnlyOption = False,
     allow_host: AllowHostOption = None,
     proxy: ProxyOption = None,
+    http_prefix: PrefixOption = "",
     tls_certificate: CertificateOption = None,
     tls_key: KeyOption = None,
     audit_log: AuditOption = None,
@@ -89,7 +93,8 @@ def serve(
     It runs the handlers of the application, with --types only some of them. Jobs of all types whose workers are lost
     are put back, and scheduled jobs are made ready; without handlers, that is all it does.
 
-    With --http it answers programs and browsers; on other addresses than loopback everybody needs a token, see `token`.
+    With --http it answers programs and browsers, each with a token: whoever starts the daemon has one in the file that
+    the event `http_serving` names, others get theirs by `token`.
 
     After the first signal, running handlers and transactions may end; the jobs of those that do not are given back, and
     the exit code is 0. A second signal exits at once. On SIGHUP the handlers' options are read again from the file that
@@ -120,12 +125,13 @@ def serve(
             proxies=tuple(map(_ip_address, proxy or ())),
             read_only=read_only,
             commands=commands,
+            prefix=http_prefix.rstrip("/"),
             environment=environment,
             colour=colour,
             audit_log=audit_log,
         )
         address = Address(http, options, tls_certificate, tls_key)
-    elif read_only or allow_host or proxy or tls_certificate or tls_key or audit_log or environment or colour:
+    elif any((read_only, allow_host, proxy, http_prefix, tls_certificate, tls_key, audit_log, environment, colour)):
         raise typer.BadParameter("the options about HTTP need it", param_hint="--http")
     raise typer.Exit(daemon.serve(service, _handled(service, types), max_jobs, address))
 

@@ -38,7 +38,7 @@ def add(
     """Add a token and print it: only its hash is kept, so nobody can read it later.
 
     Roles: read looks, work also takes and ends jobs, write also adds, changes and removes them, admin also takes types
-    away and may run commands. From the first token on every request needs one, also on loopback.
+    away and may run commands.
     """
     from jobs_service.http.tokens import add_token
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from jobs_service.http import gate
 from jobs_service.http.colours import colour_of
 from jobs_service.runner.commands import COMMAND_TYPE
 
@@ -20,16 +21,12 @@ if TYPE_CHECKING:
 ROLES: Final = ("nobody", "read", "work", "write", "admin")
 
 
-class Refused(Exception):
-    """Who asks may not do that; the message says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Role:
     """What somebody may do.
 
     Attributes:
-        name: of who asks; "" for whoever is on this machine.
+        name: of who asks; "" for whoever has started the server.
         role: the highest of ROLES that they have.
         changes: whether anything may be changed on this server at all.
         proven: whether they have shown a token.
@@ -88,15 +85,21 @@ def role_of(request: Request, state: Any) -> Role:
     who = request.state.who
     if who is None:
         return Role(role="nobody")
-    return Role(who.name, who.role.label, not state.options.read_only, proven=who.proven, can_log_out=who.session)
+    can_log_out = who.session is not None
+    return Role(who.name, who.role.label, not state.options.read_only, proven=who.proven, can_log_out=can_log_out)
 
 
-def refuse_commands(state: Any, role: Role, type: JobType) -> None:
-    """Raise Refused when somebody wants to have commands run who may not, or a server that does not."""
-    if type == COMMAND_TYPE and not (state.options.commands and role.role == "admin" and role.proven):
-        raise Refused("commands need a server with --commands, and a token with the role admin")
+def refuse_commands(visit: Visit, type: JobType) -> None:
+    """Raise Refusal when somebody has to do with commands who may not, or a server that does not."""
+    if type == COMMAND_TYPE:
+        gate.check_commands(visit.state, visit.request.state.who)
 
 
-def note(visit: Visit, action: str, type: JobType | None = None, id: Any = None, jobs: int = 1) -> None:
-    """Note in the audit log what was changed."""
-    visit.state.audit.changed(visit.role.name, visit.request.state.client, action, type, id, jobs)
+def refuse_to_run(visit: Visit, type: JobType) -> None:
+    """Raise Refusal when somebody may not say what is run of a type."""
+    gate.check_may_run(visit.state, visit.request.state.who, type)
+
+
+def note(visit: Visit, action: str, type: JobType | None = None, id: Any = None, jobs: int = 1, **what: Any) -> None:
+    """Note in the audit log what was changed; `what` has nothing of what is in a job."""
+    visit.state.audit.changed(visit.role.name, visit.request.state.client, action, type, id, jobs, what)

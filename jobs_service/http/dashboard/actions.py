@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from jobs_service import durations, json_data
 from jobs_service.errors import InvalidJob, JobExists, JobTooLarge, NoTypeTimeout
 from jobs_service.http import bodies
-from jobs_service.http.dashboard.access import note, refuse_commands
+from jobs_service.http.dashboard.access import note, refuse_commands, refuse_to_run
 from jobs_service.http.dashboard.errors import problem_page
 from jobs_service.http.dashboard.job_page import clone_page
 from jobs_service.http.dashboard.visit import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES, Visit, choice
@@ -64,7 +64,7 @@ async def preferences(visit: Visit) -> Response:
     for name, cookie, allowed in (("theme", THEME_COOKIE, THEMES), ("times", ZONE_COOKIE, ZONES)):
         if name in form:
             answer.set_cookie(
-                cookie, choice(form[name], allowed), max_age=YEAR, path=visit.url("/"), httponly=True, samesite="strict"
+                cookie, choice(form[name], allowed), max_age=YEAR, path=visit.url("/"), httponly=True, samesite="lax"
             )
     return answer
 
@@ -74,8 +74,9 @@ async def act_on_job(visit: Visit) -> Response:
     form = await form_of(visit)
     type, id, action = visit.type(form), visit.id(form), form.get("action", "")
     service = visit.service
-    refuse_commands(visit.state, visit.role, type)
+    refuse_commands(visit, type)
     if action in ("resubmit", "now"):
+        refuse_to_run(visit, type)
         if action == "now":
             await service.resubmit(type, id, run_at=time.time())
         else:
@@ -85,13 +86,14 @@ async def act_on_job(visit: Visit) -> Response:
         removal = await service.remove(type, id)
         said = removal.value
         if removal is Removal.REMOVED:
-            note(visit, action, type, id)
+            note(visit, action, type, id, removal=said)
             return go(visit, visit.url("/type", type_=type, said=said))
     else:
         return problem_page(
             visit, 422, "There is no such action", f"{action!r} is none of cancel, remove and resubmit."
         )
-    note(visit, action, type, id)
+    what: dict[str, Any] = {"removal": said} if action in ("cancel", "remove") else {}
+    note(visit, action, type, id, **what)
     return go(visit, visit.url("/job", type_=type, id_=id, said=said))
 
 
@@ -99,7 +101,8 @@ async def act_on_type(visit: Visit) -> Response:
     """Pause, resume or change a type."""
     form = await form_of(visit)
     type, action, service = visit.type(form), form.get("action", ""), visit.service
-    refuse_commands(visit.state, visit.role, type)
+    what: dict[str, Any] = {}
+    refuse_commands(visit, type)
     if action == "pause":
         await service.pause(type)
     elif action == "resume":
@@ -113,9 +116,10 @@ async def act_on_type(visit: Visit) -> Response:
             return problem_page(visit, 422, "That cannot be", str(error), "Go back, and correct it.")
         await service.set_type_timeout(type, timeout)
         await service.set_retention(type, keep=keep, keep_failed=keep_failed)
+        what = {"timeout": timeout, "keep": keep, "keep_failed": keep_failed}
     else:
         return problem_page(visit, 422, "There is no such action", f"{action!r} is none of pause, resume and change.")
-    note(visit, action, type)
+    note(visit, action, type, jobs=0, **what)
     said = {"pause": "paused", "resume": "resumed", "change": "changed"}[action]
     where = (
         visit.url("/periodic", said=said)
@@ -129,14 +133,14 @@ async def add(visit: Visit) -> Response:
     """Add the job that a form describes; what is wrong with it is said above the same form."""
     form = await form_of(visit)
     type = visit.type(form)
-    refuse_commands(visit.state, visit.role, type)
+    refuse_to_run(visit, type)
     try:
         id, data, priority, delay = _new_job(form)
         run_at = None if delay is None else time.time() + delay
         job = await visit.service.add(type, id, data, priority=priority, run_at=run_at)
     except (ValueError, InvalidJob, JobExists, JobTooLarge, NoTypeTimeout) as error:
         return await clone_page(visit, str(error), form)
-    note(visit, "add", type, job.id)
+    note(visit, "add", type, job.id, priority=priority, run_at=run_at)
     return go(visit, visit.url("/job", type_=type, id_=job.id, said="added"))
 
 
@@ -195,6 +199,7 @@ async def tick(visit: Visit) -> Response:
     """Add a job of a periodic type now, beside those of its schedule."""
     form = await form_of(visit)
     type = visit.type(form)
+    refuse_to_run(visit, type)
     periodic = visit.service.periodic.get(type)
     if periodic is None:
         return problem_page(

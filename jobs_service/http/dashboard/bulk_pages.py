@@ -7,8 +7,9 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from jobs_service.errors import JobsError, RecordDamaged
+from jobs_service.http.audit import chosen
 from jobs_service.http.dashboard import bulk_actions, texts
-from jobs_service.http.dashboard.access import note, refuse_commands
+from jobs_service.http.dashboard.access import note, refuse_commands, refuse_to_run
 from jobs_service.http.dashboard.actions import fields_of, form_of, go
 from jobs_service.http.dashboard.bulk_actions import ACTIONS, BulkActions, check_action
 from jobs_service.http.dashboard.errors import problem_page
@@ -83,14 +84,17 @@ async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
     fields = await fields_of(visit)
     form = dict(fields)
     type, action = visit.type(form), form.get("action", "")
-    refuse_commands(visit.state, visit.role, type)
+    refuse_commands(visit, type)
+    if action == "resubmit":
+        refuse_to_run(visit, type)
     try:
         check_action(action, type)
     except ValueError as error:
         return problem_page(visit, 422, "There is no such action", f"{error}.")
     wanted = Filter.of(form, [value for name, value in fields if name == "data"])
     id = await bulk.add(action, type, wanted, visit.role.name)
-    note(visit, f"bulk {action}", type, id, jobs=0)  # how many they are is noted at its end
+    # How many they are is noted at its end.
+    note(visit, f"bulk {action}", type, id, jobs=0, filter=chosen(wanted.to_dict()))
     return go(visit, visit.url("/bulk/show", id_=id))
 
 

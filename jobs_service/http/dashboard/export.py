@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from starlette.responses import Response, StreamingResponse
 
+from jobs_service.http.audit import chosen
 from jobs_service.http.dashboard import jobs
 from jobs_service.http.dashboard.errors import problem_page
 from jobs_service.http.dashboard.rendering import SECURITY
@@ -44,7 +45,8 @@ async def export(visit: Visit) -> Response:
     wanted = Filter.of(visit.query, visit.request.query_params.getlist("data"))
     # Read one job first: if the type is wrong, or the store away, a page says so, instead of a file that breaks off.
     await visit.service.page(type, state=wanted.state or None, prefix=wanted.prefix or None, limit=1)
-    lines = _ndjson(visit, type, wanted) if form == "ndjson" else _csv(visit, type, wanted)
+    found = _told(visit, type, wanted, form)
+    lines = _ndjson(found) if form == "ndjson" else _csv(found)
     name = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in shown(type))[:80]
     headers = {
         **SECURITY,
@@ -55,16 +57,28 @@ async def export(visit: Visit) -> Response:
     return StreamingResponse(lines, media_type=_MEDIA[form], headers=headers)
 
 
-async def _ndjson(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[bytes]:
-    async for job in matching(visit.service, type, wanted):
+async def _told(visit: Visit, type: JobType, wanted: Filter, form: str) -> AsyncIterator[Job]:
+    """Yield the jobs that match, and note at the end how many they were."""
+    told = 0
+    try:
+        async for job in matching(visit.service, type, wanted):
+            told += 1
+            yield job
+    finally:
+        what = {"format": form, "filter": chosen(wanted.to_dict())}
+        visit.state.audit.exported(visit.role.name, visit.request.state.client, type, jobs=told, what=what)
+
+
+async def _ndjson(found: AsyncIterator[Job]) -> AsyncIterator[bytes]:
+    async for job in found:
         yield jobs.json_line(job)
 
 
-async def _csv(visit: Visit, type: JobType, wanted: Filter) -> AsyncIterator[bytes]:
+async def _csv(found: AsyncIterator[Job]) -> AsyncIterator[bytes]:
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
-    async for job in matching(visit.service, type, wanted):
+    async for job in found:
         writer.writerow(_cells(job))
         yield jobs.encoded(text.getvalue())
         text.seek(0)

@@ -134,7 +134,7 @@ async def job_page(visit: Visit) -> Response:
         "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,
         "priority": priority_text(job.priority),
         "cli": command_line(job),
-        "curl": curl(job, str(visit.request.base_url).rstrip("/"), with_token=visit.role.proven),
+        "curl": curl(job, visit.request.state.base, with_token=visit.role.proven),
         "folded_from": FOLDED,
         "clonable": not is_marked(job.data),
         "now": visit.now,
@@ -220,6 +220,7 @@ async def download(visit: Visit) -> Response:
     content = job.to_dict()[part]
     name = quote(f"{shown(type)}-{shown(id)}-{part}.json"[-120:], safe="")
     headers = {**SECURITY, "Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Cache-Control": "no-store"}
+    visit.state.audit.exported(visit.role.name, visit.request.state.client, type, id, what={"part": part})
     body = jobs.encoded(json.dumps(content, ensure_ascii=False, indent=2))
     return Response(body, media_type="application/json", headers=headers)
 

@@ -117,10 +117,10 @@ async def live(visit: Visit, pulse: Pulse) -> Response:
 async def _counted(visit: Visit, news: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Yield news as one of the streams that the server and this client may have open, as long as its token is there."""
     state = visit.state
-    stream = Stream(visit.role.name)
+    stream = state.stream(visit.request.state.who)
     with contextlib.suppress(Refusal):  # too many are open: the page asks by itself
         async with contextlib.aclosing(news):
-            with state.open_streams.one(visit.role.name or visit.request.state.client):
+            with state.open_streams.taken_by(visit.role.name or visit.request.state.client):
                 state.streams.add(stream)
                 try:
                     async with contextlib.aclosing(_told(news, stream)) as told:
@@ -177,6 +177,7 @@ async def _of_job(service: Any, type: Any, id: Any) -> AsyncGenerator[bytes, Non
     """Yield whenever a job has changed; one that has ended may be run again, so it is looked at from time to time."""
     while True:
         try:
+            await service.get(type, id)  # who follows jobs that are not there may leave rows in the store
             async with service.subscribe(type, id) as events:
                 # The first one is the present state, which may have come about since the page was made.
                 async for event in events:

@@ -4,18 +4,46 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from jobs_service.http import gate
 from jobs_service.http.dashboard.actions import form_of, go
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
-from jobs_service.http.gate import COOKIE
+from jobs_service.http.roles import Identity
 from jobs_service.http.tokens import SESSION_TIME
-from jobs_service.log import EventLog
-
-log = EventLog("jobs_service.http")
 
 
-async def login_page(visit: Visit, problem: str = "", status: int = 200) -> Response:
-    """Return the page that asks for a token."""
+async def login_page(visit: Visit) -> Response:
+    """Return the page that asks for a token, or log in who has a code, which the server says where it is started."""
+    code = visit.query.get("code")
+    if not code or visit.request.method != "GET":
+        return _asking(visit)
+    who = visit.state.tokens.of_code(code)
+    if who is None:
+        return _refused(visit, "This address was used before, or the server was started anew since.")
+    return await _logged_in(visit, who, "")
+
+
+async def log_in(visit: Visit) -> Response:
+    """Give a cookie to who shows a token, and lead them to where they wanted to go."""
+    form = await form_of(visit)
+    who = await visit.state.tokens.of_token(form.get("token", "").strip())
+    if who is None:
+        return _refused(visit, "There is no such token, or not any more.")
+    return await _logged_in(visit, who, form.get("next", ""))
+
+
+async def log_out(visit: Visit) -> Response:
+    """End the login, and take the cookie away."""
+    for cookie in gate.cookies(gate.Headers(visit.request.scope)):
+        await visit.state.log_out(cookie)
+    if visit.role.can_log_out:
+        visit.state.audit.logged_out(visit.role.name, visit.request.state.client)
+    answer = go(visit, visit.url("/login"))
+    answer.delete_cookie(gate.COOKIE, path=visit.url("/"), httponly=True, samesite="lax")
+    return answer
+
+
+def _asking(visit: Visit, problem: str = "", status: int = 200) -> Response:
     context = {
         "problem": problem,
         "next": visit.query.get("next", ""),
@@ -24,31 +52,21 @@ async def login_page(visit: Visit, problem: str = "", status: int = 200) -> Resp
     return page(visit, "login.html", context, status=status)
 
 
-async def log_in(visit: Visit) -> Response:
-    """Give a cookie to who shows a token, and lead them to where they wanted to go."""
-    form = await form_of(visit)
-    who = await visit.state.tokens.of_token(form.get("token", "").strip())
-    if who is None:
-        log.warning("login_refused", address=visit.request.state.client)
-        return await login_page(visit, "There is no such token, or not any more.", 401)
-    answer = go(visit, form.get("next", ""))
+async def _logged_in(visit: Visit, who: Identity, where: str) -> Response:
+    answer = go(visit, where)
+    visit.state.audit.logged_in(who.name, visit.request.state.client)
     answer.set_cookie(
-        COOKIE,
+        gate.COOKIE,
         await visit.state.tokens.session(who.name),
         max_age=SESSION_TIME,
         path=visit.url("/"),
         httponly=True,
-        samesite="strict",
+        samesite="lax",  # a link elsewhere, as in a chat, leads to a page and not to the login
         secure=visit.request.state.is_secure,
     )
     return answer
 
 
-async def log_out(visit: Visit) -> Response:
-    """End the login, and take the cookie away."""
-    cookie = visit.request.cookies.get(COOKIE)
-    if cookie is not None:
-        await visit.state.tokens.end_session(cookie)
-    answer = go(visit, visit.url("/login"))
-    answer.delete_cookie(COOKIE, path=visit.url("/"), httponly=True, samesite="strict")
-    return answer
+def _refused(visit: Visit, why: str) -> Response:
+    visit.state.audit.login_refused(visit.request.state.client)
+    return _asking(visit, why, 401)

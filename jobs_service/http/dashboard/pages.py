@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from jobs_service.errors import JobsError
 from jobs_service.http.dashboard import actions, bulk_pages, login, small_pages
-from jobs_service.http.dashboard.access import Refused
 from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.dashboard.errors import error_page, problem_page
 from jobs_service.http.dashboard.export import export
@@ -26,7 +25,7 @@ from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.type_page import type_page
 from jobs_service.http.dashboard.visit import BadAddress, Visit
-from jobs_service.http.refusals import Refusal
+from jobs_service.http.refusals import OF_PEOPLE, Refusal
 from jobs_service.http.state import STREAM
 from jobs_service.service.filters import BadFilter
 
@@ -95,16 +94,18 @@ class Dashboard:
                 if not visit.role.has(role):
                     if visit.role.role == "nobody" and method == "GET" and path != "/live":
                         return RedirectResponse(visit.url("/login", next=visit.here), 303)
-                    raise Refused(f"this needs the role {role}; yours is {visit.role.role}")
+                    raise Refusal("forbidden", f"this needs the role {role}; yours is {visit.role.role}")
                 if not visit.may(role) and role not in ("nobody", "read"):
-                    raise Refused("this server changes nothing: it was started with --read-only")
+                    raise Refusal("read-only", "this server changes nothing: it was started with --read-only")
                 if not self._state.options.read_only:
                     self._bulk.start()  # where they are not run from the start on
                 return await handle(visit)
             except Refusal as refusal:
-                return problem_page(visit, refusal.status, "That is not possible", refusal.detail)
-            except Refused as refused:
-                return problem_page(visit, 403, "That is not allowed", str(refused))
+                if refusal.kind not in OF_PEOPLE:
+                    return problem_page(visit, refusal.status, "That is not possible", refusal.detail)
+                address, name = request.state.client, visit.role.name
+                self._state.audit.refused(name, address, refusal.kind, method, visit.path)
+                return problem_page(visit, refusal.status, "That is not allowed", refusal.detail)
             except BadAddress as error:
                 return problem_page(visit, 400, "The address is not complete", str(error))
             except BadFilter as error:

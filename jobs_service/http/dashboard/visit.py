@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,9 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
+from jobs_service.http import gate
 from jobs_service.http.dashboard.access import environment_of, role_of
+from jobs_service.http.refusals import Refusal
 from jobs_service.names import parsed, shown
 
 if TYPE_CHECKING:
@@ -73,6 +76,13 @@ class Visit:
     def may(self, role: str) -> bool:
         """Return whether who asks has a role, and the server is not read-only."""
         return self.role.may(role)
+
+    def may_run(self, type: JobType) -> bool:
+        """Return whether who asks may add jobs of a type, and have them run again."""
+        with contextlib.suppress(Refusal):
+            gate.check_may_run(self.state, self.request.state.who, type)
+            return self.may("write")
+        return False
 
     def url(self, page: str, /, **query: Any) -> str:
         """Return the address of a page.

@@ -27,26 +27,30 @@ async def email(job): ...
 
 
 @contextmanager
-def serving_http(*arguments: str, cwd: Path, application: str = "app:jobs") -> Iterator[tuple[Popen[str], str]]:
-    """Run the daemon at a free port for the block's time, and yield it and its address."""
+def serving_http(*arguments: str, cwd: Path) -> Iterator[tuple[Popen[str], str, dict[str, str]]]:
+    """Run the daemon at a free port for the block's time; yield it, its address, and headers with its token."""
     (cwd / "app.py").write_text(EVERY)
-    with started("serve", application, "--http", "127.0.0.1:0", *arguments, cwd=cwd) as daemon:
+    with started("serve", "app:jobs", "--http", "127.0.0.1:0", *arguments, cwd=cwd) as daemon:
         try:
-            url = event_named(daemon, "http_serving")["url"]
+            event = event_named(daemon, "http_serving")
             event_named(daemon, "serving")
-            yield daemon, url
+            yield daemon, event["url"], {"Authorization": f"Bearer {Path(event['token_file']).read_text().strip()}"}
         finally:
             daemon.kill()
 
 
 def test_it_answers_and_ends_what_waits_when_it_is_to_end(tmp_path: Path) -> None:
-    with serving_http(cwd=tmp_path) as (daemon, url), httpx.Client(base_url=url, timeout=HANG) as client:
+    with (
+        serving_http(cwd=tmp_path) as (daemon, url, headers),
+        httpx.Client(base_url=url, timeout=HANG, headers=headers) as client,
+    ):
         client.put("/v1/types/other", json={"timeout": 30}).raise_for_status()
         waiting = HTTPConnection("127.0.0.1", httpx.URL(url).port, timeout=HANG)
         # The server knows the connection, so that it reads what is sent there before what is sent later elsewhere.
         waiting.request("GET", "/livez")
         waiting.getresponse().read()
-        waiting.request("POST", "/v1/types/other/accept", b'{"timeout": 30}', {"Content-Type": "application/json"})
+        headers["Content-Type"] = "application/json"
+        waiting.request("POST", "/v1/types/other/accept", b'{"timeout": 30}', headers)
         with client.stream("GET", "/v1/types/other/events") as response:
             lines = response.iter_lines()
             assert next(lines) == "retry: 1000"

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from jobs_service import JobsService
+from jobs_service.http import token_file
 from tests.docs.pages import ROOT
 
 CHROMIUM = os.environ.get("JOBS_SERVICE_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
@@ -133,7 +134,9 @@ async def browser(url: str, **context: Any) -> AsyncIterator[Watched]:
     async with playwright.async_playwright() as driver:
         chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
-            contexts = await chromium.new_context(**context)
+            # That of whoever has started the server.
+            headers = {"Authorization": f"Bearer {token_file.found(url)}"}
+            contexts = await chromium.new_context(extra_http_headers=headers, **context)
             contexts.set_default_timeout(30_000)
             watched = Watched(await contexts.new_page(), url)
             yield watched

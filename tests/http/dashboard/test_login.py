@@ -1,6 +1,7 @@
 """Logging in with a token."""
 
 import httpx
+import pytest
 
 from jobs_service.http.state import Options
 from jobs_service.http.tokens import add_token
@@ -19,7 +20,7 @@ async def test_a_token_becomes_a_cookie_that_leads_to_where_one_wanted_to_go() -
         assert (answer.status_code, answer.headers["location"]) == (303, "/failures")
         cookie = answer.headers["set-cookie"]
         assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
+        assert "SameSite=lax" in cookie
         assert token not in cookie
         said = text((await client.get("/failures")).text)
         assert "ada, role read" in said
@@ -39,6 +40,20 @@ async def test_what_is_no_token_is_refused_and_leads_nowhere() -> None:
         answer = await client.post("/login", data={"token": token, "next": "https://evil.example"})
         assert answer.headers["location"] == "/"
         assert "Secure" not in answer.headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    "foreign", ['prefs={"dark":1}', 'a="', "a b=c", "é=ü", "=", ";;", "jobs_service_session=1:of-a-server-above"]
+)
+async def test_the_cookies_of_other_servers_of_the_host_keep_nobody_out(foreign: str) -> None:
+    async with served(options=Options()) as (jobs, client):
+        token = await add_token(jobs, "ada", "read")
+        login = await client.post("/login", data={"token": token}, headers={b"Cookie": foreign.encode("latin-1")})
+        own = login.headers["set-cookie"].partition(";")[0]
+        client.cookies.clear()
+        for cookies in (f"{foreign}; {own}", f"{own}; {foreign}"):
+            answer = await client.get("/failures", headers={b"Cookie": cookies.encode("latin-1")})
+            assert answer.status_code == 200, cookies
 
 
 async def test_a_page_of_others_logs_nobody_in() -> None:

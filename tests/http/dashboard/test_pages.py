@@ -364,3 +364,25 @@ async def test_under_a_prefix_every_link_stays_below_it() -> None:
                 assert links
                 assert [link for link in links if not link.startswith("/admin/jobs/")] == []
             assert 'aria-current="page">Failures' in (await client.get("/admin/jobs/failures")).text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nonsense", 404),
+        ("/v1/nonsense/x", 404),
+        ("/bulk/cancel", 405),
+        ("/v1/types/email/accept", 405),
+        ("/v1/types/email", 404),
+        ("/job?type=%ff", 400),
+    ],
+)
+async def test_what_a_browser_is_refused_is_a_page_and_to_a_program_a_problem(path: str, status: int) -> None:
+    async with served() as (_, client):
+        page = await client.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+        assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+        assert 'href="/"' in page.text
+        for accept in ("", "*/*", "application/json"):
+            told = await client.get(path, headers={"Accept": accept})
+            assert (told.status_code, told.json()["status"]) == (status, status)
+            assert told.json()["title"] in page.text

@@ -1,0 +1,98 @@
+"""The token of whoever has started a server: in a file that nobody else reads, where programs of the machine find it.
+
+A server makes another token at each start. So whoever listens at its port when it has ended, and is sent the token by a
+program that took them for the server, can do nothing with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from jobs_service.log import EventLog
+
+log = EventLog("jobs_service.http")
+
+
+def path_of(port: int) -> Path:
+    """Return where the token of the server at a port of this machine is.
+
+    Raises:
+        RuntimeError: this user has no home directory.
+    """
+    state = os.environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    return base / "jobs-service" / f"{port}.token"
+
+
+@contextmanager
+def kept(port: int, token: str) -> Iterator[Path | None]:
+    """Keep a token in the file of a port as long as the block runs, and yield the file; None if it cannot be written.
+
+    Args:
+        port: of the server.
+        token: its own.
+    """
+    try:
+        path = _written(path_of(port), token)
+    except (OSError, RuntimeError) as error:
+        log.warning("token_file_failed", port=port, error=str(error))
+        path = None
+    try:
+        yield path
+    finally:
+        # Another server may have come to the port meanwhile.
+        if path is not None and _read(path) == token:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def found(url: str) -> str | None:
+    """Return the token of the server at a URL; None if it is elsewhere, or if this user has not started it.
+
+    Args:
+        url: `http://HOST:PORT` or `https://...`.
+    """
+    parts = urlsplit(url)
+    if not is_loopback(parts.hostname or ""):
+        return None
+    try:
+        return _read(path_of(parts.port or (443 if parts.scheme == "https" else 80)))
+    except RuntimeError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host, without its port, is this machine, and cannot be reached from another one."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _written(path: Path, token: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(file, "w") as written:
+            written.write(token + "\n")
+        new.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+    return path
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text("ascii").strip() or None
+    except (OSError, ValueError):
+        return None
