@@ -14,7 +14,7 @@ from jobs_service.model import JobType
 from jobs_service.model.counts import Histogram, Totals, TypeCounts
 from jobs_service.service import JobsService
 
-STATES: Final = ("ready", "scheduled", "running", "succeeded", "failed", "canceled")
+STATES: Final = ("ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled")
 
 _AT_ONCE: Final = 50
 """Queues that are read at the same time."""
@@ -67,7 +67,9 @@ async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
 
 
 def _chosen(labels: TypeLabels, counted: Mapping[JobType, TypeCounts]) -> dict[JobType, str]:
-    return labels.choose(counted, {type: counts.ready + counts.running for type, counts in counted.items()})
+    return labels.choose(
+        counted, {type: counts.ready + counts.retrying + counts.running for type, counts in counted.items()}
+    )
 
 
 def _by_label(
