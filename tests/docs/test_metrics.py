@@ -19,7 +19,7 @@ ALERTS: dict[str, Any] = yaml.safe_load((MONITORING / "alerts.yml").read_text(en
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text(encoding="utf-8"))
 KINDS = dict(re.findall(r"^\| `(jobs_service_\w+)` \| (\w+) \|", read("docs/metrics.md"), re.MULTILINE))
 LABELS = {"type", "state", "event", "version", "store", "le", "instance", "job"}
-FUNCTIONS = {"max", "sum", "count", "rate", "increase", "histogram_quantile", "by", "unless", "label_values"}
+FUNCTIONS = {"and", "max", "sum", "count", "rate", "increase", "histogram_quantile", "by", "unless", "label_values"}
 
 
 async def test_the_example_answers_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
