@@ -150,17 +150,16 @@ def percentiles(histogram: Histogram) -> list[tuple[str, str]]:
 
 def outage(found: Outage) -> Complaint:
     """Return what is said of a type whose runs crash."""
-    wait = f"; {texts.many(found.retrying, 'job')} wait{'s' * (found.retrying == 1)} for another attempt" * (
-        found.retrying > 0
-    )
-    says = f"has {crashes(found)}{wait}."
-    return Complaint(1, "failed", "crashes", says, {"state": "retrying" if found.retrying else "failed"})
+    says = f"had {crashes(found, 'crash')}"
+    if found.retrying:
+        says += f"; {texts.many(found.retrying, 'job')} wait{'s' if found.retrying == 1 else ''} for another attempt"
+    return Complaint(1, "failed", "crashes", f"{says}.", {"state": "retrying" if found.retrying else "failed"})
 
 
-def crashes(found: Outage) -> str:
-    """Return how many runs of a type crash, as part of a sentence."""
-    ended = texts.many(found.ended, "run")
-    return f"{texts.count(found.crashed)} of {ended} crashed within the last {texts.many(found.minutes, 'minute')}"
+def crashes(found: Outage, verb: str) -> str:
+    """Return how many runs of a type crash, or crashed, as part of a sentence."""
+    ended, within = texts.many(found.ended, "run"), texts.many(found.minutes, "minute")
+    return f"{texts.count(found.crashed)} of {ended} {verb} within the last {within}"
 
 
 def complaint(row: dict[str, Any], crashing: Outage | None, span: str) -> Complaint | None:

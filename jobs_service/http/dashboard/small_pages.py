@@ -84,7 +84,9 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
     due = [queue.next_scheduled for _, queue in queues if queue.next_scheduled is not None]
     late = max(visit.now - min(due), 0.0) if due else 0.0
     hidden = [(type, look) for type, look in zip(waiting_types, looks, strict=True) if isinstance(look, StoreDamaged)]
-    problems = [f"Of {shown(each.type)}, {figures.crashes(each)}." for each in lately.outages[:_MOST_CRASHING]]
+    problems = [
+        f"Of {shown(each.type)}, {figures.crashes(each, 'crashed')}." for each in lately.outages[:_MOST_CRASHING]
+    ]
     if len(lately.outages) > _MOST_CRASHING:
         problems.append(f"The runs of {len(lately.outages)} types, all in all, crash.")
     problems += [f"The queue of {shown(type)} cannot be read: {error}" for type, error in hidden[:_MOST_DAMAGED]]

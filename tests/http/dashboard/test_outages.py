@@ -51,7 +51,7 @@ async def outage(*, then: str = "") -> AsyncIterator[tuple[JobsService, httpx.As
 async def test_every_page_tells_of_an_outage_while_its_jobs_are_tried_again() -> None:
     async with outage() as (jobs, client):
         overview = (await client.get("/")).text
-        assert "email has 200 of 200 runs crashed within the last 2 minutes; 200 jobs wait for another attempt." in (
+        assert "email had 200 of 200 runs crash within the last 2 minutes; 200 jobs wait for another attempt." in (
             text(overview)
         )
         assert 'aria-label="200 retrying"' in overview
@@ -92,7 +92,7 @@ async def test_an_outage_is_told_of_whatever_page_its_type_is_on() -> None:
             await jobs.set_type_timeout(f"a-type-{number:02}", 60)
         first = text((await client.get("/")).text)
         assert "1 to 25 of 32 types" in first
-        assert "email has 200 of 200 runs crashed" in first
+        assert "email had 200 of 200 runs crash" in first
 
 
 async def test_a_paused_type_is_listed_once_however_many_jobs_wait_and_for_how_long() -> None:
