@@ -18,7 +18,9 @@ class Status(enum.StrEnum):
     READY = "ready"
     """Pending: it can run now."""
     SCHEDULED = "scheduled"
-    """Pending: it is not due yet, for the first time or for another attempt."""
+    """Pending: it is not due yet."""
+    RETRYING = "retrying"
+    """Pending, due or not: its last run has crashed, and it waits for another attempt."""
     RUNNING = "running"
     """A worker has it."""
     SUCCEEDED = "succeeded"
@@ -31,12 +33,14 @@ class Status(enum.StrEnum):
     """Its record is damaged, or of a newer version."""
 
 
-UNFINISHED = (Status.READY, Status.SCHEDULED, Status.RUNNING)
+UNFINISHED = (Status.READY, Status.SCHEDULED, Status.RETRYING, Status.RUNNING)
 
 
 def status_of(job: Job | JobEvent, now: float) -> Status:
     """Return what a job does at a time (seconds since the epoch)."""
     state = job.state.value
     if state == "pending":
+        if job.retrying:
+            return Status.RETRYING
         return Status.READY if job.run_at is None or job.run_at.timestamp() <= now else Status.SCHEDULED
     return Status(job.outcome or Status.SUCCEEDED) if state == "finished" else Status(state)

@@ -140,6 +140,7 @@ class _Check:
             "MINUTES": self._interval_row,
             "HOURS": self._interval_row,
             "FAILED": self._ready,
+            "RETRYING": self._ready,
             "LAST": self._last_row,
         }
 
@@ -177,6 +178,8 @@ class _Check:
 
     def _expect_entry(self, job: Named, record: Record) -> None:
         type, id = job
+        if record.is_counted and _lane_of(record).endswith("after a crash"):
+            self._expected["RETRYING", type, id] = (None, job)
         if record.state == "running":
             name: Name = "ACTIVITY", type, _STAMP_CODE + record.seq
             value: Any = id

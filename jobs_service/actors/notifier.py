@@ -292,6 +292,7 @@ class Notifier(Actor):
                 run_data.progress_of(record.run_data),
                 run_data.attempts_of(record.run_data),
                 next_run(record),
+                record.state is JobState.PENDING and run_data.crashed_last(record.run_data),
             )
         )
 

@@ -20,13 +20,22 @@ LEAST_CUT: Final = 16
 STYLES: Final = {
     "ready": "yellow",
     "scheduled": "blue",
+    "retrying": "orange",
     "running": "cyan",
     "succeeded": "green",
     "failed": "red",
     "canceled": "magenta",
     "unreadable": "red",
 }
-_CODES: Final = {"blue": 34, "cyan": 36, "green": 32, "magenta": 35, "red": 31, "yellow": 33}
+_CODES: Final = {
+    "blue": "34",
+    "cyan": "36",
+    "green": "32",
+    "magenta": "35",
+    "orange": "38;5;208",
+    "red": "31",
+    "yellow": "33",
+}
 _BOLD: Final = "\x1b[1m"
 _END: Final = "\x1b[0m"
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 STATUS_COLUMNS: Final = (
     Column("ready", right=True),
     Column("scheduled", right=True, nothing="0"),
+    Column("retrying", right=True, nothing="0"),
     Column("running", right=True),
     Column("succeeded", right=True),
     Column("failed", right=True, nothing="0"),

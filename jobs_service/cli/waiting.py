@@ -92,7 +92,7 @@ async def _hint(jobs: JobsService, job: Job, daemon: str) -> None:
 
     await asyncio.sleep(PATIENCE)
     found = await jobs.get(job.type, job.id)
-    while output.status_text(found) == "scheduled" and found.run_at is not None:
+    while output.status_text(found) in ("scheduled", "retrying") and found.run_at is not None:
         await asyncio.sleep(max(found.run_at.timestamp() - Sources().wall_time(), 0.0) + PATIENCE)
         found = await jobs.get(job.type, job.id)
     if output.status_text(found) == "ready" and not found.attempts:

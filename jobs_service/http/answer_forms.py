@@ -101,6 +101,7 @@ class CountsForm(BaseModel):
     type: Name
     ready: int
     scheduled: int
+    retrying: int
     running: int
     succeeded: int
     failed: int
@@ -108,8 +109,6 @@ class CountsForm(BaseModel):
     totals: TotalsForm
     waited: HistogramForm
     ran: HistogramForm
-    retrying_ready: int
-    retrying_scheduled: int
     unreadable: int
 
 
@@ -192,6 +191,8 @@ class JobForm(BaseModel):
     data: Json = None
     priority: Name = 0
     run_at: str | float | None = None
+    retrying: bool = False
+    """Whether the pending job waits for another attempt, because its last run has crashed."""
     resubmit: bool = False
     cancel: bool = False
     seq: str | None = None
@@ -234,7 +235,7 @@ class RemovalForm(BaseModel):
 
 
 class FailuresOfType(BaseModel):
-    """Failed jobs of one type with the same error."""
+    """Jobs of one type in one state with the same error."""
 
     type: Name
     count: int
@@ -244,8 +245,9 @@ class FailuresOfType(BaseModel):
 
 
 class FailureGroup(BaseModel):
-    """Failed jobs with the same error; times are those of the first and the last failure."""
+    """Failed or retrying jobs with the same error; times are those of the first and the last failure, or crash."""
 
+    state: Literal["failed", "retrying"]
     error: str | None
     message: str
     count: int
@@ -256,10 +258,11 @@ class FailureGroup(BaseModel):
 
 
 class FailuresForm(BaseModel):
-    """Failed jobs by their errors: `read` of all that have `failed` were looked at, the newest of each type."""
+    """Failed and retrying jobs by their errors: `read` of all that have `failed` or are `retrying` were looked at."""
 
     groups: list[FailureGroup]
     failed: int
+    retrying: int
     read: int
 
 

@@ -86,4 +86,6 @@ def _query_time(text: str) -> Any:
 
 QueryName = Annotated[Any, BeforeValidator(_query_name), WithJsonSchema(_TEXT_SCHEMA)]
 QueryTime = Annotated[Any, BeforeValidator(_query_time), WithJsonSchema({"type": "string"})]
-State = Literal["ready", "scheduled", "running", "succeeded", "failed", "canceled", "unreadable", "pending", "finished"]
+State = Literal[
+    "ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled", "unreadable", "pending", "finished"
+]

@@ -99,12 +99,13 @@ async def list_all(call: Call) -> Response:
     "GET",
     "/v1/failures",
     Role.READ,
-    "Failed jobs of all types, grouped by what went wrong",
+    "Failed and retrying jobs of all types, grouped by what went wrong",
     answers={200: answer_forms.FailuresForm},
 )
 async def failures(call: Call) -> Response:
     found = await newest_failures(call.service, await call.service.counts())
-    return answer({"groups": [*map(_group, found.groups)], "failed": found.failed, "read": found.read})
+    groups = [*map(_group, found.groups)]
+    return answer({"groups": groups, "failed": found.failed, "retrying": found.retrying, "read": found.read})
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -118,6 +119,7 @@ def _group(group: Group) -> dict[str, Any]:
         for type, jobs in group.jobs.items()
     ]
     return {
+        "state": group.state,
         "error": group.error or None,
         "message": group.message,
         "count": group.count,

@@ -260,7 +260,7 @@ def _frame(form: dict[str, Any]) -> bytes:
 def _brief(form: dict[str, Any]) -> dict[str, Any]:
     """Return a change as JSON has it: whoever wants more reads the job."""
     error = form["error"]
-    names = ("type", "id", "state", "outcome", "seq", "attempts", "progress", "run_at", "cancel")
+    names = ("type", "id", "state", "outcome", "seq", "attempts", "progress", "run_at", "retrying", "cancel")
     return {
         **{name: form[name] for name in names},
         "error": None if error is None else {"type": error["type"], "message": error["message"][:200]},

@@ -108,6 +108,7 @@ def job(job: Job) -> Form:
         "data": job.data,
         "priority": json_forms.name(job.priority),
         "run_at": time(job._record.run_at),
+        "retrying": job.retrying,
         "resubmit": job._record.resubmit,
         "cancel": job.cancel,
         "seq": None if job.seq is None else job.seq.hex(),
@@ -170,6 +171,7 @@ def _form_of_nothing() -> Form:
         "data": None,
         "priority": 0,
         "run_at": None,
+        "retrying": False,
         "resubmit": False,
         "cancel": False,
         "seq": None,
@@ -252,6 +254,7 @@ def event_of(form: Mapping[str, Any]) -> JobEvent:
         progress_of(form.get("progress")),
         form.get("attempts", 0),
         _date_of(form.get("run_at")),
+        form.get("retrying", False),
     )
 
 

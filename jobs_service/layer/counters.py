@@ -41,7 +41,7 @@ from jobs_service.store.base import Snapshot, Transaction
 IS_READY: Final = 0
 IS_SCHEDULED: Final = 1
 IS_RUNNING: Final = 2
-_AFTER_CRASH: Final = 6
+AFTER_CRASH: Final = 6
 """Behind the lanes of ready and scheduled jobs, by so much, are those of jobs whose last run has crashed."""
 STATES: Final = 8
 OF_OUTCOME: Final = {Outcome.SUCCEEDED: 3, Outcome.FAILED: 4, Outcome.CANCELED: 5}
@@ -96,7 +96,7 @@ def lane_of(record: Record) -> int:
         return IS_RUNNING
     if record.place:
         lane = IS_READY if record.place == READY else IS_SCHEDULED
-        return lane + _AFTER_CRASH if crashed_last(record.run_data) else lane
+        return lane + AFTER_CRASH if crashed_last(record.run_data) else lane
     return OF_OUTCOME[record.outcome]  # type: ignore[index]
 
 
@@ -117,8 +117,8 @@ def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) 
     if index_key is None:
         return OF_OUTCOME[Outcome.SUCCEEDED] if lane is None else lane
     for section, lanes in (
-        (keys.ready, (IS_READY, IS_READY + _AFTER_CRASH)),
-        (keys.scheduled, (IS_SCHEDULED, IS_SCHEDULED + _AFTER_CRASH)),
+        (keys.ready, (IS_READY, IS_READY + AFTER_CRASH)),
+        (keys.scheduled, (IS_SCHEDULED, IS_SCHEDULED + AFTER_CRASH)),
         (keys.activity, (IS_RUNNING,)),
     ):
         if index_key.startswith(section):
@@ -289,8 +289,9 @@ def decoded(row: bytes) -> TypeCounts:
     begin = STATES + _EVENTS
     end = begin + BUCKETS
     return TypeCounts(
-        ready + retrying_ready,
-        scheduled + retrying_scheduled,
+        ready,
+        scheduled,
+        retrying_ready + retrying_scheduled,
         running,
         succeeded,
         failed,
@@ -298,8 +299,6 @@ def decoded(row: bytes) -> TypeCounts:
         totals=Totals(*lanes[STATES:begin]),
         waited=_histogram(lanes[begin:end], lanes[end]),
         ran=_histogram(lanes[end + 1 : -1], lanes[-1]),
-        retrying_ready=retrying_ready,
-        retrying_scheduled=retrying_scheduled,
     )
 
 

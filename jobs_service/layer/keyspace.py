@@ -32,6 +32,7 @@
 | (FAILED, type, seq)                     | id           | finished, and has failed                    |
 | (REDACTION, type)                       | paths        | somebody has said what of its jobs is secret |
 | (LAST, type, id)                        | a record     | the job has left with its end: see `layer/last_records.py` |
+| (RETRYING, type, id)                    | nothing      | pending, and its last run has crashed       |
 
 Prefixes are computed once per type. `layer/key_parts.py` encodes what is behind them.
 """
@@ -84,7 +85,8 @@ HOURS: Final = 23
 FAILED: Final = 24
 REDACTION: Final = 25
 LAST: Final = 26
-_SECTIONS: Final = 26
+RETRYING: Final = 27
+_SECTIONS: Final = 27
 
 _GOES_ON: Final = 0xFF
 _class_of = type
@@ -121,6 +123,7 @@ class TypeKeys:
         "ready_bytes",
         "redaction",
         "retention",
+        "retrying",
         "scheduled",
         "set_aside",
         "swept",
@@ -161,6 +164,7 @@ class TypeKeys:
         self.swept = 0
         self.redaction = sections[REDACTION] + packed
         self.last = sections[LAST] + packed
+        self.retrying = sections[RETRYING] + packed
         # Asked for every job that is written.
         self.ready_bytes = len(self.ready)
         self._hash = hash(self.data)

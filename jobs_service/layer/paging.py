@@ -26,9 +26,11 @@ _MOST_BYTES: Final = 1_000_000
 """Rows, and bytes of records, that one transaction looks at."""
 
 _BY_ID: Final = b"i"
+_RETRYING: Final = b"t"
 _INDEXES: Final = {
     Status.READY: b"r",
     Status.SCHEDULED: b"s",
+    Status.RETRYING: _RETRYING,
     Status.RUNNING: b"a",
     Status.FAILED: b"f",
 }
@@ -152,12 +154,19 @@ async def _records(
 
 def _head(keys: TypeKeys, order: bytes) -> bytes:
     """Return what all keys of an order begin with."""
-    return {b"i": keys.data, b"r": keys.ready, b"s": keys.scheduled, b"a": keys.activity, b"f": keys.failed}[order]
+    return {
+        _BY_ID: keys.data,
+        b"r": keys.ready,
+        b"s": keys.scheduled,
+        _RETRYING: keys.retrying,
+        b"a": keys.activity,
+        b"f": keys.failed,
+    }[order]
 
 
 def _range(keys: TypeKeys, terms: Terms) -> tuple[bytes, bytes]:
     head = _head(keys, terms.order)
-    if terms.order != _BY_ID or not terms.prefix:
+    if terms.order not in (_BY_ID, _RETRYING) or not terms.prefix:
         return head, head + AFTER
     # Bytes may go on with 0xff, and no prefix consists of them alone: it begins with the code of its kind.
     kept = terms.prefix.rstrip(b"\xff")
@@ -169,13 +178,8 @@ def _id_in(keys: TypeKeys, order: bytes, row: KeyValue) -> bytes | None:
     key, value = row
     if order == b"r":
         return id_of_ready(keys, key)
-    id = (
-        value
-        if order in b"af"
-        else key[len(keys.data) :]
-        if order == _BY_ID
-        else key[len(keys.scheduled) + TIME_BYTES :]
-    )
+    behind = len(_head(keys, order)) + (TIME_BYTES if order == b"s" else 0)
+    id = value if order in b"af" else key[behind:]
     return id if is_id(id) else None
 
 
@@ -195,8 +199,9 @@ def _fitting(keys: TypeKeys, terms: Terms, id: bytes, raw: bytes, place: bytes) 
         return
     assert isinstance(record, Record)
     is_there = {
-        b"r": record.place == READY,
-        b"s": record.place == SCHEDULED,
+        b"r": record.place == READY and not job.retrying,
+        b"s": record.place == SCHEDULED and not job.retrying,
+        _RETRYING: job.retrying,
         b"a": record.lock is not None and STAMP_CODE + _seq(record) == place,
         b"f": record.outcome is Outcome.FAILED and STAMP_CODE + _seq(record) == place,
     }

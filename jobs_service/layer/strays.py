@@ -15,7 +15,7 @@ from typing import Final
 
 from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
-from jobs_service.layer.counters import STATES, lane_of_damaged
+from jobs_service.layer.counters import AFTER_CRASH, STATES, lane_of, lane_of_damaged
 from jobs_service.layer.entry import write_index
 from jobs_service.layer.key_parts import AFTER, STAMP_CODE, is_id, is_priority, pack_seconds
 from jobs_service.layer.keyspace import SET_ASIDE, Keyspace, TypeFinder, TypeKeys, end_of_priority
@@ -93,6 +93,8 @@ async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]
             # One that was never counted is counted as it is written.
             entry.changed = entry.counted is None
             write_index(unit.transaction, entry, entry.record)
+            if lane_of(entry.record) >= AFTER_CRASH:
+                unit.transaction.set(keys.retrying + packed_id, b"")
             unit.watch_over(keys, entry.record)
             unit.wake(keys)
     return len(entries)
@@ -127,6 +129,7 @@ async def remove_damaged(unit: UnitOfWork, place: Place) -> None:
     for key in found:
         transaction.clear(key)
     transaction.clear(keys.set_aside + packed_id)
+    transaction.clear(keys.retrying + packed_id)
     unit.forget(place)
 
 

@@ -94,6 +94,7 @@ class TouchedTypes(LoadedJobs):
         for row, before, ((keys, packed_id), index_key) in zip(rows, there, self._set_aside.items(), strict=True):
             if before is not None:
                 continue
+            self.transaction.clear(keys.retrying + packed_id)
             data_key = keys.data + packed_id
             raw = self.raws.get(data_key)
             # One whose state can be told goes on to be counted so.

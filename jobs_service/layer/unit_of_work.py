@@ -15,7 +15,7 @@ from jobs_service import run_data
 from jobs_service.errors import RecordDamaged, StoreFull
 from jobs_service.layer import counters
 from jobs_service.layer.batch_bounds import SHARE
-from jobs_service.layer.counters import ADDED, IS_READY, IS_RUNNING, OF_OUTCOME, lane_of
+from jobs_service.layer.counters import ADDED, AFTER_CRASH, IS_READY, IS_RUNNING, lane_of
 from jobs_service.layer.entry import Entry, JobSnapshot, clear_index, scheduled_key, write_index
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
@@ -307,14 +307,27 @@ class UnitOfWork(TouchedTypes):
                 latest = keys
                 lanes = states.get(keys) or states.setdefault(keys, counters.new_states())
             counted = entry.counted
+            was_retrying = False
             if counted is not None:
-                lanes[IS_RUNNING if counted.lock is not None else lane_of(counted)] -= 1
+                lane = IS_RUNNING if counted.lock is not None else lane_of(counted)
+                lanes[lane] -= 1
+                was_retrying = lane >= AFTER_CRASH
             if record is None:
                 transaction.clear(data_key)
+                if was_retrying:
+                    transaction.clear(keys.retrying + entry.packed_id)
                 continue
+            # As lane_of says, which nearly all jobs are spared.
+            is_new = record.run_data is new and record.place == READY
+            lane = IS_RUNNING if record.lock is not None else IS_READY if is_new else lane_of(record)
+            lanes[lane] += 1
+            if lane >= AFTER_CRASH:
+                if not was_retrying:
+                    transaction.set(keys.retrying + entry.packed_id, b"")
+            elif was_retrying:
+                transaction.clear(keys.retrying + entry.packed_id)
             seq = record.seq
             if isinstance(seq, bytes):  # only flags were changed: its place in the indexes is as before
-                lanes[lane_of(record)] += 1
                 transaction.set(data_key, record.encode())
                 if counted is None and record.outcome is Outcome.FAILED:  # an earlier version has no row for it
                     transaction.set(keys.failed_head + seq, entry.packed_id)
@@ -322,17 +335,13 @@ class UnitOfWork(TouchedTypes):
             before, after = record.around_stamp()
             values.append((data_key, before, after))
             if record.lock is not None:
-                lanes[IS_RUNNING] += 1
                 index.append((keys.activity_head, seq.order, entry.packed_id))
             elif record.place == READY:
-                lanes[IS_READY if record.run_data is new else lane_of(record)] += 1
                 run_at = b"" if record.run_at is None else pack_seconds(record.run_at)
                 index.append((keys.ready + record.priority + STAMP_CODE, seq.order + entry.packed_id, run_at))
             elif record.place == SCHEDULED:
-                lanes[lane_of(record)] += 1
                 transaction.set(scheduled_key(entry, record), record.priority)
             else:
-                lanes[OF_OUTCOME[record.outcome]] += 1  # type: ignore[index]
                 if record.outcome is Outcome.FAILED:
                     index.append((keys.failed_head, seq.order, entry.packed_id))
                 if (expires := run_data.expires_at(record.run_data)) is not None:

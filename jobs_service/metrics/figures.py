@@ -17,7 +17,7 @@ from jobs_service.replication.status import ReplicationStatus
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
 from jobs_service.service import JobsService
 
-STATES: Final = ("ready", "scheduled", "running", "succeeded", "failed", "canceled")
+STATES: Final = ("ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled")
 
 _MOST_REPLICATIONS: Final = 1000
 """Replications of each kind that have series of their own."""
@@ -76,7 +76,9 @@ async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
 
 
 def _chosen(labels: TypeLabels, counted: Mapping[JobType, TypeCounts]) -> dict[JobType, str]:
-    return labels.choose(counted, {type: counts.ready + counts.running for type, counts in counted.items()})
+    return labels.choose(
+        counted, {type: counts.ready + counts.retrying + counts.running for type, counts in counted.items()}
+    )
 
 
 def _by_label(

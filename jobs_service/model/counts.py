@@ -125,17 +125,18 @@ class TypeCounts:
         ready, scheduled, running, succeeded, failed, canceled: how many jobs are so now. A job that has come due counts
             as scheduled until somebody has made it ready, which is done within seconds. One whose record cannot be
             read counts as what it was until somebody comes across it.
+        retrying: how many wait for another attempt, because their last run has crashed; due or not, they count as
+            nothing else.
         totals: since the type was made.
         waited: how long jobs that were started had been due before, since the type was made.
         ran: how long runs took, however they ended, since the type was made.
-        retrying_ready, retrying_scheduled: how many of the ready and of the scheduled jobs wait for another attempt,
-            because their last run has crashed.
         unreadable: how many jobs are in none of these states, because their records were found unreadable; more than
             1,000 of a store are not looked for.
     """
 
     ready: int = 0
     scheduled: int = 0
+    retrying: int = 0
     running: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -143,14 +144,17 @@ class TypeCounts:
     totals: Totals = field(default_factory=Totals)
     waited: Histogram = field(default_factory=Histogram)
     ran: Histogram = field(default_factory=Histogram)
-    retrying_ready: int = 0
-    retrying_scheduled: int = 0
     unreadable: int = 0
 
     @property
     def jobs(self) -> int:
         """How many jobs there are, in whatever state."""
-        return self.ready + self.scheduled + self.running + self.succeeded + self.failed + self.canceled
+        return self.pending + self.running + self.succeeded + self.failed + self.canceled
+
+    @property
+    def pending(self) -> int:
+        """How many jobs wait to be run: ready, scheduled and retrying ones."""
+        return self.ready + self.scheduled + self.retrying
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,11 @@ class Job:
         return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
     @property
+    def retrying(self) -> bool:
+        """Whether it waits for another attempt, because its last run has crashed."""
+        return self.state is JobState.PENDING and run_data.crashed_last(self._record.run_data)
+
+    @property
     def resubmit(self) -> bool:
         """Whether the job becomes pending again when it finishes."""
         return self._record.resubmit
@@ -183,6 +188,7 @@ class Job:
             "data": self.data,
             "priority": json_forms.name(self.priority),
             "run_at": json_forms.time(self.run_at),
+            "retrying": self.retrying,
             "resubmit": self._record.resubmit,
             "cancel": self.cancel,
             "seq": None if self.seq is None else self.seq.hex(),
@@ -279,6 +285,7 @@ class JobEvent:
         attempts: how many runs have begun since it was added or resubmitted, without those that were stopped.
         run_at: when the pending job runs next at the earliest (aware, UTC): after a crash, for instance; None for at
             once, and unless pending.
+        retrying: whether the pending job waits for another attempt, because its last run has crashed.
     """
 
     type: JobType
@@ -292,6 +299,7 @@ class JobEvent:
     progress: Progress | None = None
     attempts: int = 0
     run_at: datetime | None = None
+    retrying: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain data that any JSON encoder takes: see Job.to_dict for how types and times look."""
@@ -307,6 +315,7 @@ class JobEvent:
             "progress": json_forms.progress(self.progress),
             "attempts": self.attempts,
             "run_at": json_forms.time(self.run_at),
+            "retrying": self.retrying,
         }
 
 

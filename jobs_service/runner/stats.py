@@ -82,9 +82,8 @@ class Gauges:
         summaries = {"jobs": self._summaries} if self._wanted else {}
         jobs, finished, unreadable = self._count, self.finished, self.unreadable
         if counts is not None:
-            crashed = counts.retrying_ready + counts.retrying_scheduled
-            pending, scheduled = counts.ready - counts.retrying_ready, counts.scheduled - counts.retrying_scheduled
-            jobs = dict(zip(GAUGES, (pending, scheduled, counts.running, crashed), strict=True))
+            states = (counts.ready, counts.scheduled, counts.running, counts.retrying)
+            jobs = dict(zip(GAUGES, states, strict=True))
             finished = counts.succeeded + counts.failed + counts.canceled
             unreadable = counts.unreadable
         told = {"unreadable": unreadable} if unreadable else {}

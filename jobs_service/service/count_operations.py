@@ -191,8 +191,9 @@ class CountOperations(ReaderOperations):
         """Return some jobs of a type: a page, which bounded transactions read, however many jobs there are.
 
         Failed jobs are in the order in which they failed, ready ones in that of the queue, scheduled ones in that of
-        their times, running ones in that of their last signs of life: these are found without reading any others. All
-        others are in the order of their ids, and those in other states are read and left out.
+        their times, running ones in that of their last signs of life, retrying ones in that of their ids: of all
+        others, at most retrying ones are read to find these. All others are in the order of their ids, and those in
+        other states are read and left out.
 
         Args:
             type: of the jobs.

@@ -1,4 +1,4 @@
-"""Failed jobs of all types, grouped by what went wrong: the command line, HTTP and the dashboard show the same."""
+"""Failed and retrying jobs of all types, by what went wrong: the command line, HTTP and the dashboard show the same."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from jobs_service.service.filters import BadFilter, Filter
 if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
 
+STATES: Final = ("failed", "retrying")
+"""In which jobs are that are looked at: failed for good, or waiting for another attempt after a crash."""
 MOST_READ: Final = 200
-"""Failed jobs that are looked at, the newest of each type."""
+"""Jobs of each state that are looked at: the newest failed ones of each type, and the retrying ones of highest ids."""
 LEAST_OF_A_TYPE: Final = 10
 _MOST_TYPES: Final = MOST_READ // LEAST_OF_A_TYPE
 
@@ -31,17 +33,20 @@ _HOLE: Final = "…"
 
 @dataclass(slots=True)
 class Group:
-    """Failed jobs with the same error.
+    """Failed or retrying jobs with the same error.
 
     Attributes:
+        state: of STATES.
         error: its class; "" for jobs without an error.
         message: its message, with … for what differs from job to job.
         fixed: the longest piece of the message that all have.
         jobs: of each type, in the order in which they were found.
-        first, last: when the first and the last of them failed, seconds since the epoch; None where nothing says so.
+        first, last: when the first and the last of them failed, or crashed, seconds since the epoch; None where nothing
+            says so.
         attempts: runs of all of them.
     """
 
+    state: str
     error: str
     message: str
     fixed: str
@@ -57,11 +62,11 @@ class Group:
 
     @property
     def filter(self) -> dict[str, str] | None:
-        """Which failed jobs have this error, as filters say it; None where no filter finds them.
+        """Which jobs have this error, as filters say it; None where no filter finds them.
 
         None finds jobs without an error, and those whose error's class has half characters or spaces around it.
         """
-        wanted = {"state": "failed", "error": self.error, **({"text": self.fixed} if self.fixed else {})}
+        wanted = {"state": self.state, "error": self.error, **({"text": self.fixed} if self.fixed else {})}
         try:
             return wanted if self.error and Filter.of(wanted, ()).to_dict() == wanted else None
         except BadFilter:
@@ -79,47 +84,53 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """What a look at failed jobs has found.
+    """What a look at failed and retrying jobs has found.
 
     Attributes:
-        groups: the jobs by their errors, those that failed last first.
-        types: those that were looked at, each with how many of its jobs have failed; most failed jobs first.
-        failed: how many jobs of all types have failed.
-        read: how many of them were looked at.
-        damaged: types whose failed jobs were to be looked at, but are on a damaged page, each with the error.
+        groups: the jobs by their states and errors, those that failed or crashed last first.
+        failed, retrying: how many jobs of all types have failed, and wait for another attempt.
+        read: how many of both were looked at.
+        damaged: types whose jobs were to be looked at, but are on a damaged page, each with the error.
     """
 
     groups: list[Group]
-    types: list[tuple[JobType, int]]
     failed: int
+    retrying: int
     read: int
     damaged: list[tuple[JobType, StoreDamaged]]
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether there are more than were looked at."""
+        return self.read < self.failed + self.retrying
+
 
 async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCounts]) -> Failures:
-    """Look at the newest failed jobs of the types with most of them: at MOST_READ of all, however many there are.
+    """Look at failed and at retrying jobs of the types with most of them: at MOST_READ of each, however many there are.
 
     Args:
         service: of the jobs.
         counts: what is counted of its types.
     """
-    failing = sorted(((type, each.failed) for type, each in counts.items() if each.failed), key=lambda item: -item[1])
-    looked = failing[:_MOST_TYPES]
-    share = max(MOST_READ // max(len(looked), 1), LEAST_OF_A_TYPE)
+    damaged: dict[JobType, StoreDamaged] = {}
 
-    damaged: list[tuple[JobType, StoreDamaged]] = []
-
-    async def newest(type: JobType) -> list[Job]:
+    async def newest(type: JobType, state: str, share: int) -> list[Job]:
         try:
-            found = await service.page(type, state="failed", limit=share, newest_first=True)
+            found = await service.page(type, state=state, limit=share, newest_first=True)
             return [*map((await service.get_redaction(type)).job, found.jobs)]
         except StoreDamaged as error:  # concerns no other type
-            damaged.append((type, error))
+            damaged.setdefault(type, error)
             return []
 
-    found = await asyncio.gather(*(newest(type) for type, _ in looked))
-    jobs = [job for some in found for job in some]
-    return Failures(grouped(jobs), looked, sum(number for _, number in failing), len(jobs), damaged)
+    looks = []
+    for state in STATES:
+        numbers = {type: getattr(each, state) for type, each in counts.items() if getattr(each, state)}
+        types = sorted(numbers, key=lambda type: -numbers[type])[:_MOST_TYPES]
+        share = max(MOST_READ // max(len(types), 1), LEAST_OF_A_TYPE)
+        looks += [newest(type, state, share) for type in types]
+    jobs = [job for some in await asyncio.gather(*looks) for job in some]
+    failed, retrying = (sum(getattr(each, state) for each in counts.values()) for state in STATES)
+    return Failures(grouped(jobs), failed, retrying, len(jobs), [*damaged.items()])
 
 
 def signature(message: str) -> tuple[str, str]:
@@ -131,13 +142,14 @@ def signature(message: str) -> tuple[str, str]:
 
 
 def grouped(jobs: list[Job]) -> list[Group]:
-    """Return failed jobs, without what is secret, by their errors: those that failed last first."""
-    groups: dict[tuple[str, str], Group] = {}
+    """Return failed and retrying jobs, without what is secret, by state and error: those that failed last first."""
+    groups: dict[tuple[str, str, str], Group] = {}
     for job in jobs:
         try:
             error = job.error
             kind, (message, fixed) = ("", ("", "")) if error is None else (error.type, signature(error.message))
-            groups.setdefault((kind, message), Group(kind, message, fixed)).add(job)
+            state = "retrying" if job.retrying else "failed"
+            groups.setdefault((state, kind, message), Group(state, kind, message, fixed)).add(job)
         except RecordDamaged:
             continue
     return sorted(groups.values(), key=lambda group: -(group.last or 0.0))

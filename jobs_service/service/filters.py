@@ -18,7 +18,7 @@ from jobs_service.status import Status, status_of
 if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
 
-STATES: Final = ("ready", "scheduled", "running", "succeeded", "failed", "canceled")
+STATES: Final = ("ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled")
 BYTES_AT_ONCE: Final = 1 << 18
 """Bytes of jobs that are looked at before anything else on the loop gets its turn: a few milliseconds."""
 MOST_ATTEMPTS: Final = 999_999_999

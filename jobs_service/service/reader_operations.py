@@ -52,7 +52,7 @@ class ReaderOperations:
         Args:
             type: of the jobs; None for all types.
             state: only jobs in this state: a JobState, or a word for what a job does: "ready", "scheduled",
-                "running", "succeeded", "failed" or "canceled". Jobs in other states are read and left out.
+                "retrying", "running", "succeeded", "failed" or "canceled". Jobs in other states are read and left out.
             page_size: jobs read per transaction at most; fewer where they are large.
         """
         keys = None if type is None else self._access.keys(type)
@@ -107,7 +107,7 @@ class ReaderOperations:
         most = check_limit(limit)
         if most is None and seconds is None:
             [counts] = await self._access.read(lambda transaction: counters.of_types(transaction, [keys]))
-            return 0 if counts is None else counts.ready + counts.scheduled
+            return 0 if counts is None else counts.pending
         counted = 0
         after: bytes | None = None
         while most is None or counted < most:

@@ -70,6 +70,7 @@ FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     24: (("FAILED", (_type, _seq), values.packed_id),),
     25: (("REDACTION", (_type,), values.redaction),),
     26: (("LAST", (_type, _id), records.last),),
+    27: (("RETRYING", (_type, _id), values.nothing),),
     40: (("TOKENS", (), values.counter), ("TOKENS", (check_text,), values.token)),
     41: (("REQUESTS", (_type, check_text), values.request),),
     42: (("REQUESTS_BY_TIME", (_time, _type, check_text), values.nothing),),

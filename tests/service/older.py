@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs_service import JobsService
-from jobs_service.layer.keyspace import COUNTS, DATA, FAILED, HOURS, MINUTES, Keyspace
+from jobs_service.layer.keyspace import COUNTS, DATA, FAILED, HOURS, MINUTES, RETRYING, Keyspace
 from jobs_service.store.base import Transaction
 
 
@@ -15,7 +15,7 @@ async def uncount(jobs: JobsService) -> None:
         for key, raw in await transaction.get_range(sections[DATA], sections[DATA] + b"\xff"):
             assert raw[:1] == b"\x03"
             transaction.set(key, b"\x02" + raw[1:])
-        for number in (COUNTS, MINUTES, HOURS, FAILED):
+        for number in (COUNTS, MINUTES, HOURS, FAILED, RETRYING):
             transaction.clear_range(sections[number], sections[number] + b"\xff")
 
     await jobs.store.transact(change)

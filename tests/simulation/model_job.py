@@ -131,6 +131,11 @@ class ModelJob(NamedTuple):
         """Whether it waits for a worker."""
         return self.state in (READY, SCHEDULED)
 
+    @property
+    def retrying(self) -> bool:
+        """Whether it waits for another attempt: its newest event is that a run has crashed."""
+        return self.pending and bool(self.notes.history) and self.notes.history[0][0] == "crashed"
+
 
 OBSERVED: Final = 9
 """The first so many fields of a ModelJob can be seen by an application."""

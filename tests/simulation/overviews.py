@@ -30,9 +30,8 @@ _FEW: Final = 32
 def wrong_counts(told: TypeCounts, counted: Counts | None) -> Iterator[str]:
     """Yield what of a type's counts is not as it was counted."""
     states = {} if counted is None else counted.states
-    again = {state: states.get(f"{state} after a crash", 0) for state in ("ready", "scheduled")}
-    wanted: dict[str, Any] = {state: states.get(state, 0) + again.get(state, 0) for state in _STATES}
-    wanted |= {f"retrying_{state}": number for state, number in again.items()}
+    wanted: dict[str, Any] = {state: states.get(state, 0) for state in _STATES}
+    wanted["retrying"] = sum(states.get(f"{state} after a crash", 0) for state in ("ready", "scheduled"))
     found = {name: getattr(told, name) for name in wanted}
     if found != wanted:
         yield f"counts: {found}, not {wanted}"
@@ -156,8 +155,7 @@ def _is_due(job: ModelJob, earliest: float, latest: float) -> bool | None:
 
 def _gauge(job: ModelJob) -> str:
     if job.pending:
-        is_again = bool(job.notes.history) and job.notes.history[0][0] == "crashed"
-        return "crashed" if is_again else "scheduled" if job.state == SCHEDULED else "pending"
+        return "crashed" if job.retrying else "scheduled" if job.state == SCHEDULED else "pending"
     return job.state
 
 
@@ -166,17 +164,22 @@ def in_order(jobs: Mapping[JobId, ModelJob], state: str) -> list[JobId] | None:
 
     Args:
         jobs: of a type.
-        state: "ready", "scheduled", "running" or "failed".
+        state: "ready", "scheduled", "retrying", "running" or "failed".
     """
     orders: dict[str, Any] = {
         "ready": lambda job: (job.priority, job.place),
         "scheduled": lambda job: job.run_at,
+        "retrying": None,
         "running": lambda job: job.place,
         "failed": lambda job: job.place,
     }
     if state not in orders:
         return None
-    some = {id: job for id, job in jobs.items() if state in (job.state, job.outcome)}
+    some = {
+        id: job for id, job in jobs.items() if state in (("retrying",) if job.retrying else (job.state, job.outcome))
+    }
+    if state == "retrying":
+        return sorted(some, key=str)
     keys = [orders[state](job) for job in some.values()]
     return None if len({*keys}) < len(keys) else sorted(some, key=lambda id: orders[state](some[id]))
 

@@ -125,7 +125,9 @@ def _is_in(job: ModelJob, state: Any, now: float) -> bool:
         return job.pending
     if word in (Status.READY, Status.SCHEDULED):
         is_due = job.run_at is None or job.run_at <= now
-        return job.pending and is_due is (word == Status.READY)
+        return job.pending and not job.retrying and is_due is (word == Status.READY)
+    if word == Status.RETRYING:
+        return job.retrying
     if word in _OUTCOMES:
         return job.outcome is _OUTCOMES[Status(word)]
     return job.state == word

@@ -24,7 +24,7 @@ _LONGEST: Final = 220.0
 _PAUSE: Final = 4.0
 _SOON: Final = 10.0
 
-_PASSING: Final = ("DATA", "READY", "SCHEDULED", "ACTIVITY", "EXPIRING", "FAILED")
+_PASSING: Final = ("DATA", "READY", "SCHEDULED", "ACTIVITY", "EXPIRING", "FAILED", "RETRYING")
 """The families of rows of which there is none where there is no job."""
 
 _AWAKE: Final = ("AWAKE", "CHANGES", "LAST")

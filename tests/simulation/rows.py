@@ -37,6 +37,7 @@ _NUMBERS: Final = {
     "HOURS": 23,
     "FAILED": 24,
     "LAST": 26,
+    "RETRYING": 27,
 }
 
 

@@ -216,7 +216,7 @@ def _shown(family: str, raw: bytes) -> str:
 def _lane(job: ModelJob) -> int:
     if job.outcome is not None:
         return _LANES[job.outcome]
-    if job.pending and job.notes.history and job.notes.history[0][0] == "crashed":
+    if job.retrying:
         return _AFTER_CRASH[job.state]
     return _LANES[job.state]
 

@@ -1,4 +1,4 @@
-"""`failures`: shows failed jobs of all types, grouped by what went wrong."""
+"""`failures`: shows failed and retrying jobs of all types, grouped by what went wrong."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     Column("jobs", right=True),
+    Column("state", status=True),
     Column("since", whole=True),
     Column("last", whole=True),
     Column("types"),
@@ -25,19 +26,19 @@ COLUMNS = (
 
 
 def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Group failed jobs of all types by what went wrong.
+    """Group failed and retrying jobs of all types by what went wrong.
 
-    It looks at the newest 200 failed jobs, of the 20 types with most of them, and says so when there are more. What
-    differs from job to job in an error's message is shown as "…".
+    It looks at 200 failed jobs, the newest, of the 20 types with most of them, at as many that wait for another attempt
+    after a crash, and says so when there are more. What differs from job to job in an error's message is shown as "…".
     """
     found = session.run(context, store, _failures)
     rows = [_row(found, group) for group in found.groups]
     if rows or not found.damaged:
-        output.rows(COLUMNS, rows, _cells, as_json, "no failed jobs")
-    if found.read < found.failed and not as_json:
-        output.line(f"of the newest {found.read} of {output.many(found.failed, 'failed job')}")
+        output.rows(COLUMNS, rows, _cells, as_json, "no failed or retrying jobs")
+    if found.is_cut and not as_json:
+        output.line(f"{found.read} of the {found.failed} failed and {found.retrying} retrying jobs were looked at")
     if found.damaged:
-        raise exits.damaged_types("failed jobs", found.damaged)
+        raise exits.damaged_types("failed or retrying jobs", found.damaged)
 
 
 async def _failures(jobs: JobsService) -> Failures:
@@ -48,6 +49,7 @@ async def _failures(jobs: JobsService) -> Failures:
 
 def _row(found: Failures, group: Group) -> dict[str, Any]:
     return {
+        "state": group.state,
         "error": group.error or None,
         "message": group.message,
         "count": group.count,
@@ -59,6 +61,7 @@ def _row(found: Failures, group: Group) -> dict[str, Any]:
             for type, jobs in group.jobs.items()
         ],
         "failed": found.failed,
+        "retrying": found.retrying,
         "read": found.read,
     }
 
@@ -75,7 +78,7 @@ def _time(seconds: float | None) -> str | None:
 def _cells(row: dict[str, Any]) -> list[str]:
     error = ": ".join(filter(None, (row["error"] or "no error was kept", row["message"])))
     types = ", ".join(each["type"] for each in row["types"])
-    return [str(row["count"]), _ago(row["first"]), _ago(row["last"]), types, printable(error)]
+    return [str(row["count"]), row["state"], _ago(row["first"]), _ago(row["last"]), types, printable(error)]
 
 
 def _ago(time: str | None) -> str:

@@ -12,7 +12,8 @@ from jobs_service.cli.names import shown
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService, JobType, QueueState, StoreDamaged
+    from jobs_service import JobsService, JobType, QueueState, StoreDamaged, TypeCounts
+    from jobs_service.service.outages import Outage
 
 RECOVERY_TIME = 1.5
 """Seconds within which a running process monitor takes back the jobs of a dead process."""
@@ -34,6 +35,8 @@ class _StoreState(NamedTuple):
         types: the number of types.
         paused: the number of paused types.
         running: the number of running jobs, of the types whose counts can be read.
+        crashing: types whose runs crash, of all types whose counts can be read.
+        retrying: the number of jobs that wait for another attempt, of these types.
         uncounted: the number of types whose counts cannot be read: their jobs are run all the same.
         oldest: the job that has been ready for longest, of types that are not paused: seconds, type and id. None if no
             job is ready; the seconds are None if its record had no room for the time.
@@ -46,6 +49,8 @@ class _StoreState(NamedTuple):
     types: int
     paused: int
     running: int
+    crashing: tuple[Outage, ...]
+    retrying: int
     uncounted: int
     oldest: tuple[float | None, Any, Any] | None
     late: float
@@ -60,8 +65,9 @@ def health(
     """Say in one line whether jobs are run and watched over.
 
     The exit code is 0 when all is well; 1 when scheduled jobs are not made ready, dead processes' jobs are not taken
-    back, nobody else has the embedded store open, a job has been ready for longer than --max-wait, or a type's queue
-    cannot be read; 3 when the store cannot be reached.
+    back, nobody else has the embedded store open, a job has been ready for longer than --max-wait, the runs of a type
+    crash (5 at least, and half of those that ended in the last 2 minutes, a fifth in 10, or nine tenths in 60), or a
+    type's queue cannot be read; 3 when the store cannot be reached.
     """
     most = None if max_wait is None else values.duration(max_wait, "--max-wait")
     state, location = session.run(context, store, _read_state)
@@ -77,18 +83,20 @@ def health(
 async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     import asyncio
 
+    from jobs_service.service.outages import last_hour
     from jobs_service.sources import Sources
 
     types = await jobs.types()
     states: list[tuple[JobType, QueueState]] = []
     damaged: list[tuple[JobType, StoreDamaged]] = []
-    running = uncounted = 0
+    counted: dict[JobType, TypeCounts] = {}
+    uncounted = 0
     for at in range(0, len(types), AT_ONCE):
         some = types[at : at + AT_ONCE]
         for type, look in zip(some, await asyncio.gather(*(_look(jobs, type) for type in some)), strict=True):
             if isinstance(look, tuple):
                 states.append((type, look[0]))
-                running += look[1] or 0
+                counted |= look[1] or {}
                 uncounted += look[1] is None
             else:
                 damaged.append((type, look))
@@ -110,12 +118,14 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     alive, dead = others or (None, None)
     paused = sum(state.paused for _, state in states)
     late = max(now - due, 0.0)
-    state = _StoreState(len(types), paused, running, uncounted, oldest, late, alive, dead, damaged)
+    running, retrying = (sum(getattr(each, name) for each in counted.values()) for name in ("running", "retrying"))
+    crashing = (await last_hour(jobs, counted)).outages
+    state = _StoreState(len(types), paused, running, crashing, retrying, uncounted, oldest, late, alive, dead, damaged)
     return state, jobs.store.location
 
 
-async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, int | None] | StoreDamaged:
-    """Return the state of a type's queue, and how many of its jobs run: None where what is counted cannot be read.
+async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, dict[JobType, TypeCounts] | None] | StoreDamaged:
+    """Return the state of a type's queue, and its counts: None where these cannot be read.
 
     A damaged page that hides the queue is returned as its error.
     """
@@ -126,7 +136,7 @@ async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, int | Non
     except StoreDamaged as error:  # concerns no other type
         return error
     try:
-        return state, sum(counts.running for counts in (await jobs.counts(type)).values())
+        return state, await jobs.counts(type)
     except StoreDamaged:
         return state, None
 
@@ -144,6 +154,14 @@ def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
     waited = None if state.oldest is None else state.oldest[0]
     if max_wait is not None and waited is not None and waited > max_wait:
         problems.append(f"a job has been ready for {output.duration_text(waited)}")
+    if state.crashing:
+        worst = state.crashing[0]
+        others = (
+            f", and those of {output.many(len(state.crashing) - 1, 'other type')}" if len(state.crashing) > 1 else ""
+        )
+        within = output.many(worst.minutes, "minute")
+        runs = f"{worst.crashed} of {output.many(worst.ended, 'run')} of type {shown(worst.type)}"
+        problems.append(f"{runs} crashed within the last {within}{others}")
     if state.damaged:
         type, error = state.damaged[0]
         others = f", and of {output.many(len(state.damaged) - 1, 'other type')}" if len(state.damaged) > 1 else ""
@@ -155,6 +173,8 @@ def _sentence(state: _StoreState) -> str:
     parts = [output.many(state.types, "type"), f"{output.many(state.running, 'job')} running"]
     if state.uncounted:
         parts[1] += f" (without {output.many(state.uncounted, 'type')} whose counts cannot be read)"
+    if state.retrying:
+        parts.append(f"{output.many(state.retrying, 'job')} waiting for another attempt")
     if state.paused:
         parts[0] += f" ({state.paused} paused)"
     if state.oldest is None:
@@ -176,6 +196,11 @@ def _as_json(state: _StoreState) -> dict[str, Any]:
         "types": state.types,
         "paused": state.paused,
         "running": state.running,
+        "retrying": state.retrying,
+        "crashing": [
+            {"type": shown(each.type), "crashed": each.crashed, "ended": each.ended, "minutes": each.minutes}
+            for each in state.crashing
+        ],
         "uncounted": state.uncounted,
         "oldest_ready": oldest,
         "scheduled_late_seconds": round(state.late, 3),

@@ -23,13 +23,24 @@ PAGE = 500
 """Jobs that are printed as one table. Only one page is in memory, however many jobs there are."""
 
 StateOption = Annotated[
-    Literal["ready", "scheduled", "running", "succeeded", "failed", "canceled", "unreadable", "pending", "finished"]
+    Literal[
+        "ready",
+        "scheduled",
+        "retrying",
+        "running",
+        "succeeded",
+        "failed",
+        "canceled",
+        "unreadable",
+        "pending",
+        "finished",
+    ]
     | None,
     typer.Option(
         "--state",
         metavar="STATE",
-        help="Only jobs that are ready, scheduled, running, succeeded, failed, canceled or unreadable; "
-        "pending (ready or scheduled); finished (in whatever way).",
+        help="Only jobs that are ready, scheduled, retrying (after a crash), running, succeeded, failed, canceled or "
+        "unreadable; pending (ready, scheduled or retrying); finished (in whatever way).",
     ),
 ]
 PrefixOption = Annotated[

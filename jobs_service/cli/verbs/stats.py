@@ -24,7 +24,6 @@ JobsOption = Annotated[
 COLUMNS = (
     Column("type"),
     *STATUS_COLUMNS,
-    Column("crashed", right=True, nothing="0"),
     Column("paused", nothing="no"),
 )
 JOB_COLUMNS = (
@@ -48,7 +47,8 @@ def stats(
     """Count jobs by state.
 
     Each count of unfinished jobs has the average time since their latest event, of up to 32 of them. Ready jobs could
-    run now, scheduled ones are not due; crashed counts those that wait for another attempt. With --jobs all are read.
+    run now, scheduled ones are not due, retrying ones wait for another attempt as their last run has crashed. With
+    --jobs all are read.
     """
     only = None if type is None else parse_type(type)
     rows = session.run(context, store, lambda service: gauges(service, only, jobs))
@@ -107,7 +107,7 @@ async def _row(jobs: JobsService, type: Any, tally: Tally, summaries: int) -> di
 def cells(row: dict[str, Any]) -> list[str]:
     """Return a type's cells for COLUMNS."""
     counts = [_count(row, status) for status in Status]
-    return [row["type"], *counts, str(row["crashed"]), "yes" if row["paused"] else "no"]
+    return [row["type"], *counts, "yes" if row["paused"] else "no"]
 
 
 def _summary(type: str, summary: dict[str, Any]) -> list[str]:

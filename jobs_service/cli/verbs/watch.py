@@ -117,7 +117,9 @@ def _show_line(event: Job | JobEvent, name: str) -> None:
     status = output.status_text(event)
     time = output.time_text(datetime.fromtimestamp(Sources().wall_time(), UTC))
     head = f"{time}{GAP}{status:<9}{GAP}{name}"
-    when = f"not before {output.time_text(event.run_at)}" if status == "scheduled" else ""
+    when = (
+        f"not before {output.time_text(event.run_at)}" if status in ("scheduled", "retrying") and event.run_at else ""
+    )
     detail = GAP.join(filter(None, (when, output.detail_text(event, event.attempts))))
     detail = cut(detail, max(width() - cells(head), LEAST_CUT)) if sys.stdout.isatty() else detail
     output.styled_line((head + detail).rstrip(), status)

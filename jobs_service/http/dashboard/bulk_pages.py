@@ -33,6 +33,7 @@ _DOES: Final = {
 _STATES: Final = {
     "ready": "is ready",
     "scheduled": "is scheduled",
+    "retrying": "waits for another attempt after a crash",
     "running": "is running",
     "succeeded": "has succeeded",
     "failed": "has failed",

@@ -1,44 +1,29 @@
-"""Failed jobs of all types, grouped by what went wrong: since when, how often, and a way to retry a group."""
+"""Failed and retrying jobs of all types, by what went wrong: since when, how often, and a way to retry a group."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.responses import Response
 
-from jobs_service.errors import StoreDamaged
-from jobs_service.http.dashboard import figures, texts
+from jobs_service.http.dashboard import texts
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.names import shown
 from jobs_service.service.failures import Group, newest_failures
 
-if TYPE_CHECKING:
-    from jobs_service import JobType
-
 
 async def failures(visit: Visit) -> Response:
     """Return the page."""
     found = await newest_failures(visit.service, await visit.counts())
-
-    async def hour(type: JobType) -> figures.Lately:
-        try:
-            return await figures.lately(visit.service, type, "hour", visit.now)
-        except StoreDamaged:  # concerns no other type
-            return figures.summed(())
-
-    happened = await asyncio.gather(*(hour(type) for type, _ in found.types))
-    lately = figures.summed([each for one in happened for each in one.intervals])
+    hour = (await visit.last_hour()).totals
     context = {
         "total": found.failed,
-        "types": [(type, shown(type), number) for type, number in found.types],
+        "retrying": found.retrying,
         "groups": [_shown(visit, group) for group in found.groups],
         "read": found.read,
-        "is_cut": found.read < found.failed,
-        "failed": lately.totals.failed,
-        "crashed": lately.totals.crashed,
-        "lost": lately.totals.lost,
+        "is_cut": found.is_cut,
+        "hour": hour,
         "damaged": found.damaged,
         "now": visit.now,
     }
@@ -48,7 +33,7 @@ async def failures(visit: Visit) -> Response:
 def _shown(visit: Visit, group: Group) -> dict[str, Any]:
     types = []
     for type, jobs in group.jobs.items():
-        query = {"type_": type, **(group.filter or {"state": "failed"})}
+        query = {"type_": type, **(group.filter or {"state": group.state})}
         types.append(
             {
                 "type": type,
@@ -56,11 +41,14 @@ def _shown(visit: Visit, group: Group) -> dict[str, Any]:
                 "count": len(jobs),
                 "newest": jobs[0].id,
                 "see": visit.url("/type", **query),
-                # No filter finds those without an error: it would be about all that failed.
-                "retry": visit.url("/bulk/new", action="resubmit", **query) if group.filter else "",
+                # No filter finds those without an error: it would be about all that failed. The others are tried again.
+                "retry": visit.url("/bulk/new", action="resubmit", **query)
+                if group.filter and group.state == "failed"
+                else "",
             }
         )
     return {
+        "state": group.state,
         "error": texts.brief(group.error, 120) or "no error was kept",
         "message": group.message,
         "count": group.count,

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jobs_service.http.dashboard import charts, texts
-from jobs_service.model.counts import Histogram, Interval, Totals
+from jobs_service.model.counts import Histogram, Interval, Totals, TypeCounts
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
     from jobs_service.http.dashboard.charts import Chart
     from jobs_service.service.count_operations import Resolution
+    from jobs_service.service.outages import Outage
 
 WINDOWS: Final = ("hour", "day")
 SPANS: Final = {"hour": "last hour", "day": "last day"}
 SLOW: Final = 60.0
 """Seconds that a ready job may wait before the overview says so."""
 GROWS: Final = 20
-"""Jobs by which a type's waiting jobs have to grow before the overview says so."""
+"""Jobs by which a type's jobs that are due have to grow before the overview says so."""
 
 _BACK: Final[dict[str, tuple[float, Resolution, int]]] = {"hour": (3600.0, "minute", 60), "day": (86_400.0, "hour", 24)}
 
@@ -44,10 +45,32 @@ class Lately:
         """How many jobs ended for good."""
         return self.totals.succeeded + self.totals.failed + self.totals.canceled
 
-    @property
-    def growth(self) -> int:
-        """By how many more jobs were added than ended."""
-        return self.totals.added - self.ended
+    def grown(self, counts: TypeCounts) -> int:
+        """Return by how many jobs those grew, at least, that are due and that nobody has begun.
+
+        So many more were added than have ended, but for those that are scheduled, wait for another attempt, or run:
+        all of them may have been added within the window.
+        """
+        grown = self.totals.added - self.ended - counts.scheduled - counts.retrying - counts.running
+        return min(grown, counts.ready)
+
+
+class Complaint(NamedTuple):
+    """What somebody should look at.
+
+    Attributes:
+        rank: the lower, the worse.
+        state: for its colour.
+        word: for it.
+        says: what is said of the type.
+        query: where to look, as filters say it.
+    """
+
+    rank: int
+    state: str
+    word: str
+    says: str
+    query: dict[str, str]
 
 
 async def lately(service: JobsService, type: JobType, window: str, now: float) -> Lately:
@@ -75,11 +98,17 @@ def summed(intervals: Sequence[Interval]) -> Lately:
 
 
 def ended_chart(found: Lately, name: str, span: str, **size: float) -> Chart:
-    """Return the jobs that ended, by how they ended."""
+    """Return the jobs that ended, by how they ended, and the runs that crashed and are tried again."""
     kinds = ("succeeded", "failed", "canceled")
     series = [(kind, [getattr(each.totals, kind) for each in found.intervals]) for kind in kinds]
+    series.append(("retrying", [retried(each.totals) for each in found.intervals]))
     told = ", ".join(f"{texts.count(getattr(found.totals, kind))} {kind}" for kind in kinds)
-    return charts.stacked(series, f"{name}, {span}: {told}", **size)
+    return charts.stacked(series, f"{name}, {span}: {told}, {texts.count(retried(found.totals))} crashed", **size)
+
+
+def retried(totals: Totals) -> int:
+    """Return how many runs crashed and are followed by another attempt, at least."""
+    return max(totals.crashed - totals.failed, 0)
 
 
 def added_chart(found: Lately, name: str, span: str, **size: float) -> Chart:
@@ -119,35 +148,60 @@ def percentiles(histogram: Histogram) -> list[tuple[str, str]]:
     ]
 
 
-def complaints(type: str, row: dict[str, Any], span: str) -> list[tuple[str, str, str, dict[str, str]]]:
-    """Return what somebody should look at: a state for its colour, a word, what is said, and where to look.
+def outage(found: Outage) -> Complaint:
+    """Return what is said of a type whose runs crash."""
+    says = f"had {crashes(found, 'crash')}"
+    if found.retrying:
+        says += f"; {texts.many(found.retrying, 'job')} wait{'s' if found.retrying == 1 else ''} for another attempt"
+    return Complaint(1, "failed", "crashes", f"{says}.", {"state": "retrying" if found.retrying else "failed"})
+
+
+def crashes(found: Outage, verb: str) -> str:
+    """Return how many runs of a type crash, or crashed, as part of a sentence."""
+    ended, within = texts.many(found.ended, "run"), texts.many(found.minutes, "minute")
+    return f"{texts.count(found.crashed)} of {ended} {verb} within the last {within}"
+
+
+def complaint(row: dict[str, Any], crashing: Outage | None, span: str) -> Complaint | None:
+    """Return what somebody should look at of a type, the worst first, in one line; None when there is nothing.
 
     Args:
-        type: its name.
-        row: of the overview: damage, paused, ready, waiting, oldest_age, lately.
+        row: of the overview: damage, paused, of_states, oldest_age, lately.
+        crashing: if its runs crash.
         span: of `lately`, in words.
     """
-    found: list[tuple[str, str, str, dict[str, str]]] = []
+    found = [*_complaints(row, crashing, span)]
+    if not found:
+        return None
+    return found[0]._replace(says=" It ".join(each.says for each in found))
+
+
+def _complaints(row: dict[str, Any], crashing: Outage | None, span: str) -> Iterator[Complaint]:
     happened: Lately = row["lately"]
+    counts: TypeCounts = row["of_states"]
     if row["damage"]:
-        found.append(("failed", "damaged", f"has a part that cannot be read: {texts.brief(row['damage'], 400)}", {}))
-    if row["paused"] and row["ready"]:
-        wait = "waits" if row["ready"] == 1 else "wait"
-        found.append(("plain", "paused", f"is paused, and {texts.many(row['ready'], 'job')} {wait}.", {}))
+        yield Complaint(
+            0, "failed", "damaged", f"has a part that cannot be read: {texts.brief(row['damage'], 400)}", {}
+        )
+    if crashing is not None:
+        yield outage(crashing)
     if happened.totals.failed:
         failed = texts.many(happened.totals.failed, "job")
-        found.append(("failed", "failed", f"had {failed} fail within the {span}.", {"state": "failed"}))
+        yield Complaint(2, "failed", "failed", f"had {failed} fail within the {span}.", {"state": "failed"})
     if happened.totals.lost:
         lost = texts.many(happened.totals.lost, "time")
-        found.append(("failed", "lost", f"lost its worker {lost} within the {span}.", {"state": "running"}))
+        yield Complaint(3, "failed", "lost", f"lost its worker {lost} within the {span}.", {"state": "running"})
+    if row["paused"]:
+        # Its jobs wait because it is paused, and for nothing else.
+        if counts.ready:
+            wait = "waits" if counts.ready == 1 else "wait"
+            yield Complaint(5, "plain", "paused", f"is paused, and {texts.many(counts.ready, 'job')} {wait}.", {})
+        return
     age = row["oldest_age"]
-    if age is not None and age > SLOW and not row["paused"]:
-        found.append(
-            ("ready", "waits", f"has a job that has been ready for {texts.duration(age)}.", {"state": "ready"})
-        )
-    if happened.growth >= GROWS and happened.growth * 10 >= row["waiting"] and row["waiting"] >= GROWS:
-        grown = texts.many(happened.growth, "job")
-        found.append(
-            ("ready", "grows", f"grows: {grown} more were added than ended within the {span}.", {"state": "ready"})
-        )
-    return found
+    if age is not None and age > SLOW:
+        says = f"has a job that has been ready for {texts.duration(age)}."
+        yield Complaint(4, "ready", "waits", says, {"state": "ready"})
+    grown = happened.grown(counts)
+    if grown >= GROWS and grown * 10 >= counts.ready:
+        says = f"grows: {texts.many(grown, 'job')} more came due than were begun within the {span}."
+        yield Complaint(4, "ready", "grows", says, {"state": "ready"})

@@ -144,9 +144,9 @@ async def job_page(visit: Visit) -> Response:
 
 def _says(job: Job, state: Status, paused: bool, timeout: float | None) -> str:
     """Return what the job waits for, or what became of it, in a sentence."""
-    crashed = bool(job.history) and job.history[0].kind is HistoryKind.CRASHED
-    if state is Status.SCHEDULED:
-        why = "The run before has failed; it is tried again" if crashed else "It waits until it is due; it runs"
+    if state in (Status.SCHEDULED, Status.RETRYING):
+        is_again = state is Status.RETRYING
+        why = "The run before has crashed; it is tried again" if is_again else "It waits until it is due; it runs"
         return why + " at the earliest" + (", once its type is resumed" if paused else "")
     if state is Status.READY:
         if paused:

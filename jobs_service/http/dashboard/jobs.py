@@ -35,7 +35,7 @@ class Row:
         state: a word of Status.
         attempts: how many runs have begun.
         last: its newest event; None where none is known.
-        due: when it is to run, of a scheduled one.
+        due: when it is to run, of a scheduled or retrying one.
         note: progress, error or data, on one line.
         note_is_error: whether the note is an error.
     """
@@ -56,7 +56,7 @@ def row(job: Job, now: float) -> Row:
         state = status_of(job, now)
         last = next(iter(job.history), None)
         note, is_error = _note(job, state)
-        due = job.run_at if state is Status.SCHEDULED else None
+        due = job.run_at if state in (Status.SCHEDULED, Status.RETRYING) else None
         return Row(job.type, job.id, state.value, job.attempts, last, due, note, is_error)
     except RecordDamaged as error:
         return Row(job.type, job.id, Status.UNREADABLE.value, 0, None, None, texts.brief(str(error), 200), True)

@@ -28,22 +28,22 @@ async def overview(visit: Visit) -> Response:
     counts = await visit.counts()
     wanted = visit.query.get("q", "").strip().lower()
     # There may be very many types: the loop goes on meanwhile.
-    found, sums = await asyncio.to_thread(_selected, counts, wanted, sort)
+    selected, sums = await asyncio.to_thread(_selected, counts, wanted, sort)
     number = _number(visit.query.get("page"))
-    begin = min((number - 1) * TYPES_ON_A_PAGE, max(len(found) - 1, 0) // TYPES_ON_A_PAGE * TYPES_ON_A_PAGE)
-    some = found[begin : begin + TYPES_ON_A_PAGE]
+    begin = min((number - 1) * TYPES_ON_A_PAGE, max(len(selected) - 1, 0) // TYPES_ON_A_PAGE * TYPES_ON_A_PAGE)
+    some = selected[begin : begin + TYPES_ON_A_PAGE]
     rows = await asyncio.gather(*(_row(visit, type, each, window) for type, each in some))
     span = figures.SPANS[window]
+    outages = {outage.type: outage for outage in (await visit.last_hour()).outages}
+    # Those of other pages as well: an outage is told of whatever its type is called.
+    shown_here = {type for type, _ in some}
+    complaints = [(type, figures.outage(outage)) for type, outage in outages.items() if type not in shown_here]
+    for row in rows:
+        if (found := figures.complaint(row, outages.get(row["type"]), span)) is not None:
+            complaints.append((row["type"], found))
     attention = [
-        {
-            "state": state,
-            "word": word,
-            "type": row["name"],
-            "says": says,
-            "href": visit.url("/type", type_=row["type"], **query),
-        }
-        for row in rows
-        for state, word, says, query in figures.complaints(row["name"], row, span)
+        {**found._asdict(), "type": shown(type), "href": visit.url("/type", type_=type, **found.query)}
+        for type, found in sorted(complaints, key=lambda item: item[1].rank)
     ]
     context = {
         "window": window,
@@ -54,11 +54,11 @@ async def overview(visit: Visit) -> Response:
         "figure_words": STATES,
         "attention": attention[:12],
         "rows": rows,
-        "found": len(found),
+        "found": len(selected),
         "first": begin + 1,
         "last": begin + len(some),
         "page": begin // TYPES_ON_A_PAGE + 1,
-        "more": begin + len(some) < len(found),
+        "more": begin + len(some) < len(selected),
     }
     return page(visit, "overview.html", context, live={"of": "types"})
 
@@ -95,8 +95,7 @@ async def _row(visit: Visit, type: JobType, counts: TypeCounts, window: str) -> 
         "damage": damage,
         "paused": queue is not None and queue.paused,
         "counts": [(state, getattr(counts, state)) for state in STATES],
-        "ready": counts.ready,
-        "waiting": counts.ready + counts.scheduled,
+        "of_states": counts,
         "lately": happened,
         "ended": figures.ended_chart(happened, name, span),
         "waited": figures.waited_chart(happened, name, span),

@@ -1,16 +1,20 @@
-"""The counts of all types, read once for all who look at the same time where that takes long."""
+"""The counts of all types, and what went wrong lately, read once for all who look at the same time."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from jobs_service.actors.context import rest_after
+from jobs_service.service.outages import LastHour, last_hour
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
     from jobs_service.model.counts import TypeCounts
+
+T = TypeVar("T")
 
 QUICK: Final = 0.02
 """Seconds that a read may take to be done anew for everybody; others are shared for a while."""
@@ -25,20 +29,39 @@ class SharedCounts:
 
     def __init__(self, service: JobsService) -> None:
         self._service = service
-        self._found: dict[JobType, TypeCounts] = {}
-        self._good_until = 0.0
-        self._reading = asyncio.Lock()
+        self._counts: _Shared[dict[JobType, TypeCounts]] = _Shared(service.counts)
+        self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour)
 
     async def get(self) -> dict[JobType, TypeCounts]:
         """Return the counts, which may be some tenths of a second old where there are very many types."""
-        if time.monotonic() < self._good_until:
+        return await self._counts.get()
+
+    async def last_hour(self) -> LastHour:
+        """Return what went wrong in the last hour; it may be as old."""
+        return await self._last_hour.get()
+
+    async def _read_last_hour(self) -> LastHour:
+        return await last_hour(self._service, await self.get())
+
+
+class _Shared(Generic[T]):
+    """Something that is read once for all who ask at the same time where that takes long."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        self._read = read
+        self._found: T | None = None
+        self._good_until = 0.0
+        self._reading = asyncio.Lock()
+
+    async def get(self) -> T:
+        if self._found is not None and time.monotonic() < self._good_until:
             return self._found
         async with self._reading:
-            if time.monotonic() < self._good_until:  # somebody else has read them meanwhile
+            if self._found is not None and time.monotonic() < self._good_until:  # somebody has read it meanwhile
                 return self._found
             began = time.monotonic()
-            self._found = await self._service.counts()
+            self._found = found = await self._read()
             ended = time.monotonic()
             took = ended - began
             self._good_until = 0.0 if took < QUICK else ended + rest_after(took)
-            return self._found
+            return found

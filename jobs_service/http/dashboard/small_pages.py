@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from jobs_service.errors import JobsError, StoreDamaged
-from jobs_service.http.dashboard import texts
+from jobs_service.http.dashboard import figures, texts
 from jobs_service.http.dashboard.errors import error_page
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.store_size import SizeWatch
@@ -21,6 +21,8 @@ from jobs_service.runner.schedule import in_words, last_tick
 
 MOST_QUEUES: Final = 100
 """The page of health reads the queues of so many types with waiting jobs, and no more."""
+_MOST_CRASHING: Final = 5
+"""Types whose runs crash of which the page of health tells one by one."""
 _MOST_DAMAGED: Final = 3
 """Queues that cannot be read of which the page of health tells one by one."""
 
@@ -72,16 +74,22 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
     service = visit.service
     try:
         counts = await visit.counts()
-        waiting_types = [type for type, each in counts.items() if each.ready or each.scheduled][:MOST_QUEUES]
+        waiting_types = [type for type, each in counts.items() if each.pending][:MOST_QUEUES]
         looks = await asyncio.gather(*(_queue_or_damage(visit, type) for type in waiting_types))
         others = await service.store.other_processes()
+        lately = await visit.last_hour()
     except JobsError as error:
         return error_page(visit, error)
     queues = [(type, look) for type, look in zip(waiting_types, looks, strict=True) if isinstance(look, QueueState)]
     due = [queue.next_scheduled for _, queue in queues if queue.next_scheduled is not None]
     late = max(visit.now - min(due), 0.0) if due else 0.0
     hidden = [(type, look) for type, look in zip(waiting_types, looks, strict=True) if isinstance(look, StoreDamaged)]
-    problems = [f"The queue of {shown(type)} cannot be read: {error}" for type, error in hidden[:_MOST_DAMAGED]]
+    problems = [
+        f"Of {shown(each.type)}, {figures.crashes(each, 'crashed')}." for each in lately.outages[:_MOST_CRASHING]
+    ]
+    if len(lately.outages) > _MOST_CRASHING:
+        problems.append(f"The runs of {len(lately.outages)} types, all in all, crash.")
+    problems += [f"The queue of {shown(type)} cannot be read: {error}" for type, error in hidden[:_MOST_DAMAGED]]
     if len(hidden) > _MOST_DAMAGED:
         problems.append(f"The queues of {len(hidden)} types, all in all, cannot be read.")
     if late > LATE:
@@ -104,6 +112,8 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
         "jobs": sum(each.jobs for each in counts.values()),
         "paused": sum(queue.paused for _, queue in queues),
         "running": sum(each.running for each in counts.values()),
+        "retrying": sum(each.retrying for each in counts.values()),
+        "lately": lately.totals,
         "oldest": oldest,
         "late": late,
         "others": others,

@@ -65,6 +65,7 @@ async def type_page(visit: Visit) -> Response:
         "figures": [(state, getattr(counts, state)) for state in STATES],
         "counts": counts,
         "lately": happened,
+        "retried": figures.retried(happened.totals),
         "ended": figures.ended_chart(happened, name, span, **CHART),
         "waited": figures.waited_chart(happened, name, span, **CHART),
         "added": figures.added_chart(happened, name, span, **CHART),

@@ -15,6 +15,7 @@ from jobs_service.http import gate
 from jobs_service.http.dashboard.access import environment_of, role_of
 from jobs_service.http.refusals import Refusal
 from jobs_service.names import parsed, shown
+from jobs_service.service.outages import LastHour, last_hour
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
@@ -62,6 +63,12 @@ class Visit:
     async def counts(self) -> dict[JobType, TypeCounts]:
         """Return the counts of all types."""
         return await (self.service.counts() if self.shared is None else self.shared.get())
+
+    async def last_hour(self) -> LastHour:
+        """Return what went wrong with jobs of all types in the last hour."""
+        if self.shared is None:
+            return await last_hour(self.service, await self.service.counts())
+        return await self.shared.last_hour()
 
     @property
     def environment(self) -> Environment:

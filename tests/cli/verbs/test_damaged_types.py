@@ -13,7 +13,7 @@ from tests.service.test_damaged_indexes import MANY
 def test_failures_of_other_types_are_shown(invoke: Invoke, tmp_path: Path) -> None:
     said = invoke("failures", "--json", "--store", asyncio.run(with_damaged(tmp_path, "failed")))
     assert [row["message"] for row in said.json_lines] == [f"of {SOUND}"]
-    assert said.err.startswith(f"jobs-service: failed jobs of type {DAMAGED} cannot be read: store lmdb:")
+    assert said.err.startswith(f"jobs-service: failed or retrying jobs of type {DAMAGED} cannot be read: store lmdb:")
     assert said.code == 3
 
 

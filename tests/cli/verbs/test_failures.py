@@ -1,4 +1,4 @@
-"""`failures`: failed jobs of all types, by what went wrong."""
+"""`failures`: failed and retrying jobs of all types, by what went wrong."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def failed(store: str) -> str:
 def test_failures_are_grouped_across_types_those_that_failed_last_first(invoke: Invoke, failed: str) -> None:
     said = invoke("failures", "--store", failed)
     heading, first, second = said.out.splitlines()
-    assert heading.split() == ["JOBS", "SINCE", "LAST", "TYPES", "ERROR"]
-    assert first.split()[0] == "3"
+    assert heading.split() == ["JOBS", "STATE", "SINCE", "LAST", "TYPES", "ERROR"]
+    assert first.split()[:2] == ["3", "failed"]
     assert first.endswith("  email, sms  TimeoutError: no answer within … s")
-    assert second.split()[0] == "1"
+    assert second.split()[:2] == ["1", "failed"]
     assert second.endswith("  no error was kept")
     assert said.code == 0
 
@@ -62,14 +62,14 @@ def test_it_says_when_it_looked_at_a_part_only(invoke: Invoke, failed: str, monk
     monkeypatch.setattr(grouping, "MOST_READ", 2)
     monkeypatch.setattr(grouping, "LEAST_OF_A_TYPE", 1)
     *_, last = invoke("failures", "--store", failed).out.splitlines()
-    assert last == "of the newest 2 of 4 failed jobs"
+    assert last == "2 of the 4 failed and 0 retrying jobs were looked at"
     assert {
         (group["read"], group["failed"]) for group in invoke("failures", "--json", "--store", failed).json_lines
     } == {(2, 4)}
 
 
 def test_no_failures_are_said_to_people_only(invoke: Invoke, email: str) -> None:
-    assert invoke("failures", "--store", email).out == "no failed jobs\n"
+    assert invoke("failures", "--store", email).out == "no failed or retrying jobs\n"
     assert invoke("failures", "--json", "--store", email).out == ""
 
 

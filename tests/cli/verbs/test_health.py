@@ -19,6 +19,7 @@ from jobs_service.layer.keyspace import Keyspace
 from jobs_service.store import Transaction
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, serving
+from tests.service.support import eventually
 from tests.service.test_damaged_pages import A, damaged, first_place, made, no_header
 from tests.service.unreadable import keyspace_of
 
@@ -132,3 +133,40 @@ def test_counts_that_cannot_be_read_are_told_and_hide_nothing_else(
     assert not any("cannot be read" in problem for problem in found["problems"])
     said = invoke("health", "--store", running)
     assert "1 job running (without 1 type whose counts cannot be read)" in said.error
+
+
+def test_a_store_all_of_whose_runs_crash_is_in_bad_health_while_they_are_tried_again(
+    invoke: Invoke, store: str
+) -> None:
+    async def crash(jobs: JobsService) -> None:
+        @jobs.handler("email")
+        async def email() -> None:
+            raise ConnectionError("smtp does not answer")
+
+        async def all_wait() -> bool:
+            return (await jobs.counts("email"))["email"].retrying == 40
+
+        run = asyncio.create_task(jobs.run())
+        for _ in range(40):
+            await jobs.enqueue(email)
+        await eventually(all_wait)
+        run.cancel()
+        await asyncio.wait([run])
+
+    arrange(store, crash)
+    bad = invoke("health", "--store", store)
+    assert bad.code == 1
+    assert "40 of 40 runs of type email crashed within the last 2 minutes" in bad.error
+    assert "40 jobs waiting for another attempt" in bad.error
+    said = invoke("health", "--json", "--store", store).json
+    assert (said["healthy"], said["retrying"]) == (False, 40)
+    assert said["crashing"] == [{"type": "email", "crashed": 40, "ended": 40, "minutes": 2}]
+    [group] = invoke("failures", "--json", "--store", store).json_lines
+    assert (group["state"], group["error"], group["count"]) == ("retrying", "ConnectionError", 40)
+    listed = invoke("list", "email", "--state", "retrying", "--json", "--store", store).json_lines
+    assert {job["status"] for job in listed} == {"retrying"}
+    assert len(listed) == 40
+    heading, counts = invoke("stats", "--store", store).out.splitlines()
+    assert heading.split() == ["TYPE", "READY", "RETRYING", "RUNNING", "SUCCEEDED"]
+    assert counts.split()[:3] == ["email", "0", "40"]
+    assert invoke("top", "--json", "--store", store).json["states"]["retrying"] == 40

@@ -19,9 +19,9 @@ def test_stats_of_one_type_are_json(invoke: Invoke, counted: str) -> None:
     assert email == {
         **{"type": "email", "paused": False, "pending": 1, "scheduled": 1, "running": 1, "crashed": 0, "finished": 1},
         **{name: value for name, value in email.items() if name.startswith("average_")},
-        "states": {"ready": 1, "scheduled": 1, "running": 1, "succeeded": 1, "failed": 0, "canceled": 0},
+        "states": {"ready": 1, "scheduled": 1, "retrying": 0, "running": 1, "succeeded": 1, "failed": 0, "canceled": 0},
     }
-    assert email["average_seconds"].keys() == {"ready", "scheduled", "running"}
+    assert email["average_seconds"].keys() == {"ready", "scheduled", "retrying", "running"}
     assert len(email) == 13
     assert email["average_pending_seconds"] >= 0
     assert len(invoke("top", "--json", "--store", counted).json_lines) == 2

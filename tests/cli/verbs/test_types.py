@@ -17,6 +17,7 @@ def test_setting_a_timeout_makes_the_type_and_the_store(invoke: Invoke, store: s
         "timeout": 90.0,
         "ready": 0,
         "scheduled": 0,
+        "retrying": 0,
         "running": 0,
         "finished": 0,
         "paused": False,

@@ -107,7 +107,7 @@ async def test_failures_of_other_types_are_shown_while_those_of_one_cannot_be_re
         assert page.status_code == 200
         said = text(page.text)
         assert f"of {SOUND}" in said
-        assert f"The failed jobs of {DAMAGED} cannot be read: " in said
+        assert f"The failed or retrying jobs of {DAMAGED} cannot be read: " in said
         answer = await client.get("/v1/failures")
         assert answer.status_code == 200
         assert [group["message"] for group in answer.json()["groups"]] == [f"of {SOUND}"]

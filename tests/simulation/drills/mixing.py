@@ -19,7 +19,16 @@ from tests.simulation.drills.drill import LONG, Drill, all_ended
 
 _IDS: Final[tuple[JobId, ...]] = ("a", "b", "c", b"d", "e")
 _LATER: Final = 300.0
-_STATES: Final = (*JobState.__members__.values(), "ready", "scheduled", "failed", "succeeded", "canceled", None)
+_STATES: Final = (
+    *JobState.__members__.values(),
+    "ready",
+    "scheduled",
+    "retrying",
+    "failed",
+    "succeeded",
+    "canceled",
+    None,
+)
 _LISTED: Final = [state for state in _STATES if state not in (JobState.REMOVED, JobState.UNREADABLE)]
 _TIGHT: Final = 30_000
 """Bytes of a transaction that may have no room for all that is done in one."""

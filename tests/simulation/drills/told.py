@@ -15,7 +15,7 @@ _LATER: Final = 5000.0
 _ERRORS: Final = (None, JobError("TimeoutError", "no answer"), JobError("ValueError", "is bad"))
 
 PENDING: Final = ("ready", "scheduled")
-STATES: Final = ("ready", "scheduled", "running", "succeeded", "failed", "canceled")
+STATES: Final = ("ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled")
 
 
 @dataclass

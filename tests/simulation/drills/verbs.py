@@ -71,7 +71,7 @@ async def _list(told: Told) -> None:
     random = told.drill.random
     type, state = random.choice([None, _some(told)[0]]), random.choice([None, "pending", "finished", *STATES])
     limit = random.choice([None, None, 1, 3])
-    groups = {"pending": PENDING, "finished": STATES[3:]}
+    groups = {"pending": PENDING, "finished": STATES[4:]}
     wanted = [
         _shown(told, each, id, job)
         for each in told.types

@@ -19,13 +19,7 @@ def removed_jobs_go_on_to_be_counted() -> Defect:
 
 def new_jobs_are_not_counted() -> Defect:
     """A job counts from its first move on."""
-    return changed(
-        UnitOfWork.flush,
-        (
-            "lanes[IS_READY if record.run_data is new else lane_of(record)] += 1",
-            "lanes[lane_of(record)] += record.run_data is not new",
-        ),
-    )
+    return changed(UnitOfWork.flush, ("lanes[lane] += 1", "lanes[lane] += record.run_data is not new"))
 
 
 def starts_are_not_counted() -> Defect:
@@ -40,7 +34,7 @@ def runs_that_do_not_end_their_job_are_not_counted() -> Defect:
 
 def jobs_that_wait_for_another_attempt_count_as_others() -> Defect:
     """A job whose run has crashed counts among those that are ready for the first time."""
-    return changed(counters.lane_of, ("lane + _AFTER_CRASH if crashed_last(record.run_data) else lane", "lane"))
+    return changed(counters.lane_of, ("lane + AFTER_CRASH if crashed_last(record.run_data) else lane", "lane"))
 
 
 def failed_jobs_stay_in_their_index() -> Defect:

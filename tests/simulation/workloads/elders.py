@@ -210,6 +210,7 @@ async def _make_old(transaction: Transaction, type: JobType, key: bytes) -> None
     transaction.add(section("COUNTS") + packed, _one_less(_lane(record)))
     if record.outcome == "failed":
         transaction.clear(section("FAILED") + packed + _VERSIONSTAMP + record.seq)
+    transaction.clear(section("RETRYING") + key.removeprefix(section("DATA")))
 
 
 def _lane(record: Record) -> int:
