@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.model import Job, JobType
 from jobs_service.model.counts import TypeCounts
-from jobs_service.names import one_line
-from jobs_service.service.filters import BadFilter, Filter
+from jobs_service.service.selection import Filter, message_of, pages, signature_of
+from jobs_service.status import Status
 
 if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
@@ -22,12 +22,6 @@ MOST_READ: Final = 200
 LEAST_OF_A_TYPE: Final = 10
 _MOST_TYPES: Final = MOST_READ // LEAST_OF_A_TYPE
 
-_VARIES: Final = re.compile(
-    r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*|\d+(?:[.:,]\d+)*|'[^']*'|\"[^\"]*\"|[\ud800-\udfff]+"
-)
-"""What differs, and half characters, which no filter has."""
-_HOLE: Final = "…"
-
 
 @dataclass(slots=True)
 class Group:
@@ -36,7 +30,7 @@ class Group:
     Attributes:
         error: its class; "" for jobs without an error.
         message: its message, with … for what differs from job to job.
-        fixed: the longest piece of the message that all have.
+        signature: what all of them have in common, as filters say it.
         jobs: of each type, in the order in which they were found.
         first, last: when the first and the last of them failed, seconds since the epoch; None where nothing says so.
         attempts: runs of all of them.
@@ -44,7 +38,7 @@ class Group:
 
     error: str
     message: str
-    fixed: str
+    signature: str
     jobs: dict[JobType, list[Job]] = field(default_factory=dict)
     first: float | None = None
     last: float | None = None
@@ -56,16 +50,9 @@ class Group:
         return sum(map(len, self.jobs.values()))
 
     @property
-    def filter(self) -> dict[str, str] | None:
-        """Which failed jobs have this error, as filters say it; None where no filter finds them.
-
-        None finds jobs without an error, and those whose error's class has half characters or spaces around it.
-        """
-        wanted = {"state": "failed", "error": self.error, **({"text": self.fixed} if self.fixed else {})}
-        try:
-            return wanted if self.error and Filter.of(wanted, ()).to_dict() == wanted else None
-        except BadFilter:
-            return None
+    def filter(self) -> dict[str, Any]:
+        """Which failed jobs these are, and those like them that were not looked at, as filters say it."""
+        return {"state": Status.FAILED.value, "signature": self.signature}
 
     def add(self, job: Job) -> None:
         """Take a job in."""
@@ -108,11 +95,12 @@ async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCou
     share = max(MOST_READ // max(len(looked), 1), LEAST_OF_A_TYPE)
 
     damaged: list[tuple[JobType, StoreDamaged]] = []
+    wanted = Filter(state=Status.FAILED)
 
     async def newest(type: JobType) -> list[Job]:
         try:
-            found = await service.page(type, state="failed", limit=share, newest_first=True)
-            return [*map((await service.get_redaction(type)).job, found.jobs)]
+            async with aclosing(pages(service, type, wanted, read=share, most=share, newest_first=True)) as found:
+                return (await anext(found)).jobs
         except StoreDamaged as error:  # concerns no other type
             damaged.append((type, error))
             return []
@@ -122,22 +110,15 @@ async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCou
     return Failures(grouped(jobs), looked, sum(number for _, number in failing), len(jobs), damaged)
 
 
-def signature(message: str) -> tuple[str, str]:
-    """Return a message without what differs from job to job, and the longest piece of it that does not differ."""
-    line = message.strip().partition("\n")[0][:300]
-    pieces = _VARIES.split(line)
-    fixed = max((piece.strip() for piece in pieces), key=len, default="")
-    return one_line(_HOLE.join(pieces), 160), fixed
-
-
 def grouped(jobs: list[Job]) -> list[Group]:
     """Return failed jobs, without what is secret, by their errors: those that failed last first."""
-    groups: dict[tuple[str, str], Group] = {}
+    groups: dict[str, Group] = {}
     for job in jobs:
         try:
             error = job.error
-            kind, (message, fixed) = ("", ("", "")) if error is None else (error.type, signature(error.message))
-            groups.setdefault((kind, message), Group(kind, message, fixed)).add(job)
+            signature = signature_of(error)
+            kind, message = ("", "") if error is None else (error.type, message_of(error))
+            groups.setdefault(signature, Group(kind, message, signature)).add(job)
         except RecordDamaged:
             continue
     return sorted(groups.values(), key=lambda group: -(group.last or 0.0))

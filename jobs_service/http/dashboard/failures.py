@@ -48,7 +48,7 @@ async def failures(visit: Visit) -> Response:
 def _shown(visit: Visit, group: Group) -> dict[str, Any]:
     types = []
     for type, jobs in group.jobs.items():
-        query = {"type_": type, **(group.filter or {"state": "failed"})}
+        query = {"type_": type, **group.filter}
         types.append(
             {
                 "type": type,
@@ -56,8 +56,7 @@ def _shown(visit: Visit, group: Group) -> dict[str, Any]:
                 "count": len(jobs),
                 "newest": jobs[0].id,
                 "see": visit.url("/type", **query),
-                # No filter finds those without an error: it would be about all that failed.
-                "retry": visit.url("/bulk/new", action="resubmit", **query) if group.filter else "",
+                "retry": visit.url("/bulk/new", action="resubmit", **query),
             }
         )
     return {

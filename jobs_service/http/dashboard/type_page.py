@@ -15,7 +15,8 @@ from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit, choice
 from jobs_service.model.counts import TypeCounts
 from jobs_service.names import shown
-from jobs_service.service.filters import FIELDS, STATES, BadFilter, Filter
+from jobs_service.service.selection import FIELDS, BadFilter, Filter
+from jobs_service.status import COUNTED
 
 CHART: Final = {"width": 720.0, "height": 148.0}
 
@@ -27,7 +28,7 @@ async def type_page(visit: Visit) -> Response:
     newest_first = visit.query.get("order", "newest") == "newest"
     problem = ""
     try:
-        wanted = Filter.of(visit.query, visit.request.query_params.getlist("data"))
+        wanted = Filter.of_address(visit.query, visit.request.query_params.getlist("data"))
     except BadFilter as error:
         wanted, problem = Filter(), str(error)
     try:
@@ -62,7 +63,7 @@ async def type_page(visit: Visit) -> Response:
         "retention": retention,
         "window": window,
         "span": span,
-        "figures": [(state, getattr(counts, state)) for state in STATES],
+        "figures": [(state, getattr(counts, state)) for state in COUNTED],
         "counts": counts,
         "lately": happened,
         "ended": figures.ended_chart(happened, name, span, **CHART),
@@ -72,7 +73,7 @@ async def type_page(visit: Visit) -> Response:
         "queue": queue,
         "filter": wanted,
         "filters": {each: visit.query.get(each, "") for each in FIELDS if each != "data"},
-        "data_tests": [*wanted.data, ""],
+        "data_tests": [*map(str, wanted.data), ""],
         "problem": problem,
         "is_filtered": bool(query) and set(query) != {"state"},
         "rows": rows,
@@ -81,7 +82,7 @@ async def type_page(visit: Visit) -> Response:
         "newest_first": newest_first,
         "matching": {"type_": type, **query},
         "now": visit.now,
-        "state_names": STATES,
+        "state_names": COUNTED,
     }
     return page(visit, "type.html", context, live={"of": "type", "type_": type})
 
