@@ -15,8 +15,9 @@ from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit, choice
 from jobs_service.model.counts import TypeCounts
 from jobs_service.names import shown
+from jobs_service.service.actions import ACTIONS, concerns
 from jobs_service.service.selection import FIELDS, BadFilter, Filter
-from jobs_service.status import COUNTED
+from jobs_service.status import COUNTED, MEANT
 
 CHART: Final = {"width": 720.0, "height": 148.0}
 
@@ -54,6 +55,7 @@ async def type_page(visit: Visit) -> Response:
     rows = await asyncio.to_thread(lambda: [jobs.row(job, visit.now) for job in found.jobs])
     name, span = shown(type), figures.SPANS[window]
     query = wanted.to_dict()
+    meant = COUNTED if wanted.state is None else MEANT[wanted.state]
     context = {
         "type": type,
         "name": name,
@@ -82,7 +84,8 @@ async def type_page(visit: Visit) -> Response:
         "newest_first": newest_first,
         "matching": {"type_": type, **query},
         "now": visit.now,
-        "state_names": COUNTED,
+        "state_names": list(dict.fromkeys([*COUNTED, *([wanted.state] if wanted.state else [])])),
+        "possible": [action for action in ACTIONS if any(concerns(action, each) for each in meant)],
     }
     return page(visit, "type.html", context, live={"of": "type", "type_": type})
 

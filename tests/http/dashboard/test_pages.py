@@ -369,3 +369,25 @@ async def test_under_a_prefix_every_link_stays_below_it() -> None:
                 assert links
                 assert [link for link in links if not link.startswith("/admin/jobs/")] == []
             assert 'aria-current="page">Failures' in (await client.get("/admin/jobs/failures")).text
+
+
+@pytest.mark.parametrize(
+    ("query", "actions"),
+    [
+        ("", {"Retry", "Remove", "Cancel"}),
+        ("&state=failed&signature=TimeoutError%3A+smtp", {"Retry", "Remove"}),
+        ("&state=finished", {"Retry", "Remove"}),
+        ("&state=pending&added_before=4e9", {"Remove", "Cancel"}),
+        ("&state=running", {"Remove", "Cancel"}),
+        ("&state=unreadable", {"Remove"}),
+    ],
+)
+async def test_a_type_offers_what_can_be_done_with_jobs_in_the_state_and_keeps_the_filter(
+    query: str, actions: set[str]
+) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        page = (await client.get(f"/type?type=email{query}")).text
+        assert set(re.findall(r">(\w+) all of these…</a>", page)) == actions
+        for name, value in httpx.QueryParams(query).items():
+            assert f">{value}</option>" in page if name == "state" else f'name="{name}" value="{value}"' in page
