@@ -116,8 +116,7 @@ async def by_job_of_all(place: Place, action: str, state: str) -> Any:
     actions = bulk_actions.BulkActions(place.jobs)
     await ended(place, await actions.add("count", TYPE, Filter(), ""))
     data = {"action": action, "type": TYPE, "filter": filter_of(action, state)}
-    added = await place.http.post(f"/v1/types/{bulk_actions.TYPE}/jobs", json={"id": "mine", "data": data})
-    assert added.status_code == 201, added.text
+    await place.jobs.add(bulk_actions.TYPE, "mine", data)
     await ended(place, "mine")
     await actions.close()
 

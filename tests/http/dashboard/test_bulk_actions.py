@@ -400,7 +400,7 @@ async def test_an_action_that_was_added_by_hand_is_about_what_was_there_then() -
         data = {"action": "remove", "type": "email", "filter": {"state": "failed", "data": ["n=1"]}}
         bulk = BulkActions(jobs)
         await ended(jobs, await bulk.add("count", "email", Filter(), ""))
-        await client.post("/v1/types/bulk-actions/jobs", json={"id": "mine", "data": data})
+        await jobs.add(bulk_actions.TYPE, "mine", data)
         assert (await ended(jobs, "mine")).result == {"read": 3, "matched": 1, "changed": 1, "too_large": 0}
         await bulk.close()
         assert {job.id async for job in jobs.list("email")} == {"0000", "0002"}
