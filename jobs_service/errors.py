@@ -57,6 +57,10 @@ class JobExists(JobsError):
     """A job with this type and id is there already (add with if_exists="resubmit" or "ignore" accepts that)."""
 
 
+class JobChanged(JobsError):
+    """Something has happened to the job since it was looked at: nothing was done. Look at it again."""
+
+
 class NoTypeTimeout(JobsError):
     """The type has no activity timeout, so it does not exist: set_type_timeout creates it."""
 

@@ -6,7 +6,8 @@ A job's state and outcome are two values, and `pending` means two things; here e
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from jobs_service.model import Job, JobEvent
@@ -34,6 +35,16 @@ class Status(enum.StrEnum):
 
 
 UNFINISHED = (Status.READY, Status.SCHEDULED, Status.RETRYING, Status.RUNNING)
+ENDED: Final = (Status.SUCCEEDED, Status.FAILED, Status.CANCELED)
+COUNTED: Final[tuple[Status, ...]] = tuple(each for each in Status if each is not Status.UNREADABLE)
+"""Those that pages show figures of, in their order."""
+
+MEANT: Final[Mapping[str, tuple[Status, ...]]] = {
+    **{each.value: (each,) for each in Status},
+    "pending": (Status.READY, Status.SCHEDULED, Status.RETRYING),
+    "finished": ENDED,
+}
+"""What the words mean by which people ask for jobs in a state."""
 
 
 def status_of(job: Job | JobEvent, now: float) -> Status:

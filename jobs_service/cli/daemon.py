@@ -145,14 +145,14 @@ class Daemon:
 
     @asynccontextmanager
     async def _bulk_actions_run(self) -> AsyncIterator[None]:
-        """Run the dashboard's bulk actions as long as the block runs, those that others have left as well.
+        """Run bulk actions as long as the block runs, those that others have left as well.
 
         Where it is served over HTTP, that is done there.
         """
         if self._http is not None:
             yield
             return
-        from jobs_service.http.dashboard.bulk_actions import BulkActions
+        from jobs_service.service.bulk_actions import BulkActions
 
         actions = BulkActions(self._service)
         actions.start()

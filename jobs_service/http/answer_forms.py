@@ -234,13 +234,19 @@ class RemovalForm(BaseModel):
     removal: Literal["removed", "canceled"]
 
 
+class CancellationForm(BaseModel):
+    """What became of a job that was to be canceled; "unchanged": it had ended, and is as it was."""
+
+    removal: Literal["removed", "canceled", "unchanged"]
+
+
 class FailuresOfType(BaseModel):
     """Jobs of one type in one state with the same error."""
 
     type: Name
     count: int
     newest: Name
-    filter: dict[str, str] | None
+    filter: dict[str, str]
     """For `POST .../bulk`: all jobs of the type with this error, also those that were not looked at."""
 
 

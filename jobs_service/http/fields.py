@@ -16,7 +16,11 @@ from pydantic import (
 
 from jobs_service import names
 from jobs_service.arguments import MOST_AT_ONCE as MOST_AT_ONCE
+from jobs_service.errors import InvalidJob
 from jobs_service.http.values import name_of, seconds_of
+from jobs_service.service.actions import Seen
+from jobs_service.service.selection import Filter
+from jobs_service.status import MEANT
 
 _NAME_SCHEMA: Final[dict[str, Any]] = {
     "description": 'A string or an integer; bytes as {"bytes": hexadecimal}, a tuple as an array',
@@ -65,10 +69,41 @@ def _allowed(what: str) -> WrapValidator:
 
 
 Spread = Annotated[int | Literal["adaptive"], _allowed('integers from 1 up and "adaptive"')]
-DataTests = Annotated[
-    dict[str, Json] | list[str] | None,
-    _allowed("an object of fields and values, and an array of texts such as field=value and field~part"),
-]
+_DURATION_SCHEMA: Final = {"type": "number", "minimum": 0, "description": "Seconds; or a text as 1h30m"}
+_FILTER_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "title": "Filter",
+    "description": "Which jobs; all that is given must hold, and nothing may be empty",
+    "additionalProperties": False,
+    "properties": {
+        "state": {"enum": [*MEANT]},
+        **{name: {"type": "string", "pattern": r"\S"} for name in ("prefix", "error", "text", "signature", "worker")},
+        **dict.fromkeys(("older", "younger"), _DURATION_SCHEMA),
+        "attempts": {"type": "integer", "minimum": 0},
+        **{name: {"type": ["string", "number"]} for name in ("added_before", "added_after")},
+        "data": {
+            "anyOf": [
+                {"type": "object", "minProperties": 1},
+                {"type": "array", "minItems": 1, "items": {"type": "string", "pattern": "^[^=~]+[=~]"}},
+            ]
+        },
+    },
+}
+
+JobFilter = Annotated[Any, BeforeValidator(Filter.of), WithJsonSchema(_FILTER_SCHEMA)]
+_SEQ_SCHEMA: Final = {"type": "string", "pattern": "^[0-9a-f]{24}$", "description": "Of the job as it was looked at"}
+
+
+def _seen(seq: Any) -> Seen:
+    if not isinstance(seq, str):
+        raise ValueError("a seq is hexadecimal text")
+    try:
+        return Seen.of(seq)
+    except InvalidJob as error:
+        raise ValueError(str(error)) from None
+
+
+Seq = Annotated[Any, BeforeValidator(_seen), WithJsonSchema(_SEQ_SCHEMA)]
 Unique = Annotated[bool | str | None, _allowed("true, false and a text")]
 
 
@@ -86,6 +121,12 @@ def _query_time(text: str) -> Any:
 
 QueryName = Annotated[Any, BeforeValidator(_query_name), WithJsonSchema(_TEXT_SCHEMA)]
 QueryTime = Annotated[Any, BeforeValidator(_query_time), WithJsonSchema({"type": "string"})]
-State = Literal[
-    "ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled", "unreadable", "pending", "finished"
-]
+
+
+def _state(word: Any) -> Any:
+    if word not in MEANT:
+        raise ValueError(f"allowed are {', '.join(MEANT)}")
+    return word
+
+
+State = Annotated[str, BeforeValidator(_state), WithJsonSchema({"enum": [*MEANT]})]

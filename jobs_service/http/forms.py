@@ -10,19 +10,19 @@ from jobs_service.http.answer_forms import ErrorForm
 from jobs_service.http.endpoint import Form, Query
 from jobs_service.http.fields import (
     MOST_AT_ONCE,
-    DataTests,
+    JobFilter,
     Json,
     Lock,
     Name,
     QueryName,
     QueryTime,
     Seconds,
+    Seq,
     Spread,
     State,
     Time,
     Unique,
 )
-from jobs_service.service import filters
 
 # Types
 
@@ -140,6 +140,13 @@ class RemoveQuery(Query):
     """The query of a removal."""
 
     force: bool = False
+    seq: Seq | None = None
+
+
+class CancelForm(Form):
+    """The job that is to end, as it was looked at; left out: however it is."""
+
+    seq: Seq | None = None
 
 
 # Workers
@@ -291,9 +298,10 @@ class TickForm(Form):
 
 
 class ResubmitForm(Changes):
-    """Another run; with a lock the running job's worker asks for it."""
+    """Another run; with a lock its worker asks for it, otherwise `seq` may be that of the job as it was looked at."""
 
     lock: Lock | None = None
+    seq: Seq | None = None
 
 
 class EndedForm(FinishForm):
@@ -326,47 +334,13 @@ class EventsForm(Form):
 # Bulk
 
 
-class Filter(Form):
-    """Which jobs; all that is given must hold."""
-
-    state: State | None = None
-    prefix: str | None = None
-    error: str | None = Field(None, min_length=1)
-    text: str | None = Field(None, min_length=1)
-    worker: str | None = Field(None, min_length=1)
-    older: Seconds | None = None
-    younger: Seconds | None = None
-    added_before: Time | None = None
-    added_after: Time | None = None
-    attempts: int | None = Field(default=None, ge=0)
-    data: DataTests = None
-
-    @model_validator(mode="after")
-    def _can_be(self) -> Self:
-        self.common().check()
-        return self
-
-    def common(self) -> filters.Filter:
-        """Return what of it every filter has: not the state, the times of adding and an object as data."""
-        return filters.Filter(
-            prefix=self.prefix or "",
-            error=self.error or "",
-            text=self.text or "",
-            worker=self.worker or "",
-            older="" if self.older is None else f"{self.older:f}",
-            younger="" if self.younger is None else f"{self.younger:f}",
-            attempts="" if self.attempts is None else str(min(self.attempts, filters.MOST_ATTEMPTS)),
-            data=tuple(self.data) if isinstance(self.data, list) else (),
-        )
-
-
 class BulkForm(Form):
     """What is to be done with all jobs that match."""
 
     action: Literal["resubmit", "cancel", "remove"]
-    filter: Filter
+    filter: JobFilter
     limit: int = Field(1000, ge=1, le=10_000)
-    after: str | None = Field(None, max_length=2000)
+    after: str | None = Field(None, max_length=2100)
     dry_run: bool = False
 
 

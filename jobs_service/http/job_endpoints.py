@@ -13,12 +13,13 @@ from jobs_service import json_forms
 from jobs_service.errors import InvalidJob, WorkerConflict, job_name
 from jobs_service.http import answer_forms, bodies, creation, forms, wire
 from jobs_service.http.audit import chosen
-from jobs_service.http.bulk import act_on_all
 from jobs_service.http.endpoint import Call, Flowing, Form, answer, endpoint, long_answer
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.model import Job, JobId, JobType, RunningJob
+from jobs_service.service import actions
+from jobs_service.service.bulk_actions import act_on_some, asked
 from jobs_service.service.failures import Group, newest_failures
 
 _LINES = {bodies.NDJSON: "A line of JSON for each job"}
@@ -158,8 +159,9 @@ async def get(call: Call) -> Response:
     answers={200: answer_forms.RemovalForm},
 )
 async def remove(call: Call) -> Response:
-    removal = await call.service.remove(call.type, call.id, force=call.query.force)
-    call.changed("remove", type=call.type, id=call.id, removal=removal.value, force=call.query.force)
+    query: forms.RemoveQuery = call.query
+    removal = await actions.remove(call.service, call.type, call.id, query.seq, force=query.force)
+    call.changed("remove", type=call.type, id=call.id, removal=removal.value, force=query.force)
     return answer({"removal": removal.value})
 
 
@@ -167,13 +169,16 @@ async def remove(call: Call) -> Response:
     "POST",
     "/v1/types/{type}/jobs/{id}/cancel",
     Role.WRITE,
-    "Ask a job that runs to end; any other is removed",
-    answers={200: answer_forms.RemovalForm},
+    "Ask a job that runs to end, remove one that waits; one that has ended is left alone",
+    takes=forms.CancelForm,
+    answers={200: answer_forms.CancellationForm},
 )
 async def cancel(call: Call) -> Response:
-    removal = await call.service.remove(call.type, call.id)
-    call.changed("cancel", type=call.type, id=call.id, removal=removal.value)
-    return answer({"removal": removal.value})
+    form: forms.CancelForm = call.body
+    removal = await actions.cancel(call.service, call.type, call.id, form.seq)
+    said = "unchanged" if removal is None else removal.value
+    call.changed("cancel", type=call.type, id=call.id, jobs=0 if removal is None else 1, removal=said)
+    return answer({"removal": said})
 
 
 @endpoint(
@@ -188,11 +193,13 @@ async def resubmit(call: Call) -> Response:
     form: forms.ResubmitForm = call.body
     call.check_may_run(call.type)
     if form.lock is not None:
+        if form.seq is not None:
+            raise InvalidJob("seq goes without a lock: who has the lock knows the job").about(call.type, call.id)
         running = await call.remote.held(call.type, call.id, form.lock).resubmit(**form.given())
         return answer(call.state.running_form(running))
     if call.who.role < Role.WRITE:
         raise Refusal("forbidden", f"this needs the role write, or a lock; {call.who.name} has {call.who.role.label}")
-    job = await call.service.resubmit(call.type, call.id, **form.given())
+    job = await actions.resubmit(call.service, call.type, call.id, form.seq, **form.given())
     call.changed("resubmit", type=call.type, id=call.id, **_how(form))
     return answer(await call.state.changed_form(job))
 
@@ -209,14 +216,15 @@ async def bulk(call: Call) -> Response:
     form: forms.BulkForm = call.body
     if form.action == "resubmit":
         call.check_may_run(call.type)
-    done = await act_on_all(
-        call.service, call.type, form.action, form.filter, form.limit, after=form.after, dry_run=form.dry_run
-    )
+    what = await asked(call.service, form.action, call.type, form.filter, who=call.who.name)
+    done = await act_on_some(call.service, what, form.limit, after=form.after, dry_run=form.dry_run)
     if not form.dry_run:
         said = wire.loads(call.raw)
-        what = {"filter": chosen(said["filter"]), "limit": form.limit, "matched": done.matched}
-        call.changed(f"bulk_{form.action}", type=call.type, jobs=done.changed, **what)
-    return answer({**dataclasses.asdict(done), "more": done.next is not None})
+        noted = {"filter": chosen(said["filter"]), "limit": form.limit, "matched": done.matched}
+        call.changed(f"bulk_{form.action}", type=call.type, jobs=done.changed, **noted)
+    found = dataclasses.asdict(done)
+    del found["read"]
+    return answer({**found, "more": done.next is not None})
 
 
 def _how(form: Form) -> dict[str, Any]:

@@ -48,6 +48,7 @@ _STATUS: Final[Mapping[type[JobsError], int]] = {
     errors.InvalidJob: 422,
     errors.InvalidSettings: 422,
     errors.JobCanceled: 409,
+    errors.JobChanged: 409,
     errors.JobExists: 409,
     errors.JobFailed: 409,
     errors.JobNotFound: 404,

@@ -15,15 +15,15 @@ from jobs_service.http import wire
 from jobs_service.http.accepts import Accepts
 from jobs_service.http.audit import Audit
 from jobs_service.http.colours import colour_of
-from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.limits import Limits, Places
 from jobs_service.http.roles import Identity, Role, Session
 from jobs_service.http.streams import Frames, Stream
 from jobs_service.http.tokens import Tokens
 from jobs_service.http.type_feeds import TypeFeeds
-from jobs_service.model import Job, JobEvent, JobType, RunningJob
+from jobs_service.model import Job, JobEvent, JobId, JobType, RunningJob
 from jobs_service.redaction import Redaction
 from jobs_service.runner.stats import exact_type
+from jobs_service.service import bulk_actions
 from jobs_service.service.answers import rules_of_changed
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class State:
         limits = self.options.limits
         self.tokens = Tokens(service, self._revoked)
         self.audit = Audit(self.options.audit_log)
-        self.bulk = BulkActions(service, self.audit)
+        self.bulk = bulk_actions.BulkActions(service, self._bulk_action_ended)
         self.closing = asyncio.Event()
         self._is_closed = False
         self._requests = Places("requests", limits.requests, limits.requests_of_client)
@@ -181,6 +181,10 @@ class State:
         """Do the same for good: the server is about to end."""
         self._is_closed = True
         await self.end_waiting()
+
+    def _bulk_action_ended(self, who: str, action: str, id: JobId, changed: int) -> None:
+        """Note with how many jobs it was done; who asked for it, and from where, was noted when they did."""
+        self.audit.changed(who, "", f"bulk {action} ended", bulk_actions.TYPE, id, changed)
 
     def _revoked(self, names: set[str]) -> None:
         """Cut off whoever reads events by a token that is there no more."""

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.model import Job, JobType
 from jobs_service.model.counts import TypeCounts
-from jobs_service.names import one_line
-from jobs_service.service.filters import BadFilter, Filter
+from jobs_service.service.selection import Filter, message_of, pages, signature_of
 
 if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
@@ -24,12 +23,6 @@ MOST_READ: Final = 200
 LEAST_OF_A_TYPE: Final = 10
 _MOST_TYPES: Final = MOST_READ // LEAST_OF_A_TYPE
 
-_VARIES: Final = re.compile(
-    r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*|\d+(?:[.:,]\d+)*|'[^']*'|\"[^\"]*\"|[\ud800-\udfff]+"
-)
-"""What differs, and half characters, which no filter has."""
-_HOLE: Final = "…"
-
 
 @dataclass(slots=True)
 class Group:
@@ -39,7 +32,7 @@ class Group:
         state: of STATES.
         error: its class; "" for jobs without an error.
         message: its message, with … for what differs from job to job.
-        fixed: the longest piece of the message that all have.
+        signature: what all of them have in common, as filters say it.
         jobs: of each type, in the order in which they were found.
         first, last: when the first and the last of them failed, or crashed, seconds since the epoch; None where nothing
             says so.
@@ -49,7 +42,7 @@ class Group:
     state: str
     error: str
     message: str
-    fixed: str
+    signature: str
     jobs: dict[JobType, list[Job]] = field(default_factory=dict)
     first: float | None = None
     last: float | None = None
@@ -61,16 +54,9 @@ class Group:
         return sum(map(len, self.jobs.values()))
 
     @property
-    def filter(self) -> dict[str, str] | None:
-        """Which jobs have this error, as filters say it; None where no filter finds them.
-
-        None finds jobs without an error, and those whose error's class has half characters or spaces around it.
-        """
-        wanted = {"state": self.state, "error": self.error, **({"text": self.fixed} if self.fixed else {})}
-        try:
-            return wanted if self.error and Filter.of(wanted, ()).to_dict() == wanted else None
-        except BadFilter:
-            return None
+    def filter(self) -> dict[str, Any]:
+        """Which jobs these are, and those like them that were not looked at, as filters say it."""
+        return {"state": self.state, "signature": self.signature}
 
     def add(self, job: Job) -> None:
         """Take a job in."""
@@ -115,9 +101,10 @@ async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCou
     damaged: dict[JobType, StoreDamaged] = {}
 
     async def newest(type: JobType, state: str, share: int) -> list[Job]:
+        wanted = Filter(state=state)
         try:
-            found = await service.page(type, state=state, limit=share, newest_first=True)
-            return [*map((await service.get_redaction(type)).job, found.jobs)]
+            async with aclosing(pages(service, type, wanted, read=share, most=share, newest_first=True)) as found:
+                return (await anext(found)).jobs
         except StoreDamaged as error:  # concerns no other type
             damaged.setdefault(type, error)
             return []
@@ -133,23 +120,16 @@ async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCou
     return Failures(grouped(jobs), failed, retrying, len(jobs), [*damaged.items()])
 
 
-def signature(message: str) -> tuple[str, str]:
-    """Return a message without what differs from job to job, and the longest piece of it that does not differ."""
-    line = message.strip().partition("\n")[0][:300]
-    pieces = _VARIES.split(line)
-    fixed = max((piece.strip() for piece in pieces), key=len, default="")
-    return one_line(_HOLE.join(pieces), 160), fixed
-
-
 def grouped(jobs: list[Job]) -> list[Group]:
     """Return failed and retrying jobs, without what is secret, by state and error: those that failed last first."""
-    groups: dict[tuple[str, str, str], Group] = {}
+    groups: dict[tuple[str, str], Group] = {}
     for job in jobs:
         try:
             error = job.error
-            kind, (message, fixed) = ("", ("", "")) if error is None else (error.type, signature(error.message))
+            signature = signature_of(error)
+            kind, message = ("", "") if error is None else (error.type, message_of(error))
             state = "retrying" if job.retrying else "failed"
-            groups.setdefault((state, kind, message), Group(state, kind, message, fixed)).add(job)
+            groups.setdefault((state, signature), Group(state, kind, message, signature)).add(job)
         except RecordDamaged:
             continue
     return sorted(groups.values(), key=lambda group: -(group.last or 0.0))

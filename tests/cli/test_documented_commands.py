@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobError, JobsService, Outcome
-from jobs_service.http.dashboard.bulk_actions import TYPE, BulkActions
+from jobs_service.service.bulk_actions import TYPE, BulkActions
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, process, serving
 from tests.docs.pages import ROOT, examples, read, rows

@@ -65,7 +65,7 @@ READING = [
         (["ad"], "No such command 'ad'."),
         (["add"], "Missing argument 'TYPE'. (see jobs-service add --help)"),
         (["show", "email"], "Missing argument 'ID'. (see jobs-service show --help)"),
-        (["list", "--state", "lost"], "Invalid value for '--state': 'lost' is not one of 'ready', 'scheduled', "),
+        (["list", "--state", "lost"], "Invalid value: state: lost is no state; allowed are ready, scheduled, "),
         (["watch", "email", "--exit-status"], "Invalid value for --exit-status: it is about one job; name its ID"),
         (["add", "email", "--resubmit"], "Invalid value for --resubmit: it is about a job that exists; name its ID"),
         (["completion", "tcsh"], "'tcsh' is not one of 'bash', 'zsh', 'fish'"),

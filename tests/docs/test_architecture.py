@@ -13,7 +13,7 @@ from tests.docs.pages import ROOT, blocks, read, rows, section
 
 PACKAGE = ROOT / "jobs_service"
 PAGE = read("docs/architecture.md")
-LINES = 400
+LINES = 600
 """How many a file has at most; the page for contributors says so."""
 TABLES = {"tests/simulation/mutants/slips_layer.py"}
 """Files that are tables of data, and may have more."""
@@ -74,7 +74,7 @@ def test_no_module_imports_from_a_row_above_its_own() -> None:
 
 
 def test_no_file_is_too_long_but_tables_of_data() -> None:
-    assert f"No file has more than {LINES} lines, tables of data aside." in read("CONTRIBUTING.md")
+    assert f"A file is one noun; over {LINES} lines say why." in read("CONTRIBUTING.md")
     files = [file for folder in ("jobs_service", "tests", "scripts") for file in (ROOT / folder).rglob("*.py")]
     lines = {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8").count("\n") for file in files}
     assert {name for name, count in lines.items() if count > LINES} == TABLES

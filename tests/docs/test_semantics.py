@@ -7,6 +7,8 @@ import re
 import pytest
 
 from jobs_service import JobNotFound, JobsError, JobsService, RunningJob
+from jobs_service.service.selection import FIELDS
+from jobs_service.status import MEANT
 from tests.docs.pages import ROOT, read, rows
 from tests.operations import CATALOGUE, ID, TYPE, Attempt
 from tests.service.support import contents
@@ -65,6 +67,12 @@ async def test_a_cell_says_what_becomes_of_the_job(operation: str, attempt: Atte
         else:
             assert said == await what_it_is(jobs)
             assert after != before
+
+
+def test_the_fields_of_filters_and_the_words_for_states_are_those_of_the_code() -> None:
+    found = rows(read("docs/semantics.md"), "field")
+    assert sorted(name for row in found for name in re.findall(r"`(\w+)`", row[0])) == sorted(FIELDS)
+    assert sorted(re.findall(r"`(\w+)`", found[0][1])) == sorted(MEANT)
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -8,10 +8,12 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsService, NewJob, Outcome
+from jobs_service import JobError, JobsService, NewJob, Outcome
 from jobs_service.errors import StoreUnavailable, TransactionTooOld
-from jobs_service.http.bulk import Changed, change_all
-from jobs_service.http.dashboard import bulk_actions
+from jobs_service.redaction import Redaction
+from jobs_service.service import bulk_actions
+from jobs_service.service.bulk_actions import Done, asked, change_all
+from jobs_service.service.selection import Filter
 from jobs_service.store.base import Limits
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.http.dashboard.support import fill
@@ -102,7 +104,11 @@ async def test_rare_jobs_are_read_in_whole_pages_and_each_is_met_once(
         ({"data": ["to.name=bob"]}, 0),
         ({"data": {"to.name": "ada"}}, 5),
         ({"state": "failed", "error": "TimeoutError", "younger": 3600, "data": ["to.name~a"]}, 1),
-        ({"data": []}, 5),
+        ({"data": {"list.0": 7}}, 5),
+        ({"state": "pending"}, 2),
+        ({"state": "finished", "attempts": "1"}, 2),
+        ({"older": "1h"}, 0),
+        ({"signature": "TimeoutError: smtp … did not answer within … s"}, 1),
     ],
 )
 async def test_over_http_there_are_the_filters_of_the_page_of_a_type(filter: dict[str, Any], matched: int) -> None:
@@ -116,20 +122,25 @@ async def test_over_http_there_are_the_filters_of_the_page_of_a_type(filter: dic
 @pytest.mark.parametrize(
     ("filter", "said"),
     [
-        ({"error": ""}, "filter.error: String should have at least 1 character"),
-        ({"worker": ""}, "filter.worker: String should have at least 1 character"),
-        ({"older": "1h"}, "filter.older: Input should be a valid number"),
-        ({"data": ["nosign"]}, "filter: nosign: write field=value, or field~part"),
-        ({"data": [""]}, "filter: : write field=value, or field~part"),
-        ({"data": 7}, "filter.data: allowed are an object of fields and values, and an array of texts such as"),
-        ({"data": [7]}, "filter.data: allowed are an object of fields and values, and an array of texts such as"),
+        ({"error": ""}, "error is empty; leave it out if every job is meant"),
+        ({"worker": " "}, "worker is empty"),
+        ({"prefix": ""}, "prefix is empty"),
+        ({"prefix": None}, "prefix: null: write a text, or leave it out"),
+        ({"older": "soon"}, "older: soon is no duration; write 90, 30s"),
+        ({"data": ["nosign"]}, "data: nosign: write field=value, or field~part"),
+        ({"data": [""]}, "data is empty"),
+        ({"data": []}, "data is empty"),
+        ({"data": {}}, "data is empty"),
+        ({"data": 7}, "data: 7: write texts such as field=value"),
+        ({"data": [7]}, "data: 7: write field=value, or field~part"),
+        ({"stat": "failed"}, "stat: unknown; allowed are state, prefix"),
     ],
 )
 async def test_a_filter_that_says_nothing_is_refused(filter: dict[str, Any], said: str) -> None:
     async with served() as (jobs, client):
         await fill(jobs)
         answer = await client.post("/v1/types/email/bulk", json={"action": "remove", "filter": filter})
-        assert problem(answer, 422, "invalid-request")["detail"].startswith(f"the body: {said}")
+        assert problem(answer, 422, "invalid-request")["detail"].startswith(f"the body: filter: {said}")
         assert (await jobs.counts("email"))["email"].jobs == 5
 
 
@@ -192,13 +203,87 @@ async def test_a_transaction_that_takes_too_long_is_halved_but_for_that_of_one_j
             await job.finish()
         assert isinstance(jobs.store, MemoryStore)
         slow = jobs.store.faults = Slow(4_000)
-        assert await change_all(jobs, "email", "resubmit", ids, lambda job: True) == Changed(8)
+        done = Done()
+        again = await asked(jobs, "resubmit", "email", Filter(state="succeeded"))
+        await change_all(jobs, again, [*ids], Redaction(), done)
+        assert (done.changed, done.too_large) == (8, 0)
         assert slow.refused == 3
         assert (await jobs.counts("email"))["email"].ready == 8
         slow.most = 0
         with pytest.raises(TransactionTooOld):
-            await change_all(jobs, "email", "remove", ids, lambda job: True)
+            await change_all(jobs, await asked(jobs, "remove", "email", Filter()), [*ids], Redaction(), done)
         assert (await jobs.counts("email"))["email"].ready == 8
+
+
+@also_on_a_cluster
+@pytest.mark.parametrize("limit", [7, 1000])
+async def test_what_fails_again_meanwhile_is_not_run_again(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk_actions, "READ_AT_ONCE", 10)
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add_many("email", [NewJob(f"{n:04}") for n in range(COUNT)])
+
+        async def all_fail() -> None:
+            for job in await jobs.accept_many("email", COUNT, timeout=0):
+                await job.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", "smtp is away"))
+
+        await all_fail()
+        page = jobs.page
+
+        async def fails_again(*names: Any, **terms: Any) -> Any:
+            await all_fail()
+            return await page(*names, **terms)
+
+        monkeypatch.setattr(jobs, "page", fails_again)
+        body = {"action": "resubmit", "filter": {"text": "smtp"}, "limit": limit}
+        done = (await client.post("/v1/types/email/bulk", json=body)).json()
+        changed = done["changed"]
+        while done["more"]:
+            done = (await client.post("/v1/types/email/bulk", json={**body, "after": done["next"]})).json()
+            changed += done["changed"]
+        assert changed == COUNT
+        # So does the job.
+        id = await bulk_actions.BulkActions(jobs).add("resubmit", "email", Filter(text="smtp"), "")
+        await all_fail()
+        await jobs.wait(bulk_actions.TYPE, id, "finished", timeout=30)
+        result = (await jobs.get(bulk_actions.TYPE, id)).result
+        assert result["changed"] == result["matched"] <= COUNT
+
+
+async def test_a_retry_that_runs_or_has_succeeded_is_not_run_again_for_the_error_that_it_had() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        for id in ("fails", "succeeds", "runs", "waits"):
+            await jobs.add("email", id)
+            first = await jobs.accept("email")
+            assert first is not None
+            if id == "fails":
+                await first.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", "smtp is away"))
+                continue
+            fails = {"lock": first.lock.hex(), "error": {"type": "TimeoutError", "message": "smtp is away"}}
+            await client.post(f"/v1/types/email/jobs/{id}/resubmit", json={"lock": fails["lock"]})
+            await client.post(f"/v1/types/email/jobs/{id}/finish", json={**fails, "outcome": "failed"})
+            if id != "waits":
+                second = await jobs.accept("email")
+                assert second is not None
+                if id == "succeeds":
+                    await second.finish(result=1)
+        body = {"action": "resubmit", "filter": {"text": "smtp"}}
+        for dry_run in (True, False):
+            done = (await client.post("/v1/types/email/bulk", json={**body, "dry_run": dry_run})).json()
+            assert (done["matched"], done["changed"]) == (1, 0 if dry_run else 1)
+        assert not (await jobs.get("email", "runs")).resubmit
+        assert (await jobs.get("email", "succeeds")).outcome is Outcome.SUCCEEDED
+
+
+@pytest.mark.parametrize("after", ["", "x", "7.8.9", f"7ff0000000000000.{'00' * 12}."])
+async def test_a_place_to_go_on_that_is_none_is_refused(after: str) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        body = {"action": "remove", "filter": {}, "after": after}
+        refused = problem(await client.post("/v1/types/email/bulk", json=body), 422, "invalid-job")
+        assert "allowed is what `next` of the answer before has" in refused["detail"]
+        assert (await jobs.counts("email"))["email"].jobs == 5
 
 
 async def test_times_of_adding_at_and_before_1970_hold() -> None:

@@ -31,15 +31,19 @@ async def test_failures_are_grouped_across_types_and_a_group_is_retried_by_its_f
         assert (await client.get("/v1/failures")).json()["failed"] == 1
 
 
-async def test_jobs_without_an_error_are_a_group_that_no_filter_finds() -> None:
+async def test_jobs_without_an_error_are_a_group_with_a_filter_as_well() -> None:
     async with served() as (jobs, client):
+        await fill(jobs)
         await jobs.set_type_timeout("email", 60)
         await jobs.add("email", "x")
         job = await jobs.accept("email")
         assert job is not None
         await job.finish(outcome=Outcome.FAILED)
-        [group] = (await client.get("/v1/failures")).json()["groups"]
-        assert (group["error"], group["message"], group["types"][0]["filter"]) == (None, "", None)
+        newest, _ = (await client.get("/v1/failures")).json()["groups"]
+        assert (newest["error"], newest["message"]) == (None, "")
+        body = {"action": "remove", "filter": newest["types"][0]["filter"]}
+        assert (await client.post("/v1/types/email/bulk", json=body)).json()["changed"] == 1
+        assert [job.id async for job in jobs.list("email", state="failed")] == ["failed"]
 
 
 async def test_failures_are_looked_at_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import fdb.tuple
 import httpx
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobsService, Outcome
 from jobs_service.layer import http_rows
 from jobs_service.layer.key_parts import AFTER
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -261,8 +261,8 @@ async def test_a_body_that_cannot_be_is_told_what_can(two: Two, form: dict[str, 
         (
             "/v1/types/email/bulk",
             {"action": "cancel", "filter": {"stat": "ready"}},
-            "filter.stat: unknown; allowed are state, prefix, error, text, worker, older, younger, added_before, "
-            "added_after, attempts, data",
+            "filter: stat: unknown; allowed are state, prefix, error, text, signature, worker, older, younger, "
+            "attempts, added_before, added_after, data",
         ),
         (
             "/v1/types/email/finish",
@@ -319,3 +319,36 @@ async def test_where_it_cannot_be_read_what_a_key_came_with_nothing_is_added(two
     for body in ({"id": "before"}, {"id": "new"}, {"jobs": [{"id": "new"}]}):
         problem(await client.post(JOBS, json=body, headers=key), 422, "idempotency-key-reused")
     assert [job.id async for job in jobs.list("email")] == ["before"]
+
+
+@also_on_a_cluster
+@pytest.mark.parametrize("action", ["cancel", "resubmit", "remove"])
+async def test_a_job_that_has_changed_since_it_was_seen_is_left_alone(action: str) -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        seen = (await jobs.add("email", "a")).seq
+        path = "/v1/types/email/jobs/a"
+
+        async def act(seq: str) -> httpx.Response:
+            if action == "remove":
+                return await client.delete(path, params={"seq": seq})
+            return await client.post(f"{path}/{action}", json={"seq": seq})
+
+        job = await jobs.accept("email")
+        assert job is not None
+        assert seen is not None
+        ended = await job.finish(outcome=Outcome.FAILED, result=7)
+        refused = problem(await act(seen.hex()), 409, "job-changed")
+        assert refused["detail"].endswith("has changed since it was looked at: it is failed now; nothing was done")
+        assert (await jobs.get("email", "a")) == ended
+        for odd in ("", "00", "zz" * 12):
+            assert (await act(odd)).status_code == 422
+        now = (await client.get(path)).json()["seq"]
+        assert (await act(now)).status_code == 200
+        if action == "cancel":
+            assert (await jobs.get("email", "a")) == ended
+        elif action == "resubmit":
+            assert (await jobs.get("email", "a")).state == "pending"
+            problem(await act(now), 409, "job-changed")
+        else:
+            problem(await client.get(path), 404, "job-not-found")

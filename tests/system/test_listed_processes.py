@@ -14,9 +14,9 @@ from subprocess import Popen
 import pytest
 
 from jobs_service import JobError, JobsService, JobState, Outcome, ProcessGone, ProcessInfo, ProcessState
-from jobs_service.http.dashboard import bulk_actions
-from jobs_service.http.dashboard.bulk_actions import BulkActions
-from jobs_service.service.filters import Filter
+from jobs_service.service import bulk_actions
+from jobs_service.service.bulk_actions import BulkActions
+from jobs_service.service.selection import Filter
 from tests.checker import assert_sound
 from tests.cli.support import HANG, environment, event_named, started, write_lock_held
 

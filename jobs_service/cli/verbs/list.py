@@ -5,40 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service.cli import output, secrets, session
+from jobs_service.cli import output, session
 from jobs_service.cli.names import parse_type, priority_text, shown
 from jobs_service.cli.options import DURATION_HELP, JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column, Table
 from jobs_service.cli.type_checks import require_type
+from jobs_service.status import MEANT
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService
-    from jobs_service.service.filters import Filter
+    from jobs_service.service.selection import Filter
 
 PAGE = 500
 """Jobs that are printed as one table. Only one page is in memory, however many jobs there are."""
 
 StateOption = Annotated[
-    Literal[
-        "ready",
-        "scheduled",
-        "retrying",
-        "running",
-        "succeeded",
-        "failed",
-        "canceled",
-        "unreadable",
-        "pending",
-        "finished",
-    ]
-    | None,
+    str | None,
     typer.Option(
         "--state",
         metavar="STATE",
+        autocompletion=lambda: [*MEANT],
         help="Only jobs that are ready, scheduled, retrying (after a crash), running, succeeded, failed, canceled or "
         "unreadable; pending (ready, scheduled or retrying); finished (in whatever way).",
     ),
@@ -53,6 +43,10 @@ TextOption = Annotated[
     str | None,
     typer.Option("--text", metavar="TEXT", help="Only jobs whose last error's message has this, in any case."),
 ]
+SignatureOption = Annotated[
+    str | None,
+    typer.Option("--signature", metavar="TEXT", help="Only jobs that failed as this group of `failures --json` says."),
+]
 WorkerOption = Annotated[
     str | None, typer.Option("--worker", metavar="TEXT", help="Only jobs whose last worker's name, HOST:PID, has this.")
 ]
@@ -66,6 +60,12 @@ YoungerOption = Annotated[
 ]
 AttemptsOption = Annotated[
     int | None, typer.Option("--attempts", metavar="N", min=0, help="Only jobs with so many runs or more.")
+]
+AddedBeforeOption = Annotated[
+    str | None, typer.Option("--added-before", metavar="TIME", help="Only jobs that were added, or retried, before.")
+]
+AddedAfterOption = Annotated[
+    str | None, typer.Option("--added-after", metavar="TIME", help="Only jobs that were added, or retried, since.")
 ]
 DataTestOption = Annotated[
     list[str] | None,
@@ -93,10 +93,13 @@ def list_jobs(
     prefix: PrefixOption = None,
     error: ErrorOption = None,
     text: TextOption = None,
+    signature: SignatureOption = None,
     worker: WorkerOption = None,
     older: OlderOption = None,
     younger: YoungerOption = None,
     attempts: AttemptsOption = None,
+    added_before: AddedBeforeOption = None,
+    added_after: AddedAfterOption = None,
     data: DataTestOption = None,
     limit: LimitOption = None,
     store: StoreOption = None,
@@ -108,14 +111,28 @@ def list_jobs(
     which all jobs have the usual value is left out. A job of which a part cannot be read is unreadable; its error says
     why. All that is asked for must hold. Nobody finds jobs by fields that are secret.
     """
-    given = {"prefix": prefix, "error": error, "text": text, "worker": worker, "older": older, "younger": younger}
-    wanted = _filter({**given, "attempts": None if attempts is None else str(attempts)}, data or [])
+    wanted = _filter(
+        state=state,
+        prefix=prefix,
+        error=error,
+        text=text,
+        signature=signature,
+        worker=worker,
+        older=older,
+        younger=younger,
+        attempts=attempts,
+        added_before=added_before,
+        added_after=added_after,
+        data=data or None,
+    )
     only = None if type is None else parse_type(type)
     print_page = _print_json if as_json else _Printer(with_type=only is None)
 
     async def body(jobs: JobsService) -> str:
+        from jobs_service.service.selection import matching
+
         found = 0
-        async with aclosing(_pages(_meant(jobs, only, state, wanted), limit)) as pages:
+        async with aclosing(_pages(matching(jobs, only, wanted), limit)) as pages:
             async for page in pages:
                 print_page(page)
                 found += len(page)
@@ -130,35 +147,14 @@ def list_jobs(
         output.line(said)
 
 
-def _filter(given: dict[str, str | None], data: list[str]) -> Filter:
-    from jobs_service.service.filters import BadFilter, Filter
+def _filter(**given: Any) -> Filter:
+    from jobs_service.service.selection import BadFilter, Filter
 
-    # Such as a variable of the shell that is not set: taken for no filter it would list all jobs.
-    blank = [name for name, value in given.items() if value is not None and not value.strip()]
-    for name in blank + ["data"] * any(not test.strip() for test in data):
-        raise typer.BadParameter("it is empty; leave it out for all jobs", param_hint=f"--{name}")
+    # What is empty is refused, such as a variable of the shell that is not set: taken for no filter it would list all.
     try:
-        return Filter.of(given, data)
+        return Filter.of({name: value for name, value in given.items() if value is not None})
     except BadFilter as error:
         raise typer.BadParameter(str(error)) from None
-
-
-async def _meant(jobs: JobsService, only: Any, state: str | None, wanted: Filter) -> AsyncGenerator[Job, None]:
-    """Yield the jobs that are asked for, without what is secret."""
-    import time
-
-    from jobs_service.service.filters import matching
-
-    if only is not None and wanted:
-        async with aclosing(matching(jobs, only, wanted, state=state)) as found:
-            async for job in found:
-                yield job
-        return
-    async with aclosing(_pages(jobs.list(only, state=state), None)) as pages:
-        async for page in pages:
-            for job in await secrets.without_in_all(jobs, page):
-                if wanted.holds(job, time.time()):
-                    yield job
 
 
 async def _pages(jobs: AsyncGenerator[Job, None], limit: int | None) -> AsyncGenerator[list[Job], None]:

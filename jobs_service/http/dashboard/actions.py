@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from starlette.responses import RedirectResponse, Response
 
 from jobs_service import durations, json_data
-from jobs_service.errors import InvalidJob, JobExists, JobTooLarge, NoTypeTimeout
+from jobs_service.errors import InvalidJob, JobChanged, JobExists, JobTooLarge, NoTypeTimeout
 from jobs_service.http import bodies
 from jobs_service.http.dashboard.access import note, refuse_commands, refuse_to_run
 from jobs_service.http.dashboard.errors import problem_page
@@ -22,6 +22,8 @@ from jobs_service.http.refusals import Refusal
 from jobs_service.model import ProcessAction, Removal
 from jobs_service.names import parsed, parsed_priority, shown
 from jobs_service.redaction import is_marked
+from jobs_service.service import actions as job_actions
+from jobs_service.service.actions import Seen
 
 YEAR: Final = 366 * 86_400
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -77,23 +79,31 @@ async def act_on_job(visit: Visit) -> Response:
     refuse_commands(visit, type)
     if action in ("resubmit", "now"):
         refuse_to_run(visit, type)
-        if action == "now":
-            await service.resubmit(type, id, run_at=time.time())
+    seen = Seen.of(form["seq"], form.get("started", "")) if form.get("seq") else None
+    try:
+        if action == "resubmit":
+            await job_actions.resubmit(service, type, id, seen)
+            said = "resubmitted"
+        elif action == "now":
+            said = "resubmitted" if await job_actions.run_now(service, type, id, seen) else "meanwhile"
+        elif action in ("cancel", "remove"):
+            removal = await (
+                job_actions.cancel(service, type, id, seen)
+                if action == "cancel"
+                else job_actions.remove(service, type, id, seen)
+            )
+            said = "ended" if removal is None else removal.value
         else:
-            await service.resubmit(type, id)
-        said = "resubmitted"
-    elif action in ("cancel", "remove"):
-        removal = await service.remove(type, id)
-        said = removal.value
-        if removal is Removal.REMOVED:
-            note(visit, action, type, id, removal=said)
-            return go(visit, visit.url("/type", type_=type, said=said))
-    else:
-        return problem_page(
-            visit, 422, "There is no such action", f"{action!r} is none of cancel, remove and resubmit."
-        )
-    what: dict[str, Any] = {"removal": said} if action in ("cancel", "remove") else {}
-    note(visit, action, type, id, **what)
+            return problem_page(
+                visit, 422, "There is no such action", f"{action!r} is none of cancel, now, remove and resubmit."
+            )
+    except JobChanged:
+        said = "meanwhile"
+    if said not in ("ended", "meanwhile"):
+        what: dict[str, Any] = {"removal": said} if action in ("cancel", "remove") else {}
+        note(visit, action, type, id, **what)
+    if said == Removal.REMOVED:
+        return go(visit, visit.url("/type", type_=type, said=said))
     return go(visit, visit.url("/job", type_=type, id_=id, said=said))
 
 

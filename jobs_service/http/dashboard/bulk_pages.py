@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.responses import Response
 
-from jobs_service.errors import JobsError, RecordDamaged
+from jobs_service import durations
+from jobs_service.errors import InvalidJob, JobsError, RecordDamaged
 from jobs_service.http.audit import chosen
-from jobs_service.http.dashboard import bulk_actions, texts
+from jobs_service.http.dashboard import texts
 from jobs_service.http.dashboard.access import note, refuse_commands, refuse_to_run
 from jobs_service.http.dashboard.actions import fields_of, form_of, go
-from jobs_service.http.dashboard.bulk_actions import ACTIONS, BulkActions, check_action
 from jobs_service.http.dashboard.errors import problem_page
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import Job
 from jobs_service.names import parsed, shown
-from jobs_service.service.filters import FIELDS, BadFilter, Filter
+from jobs_service.service import actions, bulk_actions
+from jobs_service.service.actions import ACTIONS
+from jobs_service.service.bulk_actions import BulkActions, Moment, asked, count
+from jobs_service.service.selection import BadFilter, Filter
 from jobs_service.status import status_of
 
 ON_A_PAGE: Final = 30
 
 _DOES: Final = {
     "resubmit": "run again",
-    "cancel": "end: those that run are asked to, those that wait are removed",
+    "cancel": "end: those that run are asked to, those that wait are removed, those that have ended stay as they are",
     "remove": "be removed: those that run are asked to end",
     "count": "be counted, and stay as they are",
 }
@@ -38,6 +42,9 @@ _STATES: Final = {
     "succeeded": "has succeeded",
     "failed": "has failed",
     "canceled": "was canceled",
+    "unreadable": "cannot be read",
+    "pending": "waits",
+    "finished": "has ended",
 }
 
 
@@ -54,28 +61,28 @@ async def bulk_list(visit: Visit) -> Response:
 async def bulk_new(visit: Visit) -> Response:
     """Return the page that counts what matches, and asks whether it is meant."""
     type, action = visit.type(), visit.query.get("action", "")
+    given = Filter.of_address(visit.query, visit.request.query_params.getlist("data"))
     try:
-        check_action(action, type)
-    except ValueError as error:
+        what = await asked(visit.service, action, type, given)
+    except InvalidJob as error:
         return problem_page(visit, 422, "There is no such action", f"{error}.")
-    wanted = Filter.of(visit.query, visit.request.query_params.getlist("data"))
-    is_narrowed = action == "resubmit" and not wanted.state
-    if is_narrowed:
-        wanted = Filter.from_dict({**wanted.to_dict(), "state": "failed"})
-    counted = await bulk_actions.count(visit.service, type, wanted)
-    fields = [("type", shown(type)), *_fields(wanted)]
+    counted = await count(visit.service, what)
+    # What is confirmed is what was counted: these jobs, as they were at that moment.
+    moment = [("asked", repr(what.moment.at)), ("bound", what.moment.seq.hex())]
+    if counted.is_all:
+        moment.append(("counted", str(counted.matching)))
     context = {
         "type": type,
         "name": shown(type),
         "action": action,
         "verb": ACTIONS[action],
         "does": _DOES[action],
-        "filter": wanted,
-        "says": in_words(wanted),
-        "is_narrowed": is_narrowed,
+        "filter": what.wanted,
+        "says": in_words(what.wanted),
+        "is_narrowed": what.wanted != given,
         "counted": counted,
-        "fields": fields,
-        "see": visit.url("/type", type_=type, **wanted.to_dict()),
+        "fields": [("type", shown(type)), *_fields(what.wanted), *moment],
+        "see": visit.url("/type", type_=type, **what.wanted.to_dict()),
     }
     return page(visit, "bulk_new.html", context)
 
@@ -88,12 +95,18 @@ async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
     refuse_commands(visit, type)
     if action == "resubmit":
         refuse_to_run(visit, type)
+    wanted = Filter.of_form(fields)
     try:
-        check_action(action, type)
-    except ValueError as error:
+        moment = Moment.of(form["asked"], form["bound"]) if "asked" in form or "bound" in form else None
+        counted = int(form["counted"]) if "counted" in form else None
+    except (KeyError, ValueError, OverflowError):
+        return problem_page(
+            visit, 422, "That cannot be", "It does not say what was counted, and when.", "Go back, and have it counted."
+        )
+    try:
+        id = await bulk.add(action, type, wanted, visit.role.name, moment=moment, counted=counted)
+    except InvalidJob as error:
         return problem_page(visit, 422, "There is no such action", f"{error}.")
-    wanted = Filter.of(form, [value for name, value in fields if name == "data"])
-    id = await bulk.add(action, type, wanted, visit.role.name)
     # How many they are is noted at its end.
     note(visit, f"bulk {action}", type, id, jobs=0, filter=chosen(wanted.to_dict()))
     return go(visit, visit.url("/bulk/show", id_=id))
@@ -112,7 +125,7 @@ async def bulk_cancel(visit: Visit) -> Response:
     """Ask a bulk action to end; what it has done stays done."""
     form = await form_of(visit)
     id = visit.id(form)
-    await visit.service.remove(bulk_actions.TYPE, id)
+    await actions.cancel(visit.service, bulk_actions.TYPE, id)
     note(visit, "bulk cancel", bulk_actions.TYPE, id)
     try:
         await visit.service.get(bulk_actions.TYPE, id)
@@ -123,25 +136,34 @@ async def bulk_cancel(visit: Visit) -> Response:
 
 def in_words(wanted: Filter) -> list[str]:
     """Return a filter in words, each of which has to hold."""
-    told = [_STATES[wanted.state]] if wanted.state else []
-    words = {
-        "prefix": "has an id that begins with {}",
-        "error": "failed with a {}",
-        "text": "has an error that says “{}”",
-        "worker": "had a worker whose name contains {}",
-        "older": "had its last event more than {} ago",
-        "younger": "had its last event within {}",
-        "attempts": "had at least {} attempts",
+    told = [_STATES.get(wanted.state, f"is {wanted.state}")] if wanted.state else []
+    words: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "prefix": ("has an id that begins with {}", texts.brief),
+        "error": ("failed with a {}", texts.brief),
+        "text": ("has an error that says “{}”", texts.brief),
+        "signature": ("failed with “{}”", lambda value: texts.brief(value, 200)),
+        "worker": ("had a worker whose name contains {}", texts.brief),
+        "older": ("had its last event more than {} ago", durations.typed),
+        "younger": ("had its last event within {}", durations.typed),
+        "attempts": ("had at least {} attempts", str),
+        "added_before": ("was added before {}", _time),
+        "added_after": ("was added at {} or later", _time),
     }
-    for name, sentence in words.items():
-        if value := getattr(wanted, name):
-            told.append(sentence.format(texts.brief(value)))
-    return told + [f"has data with {texts.brief(test)}" for test in wanted.data]
+    for name, (sentence, written) in words.items():
+        if (value := getattr(wanted, name)) is not None:
+            told.append(sentence.format(written(value)))
+    return told + [f"has data with {texts.brief(str(test))}" for test in wanted.data]
+
+
+def _time(seconds: float) -> str:
+    at = texts.at(seconds)
+    return f"{seconds:g}" if at is None else at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _fields(wanted: Filter) -> list[tuple[str, str]]:
-    fields = [(name, getattr(wanted, name)) for name in FIELDS if name != "data" and getattr(wanted, name)]
-    return fields + [("data", test) for test in wanted.data]
+    fields = wanted.to_dict()
+    tests = fields.pop("data", ())
+    return [*((name, str(value)) for name, value in fields.items()), *(("data", test) for test in tests)]
 
 
 def _shown(job: Job, now: float) -> dict[str, Any]:
@@ -154,8 +176,8 @@ def _shown(job: Job, now: float) -> dict[str, Any]:
     except (RecordDamaged, ValueError):
         data, result, progress, type, state = {}, {}, None, "", "unreadable"
     try:
-        wanted = Filter.from_dict(data.get("filter") or {})
-        says, query = in_words(wanted), wanted.to_dict()
+        wanted = Filter.of(data.get("filter", {}))
+        says, query = in_words(wanted), None if wanted.has_values else wanted.to_dict()
     except BadFilter:  # the job's error says why
         says, query = ["matches a filter that cannot be read"], None
     figures = {name: _number(result.get(name, data.get(name))) for name in bulk_actions.FIGURES}
@@ -169,6 +191,7 @@ def _shown(job: Job, now: float) -> dict[str, Any]:
         "query": query,
         "who": texts.brief(str(data.get("who") or "")),
         "asked": data.get("asked") if isinstance(data.get("asked"), float | int) else None,
+        "counted": data.get("counted") if isinstance(data.get("counted"), int) else None,
         "share": None if progress is None else texts.share(progress),
         "error": None if state == "unreadable" else job.error,
         **figures,

@@ -18,7 +18,7 @@ from jobs_service.http.dashboard.rendering import SECURITY
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import Job, JobType
 from jobs_service.names import shown
-from jobs_service.service.filters import Filter, matching
+from jobs_service.service.selection import Filter, matching
 
 COLUMNS: Final = (
     "type",
@@ -42,9 +42,9 @@ async def export(visit: Visit) -> Response:
     type, form = visit.type(), visit.query.get("format", "ndjson")
     if form not in _MEDIA:
         return problem_page(visit, 422, "There is no such format", "There are ndjson and csv.")
-    wanted = Filter.of(visit.query, visit.request.query_params.getlist("data"))
+    wanted = Filter.of_address(visit.query, visit.request.query_params.getlist("data"))
     # Read one job first: if the type is wrong, or the store away, a page says so, instead of a file that breaks off.
-    await visit.service.page(type, state=wanted.state or None, prefix=wanted.prefix or None, limit=1)
+    await visit.service.page(type, state=wanted.state, prefix=wanted.prefix, limit=1)
     found = _told(visit, type, wanted, form)
     lines = _ndjson(found) if form == "ndjson" else _csv(found)
     name = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in shown(type))[:80]

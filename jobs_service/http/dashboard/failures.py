@@ -33,7 +33,7 @@ async def failures(visit: Visit) -> Response:
 def _shown(visit: Visit, group: Group) -> dict[str, Any]:
     types = []
     for type, jobs in group.jobs.items():
-        query = {"type_": type, **(group.filter or {"state": group.state})}
+        query = {"type_": type, **group.filter}
         types.append(
             {
                 "type": type,
@@ -41,10 +41,7 @@ def _shown(visit: Visit, group: Group) -> dict[str, Any]:
                 "count": len(jobs),
                 "newest": jobs[0].id,
                 "see": visit.url("/type", **query),
-                # No filter finds those without an error: it would be about all that failed. The others are tried again.
-                "retry": visit.url("/bulk/new", action="resubmit", **query)
-                if group.filter and group.state == "failed"
-                else "",
+                "retry": visit.url("/bulk/new", action="resubmit", **query),
             }
         )
     return {

@@ -19,7 +19,8 @@ from jobs_service.model import HistoryEvent, HistoryKind, Job
 from jobs_service.names import compact, priority_text, shown
 from jobs_service.redaction import is_marked
 from jobs_service.replication.status import ReplicationStatus
-from jobs_service.service.filters import worker_of
+from jobs_service.service.actions import started_at
+from jobs_service.service.selection import worker_of
 from jobs_service.status import Status, status_of
 
 FOLDED: Final = 4000
@@ -121,6 +122,7 @@ async def job_page(visit: Visit) -> Response:
         "state": state.value,
         "says": _says(job, state, queue.paused, timeout),
         "worker": worker,
+        "started": started_at(job),
         "data": value(job.data),
         "result": value(job.result),
         "traceback": "" if job.error is None else texts.lines(job.error.traceback),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,7 @@ from jobs_service.errors import RecordDamaged
 from jobs_service.http.dashboard import texts
 from jobs_service.model import HistoryEvent, Job
 from jobs_service.replication.status import ReplicationStatus
-from jobs_service.service.filters import Filter
+from jobs_service.service.selection import Filter, pages
 from jobs_service.status import Status, status_of
 
 if TYPE_CHECKING:
@@ -141,24 +140,15 @@ async def find(
     """
     jobs: list[Job] = []
     read = 0
-    now = time.time()
-    while True:
-        limit = _FILTERED_AT_ONCE if wanted.needs_reading else max(min(most - len(jobs), most_read - read), 1)
-        page = await service.page(
-            type,
-            state=wanted.state or None,
-            prefix=wanted.prefix or None,
-            limit=limit,
-            after=after,
-            newest_first=newest_first,
-        )
-        hidden = await service.get_redaction(type)  # after the jobs, so that it is not older than they are
-        read += len(page.jobs)
-        jobs += [job for job in map(hidden.job, page.jobs) if wanted.holds(job, now)]
-        after = page.next
-        # A short page: the store has left out very many jobs in other states, and says where to go on.
-        if after is None or len(page.jobs) < limit or len(jobs) >= most or read >= most_read:
-            return Found(jobs, after, read)
+    at_once = _FILTERED_AT_ONCE if wanted.needs_reading else max(min(most, most_read), 1)
+    async with aclosing(pages(service, type, wanted, read=at_once, after=after, newest_first=newest_first)) as found:
+        async for page in found:
+            jobs += page.jobs
+            read += page.read
+            # A short page: the store has left out very many jobs in other states, and says where to go on.
+            if page.read < at_once or len(jobs) >= most or read >= most_read:
+                return Found(jobs, page.next, read)
+    return Found(jobs, None, read)
 
 
 async def one(service: JobsService, type: JobType, id: JobId) -> Job:

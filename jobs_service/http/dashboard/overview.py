@@ -16,7 +16,7 @@ from jobs_service.http.dashboard.visit import Visit, choice
 from jobs_service.model import JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.names import shown
-from jobs_service.service.filters import STATES
+from jobs_service.status import COUNTED
 
 TYPES_ON_A_PAGE: Final = 25
 
@@ -24,7 +24,7 @@ TYPES_ON_A_PAGE: Final = 25
 async def overview(visit: Visit) -> Response:
     """Return the page."""
     window = choice(visit.query.get("window"), figures.WINDOWS)
-    sort = choice(visit.query.get("sort"), ("name", *STATES))
+    sort = choice(visit.query.get("sort"), ("name", *COUNTED))
     counts = await visit.counts()
     wanted = visit.query.get("q", "").strip().lower()
     # There may be very many types: the loop goes on meanwhile.
@@ -51,7 +51,7 @@ async def overview(visit: Visit) -> Response:
         "sort": sort,
         "total_types": len(counts),
         "figures": sums,
-        "figure_words": STATES,
+        "figure_words": COUNTED,
         "attention": attention[:12],
         "rows": rows,
         "found": len(selected),
@@ -73,7 +73,7 @@ def _selected(
     found.sort(key=itemgetter(0))
     if sort != "name":
         found.sort(key=lambda item: -getattr(item[2], sort))
-    sums = [(state, sum(getattr(each, state) for each in counts.values())) for state in STATES]
+    sums = [(state.value, sum(getattr(each, state) for each in counts.values())) for state in COUNTED]
     return [(type, each) for _, type, each in found], sums
 
 
@@ -94,7 +94,7 @@ async def _row(visit: Visit, type: JobType, counts: TypeCounts, window: str) -> 
         "name": name,
         "damage": damage,
         "paused": queue is not None and queue.paused,
-        "counts": [(state, getattr(counts, state)) for state in STATES],
+        "counts": [(state, getattr(counts, state)) for state in COUNTED],
         "of_states": counts,
         "lately": happened,
         "ended": figures.ended_chart(happened, name, span),

@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from jobs_service.errors import JobsError
 from jobs_service.http.dashboard import actions, bulk_pages, login, small_pages
-from jobs_service.http.dashboard.bulk_actions import BulkActions
 from jobs_service.http.dashboard.errors import error_page, problem_page
 from jobs_service.http.dashboard.export import export
 from jobs_service.http.dashboard.failures import failures
@@ -27,7 +26,8 @@ from jobs_service.http.dashboard.type_page import type_page
 from jobs_service.http.dashboard.visit import BadAddress, Visit
 from jobs_service.http.refusals import OF_PEOPLE, Refusal
 from jobs_service.http.state import STREAM
-from jobs_service.service.filters import BadFilter
+from jobs_service.service.bulk_actions import BulkActions
+from jobs_service.service.selection import BadFilter
 
 Handle = Callable[[Visit], Awaitable[Response]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -12,7 +13,8 @@ from jobs_service.http.dashboard import jobs, texts
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import HistoryKind, Job, ProcessState
-from jobs_service.service.filters import worker_of
+from jobs_service.service.selection import Filter, pages, worker_of
+from jobs_service.status import Status
 
 MOST_READ: Final = 200
 """Running jobs that are looked at."""
@@ -42,17 +44,17 @@ async def processes(visit: Visit) -> Response:
 
     async def some(type: Any) -> list[Job]:
         try:
-            found = await service.page(type, state="running", limit=share)
-            return [*map((await service.get_redaction(type)).job, found.jobs)]
+            async with aclosing(pages(service, type, Filter(state=Status.RUNNING), read=share, most=share)) as found:
+                return (await anext(found)).jobs
         except StoreDamaged as error:  # concerns no other type
             damaged.append((type, error))
             return []
 
-    pages = await asyncio.gather(*(some(type) for type, _ in running[: MOST_READ // 5]))
+    found_jobs = await asyncio.gather(*(some(type) for type, _ in running[: MOST_READ // 5]))
     others = await service.store.other_processes()
     found = await service.processes()
     workers: dict[str, list[dict[str, Any]]] = {}
-    for job in (job for page_ in pages for job in page_):
+    for job in (job for page_ in found_jobs for job in page_):
         name, held = _held(job, visit.now)
         workers.setdefault(name, []).append(held)
     only = visit.query.get("worker", "")
@@ -62,7 +64,7 @@ async def processes(visit: Visit) -> Response:
     context = {
         "workers": sorted(workers.items()),
         "only": only,
-        "read": sum(map(len, pages)),
+        "read": sum(map(len, found_jobs)),
         "total": total,
         "damaged": damaged,
         "processes": found,

@@ -124,6 +124,8 @@ SAID: Final = {
     "resubmitted": "The job runs again: at once, or after its present run.",
     "canceled": "The job is running. Its worker was asked to end it.",
     "removed": "The job is removed.",
+    "ended": "The job has ended already: it was left alone, with its result.",
+    "meanwhile": "Something has happened to the job meanwhile, so nothing was done. This is how it is now.",
     "added": "The job is added.",
     "paused": "The type is paused: nobody takes its jobs until it is resumed. What runs goes on.",
     "resumed": "The type is resumed: its jobs are taken again.",

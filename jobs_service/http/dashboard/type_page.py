@@ -15,7 +15,9 @@ from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit, choice
 from jobs_service.model.counts import TypeCounts
 from jobs_service.names import shown
-from jobs_service.service.filters import FIELDS, STATES, BadFilter, Filter
+from jobs_service.service.actions import ACTIONS, concerns
+from jobs_service.service.selection import FIELDS, BadFilter, Filter
+from jobs_service.status import COUNTED, MEANT
 
 CHART: Final = {"width": 720.0, "height": 148.0}
 
@@ -27,7 +29,7 @@ async def type_page(visit: Visit) -> Response:
     newest_first = visit.query.get("order", "newest") == "newest"
     problem = ""
     try:
-        wanted = Filter.of(visit.query, visit.request.query_params.getlist("data"))
+        wanted = Filter.of_address(visit.query, visit.request.query_params.getlist("data"))
     except BadFilter as error:
         wanted, problem = Filter(), str(error)
     try:
@@ -53,6 +55,7 @@ async def type_page(visit: Visit) -> Response:
     rows = await asyncio.to_thread(lambda: [jobs.row(job, visit.now) for job in found.jobs])
     name, span = shown(type), figures.SPANS[window]
     query = wanted.to_dict()
+    meant = COUNTED if wanted.state is None else MEANT[wanted.state]
     context = {
         "type": type,
         "name": name,
@@ -62,7 +65,7 @@ async def type_page(visit: Visit) -> Response:
         "retention": retention,
         "window": window,
         "span": span,
-        "figures": [(state, getattr(counts, state)) for state in STATES],
+        "figures": [(state, getattr(counts, state)) for state in COUNTED],
         "counts": counts,
         "lately": happened,
         "retried": figures.retried(happened.totals),
@@ -73,7 +76,7 @@ async def type_page(visit: Visit) -> Response:
         "queue": queue,
         "filter": wanted,
         "filters": {each: visit.query.get(each, "") for each in FIELDS if each != "data"},
-        "data_tests": [*wanted.data, ""],
+        "data_tests": [*map(str, wanted.data), ""],
         "problem": problem,
         "is_filtered": bool(query) and set(query) != {"state"},
         "rows": rows,
@@ -82,7 +85,8 @@ async def type_page(visit: Visit) -> Response:
         "newest_first": newest_first,
         "matching": {"type_": type, **query},
         "now": visit.now,
-        "state_names": STATES,
+        "state_names": list(dict.fromkeys([*COUNTED, *([wanted.state] if wanted.state else [])])),
+        "possible": [action for action in ACTIONS if any(concerns(action, each) for each in meant)],
     }
     return page(visit, "type.html", context, live={"of": "type", "type_": type})
 

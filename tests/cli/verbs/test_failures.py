@@ -50,12 +50,14 @@ def test_a_group_has_a_filter_for_all_its_jobs(invoke: Invoke, failed: str) -> N
     assert (group["error"], group["message"]) == ("TimeoutError", "no answer within … s")
     assert (group["count"], group["attempts"], group["read"], group["failed"]) == (3, 3, 4, 4)
     assert group["first"] <= group["last"]
-    found = {"state": "failed", "error": "TimeoutError", "text": "no answer within"}
+    found = {"state": "failed", "signature": "TimeoutError: no answer within … s"}
     assert group["types"] == [
         {"type": "email", "count": 2, "newest": "1", "filter": found},
         {"type": "sms", "count": 1, "newest": "2", "filter": found},
     ]
-    assert (other["error"], other["message"], other["types"][0]["filter"]) == (None, "", None)
+    alike = ("list", "email", "--state", "failed", "--signature", found["signature"], "--json", "--store", failed)
+    assert [job["id"] for job in invoke(*alike).json_lines] == ["0", "1"]
+    assert (other["error"], other["message"], other["types"][0]["count"]) == (None, "", 1)
 
 
 def test_it_says_when_it_looked_at_a_part_only(invoke: Invoke, failed: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jobs_service import JobNotFound, JobsService, JobState
+from jobs_service import JobNotFound, JobsService, JobState, Outcome
 from jobs_service.cli.names import parse_priority
 from jobs_service.http.application import Application
 from jobs_service.http.state import Options
@@ -39,6 +39,59 @@ async def test_a_running_job_is_canceled_and_any_other_removed() -> None:
         assert answer.headers["location"] == "/type?type=email&said=removed"
         with pytest.raises(JobNotFound):
             await jobs.get("email", "ready")
+
+
+async def form_of(client: httpx.AsyncClient, id: str) -> dict[str, str]:
+    """Return what the buttons of a job's page send, beside the action."""
+    form = (await client.get(f"/job?type=email&id={id}")).text.split('action="/job/act"')[1].partition("</form>")[0]
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
+
+
+@also_on_a_cluster
+async def test_retry_pressed_twice_runs_a_job_once() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        form = {**await form_of(client, "failed"), "action": "resubmit"}
+        await client.post("/job/act", data=form)
+        again = [job for job in await jobs.accept_many("email", 5, timeout=0) if job.id == "failed"]
+        await again[0].finish(outcome=Outcome.FAILED)
+        answer = await client.post("/job/act", data=form)
+        assert answer.headers["location"] == "/job?type=email&id=failed&said=meanwhile"
+        assert (await jobs.get("email", "failed")).outcome is Outcome.FAILED
+        assert "nothing was done" in text((await client.get(answer.headers["location"])).text)
+
+
+@also_on_a_cluster
+@pytest.mark.parametrize("sent", ["seen", "unseen"])
+async def test_cancel_of_a_job_that_has_just_succeeded_keeps_its_result(sent: str) -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "a")
+        job = await jobs.accept("email")
+        assert job is not None
+        form = await form_of(client, "a") if sent == "seen" else {"type": "email", "id": "a"}
+        await job.finish(result=7)
+        answer = await client.post("/job/act", data={**form, "action": "cancel"})
+        assert answer.headers["location"].endswith("said=meanwhile" if sent == "seen" else "said=ended")
+        assert (await jobs.get("email", "a")).result == 7
+
+
+@also_on_a_cluster
+async def test_signs_of_life_are_no_reason_to_refuse_a_button_but_another_run_is() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "a")
+        job = await jobs.accept("email")
+        assert job is not None
+        form = {**await form_of(client, "a"), "action": "cancel"}
+        await job.release()
+        other = await jobs.accept("email")
+        assert other is not None
+        assert (await client.post("/job/act", data=form)).headers["location"].endswith("said=meanwhile")
+        form = {**await form_of(client, "a"), "action": "cancel"}
+        await other.update({"n": 1})
+        assert (await client.post("/job/act", data=form)).headers["location"].endswith("said=canceled")
+        assert (await jobs.get("email", "a")).cancel
 
 
 @also_on_a_cluster

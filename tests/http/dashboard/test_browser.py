@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from jobs_service import JobsService
-from jobs_service.http.dashboard import bulk_actions
 from jobs_service.names import shown
-from jobs_service.service.filters import Filter
+from jobs_service.service import bulk_actions
+from jobs_service.service.selection import Filter
 from tests.http.dashboard.browser import PICTURES, browser, needed, served
 from tests.http.dashboard.test_markup import EVIL
 

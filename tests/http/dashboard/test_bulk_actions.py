@@ -2,19 +2,21 @@
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import sys
+from html import unescape
 from typing import Any
 
 import httpx
 import pytest
 
-from jobs_service import Job, JobError, JobsService, Outcome, StoreUnavailable
-from jobs_service.http.dashboard import bulk_actions
-from jobs_service.http.dashboard.bulk_actions import BulkActions, count
+from jobs_service import Job, JobError, JobsService, JobState, Outcome, StoreUnavailable
 from jobs_service.names import shown
 from jobs_service.runner.commands import COMMAND_TYPE
-from jobs_service.service.filters import Filter
+from jobs_service.service import bulk_actions
+from jobs_service.service.bulk_actions import BulkActions, asked, count
+from jobs_service.service.selection import Filter
 from tests.http.dashboard.support import text
 from tests.http.support import also_on_a_cluster, served
 
@@ -64,7 +66,8 @@ async def test_it_is_counted_and_confirmed_and_touches_only_what_matches() -> No
 async def test_a_number_that_the_store_knows_is_read_nowhere() -> None:
     async with served() as (jobs, client):
         await fail(jobs, 3)
-        assert await count(jobs, "email", Filter(state="failed")) == bulk_actions.Counted(3, 0, True)
+        what = await asked(jobs, "remove", "email", Filter(state="failed"))
+        assert await count(jobs, what) == bulk_actions.Counted(3, 0, True)
         page = text((await client.get("/bulk/new?type=email&action=remove")).text)
         assert "Remove 3 jobs?" in page
 
@@ -82,7 +85,7 @@ async def test_without_a_state_a_retry_is_about_failed_jobs() -> None:
 @also_on_a_cluster
 async def test_many_that_match_are_counted_in_bounds_or_by_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_actions, "MOST_COUNTED", 20)
-    monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 10)
+    monkeypatch.setattr(bulk_actions, "READ_AT_ONCE", 10)
     async with served() as (jobs, client):
         await fail(jobs, 30)
         page = text((await client.get("/bulk/new?type=email&action=remove&error=KeyError")).text)
@@ -91,6 +94,132 @@ async def test_many_that_match_are_counted_in_bounds_or_by_a_job(monkeypatch: py
         id = id_of(await client.post("/bulk", data={"type": "email", "action": "count", "error": "KeyError"}))
         assert (await ended(jobs, id)).result == {"read": 30, "matched": 15, "changed": 0, "too_large": 0}
         assert (await jobs.counts("email"))["email"].failed == 30
+
+
+def hidden_fields(page: str, button: str) -> dict[str, str]:
+    """Return what the form of a button sends."""
+    [form] = [form for form in page.split("<form")[1:] if f">{button}" in form.partition("</form>")[0]]
+    return {
+        name: unescape(value)
+        for name, value in re.findall(
+            r'<input type="hidden" name="(\w+)" value="([^"]*)"', form.partition("</form>")[0]
+        )
+    }
+
+
+@also_on_a_cluster
+@pytest.mark.parametrize(
+    ("action", "query", "number"),
+    [
+        ("cancel", "", 3),
+        ("cancel", "&prefix=0", 1),
+        ("cancel", "&state=failed", 0),
+        ("resubmit", "", 2),
+        ("resubmit", "&state=finished", 4),
+        ("remove", "", 7),
+        ("remove", "&state=running", 1),
+        ("remove", "&data=n~0", 2),
+    ],
+)
+async def test_what_is_confirmed_is_what_is_changed_and_twice_is_once(action: str, query: str, number: int) -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 2)
+        for id in ("succeeds", "is-canceled", "canceled-runs", "runs"):
+            await jobs.add("email", id, {"n": 0} if id == "succeeds" else None)
+            job = await jobs.accept("email")
+            assert job is not None
+            if "canceled" in id:
+                await jobs.remove("email", id)
+            if "runs" not in id:
+                await job.finish()
+        await jobs.add("email", "0-waits")
+        await jobs.add("email", "later", run_at=4e9)
+        page = (await client.get(f"/bulk/new?type=email&action={action}{query}")).text
+        said = re.search(r"<h1>\w+ (\d+) job", page)
+        assert said is not None, page
+        assert int(said[1]) == number
+        if not number:
+            return
+        form = {**hidden_fields(page, action.replace("resubmit", "retry").capitalize()), "action": action}
+        # What comes into a state after the page was made was not confirmed.
+        await fail_one(jobs, "fails-later")
+        await jobs.add("email", "0-comes-later")
+        first, second = [id_of(await client.post("/bulk", data=form)) for _ in range(2)]
+        assert first == second
+        done = await ended(jobs, first)
+        assert (done.result["matched"], done.result["changed"], done.data["counted"]) == (number, number, number)
+        assert (await jobs.counts(bulk_actions.TYPE))[bulk_actions.TYPE].jobs == 1
+        assert (await jobs.get("email", "fails-later")).outcome is Outcome.FAILED
+        assert (await jobs.get("email", "0-comes-later")).state is JobState.PENDING
+
+
+async def fail_one(jobs: JobsService, id: str) -> None:
+    await jobs.add("email", id, priority=-1)
+    job = await jobs.accept("email")
+    assert job is not None
+    assert job.id == id
+    await job.finish(outcome=Outcome.FAILED, error=JobError("KeyError", "later"))
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize(
+    "change", [{"action": "remove"}, {"filter": {}}, {"type": "sms"}, {"who": "bob"}, {"asked": 4e9}]
+)
+async def test_an_action_whose_data_was_changed_is_refused(change: dict[str, Any], by_hand: bool) -> None:
+    async with JobsService("memory:") as jobs:
+        await fail(jobs, 3)
+        await fail(jobs, 3, "sms")
+        bulk = BulkActions(jobs)
+        bulk.start = lambda: None  # type: ignore[method-assign]
+        id = await bulk.add("resubmit", "email", Filter.of({"data": ["n=1"]}), "ada")
+        if by_hand:
+            await jobs.remove(bulk_actions.TYPE, id)
+            await jobs.add(
+                bulk_actions.TYPE, id := "mine", {"action": "resubmit", "type": "email", "filter": {"data": ["n=1"]}}
+            )
+        taken = await jobs.accept(bulk_actions.TYPE)
+        assert taken is not None
+        await taken.update({**taken.data, **change})
+        await taken.release()
+        del bulk.start
+        bulk.start()
+        job = await ended(jobs, id)
+        await bulk.close()
+        assert job.outcome is Outcome.FAILED
+        assert job.error is not None
+        assert "ask anew" in job.error.message
+        assert [(await jobs.counts(type))[type].failed for type in ("email", "sms")] == [3, 3]
+
+
+async def test_who_has_asked_is_kept_and_noted_at_the_end() -> None:
+    async with JobsService("memory:") as jobs:
+        await fail(jobs, 1)
+        noted = []
+        bulk = BulkActions(jobs, lambda *what: noted.append(what))
+        id = await bulk.add("remove", "email", Filter(state="failed"), "ada")
+        assert (await ended(jobs, id)).data["who"] == "ada"
+        await bulk.close()
+        assert noted == [("ada", "remove", id, 1)]
+
+
+async def test_an_action_that_has_ended_is_not_removed_by_its_button() -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 1)
+        id = id_of(await client.post("/bulk", data={"type": "email", "action": "remove", "state": "failed"}))
+        result = (await ended(jobs, id)).result
+        assert (await client.post("/bulk/cancel", data={"id": id})).status_code == 303
+        assert (await jobs.get(bulk_actions.TYPE, id)).result == result
+
+
+@pytest.mark.parametrize(
+    "empty", [{"prefix": ""}, {"data": ""}, {"state": " "}, {"asked": "soon"}, {"bound": "00"}, {"counted": "7.5"}]
+)
+async def test_a_form_with_something_empty_or_odd_starts_nothing(empty: dict[str, str]) -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 1)
+        answer = await client.post("/bulk", data={"type": "email", "action": "remove", **empty})
+        assert answer.status_code == 422
+        assert (await jobs.counts("email"))["email"].jobs == 1
 
 
 async def test_what_happened_to_a_job_meanwhile_keeps_it_from_being_touched(
@@ -115,7 +244,7 @@ async def test_what_happened_to_a_job_meanwhile_keeps_it_from_being_touched(
 
 @also_on_a_cluster
 async def test_canceled_it_ends_and_what_it_has_done_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 5)
+    monkeypatch.setattr(bulk_actions, "READ_AT_ONCE", 5)
     async with served() as (jobs, client):
         await fail(jobs, 20)
         begun, go_on = asyncio.Event(), asyncio.Event()
@@ -140,7 +269,7 @@ async def test_canceled_it_ends_and_what_it_has_done_stays(monkeypatch: pytest.M
 
 
 async def test_it_goes_on_where_a_process_that_died_has_ended(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 5)
+    monkeypatch.setattr(bulk_actions, "READ_AT_ONCE", 5)
     async with JobsService(address) as jobs:
         await fail(jobs, 20)
         first = BulkActions(jobs)
@@ -161,7 +290,7 @@ async def test_it_goes_on_where_a_process_that_died_has_ended(monkeypatch: pytes
         await stuck.wait()
         await first.close()
         monkeypatch.undo()
-        monkeypatch.setattr(bulk_actions, "_READ_AT_ONCE", 5)
+        monkeypatch.setattr(bulk_actions, "READ_AT_ONCE", 5)
         second = BulkActions(jobs)
         second.start()
         job = await ended(jobs, id)
@@ -246,7 +375,7 @@ async def test_an_action_that_is_none_fails_and_others_are_done_and_shown(odd: d
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        ({"action": "remove", "type": "email", "filter": {"stat": "failed"}}, "stat is unknown in a filter"),
+        ({"action": "remove", "type": "email", "filter": {"stat": "failed"}}, "stat: unknown; allowed are"),
         ({"action": "remove", "type": "email", "filter": {"error": ""}}, "error is empty"),
         ({"action": "remove", "type": "email"}, "here is no filter"),
         (["remove"], "here is no action"),
@@ -297,6 +426,6 @@ async def test_what_others_have_added_does_only_what_pages_do(address: str) -> N
 def test_a_daemon_that_serves_nothing_needs_nothing_of_the_extra_to_go_on_with_them() -> None:
     program = (
         "import sys; sys.modules |= dict.fromkeys(['starlette', 'uvicorn', 'httptools', 'jinja2'])\n"
-        "import jobs_service.http.dashboard.bulk_actions"
+        "import jobs_service.service.bulk_actions"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -5,6 +5,7 @@ import re
 import shlex
 from html import unescape
 
+import httpx
 import pytest
 
 from jobs_service import InvalidSettings, JobError, JobsPage, JobsService, Outcome
@@ -209,7 +210,7 @@ async def test_large_data_are_folded_and_can_be_downloaded_whole() -> None:
         assert (await client.get("/download?type=email&id=large&part=lock")).status_code == 404
 
 
-async def test_jobs_that_failed_without_an_error_are_not_retried_as_a_group() -> None:
+async def test_each_group_is_retried_by_its_own_signature() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 60)
         for error in (None, JobError("TimeoutError", "no answer")):
@@ -219,9 +220,13 @@ async def test_jobs_that_failed_without_an_error_are_not_retried_as_a_group() ->
             await job.finish(outcome=Outcome.FAILED, error=error)
         page = (await client.get("/failures")).text
         assert "no error was kept" in page
-        assert re.findall(r"/bulk/new\?[^\"]*", page) == [
-            "/bulk/new?action=resubmit&amp;type=email&amp;state=failed&amp;error=TimeoutError&amp;text=no+answer"
+        retries = [unescape(link) for link in re.findall(r"/bulk/new\?[^\"]*", page)]
+        assert [httpx.URL(link).params["signature"] for link in retries] == [
+            "TimeoutError: no answer",
+            "no error was kept",
         ]
+        for link in retries:
+            assert "Retry 1 job?" in (await client.get(link)).text
 
 
 @also_on_a_cluster
@@ -386,3 +391,25 @@ async def test_what_a_browser_is_refused_is_a_page_and_to_a_program_a_problem(pa
             told = await client.get(path, headers={"Accept": accept})
             assert (told.status_code, told.json()["status"]) == (status, status)
             assert told.json()["title"] in page.text
+
+
+@pytest.mark.parametrize(
+    ("query", "actions"),
+    [
+        ("", {"Retry", "Remove", "Cancel"}),
+        ("&state=failed&signature=TimeoutError%3A+smtp", {"Retry", "Remove"}),
+        ("&state=finished", {"Retry", "Remove"}),
+        ("&state=pending&added_before=4e9", {"Remove", "Cancel"}),
+        ("&state=running", {"Remove", "Cancel"}),
+        ("&state=unreadable", {"Remove"}),
+    ],
+)
+async def test_a_type_offers_what_can_be_done_with_jobs_in_the_state_and_keeps_the_filter(
+    query: str, actions: set[str]
+) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        page = (await client.get(f"/type?type=email{query}")).text
+        assert set(re.findall(r">(\w+) all of these…</a>", page)) == actions
+        for name, value in httpx.QueryParams(query).items():
+            assert f">{value}</option>" in page if name == "state" else f'name="{name}" value="{value}"' in page

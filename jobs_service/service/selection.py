@@ -1,0 +1,477 @@
+"""Which jobs of a type somebody means, and these jobs, page by page: every door finds jobs by this filter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from jobs_service import durations
+from jobs_service.errors import RecordDamaged
+from jobs_service.json_data import same
+from jobs_service.model import HistoryKind, Job, JobError, JobId, JobType
+from jobs_service.names import one_line
+from jobs_service.redaction import Redaction
+from jobs_service.runner.stats import exact_type
+from jobs_service.status import MEANT, Status, status_of
+
+if TYPE_CHECKING:
+    from jobs_service.service.service import JobsService
+
+BYTES_AT_ONCE: Final = 1 << 18
+"""Bytes of jobs that are looked at before anything else on the loop gets its turn: a few milliseconds."""
+READ_AT_ONCE: Final = 200
+"""Jobs that are read at once, unless somebody wants fewer."""
+_MOST_SHOWN: Final = 40
+
+
+class BadFilter(ValueError):
+    """What somebody has given is no filter; the message says what to write."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataTest:
+    """A test of a field of a job's data.
+
+    Attributes:
+        path: names with points between them; numbers look into lists.
+        sign: "=" has the text that is written, "~" contains it, "is" is that JSON with its very types.
+        value: a text; for "is" any JSON.
+    """
+
+    path: str
+    sign: Literal["=", "~", "is"]
+    value: Any
+
+    def __str__(self) -> str:
+        if self.sign == "is":
+            return f"{self.path} = {json.dumps(self.value, ensure_ascii=False)}"
+        return f"{self.path}{self.sign}{self.value}"
+
+    def holds(self, data: Any) -> bool:
+        """Return whether a job with such data passes."""
+        for name in self.path.split("."):
+            if isinstance(data, dict) and name in data:
+                data = data[name]
+            elif isinstance(data, list) and name.isdecimal() and len(name) < 8 and int(name) < len(data):
+                data = data[int(name)]
+            else:
+                return False
+        if self.sign == "is":
+            return same(data, self.value)
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        return bool(text == self.value) if self.sign == "=" else self.value.lower() in text.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which jobs of a type are meant. All that is given has to hold; None and no tests are not given.
+
+    Attributes:
+        state: a word of MEANT: what the job does, for people. A failed job whose retry runs is running.
+        prefix: with what the id begins; an id of bytes begins with no text.
+        error: the class of the last error, as the job has it.
+        text: what the message of the last error contains, whatever the case.
+        signature: how its last failed run ended, as a group of failures says it; see `signature_of`.
+        worker: what the name of its last worker contains: host and process id.
+        older, younger: seconds that have passed since its last event, at least and at most.
+        attempts: how many runs have begun at least.
+        added_before, added_after: times in seconds since the epoch at which it was added, or resubmitted, last; the
+            second one is included.
+        data: tests of its data.
+    """
+
+    state: str | None = None
+    prefix: str | None = None
+    error: str | None = None
+    text: str | None = None
+    signature: str | None = None
+    worker: str | None = None
+    older: float | None = None
+    younger: float | None = None
+    attempts: int | None = None
+    added_before: float | None = None
+    added_after: float | None = None
+    data: tuple[DataTest, ...] = ()
+
+    @classmethod
+    def of(cls, given: Any) -> Self:
+        """Return the filter that somebody has written, as JSON or as options of a command.
+
+        What is misspelled or empty is no filter: left out, it would mean more jobs than somebody has asked for.
+
+        Args:
+            given: an object of fields; durations and numbers may be texts, `data` is an array of texts such as
+                "field=value" and "field~part", or an object of fields and values.
+
+        Raises:
+            BadFilter: it is none.
+        """
+        if not isinstance(given, Mapping):
+            raise BadFilter(f"{_shown(given)} is no filter; write an object, {{}} for every job")
+        if unknown := next((name for name in given if name not in FIELDS), None):
+            raise BadFilter(f"{_shown(unknown)}: unknown; allowed are {', '.join(FIELDS)}")
+        try:
+            return cls(**{name: _READ[name](name, value) for name, value in given.items()})
+        except RecursionError:
+            raise BadFilter("data: nested too deeply") from None
+
+    @classmethod
+    def of_address(cls, given: Mapping[str, str], data: Sequence[str]) -> Self:
+        """Return the filter that the address of a page says; raises as `of`.
+
+        Args:
+            given: its fields by name. Others are ignored, and so are empty ones, which browsers send of every form.
+            data: the tests of fields of the data.
+        """
+        texts: dict[str, Any] = {name: given[name] for name in FIELDS if name != "data" and given.get(name, "").strip()}
+        tests = [test for test in data if test.strip()]
+        return cls.of({**texts, "data": tests} if tests else texts)
+
+    @classmethod
+    def of_form(cls, sent: Sequence[tuple[str, str]]) -> Self:
+        """Return the filter that a form for something to be done says; raises as `of`, also for what is empty."""
+        texts: dict[str, Any] = {name: value for name, value in sent if name in FIELDS and name != "data"}
+        tests = [value for name, value in sent if name == "data"]
+        return cls.of({**texts, "data": tests} if tests else texts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, with what is given, as `of` takes it."""
+        found = {name: getattr(self, name) for name in FIELDS if name != "data" and getattr(self, name) is not None}
+        if self.has_values:
+            found["data"] = {test.path: test.value for test in self.data}
+        elif self.data:
+            found["data"] = [*map(str, self.data)]
+        return found
+
+    @property
+    def has_values(self) -> bool:
+        """Whether it asks for values of JSON, as no address can."""
+        return any(test.sign == "is" for test in self.data)
+
+    @property
+    def needs_reading(self) -> bool:
+        """Whether jobs have to be read to know which match: the store finds them by nothing but state and prefix."""
+        return not self.to_dict().keys() <= {"state", "prefix"}
+
+    def __bool__(self) -> bool:
+        return bool(self.to_dict())
+
+    def holds(self, job: Job, now: float) -> bool:
+        """Return whether a job matches.
+
+        Args:
+            job: the job, without what is secret: nobody finds jobs by what they must not see.
+            now: seconds since the epoch.
+        """
+        try:
+            return self._holds(job, now)
+        except RecordDamaged:
+            return False
+
+    def _holds(self, job: Job, now: float) -> bool:
+        status = status_of(job, now)
+        if self.state is not None and status not in MEANT[self.state]:
+            return False
+        if self.prefix is not None and not (isinstance(job.id, str) and job.id.startswith(self.prefix)):
+            return False
+        if status is Status.UNREADABLE:
+            return not self.needs_reading  # nothing else can be said of it
+        return (
+            self._holds_of_error(job)
+            and (self.attempts is None or job.attempts >= self.attempts)
+            and (self.worker is None or self.worker in worker_of(job))
+            and self._holds_of_times(job, now)
+            and (not self.data or all(test.holds(job.data) for test in self.data))
+        )
+
+    def _holds_of_error(self, job: Job) -> bool:
+        if self.error is None and self.text is None and self.signature is None:
+            return True
+        error = job.error
+        if self.signature is not None and signature_of(error) != self.signature:
+            return False
+        if self.error is None and self.text is None:
+            return True
+        found = JobError("", "") if error is None else error
+        return (
+            error is not None
+            and (self.error is None or found.type == self.error)
+            and (self.text is None or self.text.lower() in found.message.lower())
+        )
+
+    def _holds_of_times(self, job: Job, now: float) -> bool:
+        if self.older is self.younger is self.added_before is self.added_after is None:
+            return True
+        history = job.history
+        if not history:
+            return False
+        age = now - history[0].at
+        # Of a job whose history was cut it is known only that it was added before the oldest event.
+        added = next((event.at for event in history if event.kind is HistoryKind.ADDED), history[-1].at)
+        return (
+            (self.older is None or age >= self.older)
+            and (self.younger is None or age <= self.younger)
+            and (self.added_before is None or added < self.added_before)
+            and (self.added_after is None or added >= self.added_after)
+        )
+
+
+FIELDS: Final = tuple(field.name for field in fields(Filter))
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """Some jobs that match.
+
+    Attributes:
+        jobs: these, without what is secret.
+        read: how many were read to find them.
+        next: where to go on; None when there are no more.
+        rules: what is secret of the type's jobs.
+    """
+
+    jobs: list[Job]
+    read: int
+    next: str | None
+    rules: Redaction
+
+
+async def pages(
+    service: JobsService,
+    type: JobType,
+    wanted: Filter,
+    *,
+    read: int = READ_AT_ONCE,
+    most: int | None = None,
+    after: str | None = None,
+    newest_first: bool = False,
+    now: float | None = None,
+    meant: Callable[[Job], bool] | None = None,
+) -> AsyncGenerator[Selected]:
+    """Yield the jobs that match, page by page, however many there are.
+
+    One page at a time is in memory; of running jobs, which a sign of life moves behind those that are not read yet, the
+    ids as well: each is found once.
+
+    Args:
+        service: of the jobs.
+        type: of the jobs.
+        wanted: which of them.
+        read: jobs that are read at once, at most.
+        most: jobs that are yielded, all in all; None for all.
+        after: `next` of a page before, with the same arguments otherwise; None to begin.
+        newest_first: from the other end.
+        now: seconds since the epoch at which they are to match; None for the time at which they are read.
+        meant: called with each job that matches, without what is secret; None for all of these.
+
+    Raises:
+        JobsError: as JobsService.page.
+    """
+    met: set[JobId] = set()
+    left = math.inf if most is None else most
+    # Where the store finds those that match, no more are read than are wanted.
+    size = read if wanted.needs_reading or meant is not None else int(min(read, left))
+    while True:
+        found = await service.page(
+            type, state=wanted.state, prefix=wanted.prefix, limit=size, after=after, newest_first=newest_first
+        )
+        # Read after the jobs, so that it is not older than they are.
+        rules = await service.get_redaction(type)
+        at = service._context.sources.wall_time() if now is None else now
+        jobs: list[Job] = []
+        places: list[int] = []
+        bytes_seen = 0
+        for place, raw in enumerate(found.jobs):
+            job = rules.job(raw)
+            if wanted.holds(job, at) and job.id not in met and (meant is None or meant(job)):
+                jobs.append(job)
+                places.append(place)
+            bytes_seen += raw._record.size()
+            if bytes_seen > BYTES_AT_ONCE:
+                bytes_seen = 0
+                await asyncio.sleep(0)
+        if len(jobs) > left:
+            size = places[int(left) - 1] + 1  # who goes on from there goes on right behind the last of them
+            continue
+        left -= len(jobs)
+        if wanted.state == Status.RUNNING:
+            met.update(job.id for job in jobs)
+        yield Selected(jobs, len(found.jobs), found.next, rules)
+        after = found.next
+        if after is None or left <= 0:
+            return
+
+
+async def matching(service: JobsService, type: JobType | None, wanted: Filter) -> AsyncGenerator[Job]:
+    """Yield all jobs that match, without what is secret; of all types, in key order, if type is None."""
+    if type is not None:
+        async with aclosing(pages(service, type, wanted, read=READ_AT_ONCE)) as found:
+            async for page in found:
+                for job in page.jobs:
+                    yield job
+        return
+    async with aclosing(service.list(state=wanted.state)) as listed:
+        some: list[Job] = []
+        async for job in listed:
+            some.append(job)
+            if len(some) == READ_AT_ONCE:
+                for each in await _shown_of(service, some, wanted):
+                    yield each
+                some = []
+        for each in await _shown_of(service, some, wanted):
+            yield each
+
+
+async def _shown_of(service: JobsService, some: list[Job], wanted: Filter) -> list[Job]:
+    rules = {type: await service.get_redaction(type) for type in dict.fromkeys(exact_type(job.type) for job in some)}
+    now = service._context.sources.wall_time()
+    return [job for job in (rules[exact_type(raw.type)].job(raw) for raw in some) if wanted.holds(job, now)]
+
+
+_VARIES: Final = re.compile(
+    r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*|\d+(?:[.:,]\d+)*|'[^']*'|\"[^\"]*\"|[\ud800-\udfff]+"
+)
+"""What differs from job to job in the message of an error, and half characters, which no text in UTF-8 has."""
+_LONGEST_SIGNATURE: Final = 400
+
+
+def message_of(error: JobError) -> str:
+    """Return the first line of an error's message, with … for what differs from job to job."""
+    return one_line("…".join(_VARIES.split(error.message.strip().partition("\n")[0][:300])), 160)
+
+
+def signature_of(error: JobError | None) -> str:
+    """Return what jobs that failed in the same way have in common: the error's class, and `message_of` it.
+
+    Args:
+        error: the last one of a job; None where none was kept.
+    """
+    if error is None:
+        return "no error was kept"
+    return one_line(f"{error.type}: {message_of(error)}", _LONGEST_SIGNATURE)
+
+
+def worker_of(job: Job) -> str:
+    """Return the name of the worker that has the job, or had it last: host and process id; "" where nothing says so."""
+    return next((event.detail for event in job.history if event.kind is HistoryKind.STARTED), "")
+
+
+# What people write
+
+
+def _shown(value: Any) -> str:
+    return one_line(value if isinstance(value, str) else json.dumps(value, default=str), _MOST_SHOWN)
+
+
+def _text(name: str, value: Any) -> str:
+    """Return a text; a number, as an option of a command or a script may write it, is one."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadFilter(f"{name}: {_shown(value)}: write a text, or leave it out if every job is meant")
+    text = str(value)
+    if not text.strip():
+        raise BadFilter(f"{name} is empty; leave it out if every job is meant")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadFilter(f"{name}: {_shown(text)} is not UTF-8") from None
+    return text
+
+
+def _word(name: str, value: Any) -> str:
+    return _text(name, value).strip()
+
+
+def _state(name: str, value: Any) -> str:
+    text = _word(name, value)
+    if text not in MEANT:
+        raise BadFilter(f"{name}: {_shown(text)} is no state; allowed are {', '.join(MEANT)}")
+    return text
+
+
+def _duration(name: str, value: Any) -> float:
+    text = _word(name, value)
+    try:
+        return _number(value) if isinstance(value, int | float) else durations.parsed(text)
+    except (ValueError, OverflowError):
+        raise BadFilter(f"{name}: {_shown(text)} is no duration; write 90, 30s, 10m, 1h30m or 2d") from None
+
+
+def _number(value: float) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < math.inf:
+        raise ValueError
+    return seconds
+
+
+def _attempts(name: str, value: Any) -> int:
+    text = _word(name, value)
+    if not (text.isdecimal() and text.isascii() and len(text) < 300):
+        raise BadFilter(f"{name}: {_shown(text)} is no number of attempts; write 0, 1, 2, 3 ...")
+    return int(text)
+
+
+def _time(name: str, value: Any) -> float:
+    text = _word(name, value)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = _seconds_of(text)
+    if not math.isfinite(seconds):
+        raise BadFilter(f"{name}: {_shown(text)} is no time; write 2026-11-22T22:00:00Z, or seconds since the epoch")
+    return seconds
+
+
+def _seconds_of(text: str) -> float:
+    for each in (text, text.replace(" ", "+")):  # a + that nobody has encoded in an address
+        try:
+            date = datetime.fromisoformat(each)
+            return date.timestamp() if date.tzinfo is not None else math.nan
+        except (ValueError, OverflowError):
+            continue
+    return math.nan
+
+
+def _data(name: str, value: Any) -> tuple[DataTest, ...]:
+    allowed = "write texts such as field=value and field~part, or an object of fields and values"
+    if not isinstance(value, list | dict):
+        raise BadFilter(f"{name}: {_shown(value)}: {allowed}")
+    if not value:
+        raise BadFilter(f"{name} is empty; leave it out if every job is meant")
+    if isinstance(value, dict):
+        if not all(isinstance(path, str) and path.strip() for path in value):
+            raise BadFilter(f"{name}: a field has no name; {allowed}")
+        return tuple(DataTest(path, "is", each) for path, each in value.items())
+    return tuple(_test(name, each) for each in value)
+
+
+def _test(name: str, value: Any) -> DataTest:
+    text = _word(name, value)
+    places = [(place, sign) for sign in ("=", "~") if (place := text.find(sign)) >= 0]
+    place, sign = min(places, default=(0, "="))
+    path = text[:place].strip()
+    if not path:
+        raise BadFilter(f"{name}: {_shown(text)}: write field=value, or field~part")
+    return DataTest(path, "=" if sign == "=" else "~", text[place + 1 :].strip())
+
+
+_READ: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "state": _state,
+    "prefix": _text,
+    "error": _word,
+    "text": _word,
+    "signature": _word,
+    "worker": _word,
+    "older": _duration,
+    "younger": _duration,
+    "attempts": _attempts,
+    "added_before": _time,
+    "added_after": _time,
+    "data": _data,
+}
