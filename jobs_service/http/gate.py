@@ -154,17 +154,19 @@ def check_site(method: str, host: str | None, headers: Headers, allowed: tuple[s
         raise Refusal("cross-site", f"the Origin of the request is not this server; if a proxy is in front, {how}")
 
 
-def _is_ours(origin: str, host: str, allowed: tuple[str, ...]) -> bool:
+def _is_ours(origin: str, host: str, allowed: tuple[str, ...], *, by_port: bool = False) -> bool:
     """Return whether a page of an origin is a page of this server.
 
-    The ports of a host have their cookies in common, so a port that a proxy has taken away need not be known.
+    The ports of a host have their cookies in common, so a port that a proxy has taken away need not be known, unless
+    who asks is known `by_port` alone.
     """
     scheme, _, place = origin.lower().partition("://")
     name = _name_of(place)
     if not name or name in (each.lower() for each in allowed):
         return bool(name)
-    port = _port_of(host)
-    return name == _name_of(host) and (not port or port == (_port_of(place) or _PORTS.get(scheme, "")))
+    usual = _PORTS.get(scheme, "")
+    port = _port_of(host) or (usual if by_port else "")
+    return name == _name_of(host) and (not port or port == (_port_of(place) or usual))
 
 
 async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> Identity | None:
@@ -208,7 +210,10 @@ def _is_here(scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...
         return False
     if any(map(_OF_PROXIES.search, headers.names)):
         return False
-    return is_loopback(_name_of(headers.one("host") or ""))
+    host, origin = headers.one("host") or "", headers.one("origin")
+    if origin is not None and not _is_ours(origin, host, (), by_port=True):  # the browser has asked for another host
+        return False
+    return is_loopback(_name_of(host))
 
 
 def unauthorized(why: str) -> Refusal:
