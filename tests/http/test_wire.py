@@ -165,12 +165,13 @@ def test_what_a_job_says_as_plain_data_is_in_it(type: Any, id: Any, record: Reco
         st.none() | progress,
         st.integers(0, 9),
         st.none() | times.map(lambda at: Job("t", "i", _scheduled(at)).run_at),
+        st.booleans(),
     )
 )
 def test_an_event_comes_back_as_it_was(event: JobEvent) -> None:
     again = wire.event_of(over_the_wire(wire.event(event)))
     assert fdb.tuple.pack((again.type, again.id)) == fdb.tuple.pack((event.type, event.id))
-    for name in ("state", "outcome", "seq", "error", "progress", "attempts", "run_at"):
+    for name in ("state", "outcome", "seq", "error", "progress", "attempts", "run_at", "retrying"):
         assert getattr(again, name) == getattr(event, name), name
     assert same(again.data, event.data)
     assert same(again.result, event.result)
@@ -291,7 +292,7 @@ totals = st.builds(Totals, *(st.integers(0, 2**62) for _ in fields(Totals)))
 numbers = st.integers(0, 2**62)
 
 
-@given(st.builds(TypeCounts, *[numbers] * 6, totals, histograms, histograms, *[numbers] * 3))
+@given(st.builds(TypeCounts, *[numbers] * 7, totals, histograms, histograms, numbers))
 def test_counts_come_back_as_they_were(counts: TypeCounts) -> None:
     form = over_the_wire(wire.counts(counts))
     assert form == json.loads(json.dumps(asdict(counts)))
