@@ -100,15 +100,19 @@ class Execution:
             return self._failed_for_good(job, error)
         except BaseException as error:  # validators are the user's code as well
             return self._end_of_raising(run, error)
+        steps: Steps | None = None
         bound_type, bound_id = _LOGGED_TYPE.set(job.type), _LOGGED_ID.set(job.id)
         try:
             if handler.kind == "thread":
                 result = await self._in_thread(run, args)
             else:  # the most frequent case: it has no coroutine of its own, because each one costs time
-                result = await Steps(handler.call(job, args), functools.partial(self._blocked, job))
+                steps = Steps(handler.call(job, args), functools.partial(self._blocked, job))
+                result = await steps
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop, and all other jobs
+            if run.stop_reason is None and steps is not None and steps.cut and _is_canceled():
+                run.stop_reason = StopReason.CUT
             return self._end_of_raising(run, error)
         finally:
             _LOGGED_ID.reset(bound_id)
@@ -208,6 +212,8 @@ class Execution:
                 return self._stopped("its slot was wanted")
             case StopReason.ENDING:
                 return self._stopped("its runner ended")
+            case StopReason.CUT:
+                return self._stopped("its task was canceled")
             case StopReason.OVERTIME:
                 limit = job.time_limit or self._options.time_limit
                 return self._failed(job, TimeoutError(f"it ran longer than its time limit of {limit:g} s"))
@@ -286,6 +292,12 @@ def _times(number: int) -> str:
 
 def _is_about(error: JobsError, job: RunningJob) -> bool:
     return (error.type, error.id) == (job.type, job.id)
+
+
+def _is_canceled() -> bool:
+    """Return whether somebody has canceled the current task, and has not taken that back as a timeout does."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _unfit(result: Any, error: BaseException) -> JobsError:

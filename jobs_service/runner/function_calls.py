@@ -23,17 +23,25 @@ class Steps:
     Args:
         coroutine: the handler's.
         blocked: called with the seconds that a step took.
+
+    Attributes:
+        cut: whether the last cancellation came from outside, while the coroutine waited. A timeout of its own is one of
+            these as well, until it has taken it back.
     """
 
-    __slots__ = ("_blocked", "_coroutine")
+    __slots__ = ("_blocked", "_coroutine", "cut")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], blocked: Callable[[float], None]) -> None:
         self._coroutine = coroutine
         self._blocked = blocked
+        self.cut = False
 
     def __await__(self) -> Generator[Any, Any, Any]:
         coroutine = self._coroutine
         time = asyncio.get_running_loop().time
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling
         error: BaseException | None = None
         while True:
             began = time()
@@ -50,10 +58,13 @@ class Steps:
                 if took >= BLOCKED:
                     self._blocked(took)
             error = None
+            cancelled_before = cancelling()
             try:
                 yield waits_for
             except BaseException as thrown:
                 error = thrown
+                if isinstance(thrown, asyncio.CancelledError):
+                    self.cut = cancelling() > cancelled_before
 
 
 async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -> Any:

@@ -20,7 +20,7 @@ from jobs_service.runner.stats import exact_type
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import WorkerPool
 from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
-from jobs_service.uncancelable import through_cancellation
+from jobs_service.uncancelable import own_task, through_cancellation
 
 _NAME: Final = "runner"
 
@@ -184,7 +184,7 @@ class Runner:
         self._slot_limit.on_change = self._ended
         if self._ended is not None:
             self._ended()
-        drains = [runs.drain() for runs in self._runs.values()]
+        drains = [own_task(runs.drain()) for runs in self._runs.values()]
         for failure in await asyncio.gather(*drains, return_exceptions=True):
             if isinstance(failure, BaseException):
                 log.error("runner_end_failed", exc_info=failure)

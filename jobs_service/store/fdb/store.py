@@ -57,7 +57,7 @@ from jobs_service.store.fdb.sweeper import MarkSweeper
 from jobs_service.store.fdb.transaction import FdbTransaction, Until
 from jobs_service.store.fdb.watch_maker import WatchMaker
 from jobs_service.store.fdb.watches import SLACK, FdbWatches
-from jobs_service.uncancelable import outlast
+from jobs_service.uncancelable import outlast, own_task
 
 T = TypeVar("T")
 
@@ -172,7 +172,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
         self._opened = False
         if not self._is_own_process():
             return
-        ending = asyncio.get_running_loop().create_task(self._end())
+        ending = own_task(self._end())
         canceled = await outlast([ending])
         ending.result()
         if canceled is not None:
