@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import fdb.tuple
@@ -153,13 +153,15 @@ class Batch(NamedTuple):
     more: bool
 
 
-async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int) -> Batch:
+async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int, own: Container[bytes] = ()) -> Batch:
     """Take running jobs that were last active at or before a stamp for lost: pending, or finished if canceled.
 
     Args:
         unit, keys: of the type.
         until: 10-byte versionstamp.
         limit: at most so many; fewer if a transaction cannot hold them, and no more are read then.
+        own: locks of jobs that the caller runs itself. They are silent because its loop stood still, or the store was
+            away, and are shown to be alive.
     """
     # A job that is updated meanwhile changes its record, which is read: that is a conflict, and it stays its worker's.
     found = await unit.transaction.snapshot.get_range(*_until(keys, until), limit=limit)
@@ -168,6 +170,9 @@ async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int)
     for (key, _), entry in zip(found, entries, strict=False):
         record = entry.record
         if record is not None and record.lock is not None and record.seq == key[len(keys.activity_head) :]:
+            if record.lock in own:
+                unit.replace(entry, record.running(record.lock, unit.new_seq()))
+                continue
             try:
                 await lose(unit, entry, record)
                 lost.append(entry.id)

@@ -48,6 +48,8 @@ class ActiveRuns:
         busy: how many slots are taken.
         heartbeats_missed: how many heartbeats came so late that another was due, or have failed.
         draining: whether the runner is ending: nothing more is begun.
+        timeout: the type's, as it is now, in seconds.
+        beaten_at: when the last heartbeat was sent, by the clock of threads.
         room: set when a slot may be free.
         some: set while there are runs.
         queue_watch, cancel_watch: those on which the worker pool waits, if it does; fired to have it read again.
@@ -59,6 +61,8 @@ class ActiveRuns:
         self.busy = 0
         self.heartbeats_missed = 0
         self.draining = False
+        self.timeout = handler.options.timeout
+        self.beaten_at = service.context.sources.monotonic()
         self.room = asyncio.Event()
         self.room.set()
         self.some = asyncio.Event()
@@ -73,6 +77,7 @@ class ActiveRuns:
         )
         self._worker = JobWorker(service.worker, self)
         self._by_lock: dict[bytes, Run] = {}
+        service.context.own_runs[handler.packed] = self._by_lock
         self._tracer: Any = None
         self._none = asyncio.Event()
         self._none.set()
@@ -327,6 +332,7 @@ class ActiveRuns:
             if run.task is not None and not run.task.done():
                 self._abandon(run)
         await self._ends.settle(self.options.grace)
+        self._context.own_runs.pop(self.handler.packed, None)  # a job whose end was not written is to count as lost
         if self.handler.kind == "thread":
             for run in self.all():  # functions that may never return: nobody waits for them any more
                 if run.task is not None:

@@ -13,6 +13,7 @@ from jobs_service.model import JobType
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat
+from jobs_service.runner.loop_watch import LoopWatch
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.slot_sharing import SlotSharing
@@ -82,6 +83,7 @@ class Runner:
         # Not a task: nobody else waits for it.
         self._asked_to_stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._runs = {handler.packed: ActiveRuns(service, handler, self._slot_limit) for handler in handlers}
+        self._loop_watch = LoopWatch(service.context, [*self._runs.values()])
         self._worker_pools: dict[bytes, WorkerPool] = {}
         self._changed = asyncio.Event()
         children: list[ChildSpec[Process]] = []
@@ -103,6 +105,7 @@ class Runner:
             SupervisorFailed: a worker pool cannot be started at all.
         """
         task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
+        self._loop_watch.start()
         try:
             await asyncio.wait([task, self._asked_to_stop], return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
@@ -176,6 +179,7 @@ class Runner:
         finally:
             tree.cancel()
             await asyncio.wait([tree])
+            await self._loop_watch.end()
 
     async def _drain(self) -> None:
         busy = sum(runs.busy for runs in self._runs.values())

@@ -17,8 +17,10 @@ from jobs_service.errors import StoreDamaged, StoreError
 from jobs_service.layer import activity, redactions, running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.declared_settings import Declared
+from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.queue import EmptyQueue, terms
 from jobs_service.layer.retention import Retention
+from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import RunningJob
 from jobs_service.redaction import Redaction
@@ -164,6 +166,8 @@ class WorkerPool(Actor):
                 continue
             try:
                 found = await self._accept(wanted)
+                if self._accept_took > runs.timeout / 2 and not isinstance(found, EmptyQueue):
+                    found = await self._still_held(found)
             except BaseException:
                 self._slot_limit.give_back(wanted)
                 raise
@@ -192,6 +196,12 @@ class WorkerPool(Actor):
         found = await context.retried(lambda: self._service.accept(self._keys, wanted), type=self._keys.type)
         self._accept_took = self._loop.time() - began
         return found
+
+    async def _still_held(self, jobs: list[RunningJob]) -> list[RunningJob]:
+        """Return those of accepted jobs that are this worker's still: the loop stood still when they came."""
+        held = [((self._keys, job.id, pack_id(job.id)), job.lock) for job in jobs]
+        found = await self._transact(lambda unit: running_jobs.beat(unit, held))
+        return [job for job, status in zip(jobs, found, strict=True) if status is not LockStatus.TAKEN]
 
     async def _wait_for_jobs(self, nothing: EmptyQueue) -> None:
         watch = nothing.watch

@@ -290,6 +290,20 @@ async def _() -> None:
     assert way == ["canceled"]
 
 
+@row("is canceled because the program cancels all its tasks, as `asyncio.run` does at its end")
+async def _() -> None:
+    async with opened() as jobs:
+        handle(jobs, lambda job: asyncio.sleep(DAY))
+        run = asyncio.create_task(jobs.run())
+        await add(jobs, "a")
+        await asyncio.sleep(10)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait([run])
+        job = await jobs.get(TYPE, "a")
+        assert (now(), job.state, job.attempts) == (10, JobState.PENDING, 0)
+
+
 @row("dies with its process")
 def _() -> None:
     with tempfile.TemporaryDirectory() as directory:

@@ -34,7 +34,7 @@ from jobs_service.store.base import (
 )
 from jobs_service.store.calls import Calls, not_open, open_loop
 from jobs_service.store.counters import CommitTimes
-from jobs_service.store.driving import no_coroutine, ran_too_long, stray_await
+from jobs_service.store.driving import drive, no_coroutine, ran_too_long, stray_await
 from jobs_service.store.fdb.attempts import Attempts
 from jobs_service.store.fdb.client import Bridge, Network, translated
 from jobs_service.store.fdb.cluster_file import (
@@ -79,6 +79,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
     """
 
     overlaps = True
+    serves_threads = True
 
     def __init__(
         self, cluster_file: str, *, settings: Settings, sources: Sources, directory: tuple[str, ...] = DIRECTORY
@@ -203,6 +204,26 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
         attempts = self._attempts()
         work = self._repeat(function, attempts, read_only=False, before=before)
         return await self._call(work, attempts, "a write may still take effect")
+
+    def transact_in_thread(self, function: TransactionFunction[T], answered: Callable[[T], object]) -> None:
+        loop = self._loop
+        if not self._opened or loop is None:
+            raise not_open(self.address)
+        self._network.check()
+        native = self._database.create_transaction()
+        try:
+            native.options.set_timeout(int(1000 * self._settings.transaction_timeout))
+            while True:
+                try:
+                    self._choose_options(native)
+                    result = drive(function(FdbTransaction(native, self.limits, blocking=True)))
+                    native.commit().wait()
+                    break
+                except fdb.FDBError as error:
+                    native.on_error(error).wait()  # raises what does not pass
+        except fdb.FDBError as error:
+            raise translated(error) from None
+        loop.call_soon_threadsafe(answered, result)
 
     async def read(self, function: TransactionFunction[T]) -> T:
         attempts = self._attempts()
