@@ -162,7 +162,8 @@ class ActiveRuns:
             run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
         limit = run.time_limit or options.time_limit
         if limit is not None:
-            run.timers.append(self._loop.call_later(limit, self.stop_run, run, StopReason.OVERTIME))
+            run.deadline = self._loop.time() + limit
+            run.timers.append(self._loop.call_at(run.deadline, self.stop_run, run, StopReason.OVERTIME))
         return run
 
     def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:

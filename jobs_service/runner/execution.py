@@ -108,11 +108,14 @@ class Execution:
             else:  # the most frequent case: it has no coroutine of its own, because each one costs time
                 steps = Steps(handler.call(job, args), functools.partial(self._blocked, job))
                 result = await steps
+                _note_overtime(run, steps)
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop, and all other jobs
             if run.stop_reason is None and steps is not None and steps.cut and _is_canceled():
                 run.stop_reason = StopReason.CUT
+            elif steps is not None:
+                _note_overtime(run, steps)
             return self._end_of_raising(run, error)
         finally:
             _LOGGED_ID.reset(bound_id)
@@ -292,6 +295,13 @@ def _times(number: int) -> str:
 
 def _is_about(error: JobsError, job: RunningJob) -> bool:
     return (error.type, error.id) == (job.type, job.id)
+
+
+def _note_overtime(run: Run, steps: Steps) -> None:
+    """Note that a handler has itself blocked the loop past its time limit, so that the timer had no turn."""
+    deadline = run.deadline
+    if deadline is not None and run.stop_reason is None and steps.began <= deadline < asyncio.get_running_loop().time():
+        run.stop_reason = StopReason.OVERTIME
 
 
 def _is_canceled() -> bool:

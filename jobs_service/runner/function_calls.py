@@ -27,14 +27,16 @@ class Steps:
     Attributes:
         cut: whether the last cancellation came from outside, while the coroutine waited. A timeout of its own is one of
             these as well, until it has taken it back.
+        began: when the last step began, seconds of the loop's clock.
     """
 
-    __slots__ = ("_blocked", "_coroutine", "cut")
+    __slots__ = ("_blocked", "_coroutine", "began", "cut")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], blocked: Callable[[float], None]) -> None:
         self._coroutine = coroutine
         self._blocked = blocked
         self.cut = False
+        self.began = 0.0
 
     def __await__(self) -> Generator[Any, Any, Any]:
         coroutine = self._coroutine
@@ -44,7 +46,7 @@ class Steps:
         cancelling = task.cancelling
         error: BaseException | None = None
         while True:
-            began = time()
+            self.began = began = time()
             try:
                 waits_for = coroutine.send(None) if error is None else coroutine.throw(error)
             except StopIteration as stop:

@@ -51,6 +51,7 @@ class Run:
         abandoned: whether the handler goes on after its grace: its result does not count.
         stored: whether the end was already in the store when it was written again.
         announce: says to a handler in a thread, which cannot be canceled, that it is to end soon; None for others.
+        deadline: at which its time limit is over, seconds of the loop's clock; None without one.
         timers: to be canceled when the handler has ended.
     """
 
@@ -61,6 +62,7 @@ class Run:
         "at",
         "begun",
         "continuous",
+        "deadline",
         "end_awaited",
         "ending",
         "job",
@@ -94,6 +96,7 @@ class Run:
         self.abandoned = False
         self.stored = False
         self.announce: Callable[[], None] | None = None
+        self.deadline: float | None = None
         self.timers: list[asyncio.TimerHandle] = []
         self._packed_id = pack_id(job.id)
 
