@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ from jobs_service.errors import (
 )
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.running_jobs import RunReport
-from jobs_service.model import Job, JobError, Outcome, RunningJob
+from jobs_service.model import HistoryEvent, Job, JobError, Outcome, RunningJob
 from jobs_service.redaction import NO_REDACTION
 from jobs_service.run_values import HistoryKind
 from jobs_service.runner.blocking import BlockingJob
@@ -46,6 +47,14 @@ from jobs_service.runner.run_end import NO_END, RunEnd
 from jobs_service.sources import Sources
 
 _MOST_OF_A_REASON: Final = 200
+
+MOST_REFUSALS: Final = 14
+"""How often a job may be given back because its arguments do not fit; then it has failed, after more than two hours."""
+
+FIRST_PAUSE_AFTER_REFUSAL: Final = 1.0
+"""Seconds; doubled by each further one."""
+
+_REFUSED: Final = re.compile(r"refused: (\d+): ")
 
 
 def _logged_variable(name: str) -> ContextVar[Any]:
@@ -96,7 +105,9 @@ class Execution:
             return self._used_up(job)
         try:
             args = handler.codec.decode(job.data) if handler.takes_args else None
-        except (InvalidJob, RecordDamaged) as error:
+        except InvalidJob as error:
+            return self._refused(job, error)
+        except RecordDamaged as error:
             return self._failed_for_good(job, error)
         except BaseException as error:  # validators are the user's code as well
             return self._end_of_raising(run, error)
@@ -232,6 +243,19 @@ class Execution:
         # The accept has counted this attempt, but the job does not run.
         return end._replace(arguments=(json, outcome, report._replace(attempts=-1)))
 
+    def _refused(self, job: RunningJob, error: InvalidJob) -> RunEnd:
+        """Return the end of a job whose arguments this program does not know: a newer or an older one may know them."""
+        options = self._options
+        if options.max_history < 2:  # nothing would tell how often it was refused
+            return self._failed(job, error)
+        times = 1 + _refusals(history_of(job))
+        if times >= MOST_REFUSALS:
+            return self._failed_for_good(job, error)
+        described = describe(error)
+        pause = FIRST_PAUSE_AFTER_REFUSAL * 2 ** (times - 1)
+        end = self._stopped(f"refused: {times}: {error}", self._sources.wall_time() + pause)
+        return end._replace(error=described, raised=error, retry_in=pause)
+
     def _failed(self, job: RunningJob, error: BaseException) -> RunEnd:
         """Return the end of a run that failed, as the retry policy decides: another attempt later, or none."""
         now = self._sources.wall_time()
@@ -287,6 +311,16 @@ def _how_used_up(job: RunningJob) -> str:
     lost = kinds.count(HistoryKind.LOST)
     last = "" if error is None else f"; the last error was {brief(error, _MOST_OF_A_REASON)}"
     return f"its {job.attempts - 1} attempts are used up: {crashed} crashed, {lost} lost with their worker{last}"
+
+
+def _refusals(history: Sequence[HistoryEvent]) -> int:
+    """Return how often a job was refused since it has run, or was added, last."""
+    for event in history:
+        if event.kind in (HistoryKind.ADDED, HistoryKind.CRASHED, HistoryKind.FINISHED):
+            break
+        if event.kind is HistoryKind.STOPPED and (found := _REFUSED.match(event.detail)):
+            return int(found[1])
+    return 0
 
 
 def _times(number: int) -> str:
