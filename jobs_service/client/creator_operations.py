@@ -11,7 +11,7 @@ from jobs_service import json_forms
 from jobs_service.arguments import IfExists, check_force, check_if_exists, check_iterable, check_timeout, new_jobs
 from jobs_service.client.access import ServerAccess
 from jobs_service.client.connection import Again
-from jobs_service.errors import JobNotFound, JobTooLarge, NoTypeTimeout, job_name
+from jobs_service.errors import JobNotFound, JobTooLarge, NoTypeTimeout, not_removed
 from jobs_service.http import problems, wire
 from jobs_service.layer import creation
 from jobs_service.layer.creation import Spec, new_job_spec
@@ -105,6 +105,7 @@ class RemoteCreatorOperations:
     async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
         """Remove a job; if it runs, wait until its worker has finished it; see JobsService.stop_and_remove."""
         seconds = check_timeout(timeout)
+        removal: Removal | None = None
         try:
             async with asyncio.timeout(None if seconds is None else max(seconds, _MOMENT)):
                 removal = await self.remove(type, id)
@@ -115,9 +116,7 @@ class RemoteCreatorOperations:
                     except JobNotFound:
                         return
         except TimeoutError:
-            raise TimeoutError(
-                f"job {job_name(type, id)} did not finish within {seconds} s; it stays canceled"
-            ) from None
+            raise not_removed(type, id, seconds, removal is not None) from None
 
     async def _not_running(self, type: JobType, id: JobId) -> None:
         async with self.subscribe(type, id) as events:  # type: ignore[attr-defined]
