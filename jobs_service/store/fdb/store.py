@@ -198,12 +198,12 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         attempts = self._attempts()
         work = self._repeat(function, attempts, read_only=False, abandoned=abandoned)
-        return await self._call(work, attempts, "a write may still take effect")
+        return await self._call(work, attempts)
 
     async def transact_after(self, before: asyncio.Future[Any], function: TransactionFunction[T]) -> T:
         attempts = self._attempts()
         work = self._repeat(function, attempts, read_only=False, before=before)
-        return await self._call(work, attempts, "a write may still take effect")
+        return await self._call(work, attempts)
 
     def transact_in_thread(self, function: TransactionFunction[T], answered: Callable[[T], object]) -> None:
         loop = self._loop
@@ -254,10 +254,8 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
             self._network.check()
         return open_loop(self.address, self._opened, self._loop)
 
-    async def _call(
-        self, work: Coroutine[Any, Any, T], attempts: Attempts | None = None, otherwise: str = "try again later"
-    ) -> T:
-        """Wait for a transaction within its time limit; `otherwise` is what the error for exceeding it ends with."""
+    async def _call(self, work: Coroutine[Any, Any, T], attempts: Attempts | None = None) -> T:
+        """Wait for a transaction within its time limit."""
         try:
             self._usable()
         except StoreError:
@@ -276,6 +274,8 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
             self._explain_later()
             failure = self._silence if attempts is None or attempts.failure is None else attempts.failure
             last = "" if failure is None else f": {failure}"
+            is_committing = attempts is not None and attempts.is_committing
+            otherwise = "a write may still take effect" if is_committing else "try again later"
             raise StoreUnavailable(
                 f"store {self.address} did not answer within {limit:g} s{last}; {otherwise}"
             ) from error
@@ -313,7 +313,9 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
                         return result
                     baselines = await self._baselines(transaction)
                     live = True
+                    attempts.is_committing = True
                     failure = await self._commit(transaction, result, abandoned)
+                    attempts.is_committing = False
                     if failure is None:
                         self._watch_in_background(transaction, baselines)
                         return result

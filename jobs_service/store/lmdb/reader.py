@@ -67,7 +67,7 @@ class Reader(Responder):
             try:
                 self._read(environment, batch)
             except Exception as error:
-                self._tell(self._answer, self._read_deadlines, failed(batch, store_error(self.address, error)), [])
+                self._send_answers(self._read_deadlines, failed(batch, store_error(self.address, error)), [])
         self._at("reader: ends")
 
     def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
@@ -112,7 +112,7 @@ class Reader(Responder):
             fired += self._changed_since(environment, number, watched)
         if answers or fired:
             self._at("reader: answers")
-            self._tell(self._answer, self._read_deadlines, answers, fired)
+            self._send_answers(self._read_deadlines, answers, fired)
 
     def _changed_elsewhere(self, state: State, number: int) -> list[Watch]:
         """Return the watches to fire if another process has committed since the last check."""

@@ -54,6 +54,11 @@ class Responder:
         else:
             answer.transaction = own
 
+    def _send_answers(self, deadlines: Deadlines, answers: list[Answer], fired: list[Watch]) -> None:
+        for answer in answers:
+            answer.request.is_answered = True
+        self._tell(self._answer, deadlines, answers, fired)
+
     # Back on the loop
 
     def _tell(self, callback: Callable[..., object], *args: Any) -> None:

@@ -99,7 +99,8 @@ class LmdbStore(Writer, Reader, Store):
         self._room = Room(directory, self.location, self._settings.lmdb_map_size)
         self._processes = ProcessLocks(directory, self._sources.token)
         seconds = self._settings.transaction_timeout
-        self._write_deadlines = Deadlines(loop, seconds, f"store {self.address}")
+        begun = "; it had begun and may still take effect"
+        self._write_deadlines = Deadlines(loop, seconds, f"store {self.address}", begun)
         self._read_deadlines = Deadlines(loop, seconds, f"store {self.address}")
         self._ended: asyncio.Future[None] = loop.create_future()
         # New ones, because a failed opening or a closing that was cut short leaves requests in the old ones.
