@@ -129,7 +129,7 @@ class StoreLost(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The store did not answer within the transaction's time limit. A write may still take effect."""
+    """The store did not answer within the transaction's time limit. A write may still take effect if it says so."""
 
     retryable = True
 
@@ -251,6 +251,21 @@ def shown(value: object, most: int = _MOST_SHOWN) -> str:
         return in_one_line(text, most)
     except Exception:  # an integer of too many digits, nesting too deep, a __repr__ that fails
         return f"<{a_kind_of(value)} that cannot be shown>"
+
+
+def not_removed(type: Any, id: Any, seconds: float | None, is_canceled: bool) -> TimeoutError:
+    """Return the error for a job that was to be stopped and removed, which took too long.
+
+    Args:
+        type, id: the job.
+        seconds: that it had.
+        is_canceled: whether the store has said that the job is canceled.
+    """
+    if is_canceled:
+        return TimeoutError(f"job {job_name(type, id)} did not finish within {seconds} s; it stays canceled")
+    return TimeoutError(
+        f"job {job_name(type, id)}: no answer within {seconds} s whether it is canceled; it may be or not, so ask again"
+    )
 
 
 def job_name(type: object, id: object) -> str:

@@ -60,6 +60,11 @@ class Sources:
         self.at = at
 
     @property
+    def has_threads(self) -> bool:
+        """Whether a service may have threads beside the loop: not where somebody owns the time, and owns no threads."""
+        return self.wall_time is time.time
+
+    @property
     def worker(self) -> str:
         """What this process is called."""
         if self._worker is None or self._process not in (0, os.getpid()):

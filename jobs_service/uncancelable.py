@@ -1,6 +1,7 @@
 """Waits that a cancellation of the caller does not cut short, for work that must go on to its end.
 
-The cancellation is not lost: the caller raises it when the wait is over.
+The cancellation is not lost: the caller raises it when the wait is over. And tasks for such work, which whoever cancels
+all tasks of the loop does not find.
 """
 
 from __future__ import annotations
@@ -8,8 +9,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def own_task(work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+    """Begin a task that only its owner cancels: `asyncio.all_tasks()` does not list it.
+
+    A program that ends cancels all tasks, as `asyncio.run` does. The service hears of that in the tasks that have
+    entered it and that run its handlers, and then ends in order: what it needs for that must not be canceled with them.
+
+    Args:
+        work: what the task does. Its owner waits for its end.
+        name: for people.
+    """
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    asyncio._unregister_task(task)
+    return task
 
 
 async def through_cancellation(work: Coroutine[Any, Any, None]) -> None:
@@ -22,7 +41,7 @@ async def through_cancellation(work: Coroutine[Any, Any, None]) -> None:
         CancelledError: the caller was canceled meanwhile.
         Exception: raised by `work`, unless the caller was canceled.
     """
-    task = asyncio.get_running_loop().create_task(work)
+    task = own_task(work)
 
     async def wait() -> None:
         with contextlib.suppress(Exception):  # the work's own, which has ended with it
@@ -71,9 +90,14 @@ async def wait_until(
         The caller's last cancellation, for it to raise; None if there was none.
     """
     canceled = None
-    while not is_over():
-        try:
-            await wait()
-        except asyncio.CancelledError as error:
-            canceled = error
+    with contextlib.ExitStack() as shield:
+        while not is_over():
+            try:
+                await wait()
+            except asyncio.CancelledError as error:
+                if canceled is None and (anyio := sys.modules.get("anyio")) is not None:
+                    # A canceled scope of anyio cancels what is in it in each turn of the loop. Without that module
+                    # there is no such scope.
+                    shield.enter_context(anyio.CancelScope(shield=True))
+                canceled = error
     return canceled

@@ -282,7 +282,8 @@ class ActivityMonitor(DutifulActor):
             # Do not read the activity stamp: each heartbeat of the type changes it, so that on a busy type this
             # transaction would conflict for ever. The entries that are read conflict for the jobs that matter.
             present = await activity.timeout_if_any(unit.transaction, keys)
-            return await activity.re_enqueue(unit, keys, until, size) if present == timeout else None
+            own = self._context.own_runs.get(keys.packed, ())
+            return await activity.re_enqueue(unit, keys, until, size, own) if present == timeout else None
 
         return await self._transact(take, too_much_for(size))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreDamaged, StoreError
@@ -62,6 +62,7 @@ class Context:
 
     Attributes:
         keyspace: set by `open_keyspace`, before anybody reads a job.
+        own_runs: by type, as packed, the jobs that this very service runs, by their locks.
         phase: a random part of a second that offsets periodic work, so that many processes do not do it all at once.
     """
 
@@ -71,6 +72,7 @@ class Context:
         self.sources = sources
         self.phase = sources.uniform(0.0, 1.0)
         self.keyspace = Keyspace(b"")
+        self.own_runs: dict[bytes, Mapping[bytes, object]] = {}
         self._damaged = OnceEach(_MOST_DAMAGED)
         self._under_way = 0
         self._idle: asyncio.Future[None] | None = None
@@ -94,6 +96,12 @@ class Context:
     async def transact_after(self, before: asyncio.Future[Any], operation: Callable[[UnitOfWork], Awaitable[T]]) -> T:
         """Do `transact`, but only when another call has taken effect; see Store.transact_after."""
         return await self._locating(self.store.transact_after(before, self._function(operation)))
+
+    def transact_in_thread(
+        self, operation: Callable[[UnitOfWork], Awaitable[T]], answered: Callable[[T], object]
+    ) -> None:
+        """Do `transact` in a thread, while the loop may stand still; see Store.transact_in_thread."""
+        self.store.transact_in_thread(self._function(operation), answered)
 
     async def until_idle(self) -> None:
         """Return when no transaction is under way."""

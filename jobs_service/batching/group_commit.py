@@ -22,6 +22,7 @@ from jobs_service.layer.batch_bounds import TOO_MUCH
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.uncancelable import own_task
 
 T = TypeVar("T")
 
@@ -184,7 +185,7 @@ class GroupCommit:
         return self._overlaps and isinstance(operation, ManyOperations) and operation.count >= _ALONE
 
     def _begin(self, batch: list[Operation]) -> None:
-        task = asyncio.get_running_loop().create_task(self._run(batch))
+        task = own_task(self._run(batch))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         for each in batch[::-1]:

@@ -25,8 +25,8 @@ from jobs_service.errors import (
     JobTooLarge,
     NoTypeTimeout,
     a_kind_of,
-    job_name,
     kind_of,
+    not_removed,
     shown,
 )
 from jobs_service.http import problems, wire
@@ -116,6 +116,7 @@ class RemoteCreatorOperations:
     async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
         """Remove a job; if it runs, wait until its worker has finished it; see JobsService.stop_and_remove."""
         seconds = check_timeout(timeout)
+        removal: Removal | None = None
         try:
             async with asyncio.timeout(None if seconds is None else max(seconds, _MOMENT)):
                 removal = await self.remove(type, id)
@@ -126,9 +127,7 @@ class RemoteCreatorOperations:
                     except JobNotFound:
                         return
         except TimeoutError:
-            raise TimeoutError(
-                f"job {job_name(type, id)} did not finish within {seconds} s; it stays canceled"
-            ) from None
+            raise not_removed(type, id, seconds, removal is not None) from None
 
     async def _not_running(self, type: JobType, id: JobId) -> None:
         async with self.subscribe(type, id) as events:  # type: ignore[attr-defined]

@@ -109,6 +109,7 @@ class RemoteAccess:
         self._access = access
         self._acceptor = acceptor
         self._keyspace = Keyspace(b"")
+        self.own_runs: dict[bytes, Mapping[bytes, object]] = {}
         self._queues: dict[TypeKeys, str] = {}
         # Seconds between tries of what must be heard within the type's timeout.
         self._pauses: dict[TypeKeys, float] = {}
@@ -117,6 +118,13 @@ class RemoteAccess:
     @property
     def sources(self) -> Sources:
         return self._access.sources
+
+    @property
+    def serves_threads(self) -> bool:
+        return False  # requests are made on the loop
+
+    def beat_in_thread(self, held: Sequence[Held], answered: Callable[[list[LockStatus]], object]) -> None:
+        raise NotImplementedError
 
     def keys(self, type: JobType) -> TypeKeys:
         return self._keyspace.of(type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import fdb.tuple
@@ -10,10 +10,11 @@ import fdb.tuple
 from jobs_service import run_data
 from jobs_service.arguments import check_seconds
 from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged
-from jobs_service.layer import declared_settings
+from jobs_service.layer import declared_settings, running_jobs
 from jobs_service.layer.counters import EXPIRED
 from jobs_service.layer.creation import no_type
 from jobs_service.layer.declared_settings import Declared
+from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import (
     AFTER,
     STAMP_CODE,
@@ -25,7 +26,8 @@ from jobs_service.layer.key_parts import (
     unpack_id,
     unpacked,
 )
-from jobs_service.layer.keyspace import ACTIVITY_TIMEOUT, Keyspace, TypeKeys
+from jobs_service.layer.keyspace import ACTIVITY_TIMEOUT, Keyspace, Place, TypeKeys
+from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -153,21 +155,34 @@ class Batch(NamedTuple):
     more: bool
 
 
-async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int) -> Batch:
+async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int, own: Container[bytes] = ()) -> Batch:
     """Take running jobs that were last active at or before a stamp for lost: pending, or finished if canceled.
 
     Args:
         unit, keys: of the type.
         until: 10-byte versionstamp.
         limit: at most so many; fewer if a transaction cannot hold them, and no more are read then.
+        own: locks of jobs that the caller runs itself. They are silent because its loop stood still, or the store was
+            away, and are shown to be alive.
     """
     # A job that is updated meanwhile changes its record, which is read: that is a conflict, and it stays its worker's.
     found = await unit.transaction.snapshot.get_range(*_until(keys, until), limit=limit)
     entries = await unit.load_fitting(keys, [packed_id for _, packed_id in found])
-    lost: list[JobId] = []
+    held: list[tuple[Place, bytes]] = []
+    silent: list[tuple[bytes, Entry, Record | None]] = []
     for (key, _), entry in zip(found, entries, strict=False):
         record = entry.record
-        if record is not None and record.lock is not None and record.seq == key[len(keys.activity_head) :]:
+        if record is None or record.lock is None or record.seq != key[len(keys.activity_head) :]:
+            silent.append((key, entry, None))
+        elif record.lock in own:
+            held.append(((keys, entry.id, entry.packed_id), record.lock))
+        else:
+            silent.append((key, entry, record))
+    if held:
+        await running_jobs.beat(unit, held)
+    lost: list[JobId] = []
+    for key, entry, record in silent:
+        if record is not None:
             try:
                 await lose(unit, entry, record)
                 lost.append(entry.id)

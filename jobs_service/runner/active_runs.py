@@ -28,6 +28,7 @@ from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.store.base import Watch
+from jobs_service.uncancelable import own_task
 
 _LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
 _WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
@@ -47,6 +48,8 @@ class ActiveRuns:
         busy: how many slots are taken.
         heartbeats_missed: how many heartbeats came so late that another was due, or have failed.
         draining: whether the runner is ending: nothing more is begun.
+        timeout: the type's, as it is now, in seconds.
+        beaten_at: when the last heartbeat was sent, by the clock of threads.
         room: set when a slot may be free.
         some: set while there are runs.
         queue_watch, cancel_watch: those on which the worker pool waits, if it does; fired to have it read again.
@@ -58,6 +61,8 @@ class ActiveRuns:
         self.busy = 0
         self.heartbeats_missed = 0
         self.draining = False
+        self.timeout = handler.options.timeout
+        self.beaten_at = service.sources.monotonic()
         self.room = asyncio.Event()
         self.room.set()
         self.some = asyncio.Event()
@@ -70,6 +75,7 @@ class ActiveRuns:
         self._ends = RunEndings(service, handler.type, self._execution, self.log, self._forget)
         self._worker = JobWorker(service.worker, self)
         self._by_lock: dict[bytes, Run] = {}
+        service.own_runs[handler.packed] = self._by_lock
         self._tracer: Any = None
         self._none = asyncio.Event()
         self._none.set()
@@ -127,10 +133,10 @@ class ActiveRuns:
                 self.log.debug("job_started", id=job.id, attempt=job.attempts)
         at = self._loop.time()  # one for all: rotation then compares their earlier starts
         self._tracer = tracing.tracer()
-        for job in jobs:
-            self._begin(job, at)
+        begun = [self._begin(job, at) for job in jobs]
+        self._loop.call_soon(self._give_back_canceled, begun)  # behind the first step of each
 
-    def _begin(self, job: RunningJob, at: float) -> None:
+    def _begin(self, job: RunningJob, at: float) -> Run:
         self._worker.take(job)
         options = self.options
         continuous = options.continuous
@@ -146,11 +152,17 @@ class ActiveRuns:
             run.stop_reason = StopReason.ENDING if self.draining else StopReason.STOPPED
             self._left(run)
             self._write(run, self._execution.end_of_stopped(job, run.stop_reason))
-            return
-        run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
+            return run
+        if self.handler.kind == "thread":
+            # Who ends the program cannot end a thread by canceling this task: the runner asks the function to end.
+            run.task = own_task(self._execute(run), name=self.handler.name)
+        else:
+            run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
         limit = run.time_limit or options.time_limit
         if limit is not None:
-            run.timers.append(self._loop.call_later(limit, self.stop_run, run, StopReason.OVERTIME))
+            run.deadline = self._loop.time() + limit
+            run.timers.append(self._loop.call_at(run.deadline, self.stop_run, run, StopReason.OVERTIME))
+        return run
 
     def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
         """Call the user's function that says whether a job is continuous."""
@@ -160,12 +172,22 @@ class ActiveRuns:
             self.log.error("continuous_failed", id=job.id, **traceback_of(error, job, self._execution.redaction))
             return False
 
+    def _give_back_canceled(self, runs: Iterable[Run]) -> None:
+        """Give back the jobs of tasks that were canceled before their first step, in which nothing has run."""
+        early = [run for run in runs if not run.begun and not run.left]
+        for run in early:
+            if run.has_ended:
+                self._left(run)
+                self._write(run, self._execution.end_of_stopped(run.job, run.stop_reason or StopReason.CUT))
+        if waiting := [run for run in early if not run.left]:
+            self._loop.call_soon(self._give_back_canceled, waiting)
+
     async def _execute(self, run: Run) -> None:
-        end = NO_END
         if run.task is None:
             # The loop's task factory is eager (Python 3.12): `_begin` has not got the task yet.
             await asyncio.sleep(0)
         run.begun = True
+        end = NO_END
         try:
             if run.stop_reason is None:
                 tracer = self._tracer
@@ -179,6 +201,7 @@ class ActiveRuns:
 
     def _left(self, run: Run) -> None:
         """Free the slot of a handler that has ended."""
+        run.left = True
         for timer in run.timers:
             timer.cancel()
         self.busy -= 1
@@ -292,7 +315,9 @@ class ActiveRuns:
         for run in self.running():
             # These would not end by themselves within the grace, or have not begun.
             if run.continuous or self.handler.kind == "command" or not run.begun:
-                self.stop_run(run, StopReason.ENDING)
+                # Who cancels all tasks has asked this handler already: what it does in its grace is not interrupted.
+                if run.task is None or not run.task.cancelling():
+                    self.stop_run(run, StopReason.ENDING)
             elif run.announce is not None:
                 run.announce()
         await self._within(self.options.grace)
@@ -306,6 +331,11 @@ class ActiveRuns:
             if run.task is not None and not run.task.done():
                 self._abandon(run)
         await self._ends.settle(self.options.grace)
+        self._service.own_runs.pop(self.handler.packed, None)  # a job whose end was not written is to count as lost
+        if self.handler.kind == "thread":
+            for run in self.all():  # functions that may never return: nobody waits for them any more
+                if run.task is not None:
+                    run.task.cancel()
 
     async def _within(self, seconds: float) -> None:
         """Wait until nothing runs, but no longer than so many seconds."""

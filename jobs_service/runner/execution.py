@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ from jobs_service.errors import (
 )
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.running_jobs import RunReport
-from jobs_service.model import Job, JobError, Outcome, RunningJob
+from jobs_service.model import HistoryEvent, Job, JobError, Outcome, RunningJob
 from jobs_service.model.command_result import MOST_KEPT, CommandFailed
 from jobs_service.redaction import NO_REDACTION
 from jobs_service.run_values import HistoryKind
@@ -46,6 +47,14 @@ from jobs_service.runner.run_end import NO_END, RunEnd
 from jobs_service.sources import Sources
 
 _MOST_OF_A_REASON: Final = 200
+
+MOST_REFUSALS: Final = 14
+"""How often a job may be given back because its arguments do not fit; then it has failed, after more than two hours."""
+
+FIRST_PAUSE_AFTER_REFUSAL: Final = 1.0
+"""Seconds; doubled by each further one."""
+
+_REFUSED: Final = re.compile(r"refused: (\d+): ")
 
 
 def _logged_variable(name: str) -> ContextVar[Any]:
@@ -96,19 +105,28 @@ class Execution:
             return self._used_up(job)
         try:
             args = handler.codec.decode(job.data) if handler.takes_args else None
-        except (InvalidJob, RecordDamaged) as error:
+        except InvalidJob as error:
+            return self._refused(job, error)
+        except RecordDamaged as error:
             return self._failed_for_good(job, error)
         except BaseException as error:  # validators are the user's code as well
             return self._end_of_raising(run, error)
+        steps: Steps | None = None
         bound_type, bound_id = _LOGGED_TYPE.set(job.type), _LOGGED_ID.set(job.id)
         try:
             if handler.kind == "thread":
                 result = await self._in_thread(run, args)
             else:  # the most frequent case: it has no coroutine of its own, because each one costs time
-                result = await Steps(handler.call(job, args), functools.partial(self._blocked, job))
+                steps = Steps(handler.call(job, args), functools.partial(self._blocked, job))
+                result = await steps
+                _note_overtime(run, steps)
         except GeneratorExit:
             raise  # the loop is gone
         except BaseException as error:  # KeyboardInterrupt and SystemExit would end the loop, and all other jobs
+            if run.stop_reason is None and steps is not None and steps.cut and _is_canceled():
+                run.stop_reason = StopReason.CUT
+            elif steps is not None:
+                _note_overtime(run, steps)
             return self._end_of_raising(run, error)
         finally:
             _LOGGED_ID.reset(bound_id)
@@ -208,6 +226,8 @@ class Execution:
                 return self._stopped("its slot was wanted")
             case StopReason.ENDING:
                 return self._stopped("its runner ended")
+            case StopReason.CUT:
+                return self._stopped("its task was canceled")
             case StopReason.OVERTIME:
                 limit = job.time_limit or self._options.time_limit
                 return self._failed(job, TimeoutError(f"it ran longer than its time limit of {limit:g} s"))
@@ -222,6 +242,19 @@ class Execution:
             report = report._replace(error=run_data.error_json(error))
         # The accept has counted this attempt, but the job does not run.
         return end._replace(arguments=(json, outcome, report._replace(attempts=-1)))
+
+    def _refused(self, job: RunningJob, error: InvalidJob) -> RunEnd:
+        """Return the end of a job whose arguments this program does not know: a newer or an older one may know them."""
+        options = self._options
+        if options.max_history < 2:  # nothing would tell how often it was refused
+            return self._failed(job, error)
+        times = 1 + _refusals(history_of(job))
+        if times >= MOST_REFUSALS:
+            return self._failed_for_good(job, error)
+        described = describe(error)
+        pause = FIRST_PAUSE_AFTER_REFUSAL * 2 ** (times - 1)
+        end = self._stopped(f"refused: {times}: {error}", self._sources.wall_time() + pause)
+        return end._replace(error=described, raised=error, retry_in=pause)
 
     def _failed(self, job: RunningJob, error: BaseException) -> RunEnd:
         """Return the end of a run that failed, as the retry policy decides: another attempt later, or none."""
@@ -280,12 +313,35 @@ def _how_used_up(job: RunningJob) -> str:
     return f"its {job.attempts - 1} attempts are used up: {crashed} crashed, {lost} lost with their worker{last}"
 
 
+def _refusals(history: Sequence[HistoryEvent]) -> int:
+    """Return how often a job was refused since it has run, or was added, last."""
+    for event in history:
+        if event.kind in (HistoryKind.ADDED, HistoryKind.CRASHED, HistoryKind.FINISHED):
+            break
+        if event.kind is HistoryKind.STOPPED and (found := _REFUSED.match(event.detail)):
+            return int(found[1])
+    return 0
+
+
 def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
 def _is_about(error: JobsError, job: RunningJob) -> bool:
     return (error.type, error.id) == (job.type, job.id)
+
+
+def _note_overtime(run: Run, steps: Steps) -> None:
+    """Note that a handler has itself blocked the loop past its time limit, so that the timer had no turn."""
+    deadline = run.deadline
+    if deadline is not None and run.stop_reason is None and steps.began <= deadline < asyncio.get_running_loop().time():
+        run.stop_reason = StopReason.OVERTIME
+
+
+def _is_canceled() -> bool:
+    """Return whether somebody has canceled the current task, and has not taken that back as a timeout does."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _unfit(result: Any, error: BaseException) -> JobsError:

@@ -23,20 +23,30 @@ class Steps:
     Args:
         coroutine: the handler's.
         blocked: called with the seconds that a step took.
+
+    Attributes:
+        cut: whether the last cancellation came from outside, while the coroutine waited. A timeout of its own is one of
+            these as well, until it has taken it back.
+        began: when the last step began, seconds of the loop's clock.
     """
 
-    __slots__ = ("_blocked", "_coroutine")
+    __slots__ = ("_blocked", "_coroutine", "began", "cut")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], blocked: Callable[[float], None]) -> None:
         self._coroutine = coroutine
         self._blocked = blocked
+        self.cut = False
+        self.began = 0.0
 
     def __await__(self) -> Generator[Any, Any, Any]:
         coroutine = self._coroutine
         time = asyncio.get_running_loop().time
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling
         error: BaseException | None = None
         while True:
-            began = time()
+            self.began = began = time()
             try:
                 waits_for = coroutine.send(None) if error is None else coroutine.throw(error)
             except StopIteration as stop:
@@ -50,10 +60,13 @@ class Steps:
                 if took >= BLOCKED:
                     self._blocked(took)
             error = None
+            cancelled_before = cancelling()
             try:
                 yield waits_for
             except BaseException as thrown:
                 error = thrown
+                if isinstance(thrown, asyncio.CancelledError):
+                    self.cut = cancelling() > cancelled_before
 
 
 async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -> Any:

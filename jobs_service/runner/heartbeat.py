@@ -49,7 +49,6 @@ class Heartbeat(Actor):
         super().__init__(f"heartbeat {runs.keys.name}")
         self._service = service
         self._active_runs = runs
-        self._timeout = runs.options.timeout
         self._pace = Pace(service.batch)
         self._long: set[bytes] = set()
 
@@ -59,7 +58,7 @@ class Heartbeat(Actor):
         # This may be a restart, and it is not known when the last heartbeat was.
         await self._renew(self._active_runs.all())
         while True:
-            period = self._timeout / BEATS
+            period = self._active_runs.timeout / BEATS
             due = self._loop.time() + period
             on_time = not await self._is_changed_before(due)
             if on_time:
@@ -93,6 +92,7 @@ class Heartbeat(Actor):
     async def _renew(self, runs: Sequence[Run]) -> None:
         """Show that jobs are alive; one that cannot be renewed does not keep the others from being renewed."""
         failed: list[tuple[JobId, Exception]] = []
+        self._active_runs.beaten_at = self._service.sources.monotonic()
         alive = [run for run in runs if not run.written]
         try:
             await self._pace.through(alive, lambda run: run.size, lambda part: self._renew_part(part, failed))
@@ -138,8 +138,8 @@ class Heartbeat(Actor):
         """Follow changes of the type's timeout, which decides how often there is a heartbeat."""
 
         def take(timeout: float | None) -> None:
-            if timeout is not None and timeout != self._timeout:
-                self._timeout = timeout
+            if timeout is not None and timeout != self._active_runs.timeout:
+                self._active_runs.timeout = timeout
                 self.cast(_RHYTHM_CHANGED)
 
         await self._follow(self._service.timeout, take)

@@ -27,6 +27,8 @@ class StopReason(enum.Enum):
     """The job is no longer this worker's: the handler's result does not count."""
     OVERTIME = "overtime"
     """The run took longer than its time limit."""
+    CUT = "cut"
+    """Somebody else has canceled its task, as a program does that cancels all tasks to end: the job is given back."""
 
 
 class Run:
@@ -41,6 +43,7 @@ class Run:
         max_attempts, time_limit: the job's own; None where its handler's apply.
         task: in which its handler runs; None when it never began.
         begun: whether the task has made its first step.
+        left: whether its slot is free again.
         stop_reason: why the handler was asked to end; None as long as it was not.
         written: whether the job's end is in the store, or will never be.
         end_awaited: whether the handler awaits the answer whether it has ended the job by `finish` or `release`.
@@ -48,6 +51,7 @@ class Run:
         abandoned: whether the handler goes on after its grace: its result does not count.
         stored: whether the end was already in the store when it was written again.
         announce: says to a handler in a thread, which cannot be canceled, that it is to end soon; None for others.
+        deadline: at which its time limit is over, seconds of the loop's clock; None without one.
         timers: to be canceled when the handler has ended.
     """
 
@@ -58,9 +62,11 @@ class Run:
         "at",
         "begun",
         "continuous",
+        "deadline",
         "end_awaited",
         "ending",
         "job",
+        "left",
         "lock",
         "max_attempts",
         "size",
@@ -82,6 +88,7 @@ class Run:
         self.continuous = continuous
         self.task: asyncio.Task[None] | None = None
         self.begun = False
+        self.left = False
         self.stop_reason: StopReason | None = None
         self.written = False
         self.end_awaited = False
@@ -89,6 +96,7 @@ class Run:
         self.abandoned = False
         self.stored = False
         self.announce: Callable[[], None] | None = None
+        self.deadline: float | None = None
         self.timers: list[asyncio.TimerHandle] = []
         self._packed_id = pack_id(job.id)
 

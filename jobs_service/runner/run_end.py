@@ -69,6 +69,8 @@ class RunEnd(NamedTuple):
         if self.operation is running_jobs.finish:
             fields["attempt"] += self.arguments[2].attempts  # -1 where the job had no attempts left, and did not run
             log.warning("job_failed", **fields)
+        elif self.operation is running_jobs.stop:
+            log.warning("arguments_refused", **fields)
         elif isinstance(self.raised, Retry):  # the handler has asked for it, so it is no warning
             log.info("job_retrying", **fields)
         else:

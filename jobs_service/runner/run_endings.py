@@ -17,6 +17,7 @@ from jobs_service.runner.execution import Execution
 from jobs_service.runner.run import Run
 from jobs_service.runner.run_end import RunEnd
 from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.uncancelable import own_task
 
 _MOST_BYTES: Final = 500_000
 """Bytes of the records that one transaction rewrites. It is far below what stores allow, so that the next transaction
@@ -207,7 +208,7 @@ class RunEndings:
                 self._log_written(run, end)
                 self._settle(run)
 
-        task = self._loop.create_task(write(), name=f"end of {run.job.type!r}/{run.job.id!r}")
+        task = own_task(write(), name=f"end of {run.job.type!r}/{run.job.id!r}")
         self._rewriting.add(task)
         if len(self._rewriting) >= _MOST_REWRITTEN:
             self.room.clear()

@@ -13,6 +13,7 @@ from jobs_service.model import JobType
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat
+from jobs_service.runner.loop_watch import LoopWatch
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.slot_sharing import SlotSharing
@@ -20,7 +21,7 @@ from jobs_service.runner.stats import exact_type
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import WorkerPool
 from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
-from jobs_service.uncancelable import through_cancellation
+from jobs_service.uncancelable import own_task, through_cancellation
 
 _NAME: Final = "runner"
 
@@ -82,6 +83,7 @@ class Runner:
         # Not a task: nobody else waits for it.
         self._asked_to_stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._runs = {handler.packed: ActiveRuns(service, handler, self._slot_limit) for handler in handlers}
+        self._loop_watch = LoopWatch(service, [*self._runs.values()])
         self._worker_pools: dict[bytes, WorkerPool] = {}
         self._changed = asyncio.Event()
         children: list[ChildSpec[Process]] = []
@@ -103,6 +105,7 @@ class Runner:
             SupervisorFailed: a worker pool cannot be started at all.
         """
         task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
+        self._loop_watch.start()
         try:
             await asyncio.wait([task, self._asked_to_stop], return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
@@ -176,6 +179,7 @@ class Runner:
         finally:
             tree.cancel()
             await asyncio.wait([tree])
+            await self._loop_watch.end()
 
     async def _drain(self) -> None:
         busy = sum(runs.busy for runs in self._runs.values())
@@ -184,7 +188,7 @@ class Runner:
         self._slot_limit.on_change = self._ended
         if self._ended is not None:
             self._ended()
-        drains = [runs.drain() for runs in self._runs.values()]
+        drains = [own_task(runs.drain()) for runs in self._runs.values()]
         for failure in await asyncio.gather(*drains, return_exceptions=True):
             if isinstance(failure, BaseException):
                 log.error("runner_end_failed", exc_info=failure)

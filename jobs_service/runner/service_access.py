@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from jobs_service.errors import StoreError
@@ -48,6 +48,17 @@ class ServiceAccess(Protocol):
     @property
     def batch(self) -> Batch:
         """The most that one of the calls below takes that are about many jobs."""
+
+    @property
+    def own_runs(self) -> dict[bytes, Mapping[bytes, object]]:
+        """By type, as packed, the jobs that the runner runs, by their locks: its own service does not lose them."""
+
+    @property
+    def serves_threads(self) -> bool:
+        """Whether `beat_in_thread` can be called."""
+
+    def beat_in_thread(self, held: Sequence[Held], answered: Callable[[list[LockStatus]], object]) -> None:
+        """Do `beat` in a thread, while the loop may stand still; raises as that."""
 
     def keys(self, type: JobType) -> TypeKeys:
         """Return the keys of a type: other ones when the store's directory was moved."""

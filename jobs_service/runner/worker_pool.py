@@ -15,7 +15,9 @@ from jobs_service.arguments import Spread
 from jobs_service.errors import StoreError
 from jobs_service.layer.batch_bounds import Pace, too_much_for
 from jobs_service.layer.declared_settings import Declared
+from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.queue import EmptyQueue, terms
+from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import RunningJob
 from jobs_service.model.type_state import Retention
 from jobs_service.runner.active_runs import ActiveRuns
@@ -151,6 +153,8 @@ class WorkerPool(Actor):
                 continue
             try:
                 found = await self._accept(wanted)
+                if self._accept_took > runs.timeout / 2 and not isinstance(found, EmptyQueue):
+                    found = await self._still_held(found)
             except BaseException:
                 self._slot_limit.give_back(wanted)
                 raise
@@ -179,6 +183,12 @@ class WorkerPool(Actor):
         found = await service.retried(lambda: service.accept(self._keys, wanted), type=self._keys.type)
         self._accept_took = self._loop.time() - began
         return found
+
+    async def _still_held(self, jobs: list[RunningJob]) -> list[RunningJob]:
+        """Return those of accepted jobs that are this worker's still: the loop stood still when they came."""
+        held = [((self._keys, job.id, pack_id(job.id)), job.lock) for job in jobs]
+        found = await self._service.retried(lambda: self._service.beat(held), type=self._keys.type)
+        return [job for job, status in zip(jobs, found, strict=True) if status is not LockStatus.TAKEN]
 
     async def _wait_for_jobs(self, nothing: EmptyQueue) -> None:
         watch = nothing.watch

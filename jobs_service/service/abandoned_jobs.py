@@ -13,6 +13,7 @@ from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.queue import EmptyQueue
 from jobs_service.log import EventLog
 from jobs_service.model import JobId, JobType
+from jobs_service.uncancelable import own_task
 
 log = EventLog("jobs_service")
 
@@ -44,7 +45,7 @@ class AbandonedJobs:
         assert entry.record is not None
         assert entry.record.lock is not None
         work = self._release(entry.keys.type, entry.id, entry.record.lock)
-        task = asyncio.get_running_loop().create_task(work)
+        task = own_task(work)
         self._releases.add(task)
         task.add_done_callback(self._releases.discard)
 

@@ -13,7 +13,7 @@ from jobs_service import tracing
 from jobs_service.actors.context import Context
 from jobs_service.arguments import IfExists, check_force, check_if_exists, check_timeout
 from jobs_service.batching.group_commit import GroupCommit
-from jobs_service.errors import JobNotFound, StoreError, job_name
+from jobs_service.errors import JobNotFound, StoreError, not_removed
 from jobs_service.layer import creation
 from jobs_service.layer.enqueueing import How, handler_of, wanted
 from jobs_service.layer.entry import enqueued_job, job_of
@@ -209,26 +209,23 @@ class CreatorOperations:
 
         Raises:
             JobNotFound: there is no such job.
-            TimeoutError: it did not finish in time; it stays canceled.
+            TimeoutError: it did not finish in time, and stays canceled; or the store did not answer in time, so that
+                the job may be canceled or not. The message says which.
         """
         seconds = check_timeout(timeout)
+        removal: Removal | None = None
         try:
             # Even without time to wait the removal itself gets a moment.
             async with asyncio.timeout(None if seconds is None else max(seconds, _MOMENT)):
-                await self._stop_and_remove(type, id)
-        except TimeoutError:
-            raise TimeoutError(
-                f"job {job_name(type, id)} did not finish within {seconds} s; it stays canceled"
-            ) from None
-
-    async def _stop_and_remove(self, type: JobType, id: JobId) -> None:
-        removal = await self.remove(type, id)
-        while removal is Removal.CANCELED:
-            await self._not_running(type, id)
-            try:
                 removal = await self.remove(type, id)
-            except JobNotFound:
-                return
+                while removal is Removal.CANCELED:
+                    await self._not_running(type, id)
+                    try:
+                        removal = await self.remove(type, id)
+                    except JobNotFound:
+                        return
+        except TimeoutError:
+            raise not_removed(type, id, seconds, removal is not None) from None
 
     async def _not_running(self, type: JobType, id: JobId) -> None:
         """Return when a job does not run.

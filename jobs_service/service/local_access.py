@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from jobs_service.actors.context import Context
@@ -55,6 +55,20 @@ class LocalAccess:
     @property
     def batch(self) -> Batch:
         return Batch.of(self.context.store.limits)
+
+    @property
+    def own_runs(self) -> dict[bytes, Mapping[bytes, object]]:
+        return self.context.own_runs
+
+    @property
+    def serves_threads(self) -> bool:
+        return self.context.store.serves_threads
+
+    def beat_in_thread(self, held: Sequence[Held], answered: Callable[[list[LockStatus]], object]) -> None:
+        async def beat(unit: UnitOfWork) -> list[LockStatus]:
+            return await running_jobs.beat(unit, held)
+
+        self.context.transact_in_thread(beat, answered)
 
     def keys(self, type: JobType) -> TypeKeys:
         return self.context.keyspace.of(type)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from jobs_service import tracing
 from jobs_service.actors.context import Context
@@ -24,6 +27,56 @@ T = TypeVar("T")
 
 _TouchedTypes: TypeAlias = dict[TypeKeys, bool]
 """Types that a transaction concerns: True when it has changed the timeout, False when it may have made the type."""
+
+
+_MOST_AT_ONCE: Final = 256
+"""Transactions that are with the store at the same time: each has only so many seconds there. A store commits many of
+them together, so that more at once are no faster."""
+
+
+class _Places:
+    """The places of transactions that are with the store: who finds none waits for one, in order.
+
+    Args:
+        seconds: after which who waits is refused as well, once the store does not answer those before.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._free = _MOST_AT_ONCE
+        self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
+
+    async def take(self) -> None:
+        """Return when there is a place; it is to be given back."""
+        if self._free:
+            self._free -= 1
+            return
+        loop = asyncio.get_running_loop()
+        place = loop.create_future()
+        self._waiting.append((place, loop.time()))
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Give a place to who waits longest."""
+        while self._waiting:
+            place, _ = self._waiting.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
+        self._free += 1
+
+    def refuse(self, error: StoreUnavailable) -> None:
+        """The store does not answer: refuse those who have waited for about as long as it may take."""
+        since = asyncio.get_running_loop().time() - 0.9 * self._seconds
+        while self._waiting and self._waiting[0][1] <= since:
+            place, _ = self._waiting.popleft()
+            if not place.done():
+                place.set_exception(copy.copy(error))
 
 
 class Transactions:
@@ -51,6 +104,7 @@ class Transactions:
         self._access = access
         self._abandoned = abandoned
         self._spreading = spreading
+        self._places = _Places(context.settings.transaction_timeout)
 
     async def transact(self, worker: Worker, function: Callable[[JobTransaction], Awaitable[T]]) -> T:
         """Run a function in a transaction; see JobsService.transact.
@@ -107,13 +161,24 @@ class Transactions:
                 self._abandoned.give_back(entry)
 
         self._access.check_open()
+        await self._places.take()
         try:
+            self._access.check_open()  # it may have been closed while this waited
             result = await self._context.transact(work, abandoned)
-        except (StoreUnavailable, CommitUnknown, WorkerConflict):  # a job's end may be in the store
+        except (StoreUnavailable, CommitUnknown, WorkerConflict) as error:  # a job's end may be in the store
+            if isinstance(error, StoreUnavailable):
+                self._places.refuse(
+                    StoreUnavailable(
+                        f"store {self._context.store.address} did not answer the transactions before this one, which "
+                        "has not begun; try again later"
+                    )
+                )
             raise
         except Exception:
             forget_ends()
             raise
+        finally:
+            self._places.give_back()
         reads.end()
         committed()
         return result

@@ -288,6 +288,8 @@ class Store(Convertible, ProcessTracking, ABC):
     commit_times: CommitTimes
     overlaps: ClassVar[bool] = False
     """Whether transactions run in parallel, so that two small ones end sooner than one large one."""
+    serves_threads: ClassVar[bool] = False
+    """Whether it has `transact_in_thread`."""
 
     @cached_property
     def tenants(self) -> Tenants:
@@ -358,6 +360,18 @@ class Store(Convertible, ProcessTracking, ABC):
         """
         await asyncio.shield(before)
         return await self.transact(function)
+
+    def transact_in_thread(self, function: TransactionFunction[T], answered: Callable[[T], object]) -> None:
+        """Run the function in a transaction, in a thread that waits for it, while the loop may stand still.
+
+        Args:
+            function: as for `transact`; its effects may happen twice.
+            answered: called on the loop with the result of a transaction that has committed, when it turns again.
+
+        Raises:
+            StoreError: as `transact`; or the store works on the loop alone, see `serves_threads`.
+        """
+        raise StoreError(f"store {self.address} serves no threads")
 
     @abstractmethod
     async def read(self, function: TransactionFunction[T]) -> T:

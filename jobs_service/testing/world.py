@@ -274,13 +274,16 @@ class World:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                while left := [*asyncio.all_tasks(loop)]:
+                closed: set[asyncio.Task[Any]] = set()
+                # asyncio does not list those that a service keeps for itself.
+                while left := {*loop.living_tasks(), *self._graves, *asyncio.all_tasks(loop)} - closed:
                     for generator in list(loop._asyncgens):
                         _close(generator.ag_await)  # type: ignore[attr-defined]
                     for task in left:
                         task._log_destroy_pending = False  # type: ignore[attr-defined]
                         _close(task.get_coro())
                         asyncio._unregister_task(task)
+                    closed |= left
                 self._graves.clear()
         finally:
             asyncio._set_running_loop(None)

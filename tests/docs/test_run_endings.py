@@ -114,10 +114,7 @@ async def _() -> None:
         assert pauses == [*doubled[:3], 5, *doubled[4:]]
 
 
-@row(
-    "raises `Discard(reason)`; returns a value that JSON cannot hold; or is not called at all, "
-    "because the data cannot be decoded",
-)
+@row("raises `Discard(reason)`; or returns a value that JSON cannot hold")
 async def _() -> None:
     called: list[object] = []
     async with opened() as jobs:
@@ -132,12 +129,27 @@ async def _() -> None:
         async with running(jobs):
             await add(jobs)
             await jobs.add(TYPE, "discards", {"discard": 1})
-            await jobs.add(TYPE, "wrong", {"width": "wide"})
             await jobs.add(TYPE, "no json", {})
-            found = await all_ended(jobs, ["discards", "wrong", "no json"])
-            assert [(job.outcome, job.attempts) for job in found] == [(Outcome.FAILED, 1)] * 3
+            found = await all_ended(jobs, ["discards", "no json"])
+            assert [(job.outcome, job.attempts) for job in found] == [(Outcome.FAILED, 1)] * 2
             assert error_of(found[0]) == "Discard: no such customer"
     assert called == ["discards", "no json"]
+
+
+@row("is not called at all, because the data does not fit its arguments")
+async def _() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob, args: dict[str, int]) -> None:
+            """Do nothing."""
+
+        async with running(jobs):
+            await add(jobs)
+            await jobs.add(TYPE, "wrong", {"width": "wide"})
+            job = await ended(jobs, "wrong")
+            assert (job.outcome, job.attempts) == (Outcome.FAILED, 1)
+            assert 2 * 3600 < now() < 3 * 3600
 
 
 @row("raises an exception group, as task groups do")
@@ -288,6 +300,20 @@ async def _() -> None:
             await lose(jobs)
             assert (await ended(jobs, "a")).result == "the other's"
     assert way == ["canceled"]
+
+
+@row("is canceled because the program cancels all its tasks, as `asyncio.run` does at its end")
+async def _() -> None:
+    async with opened() as jobs:
+        handle(jobs, lambda job: asyncio.sleep(DAY))
+        run = asyncio.create_task(jobs.run())
+        await add(jobs, "a")
+        await asyncio.sleep(10)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait([run])
+        job = await jobs.get(TYPE, "a")
+        assert (now(), job.state, job.attempts) == (10, JobState.PENDING, 0)
 
 
 @row("dies with its process")

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from jobs_service import Discard, JobFailed, JobsService, Outcome, Retry, RunningJob, Snooze
 from jobs_service.model import HistoryKind, JobState
-from tests.runner.support import TYPE, add, ended, lose, moments, now, opened, running, story
+from tests.runner.support import TYPE, add, ended, lose, moments, now, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
 
 DAY = 86_400.0
@@ -347,7 +347,7 @@ async def test_a_snoozed_job_comes_back_then_and_the_run_does_not_count() -> Non
 
 
 @in_virtual_time
-async def test_data_that_does_not_decode_fails_the_job_at_once_and_names_the_field() -> None:
+async def test_data_that_no_process_can_decode_fails_the_job_after_a_while_and_names_the_field() -> None:
     async with opened() as jobs:
 
         @jobs.handler(TYPE)
@@ -363,4 +363,48 @@ async def test_data_that_does_not_decode_fails_the_job_at_once_and_names_the_fie
             assert job.error is not None
             assert job.error.type == "InvalidJob"
             assert "width" in job.error.message
+            assert story(job)[-4:] == ["stopped", "started", "crashed", "finished"]
             assert (await ended(jobs, "good")).result == 1
+            assert moments(await jobs.get(TYPE, "good"), HistoryKind.FINISHED) == [0]
+
+
+@pytest.mark.parametrize("max_history", [2, 20])
+@in_virtual_time
+async def test_arguments_that_only_a_newer_process_knows_wait_for_it(max_history: int) -> None:
+    async with opened(worker="old") as old, opened(store_of(old), worker="new") as new:
+
+        @old.handler(TYPE, max_attempts=1, max_history=max_history)
+        async def known(job: RunningJob, args: Size) -> None:
+            """Do nothing."""
+
+        @new.handler(TYPE, max_attempts=1)
+        async def work(job: RunningJob, args: dict[str, str]) -> str:
+            return args["colour"]
+
+        with capture_logs() as events:
+            async with running(old):
+                await add(old)
+                await old.add(TYPE, "a", {"colour": "red"})
+                await asyncio.sleep(20)
+        refused = [event for event in events if event["event"] == "arguments_refused"]
+        assert [event["retry_in"] for event in refused] == [1, 2, 4, 8, 16]
+        job = await old.get(TYPE, "a")
+        assert (job.state, job.attempts, job.history[0].detail[:12]) == (JobState.PENDING, 0, "refused: 5: ")
+        async with running(new):
+            job = await ended(new, "a")
+        assert (job.result, job.attempts) == ("red", 1)
+
+
+@in_virtual_time
+async def test_refused_arguments_use_up_attempts_where_no_history_can_count_them() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, max_attempts=3, max_history=1)
+        async def work(args: Size) -> None:
+            """Do nothing."""
+
+        async with running(jobs):
+            await add(jobs)
+            await jobs.add(TYPE, "a", {"colour": "red"})
+            job = await ended(jobs, "a")
+        assert (job.outcome, job.attempts) == (Outcome.FAILED, 3)

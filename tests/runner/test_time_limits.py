@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from jobs_service import Outcome, RunningJob
+import pytest
+
+from jobs_service import Outcome, RunningJob, Snooze
 from jobs_service.model import HistoryKind, JobState
 from tests.runner.deaf_handlers import DAY, assert_others_go_on, ignoring_cancellation
-from tests.runner.support import TYPE, add, ended, moments, opened, running, story
+from tests.runner.support import TYPE, add, ended, moments, opened, running, story, virtual_loop
 from tests.virtual_time import in_virtual_time
 
 
@@ -49,6 +51,47 @@ async def test_a_handler_that_ignores_its_time_limit_uses_up_its_attempts_as_wel
             assert job.error is not None
             assert job.error.type == "TimeoutError"
             await asyncio.sleep(500)
+
+
+@pytest.mark.parametrize("ends", ["returns", "raises", "snoozes"])
+@in_virtual_time
+async def test_a_handler_that_blocks_the_loop_past_its_time_limit_has_crashed(ends: str) -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, time_limit=50, max_attempts=1)
+        async def work(job: RunningJob) -> str:
+            await asyncio.sleep(20)
+            virtual_loop()._now += 31
+            if ends == "raises":
+                raise ValueError("no")
+            if ends == "snoozes":
+                raise Snooze(5)
+            return "late"
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+        assert (job.outcome, job.result, job.attempts) == (Outcome.FAILED, None, 1)
+
+
+@in_virtual_time
+async def test_a_handler_is_not_late_because_another_has_blocked_the_loop() -> None:
+    async with opened() as jobs:
+        go = asyncio.Event()
+
+        @jobs.handler(TYPE, time_limit=50, max_attempts=1)
+        async def work(job: RunningJob) -> str:
+            if job.id == "blocks":
+                await asyncio.sleep(20)
+                go.set()
+                virtual_loop()._now += 100
+            await go.wait()
+            return "done"
+
+        async with running(jobs):
+            await add(jobs, "waits", "blocks")
+            assert (await ended(jobs, "blocks")).outcome is Outcome.FAILED
+            assert (await ended(jobs, "waits")).result == "done"
 
 
 @in_virtual_time

@@ -7,7 +7,7 @@ record after the call, or the class of the exception.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -335,12 +335,14 @@ def _put_back(original: Operation) -> Operation:
 
 
 def _re_enqueue(original: Operation) -> Operation:
-    async def noted(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int) -> activity.Batch:
+    async def noted(
+        unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int, own: Container[bytes] = ()
+    ) -> activity.Batch:
         journal = _journal(unit)
         if journal is None:
-            return await original(unit, keys, until, limit)  # type: ignore[no-any-return]
+            return await original(unit, keys, until, limit, own)  # type: ignore[no-any-return]
         try:
-            lost: activity.Batch = await original(unit, keys, until, limit)
+            lost: activity.Batch = await original(unit, keys, until, limit, own)
         except Exception as error:
             journal.append(Entry("lost", keys, None, (until, limit), _now(unit), error.__class__))
             raise

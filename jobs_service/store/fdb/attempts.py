@@ -27,9 +27,10 @@ class Attempts:
 
     Attributes:
         failure: what ended the last run; None for the first.
+        is_committing: whether a commit is on its way of which it is not known that it did not happen.
     """
 
-    __slots__ = ("_left", "_longest_wait", "_pause", "_pausing", "_retried", "_too_old", "failure")
+    __slots__ = ("_left", "_longest_wait", "_pause", "_pausing", "_retried", "_too_old", "failure", "is_committing")
 
     def __init__(self, retries: int, pause: Callable[[float], Awaitable[None]], retried: Callable[[], object]) -> None:
         self._left = retries
@@ -39,6 +40,7 @@ class Attempts:
         self._longest_wait = 0.0
         self._too_old = False
         self.failure: StoreError | None = None
+        self.is_committing = False
 
     def waited(self, seconds: float) -> None:
         """Record that the current run has waited so long for an answer, or for its turn."""

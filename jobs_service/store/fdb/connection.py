@@ -14,6 +14,7 @@ from jobs_service.store.fdb.attempts import Attempts
 from jobs_service.store.fdb.client import Bridge, Network
 from jobs_service.store.fdb.cluster_file import Cluster, FileWatch
 from jobs_service.store.fdb.counters import ClusterCounters
+from jobs_service.uncancelable import own_task
 
 
 class Connection:
@@ -48,8 +49,7 @@ class Connection:
 
     def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Run what no caller waits for; closing the store waits for it."""
-        assert self._loop is not None
-        task = self._loop.create_task(work)
+        task = own_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 

@@ -34,7 +34,7 @@ from jobs_service.store.base import (
 )
 from jobs_service.store.calls import Calls, not_open, open_loop
 from jobs_service.store.counters import CommitTimes
-from jobs_service.store.driving import no_coroutine, ran_too_long, stray_await
+from jobs_service.store.driving import drive, no_coroutine, ran_too_long, stray_await
 from jobs_service.store.fdb.attempts import Attempts
 from jobs_service.store.fdb.client import Bridge, Network, translated
 from jobs_service.store.fdb.cluster_file import (
@@ -57,7 +57,7 @@ from jobs_service.store.fdb.sweeper import MarkSweeper
 from jobs_service.store.fdb.transaction import FdbTransaction, Until
 from jobs_service.store.fdb.watch_maker import WatchMaker
 from jobs_service.store.fdb.watches import SLACK, FdbWatches
-from jobs_service.uncancelable import outlast
+from jobs_service.uncancelable import outlast, own_task
 
 T = TypeVar("T")
 
@@ -79,6 +79,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
     """
 
     overlaps = True
+    serves_threads = True
 
     def __init__(
         self, cluster_file: str, *, settings: Settings, sources: Sources, directory: tuple[str, ...] = DIRECTORY
@@ -172,7 +173,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
         self._opened = False
         if not self._is_own_process():
             return
-        ending = asyncio.get_running_loop().create_task(self._end())
+        ending = own_task(self._end())
         canceled = await outlast([ending])
         ending.result()
         if canceled is not None:
@@ -197,12 +198,32 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         attempts = self._attempts()
         work = self._repeat(function, attempts, read_only=False, abandoned=abandoned)
-        return await self._call(work, attempts, "a write may still take effect")
+        return await self._call(work, attempts)
 
     async def transact_after(self, before: asyncio.Future[Any], function: TransactionFunction[T]) -> T:
         attempts = self._attempts()
         work = self._repeat(function, attempts, read_only=False, before=before)
-        return await self._call(work, attempts, "a write may still take effect")
+        return await self._call(work, attempts)
+
+    def transact_in_thread(self, function: TransactionFunction[T], answered: Callable[[T], object]) -> None:
+        loop = self._loop
+        if not self._opened or loop is None:
+            raise not_open(self.address)
+        self._network.check()
+        native = self._database.create_transaction()
+        try:
+            native.options.set_timeout(int(1000 * self._settings.transaction_timeout))
+            while True:
+                try:
+                    self._choose_options(native)
+                    result = drive(function(FdbTransaction(native, self.limits, blocking=True)))
+                    native.commit().wait()
+                    break
+                except fdb.FDBError as error:
+                    native.on_error(error).wait()  # raises what does not pass
+        except fdb.FDBError as error:
+            raise translated(error) from None
+        loop.call_soon_threadsafe(answered, result)
 
     async def read(self, function: TransactionFunction[T]) -> T:
         attempts = self._attempts()
@@ -233,10 +254,8 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
             self._network.check()
         return open_loop(self.address, self._opened, self._loop)
 
-    async def _call(
-        self, work: Coroutine[Any, Any, T], attempts: Attempts | None = None, otherwise: str = "try again later"
-    ) -> T:
-        """Wait for a transaction within its time limit; `otherwise` is what the error for exceeding it ends with."""
+    async def _call(self, work: Coroutine[Any, Any, T], attempts: Attempts | None = None) -> T:
+        """Wait for a transaction within its time limit."""
         try:
             self._usable()
         except StoreError:
@@ -255,6 +274,8 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
             self._explain_later()
             failure = self._silence if attempts is None or attempts.failure is None else attempts.failure
             last = "" if failure is None else f": {failure}"
+            is_committing = attempts is not None and attempts.is_committing
+            otherwise = "a write may still take effect" if is_committing else "try again later"
             raise StoreUnavailable(
                 f"store {self.address} did not answer within {limit:g} s{last}; {otherwise}"
             ) from error
@@ -292,7 +313,9 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
                         return result
                     baselines = await self._baselines(transaction)
                     live = True
+                    attempts.is_committing = True
                     failure = await self._commit(transaction, result, abandoned)
+                    attempts.is_committing = False
                     if failure is None:
                         self._watch_in_background(transaction, baselines)
                         return result

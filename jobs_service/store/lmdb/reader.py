@@ -73,7 +73,7 @@ class Reader(Responder):
             except StoreLost:
                 self._fail_for_good(self._read_deadlines, batch)
             except Exception as error:
-                self._tell(self._answer, self._read_deadlines, failed(batch, store_error(self.address, error)), [])
+                self._send_answers(self._read_deadlines, failed(batch, store_error(self.address, error)), [])
         self._at("reader: ends")
 
     def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
@@ -127,7 +127,7 @@ class Reader(Responder):
         if answers or fired:
             self._use.check()
             self._at("reader: answers")
-            self._tell(self._answer, self._read_deadlines, answers, fired)
+            self._send_answers(self._read_deadlines, answers, fired)
 
     def _look_at_files(self) -> None:
         """Find out now and then, while nobody asks for anything, whether the store is still there."""

@@ -68,6 +68,11 @@ class Responder:
         self._tell(self._lose_all, lost)
         self._tell(self._answer, deadlines, failed(requests, lost), [])
 
+    def _send_answers(self, deadlines: Deadlines, answers: list[Answer], fired: list[Watch]) -> None:
+        for answer in answers:
+            answer.request.is_answered = True
+        self._tell(self._answer, deadlines, answers, fired)
+
     # Back on the loop
 
     def _lose_all(self, lost: StoreLost) -> None:

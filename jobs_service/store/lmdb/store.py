@@ -8,6 +8,7 @@ processes. LMDB never runs on the loop's thread, because a cold page or a busy d
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
 from collections import deque
@@ -27,7 +28,7 @@ from jobs_service.store.base import (
     Transaction,
     TransactionFunction,
 )
-from jobs_service.store.calls import open_loop
+from jobs_service.store.calls import not_open, open_loop
 from jobs_service.store.counters import CommitTimes, Counters
 from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.environment import begin_conversion, copy_environment, end_conversion
@@ -51,6 +52,8 @@ class LmdbStore(Writer, Reader, Store):
         settings: durable, lmdb_map_size, watch_poll, transaction_timeout, process_check_period.
         sources: randomness, the clock and the points at which threads may be stopped; None for the machine's.
     """
+
+    serves_threads = True
 
     def __init__(self, path: str | os.PathLike[str], *, settings: Settings, sources: Sources | None = None) -> None:
         self.path = Path(path)
@@ -98,7 +101,8 @@ class LmdbStore(Writer, Reader, Store):
         self._room = Room(directory, self.location, self._settings.lmdb_map_size)
         self._processes = ProcessLocks(directory, self._sources.token)
         seconds = self._settings.transaction_timeout
-        self._write_deadlines = Deadlines(loop, seconds, f"store {self.address}")
+        begun = "; it had begun and may still take effect"
+        self._write_deadlines = Deadlines(loop, seconds, f"store {self.address}", begun)
         self._read_deadlines = Deadlines(loop, seconds, f"store {self.address}")
         self._ended: asyncio.Future[None] = loop.create_future()
         # New ones, because a failed opening or a closing that was cut short leaves requests in the old ones.
@@ -177,6 +181,28 @@ class LmdbStore(Writer, Reader, Store):
     async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
         loop = self._usable()
         return await self._ask(loop, self._writes, self._write_deadlines, function, abandoned)
+
+    def transact_in_thread(self, function: TransactionFunction[T], answered: Callable[[T], object]) -> None:
+        loop, has_run = self._loop, threading.Event()
+        if not self._opened or loop is None:
+            raise not_open(self.address)
+
+        async def work(transaction: Transaction) -> T:
+            has_run.set()
+            return await function(transaction)
+
+        def answer(future: asyncio.Future[T]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                answered(future.result())
+
+        # The future is the loop's, which answers when it turns again. Nobody else has it yet, so a thread may make it.
+        future: asyncio.Future[T] = loop.create_future()
+        future.add_done_callback(answer)
+        request: Request[T] = Request(work, future, math.inf, None)
+        self._writes.put(request)
+        seconds = self._settings.transaction_timeout
+        if not has_run.wait(seconds) and request.withdraw(future):
+            raise StoreUnavailable(f"store {self.address} did not answer a thread within {seconds:g} s")
 
     async def read(self, function: TransactionFunction[T]) -> T:
         loop = self._usable()

@@ -15,9 +15,13 @@ T = TypeVar("T")
 
 
 class Request(Generic[T]):
-    """One call of transact or read, passed to a thread."""
+    """One call of transact or read, passed to a thread.
 
-    __slots__ = ("abandoned", "claim", "deadline", "function", "future", "watches")
+    Attributes:
+        is_answered: whether the thread has sent the answer, which the loop may not have come to yet.
+    """
+
+    __slots__ = ("abandoned", "claim", "deadline", "function", "future", "is_answered", "watches")
 
     def __init__(
         self,
@@ -31,6 +35,7 @@ class Request(Generic[T]):
         self.deadline = deadline
         self.abandoned = abandoned
         self.watches: list[Watch] = []
+        self.is_answered = False
         # Popping from a list is atomic, so it decides without a lock who owns the request: the thread that runs it, or
         # the caller that withdraws it.
         self.claim = [True]
@@ -76,12 +81,20 @@ class Answer:
 
 
 class Deadlines:
-    """Fails the requests that no thread has answered in time, with one timer for all of them."""
+    """Fails the requests that no thread has answered in time, with one timer for all of them.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, what: str) -> None:
+    Args:
+        loop: the store's.
+        seconds: that a request may take.
+        what: who did not answer.
+        begun: what the error says of a request that a thread has begun.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, what: str, begun: str = "") -> None:
         self._loop = loop
         self._seconds = seconds
         self._what = what
+        self._begun = begun
         self._waiting: deque[Request[Any]] = deque()
         self._answered = loop.create_future()
         self._answered.cancel()
@@ -116,9 +129,9 @@ class Deadlines:
         while self._waiting and self._waiting[0].deadline <= now:
             request = self._waiting.popleft()
             future = request.future
-            if future.done():
+            if future.done() or request.is_answered:
                 continue
-            begun = "" if request.withdraw(self._answered) else "; it had begun and may still take effect"
+            begun = "" if request.withdraw(self._answered) else self._begun
             future.set_exception(
                 StoreUnavailable(
                     f"{self._what} did not answer within {self._seconds:g} s{begun}. Another process may hold its "

@@ -138,11 +138,11 @@ class Writer(Responder):
                 if answers:
                     self._retry_alone(environment, answers, failure)
                 else:
-                    self._tell(self._answer, self._write_deadlines, failed(batch, failure), [])
+                    self._send_answers(self._write_deadlines, failed(batch, failure), [])
                     return
             else:
                 self._at("writer: answers")
-                self._tell(self._answer, self._write_deadlines, answers, fired)
+                self._send_answers(self._write_deadlines, answers, fired)
 
     def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:
         """Run requests from the front of the batch in one LMDB transaction, commit, and return the watches to fire.
@@ -238,7 +238,7 @@ class Writer(Responder):
                 alone, fired = self._commit_alone(environment, answer.request)
             else:
                 alone = failed([answer.request], error)
-            self._tell(self._answer, self._write_deadlines, alone, fired)
+            self._send_answers(self._write_deadlines, alone, fired)
 
     def _commit_alone(self, environment: lmdb.Environment, request: Request[Any]) -> tuple[list[Answer], list[Watch]]:
         """Run a request alone, and again as long as it fails only for damage that was unknown before."""

@@ -269,6 +269,19 @@ async def test_stop_and_remove_of_a_job_that_does_not_finish_in_time_leaves_it_c
 
 
 @in_virtual_time
+async def test_stop_and_remove_does_not_claim_that_a_job_is_canceled_of_which_the_store_said_nothing() -> None:
+    async with opened(supervise=False) as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await running(jobs)
+        store_of(jobs).faults = away = Slow()
+        away.seconds = 3.0
+        with pytest.raises(TimeoutError, match=r"no answer within 1.0 s whether it is canceled; it may be or not"):
+            await jobs.stop_and_remove(T1, J1, timeout=1)
+        store_of(jobs).faults = None
+        assert not (await jobs.get(T1, J1)).cancel
+
+
+@in_virtual_time
 async def test_stop_and_remove_on_a_slow_store_notices_the_end_of_the_job_whenever_that_comes() -> None:
     for halves in range(10):
         async with opened(supervise=False) as jobs:

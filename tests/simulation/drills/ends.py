@@ -66,12 +66,7 @@ class _Ends:
         for case in chosen:
             if "removed" in case.id:
                 case.options = {"time_limit": 600.0}
-        # It is not called at all, because its data cannot be decoded.
-        unread = Case("has no order", lambda case, job: None, options={}, data=["no order"])
-        unread.attempts, unread.due = 1, False
-        self._judge.note(unread, "started")
-        self._judge.fails_for_good(unread, "InvalidJob", "")
-        return {case.id: case for case in [*chosen, unread]}
+        return {case.id: case for case in chosen}
 
     async def play(self) -> None:
         drill = self._drill

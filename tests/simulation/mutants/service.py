@@ -45,7 +45,7 @@ def closing_does_not_wait_for_what_is_given_back() -> Defect:
 
 def stop_and_remove_does_not_wait() -> Defect:
     """A running job is asked to stop, and taken for removed."""
-    return changed(JobsService._stop_and_remove, ("while removal is Removal.CANCELED:", "while False:"))
+    return changed(JobsService.stop_and_remove, ("while removal is Removal.CANCELED:", "while False:"))
 
 
 ALL = (

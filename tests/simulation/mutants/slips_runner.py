@@ -19,12 +19,14 @@ from tests.simulation.mutants.mutant import Defect, Mutant, changed
 
 def one_heartbeat_per_timeout() -> Defect:
     """Hearts beat once per timeout, not three times."""
-    return changed(Heartbeat.run, ("self._timeout / BEATS", "self._timeout"))
+    return changed(Heartbeat.run, ("self._active_runs.timeout / BEATS", "self._active_runs.timeout"))
 
 
 def a_shorter_timeout_does_not_quicken_the_heartbeat() -> Defect:
     """Hearts beat in a new rhythm only when the type's timeout has become longer."""
-    return changed(Heartbeat._follow_timeout, ("timeout != self._timeout", "timeout > self._timeout"))
+    return changed(
+        Heartbeat._follow_timeout, ("timeout != self._active_runs.timeout", "timeout > self._active_runs.timeout")
+    )
 
 
 def who_was_asked_to_end_has_no_heartbeat() -> Defect:

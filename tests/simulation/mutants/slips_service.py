@@ -29,7 +29,7 @@ def waiting_for_a_finished_jobs_change_fails() -> Defect:
 
 def stop_and_remove_tries_once_more_only() -> Defect:
     """A canceled job that runs again before it is removed is left to run."""
-    return changed(JobsService._stop_and_remove, ("while removal is", "if removal is"))
+    return changed(JobsService.stop_and_remove, ("while removal is", "if removal is"))
 
 
 def the_watch_on_a_running_job_is_made_too_late() -> Defect:
