@@ -115,7 +115,7 @@ def draw_sizes(random: Random) -> Sizes:
     value = random.choice([1_500, 1_500, 4_000, 4_000, 100_000])
     transaction = max(value * random.choice([_HANDLED, 8, 30, 100]), value * _HANDLED + _BESIDE)
     key = random.choice([300, 10_000, 10_000])
-    edge = value - _ROOM
+    edge = value - value // 32 - _ROOM
     padding = random.choice(
         [(0, edge), (edge // 3, edge // 3 + 1), (0, 0, 0, edge - 100, edge, edge + 200, value + 100)]
     )

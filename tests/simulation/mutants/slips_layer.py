@@ -217,7 +217,7 @@ def a_history_keeps_one_event_too_many() -> Defect:
 def no_room_is_kept_for_priorities() -> Defect:
     """What a record may take until its job has ended is counted without its priorities."""
     return changed(
-        Record.size,
+        Record._beside_run_data,
         ("len(self.priority) if self.next is None else max(len(self.priority), len(self.next[0]))", "0"),
     )
 
