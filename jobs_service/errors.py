@@ -177,8 +177,13 @@ class JobFailed(JobsError):
         self.error = error
 
 
+ANOTHER_ATTEMPT: Final = "the handler asked for another attempt"
+
+
 class Retry(JobsError):
     """Raised by a handler: this run failed, try again later. It counts as an attempt.
+
+    The job's error tells of the exception that it was raised from, or while that was handled.
 
     Args:
         after: seconds until the next run at the earliest; None for the handler's backoff.
@@ -187,13 +192,13 @@ class Retry(JobsError):
 
     after: float | None = None
 
-    def __init__(self, after: float | None = None, message: str = "the handler asked for another attempt") -> None:
+    def __init__(self, after: float | None = None, message: str = ANOTHER_ATTEMPT) -> None:
         super().__init__(_text("Retry(message", message))
         self.after = _seconds("Retry(after", after) if after is not None else None
 
 
 class Discard(JobsError):
-    """Raised by a handler: the job failed for good, whatever attempts are left.
+    """Raised by a handler: the job failed for good, whatever attempts are left. Its error tells of a cause, as Retry's.
 
     Args:
         reason: for the job's error.

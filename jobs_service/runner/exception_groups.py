@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Final
 
-from jobs_service.errors import Discard, Retry, Snooze, in_one_line, kind_of
+from jobs_service.errors import ANOTHER_ATTEMPT, Discard, Retry, Snooze, in_one_line, kind_of
 
 _MOST_SHOWN: Final = 5
 _MOST_OF_ONE: Final = 200
@@ -57,8 +57,23 @@ def message_of(error: BaseException) -> str:
     return f"{len(several)} errors: {'; '.join(messages)}"
 
 
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return what went wrong where a handler has raised Retry or Discard: its cause, or what was being handled."""
+    if not isinstance(error, Retry | Discard):
+        return None
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    # That a task was canceled beside one that failed is no reason of its own.
+    return None if isinstance(error.__context__, asyncio.CancelledError) else error.__context__
+
+
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        text = str(error)
+        cause = cause_of(error)
+        if cause is None:
+            return text
+        why = f"{kind_of(cause)}: {message_of(cause)}"
+        return why if text == ANOTHER_ATTEMPT else f"{text}: {why}"
     except Exception:  # __str__ of a user's exception is the user's code
         return "(its message cannot be shown)"

@@ -187,7 +187,7 @@ class Execution:
             return self._stopped(f"snoozed for {seconds:g} s", self._sources.wall_time() + seconds)
         if isinstance(error, asyncio.CancelledError):
             # Nobody has asked the handler to end: something in it was canceled, and it passed that on.
-            error = JobsError("the handler canceled itself")
+            error = JobsError("the handler canceled itself").with_traceback(error.__traceback__)
         return self._failed(job, error)
 
     def _stopped(self, reason: str, run_at: float | None = None) -> RunEnd:

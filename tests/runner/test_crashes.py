@@ -310,6 +310,45 @@ async def test_of_a_long_message_as_much_is_kept_as_there_is_room_for() -> None:
             assert job.error.message.endswith("…")
 
 
+@pytest.mark.parametrize("how", ["message", "notes", "many notes", "notes of the cause"])
+@in_virtual_time
+async def test_a_long_message_or_note_leaves_the_frames_of_a_traceback(how: str) -> None:
+    def fail(_: RunningJob) -> BaseException:
+        error = ValueError("m" * 9000 if how == "message" else "short")
+        noted = error if how != "notes of the cause" else OSError("first")
+        for _ in range({"message": 0, "many notes": 200}.get(how, 1)):
+            noted.add_note("n\n" * 9000)
+        error.__cause__ = noted if noted is not error else None
+        return error
+
+    async with opened() as jobs:
+        crashing(jobs, fail, max_attempts=1)
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert job.error is not None
+            assert "raise error(job)" in job.error.traceback
+            assert "ValueError: " in job.error.traceback
+            assert ("n\n" in job.error.traceback) == (how != "message")
+
+
+@in_virtual_time
+async def test_a_handler_in_which_something_was_canceled_tells_where() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, max_attempts=1)
+        async def work(job: RunningJob) -> None:
+            inner = asyncio.ensure_future(asyncio.sleep(100))
+            inner.cancel()
+            await inner
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert job.error is not None
+            assert "await inner" in job.error.traceback
+
+
 # Attempts
 
 
