@@ -133,6 +133,9 @@ class RemoteWorker:
             body = b"".join((body[:-1], b',"result":', report.result or b"null", b"}"))
         return await self._end(job, "/finish", body, _has_ended)
 
+    def _result_data(self, result: Any) -> Any:
+        return result
+
     async def _release(self, job: RunningJob) -> Job:
         return await self._end(job, "/release", wire.dumps(_lock(job)), _was_given_back)
 

@@ -72,6 +72,10 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
         """Return JSON data, which the handler must be able to take."""
         return data
 
+    def result(self, data: Any) -> Any:
+        """Return a result, given as JSON data, as the handler has returned it."""
+        return data
+
 
 class Named(Enqueueable[Any, Any]):
     """A handler that is named by its type; if this program does not have it, only the type is known.

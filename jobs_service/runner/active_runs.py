@@ -70,7 +70,7 @@ class ActiveRuns:
         self._ends = RunEndings(
             service.context, service.operations, handler.type, self._execution, self.log, self._forget
         )
-        self._worker = JobWorker(service.worker, self)
+        self._worker = JobWorker(service.worker, self, handler.results)
         self._by_lock: dict[bytes, Run] = {}
         self._tracer: Any = None
         self._none = asyncio.Event()

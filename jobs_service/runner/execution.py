@@ -147,7 +147,7 @@ class Execution:
         try:
             if (run.written or run.ending) and isinstance(result, Job):
                 result = None  # the handler returned what `job.finish()` returned, for instance
-            json = b"" if result is None else creation.json_of(job.type, job.id, result)
+            json = b"" if result is None else creation.json_of(job.type, job.id, self._handler.results.encode(result))
         except BaseException as error:  # to read an object of the user's runs its code, which may raise anything
             return self._failed_for_good(job, _unfit(result, error))
         return _succeeded(json, self._options.max_history)

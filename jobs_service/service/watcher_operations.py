@@ -92,19 +92,31 @@ class WaitingOperations:
             id: of the job.
             timeout: seconds; None for ever.
 
+        Returns:
+            The result: given the handler, as its annotation says; given the type, JSON data.
+
         Raises:
+            InvalidJob: the result is not what the handler's annotation says.
             JobFailed: it failed or was canceled; carries the stored error.
             JobNotFound: there is no such job, or it was removed meanwhile.
             TimeoutError: it did not finish in time.
         """
-        if isinstance(type, Enqueueable):
-            type = type.type
+        handler = type if isinstance(type, Enqueueable) else None
+        if handler is not None:
+            type = handler.type
         event = await self.wait(type, id, JobState.FINISHED, JobState.REMOVED, timeout=timeout)
         if event.state is JobState.REMOVED:
             raise JobNotFound(f"job {job_name(type, id)} was removed", type=type, id=id)
         if event.outcome is Outcome.SUCCEEDED:
-            return event.result
+            return event.result if handler is None else _decoded(handler, id, event.result)
         raise _job_failed(event)
+
+
+def _decoded(handler: Enqueueable[Any, Any], id: JobId, result: Any) -> Any:
+    try:
+        return handler.result(result)
+    except InvalidJob as refusal:
+        raise InvalidJob(f"the result of job {job_name(handler.type, id)}: {refusal}").about(handler.type, id) from None
 
 
 class WatcherOperations(WaitingOperations):

@@ -316,7 +316,7 @@ async def test_a_long_message_or_note_leaves_the_frames_of_a_traceback(how: str)
     def fail(_: RunningJob) -> BaseException:
         error = ValueError("m" * 9000 if how == "message" else "short")
         noted = error if how != "notes of the cause" else OSError("first")
-        for _ in range({"message": 0, "many notes": 200}.get(how, 1)):
+        for _note in range({"message": 0, "many notes": 200}.get(how, 1)):
             noted.add_note("n\n" * 9000)
         error.__cause__ = noted if noted is not error else None
         return error
