@@ -16,6 +16,7 @@ from jobs_service.client.process_operations import RemoteProcessOperations
 from jobs_service.client.reader_operations import RemoteReaderOperations
 from jobs_service.client.type_operations import RemoteTypeOperations
 from jobs_service.client.worker_operations import RemoteWorker, RemoteWorkerOperations
+from jobs_service.durations import Duration
 from jobs_service.errors import ServiceClosed
 from jobs_service.layer import creation
 from jobs_service.layer.keyspace import TypeKeys
@@ -50,7 +51,7 @@ class JobsClient(
     Args:
         url: `http://HOST:PORT` or `https://...`, with any prefix, as `jobs-service serve --http` prints it.
         token: as `jobs-service token add` prints it; None for none.
-        timeout: seconds within which a call is answered while the server is away.
+        timeout: duration within which a call is answered while the server is away.
         verify: of TLS: True for the usual certificate authorities, an ssl.SSLContext for others.
         transport: an httpx transport, for Unix sockets or proxies; None for TCP.
         sources: what this process is called in the history of its jobs, and randomness; None for the machine's.
@@ -65,7 +66,7 @@ class JobsClient(
         url: str,
         *,
         token: str | None = None,
-        timeout: float = _TIMEOUT,
+        timeout: Duration = _TIMEOUT,
         verify: bool | ssl.SSLContext = True,
         transport: httpx.AsyncBaseTransport | None = None,
         sources: Sources | None = None,

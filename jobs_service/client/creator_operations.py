@@ -8,9 +8,18 @@ from datetime import timedelta
 from typing import Any, Final
 
 from jobs_service import json_forms
-from jobs_service.arguments import IfExists, check_force, check_if_exists, check_iterable, check_timeout, new_jobs
+from jobs_service.arguments import (
+    IfExists,
+    check_duration,
+    check_force,
+    check_if_exists,
+    check_iterable,
+    check_timeout,
+    new_jobs,
+)
 from jobs_service.client.access import ServerAccess
 from jobs_service.client.connection import Again
+from jobs_service.durations import Duration, plain
 from jobs_service.errors import JobNotFound, JobTooLarge, NoTypeTimeout, job_name
 from jobs_service.http import problems, wire
 from jobs_service.layer import creation
@@ -102,7 +111,7 @@ class RemoteCreatorOperations:
         answer = await self._access.call("DELETE", path, params=params, again=Again.UNSENT)
         return self._access.read(lambda form: Removal(form["removal"]), answer)
 
-    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
+    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration) -> None:
         """Remove a job; if it runs, wait until its worker has finished it; see JobsService.stop_and_remove."""
         seconds = check_timeout(timeout)
         try:
@@ -212,8 +221,8 @@ def _enqueued(asked: Wanted, how: How) -> bytes:
     delay = how.delay if how.delay is not None else how.run_at if isinstance(how.run_at, timedelta) else None
     if delay is not None:  # by the server's clock
         form.pop("run_at", None)
-        form["delay"] = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    for name, value in (("max_attempts", how.max_attempts), ("time_limit", how.time_limit)):
+        form["delay"] = check_duration("delay", delay)
+    for name, value in (("max_attempts", how.max_attempts), ("time_limit", plain(how.time_limit))):
         if value is not None:
             form[name] = value
     return _body(form, asked.spec)

@@ -12,6 +12,7 @@ from jobs_service.arguments import Spread, check_timeout
 from jobs_service.client.access import ServerAccess
 from jobs_service.client.connection import Again, Tries
 from jobs_service.client.creator_operations import changes_body, with_json
+from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobNotFound, JobsError, JobTooLarge, WorkerConflict
 from jobs_service.http import wire
 from jobs_service.layer import creation
@@ -50,7 +51,7 @@ class RemoteWorkerOperations:
         *,
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         spread: Spread = 1,
     ) -> RunningJob | None:
         """Take the due job at the front of the queue; see JobsService.accept.
@@ -68,7 +69,7 @@ class RemoteWorkerOperations:
         *,
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         spread: Spread = 1,
     ) -> list[RunningJob]:
         """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many, and `accept`."""

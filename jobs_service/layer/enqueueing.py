@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import difflib
-import math
 from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import blake2b
@@ -18,7 +17,8 @@ from typing import (
 )
 
 from jobs_service import json_data, run_data
-from jobs_service.arguments import exact_int, exact_seconds
+from jobs_service.arguments import check_duration, exact_int
+from jobs_service.durations import Bounds
 from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.key_parts import pack_type, unpacked_type
@@ -35,7 +35,7 @@ When: TypeAlias = RunAt | timedelta
 
 _RANDOM_ID_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
-_LONGEST: Final = 1e9
+_TIME_LIMITS: Final = Bounds(above=True, optional=True)
 _MOST_ATTEMPTS: Final = 65_535
 
 
@@ -195,9 +195,8 @@ def due(run_at: Any, delay: Any, sources: Sources) -> Any:
     if delay is not None and run_at is not None:
         raise InvalidJob(f"run_at={shown(run_at)} and delay={shown(delay)}: give one of them")
     what, value = ("run_at", run_at) if delay is None else ("delay", delay)
-    seconds = value.total_seconds() if isinstance(value, timedelta) else _number(value)
-    if seconds is None or not 0 <= seconds <= _LONGEST:
-        raise InvalidJob(f"{what}={shown(value)}: allowed are seconds from 0 to {_LONGEST:.0f} and timedeltas of them")
+    seconds = check_duration(what, value)
+    assert seconds is not None
     return sources.wall_time() + seconds
 
 
@@ -214,10 +213,7 @@ def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
         raise InvalidJob(
             f"max_attempts={shown(max_attempts)}: allowed are None and integers from 1 to {_MOST_ATTEMPTS}"
         )
-    seconds = None if time_limit is None else _number(time_limit)
-    if time_limit is not None and (seconds is None or not 0 < seconds <= _LONGEST):
-        raise InvalidJob(f"time_limit={shown(time_limit)}: allowed are None and seconds > 0 and <= {_LONGEST:.0f}")
-    return run_data.limits_json(most, seconds)
+    return run_data.limits_json(most, check_duration("time_limit", time_limit, _TIME_LIMITS))
 
 
 def is_unique(unique: Any) -> bool:
@@ -270,10 +266,3 @@ def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Source
     if how.unique is True:
         return "unique:" + blake2b(json_data.canonical(data), digest_size=_DIGEST_BYTES).hexdigest()
     return "".join(("unique:", how.unique))  # the plain text of a member of an enumeration as well
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return exact_seconds(value)
-    except OverflowError:
-        return math.inf

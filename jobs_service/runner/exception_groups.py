@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from typing import Final
 
-from jobs_service.errors import ANOTHER_ATTEMPT, Discard, Retry, Snooze, in_one_line, kind_of
+from jobs_service.errors import ANOTHER_ATTEMPT, Discard, InvalidJob, Retry, Snooze, in_one_line, kind_of, wait_of
 
 _MOST_SHOWN: Final = 5
 _MOST_OF_ONE: Final = 200
@@ -41,9 +42,17 @@ def decisive(error: BaseException) -> BaseException:
         return error
     retries = [each for each in several if isinstance(each, Retry)]
     if retries:
-        return max(retries, key=lambda each: -1.0 if each.after is None else each.after)
+        return max(retries, key=_asked)
     snoozes = [each for each in several if isinstance(each, Snooze)]
-    return max(snoozes, key=lambda each: each.seconds) if snoozes else several[0]
+    return max(snoozes, key=_asked) if snoozes else several[0]
+
+
+def _asked(request: Retry | Snooze) -> float:
+    try:
+        seconds = wait_of(request)
+    except InvalidJob:  # an application has set it itself: whoever decides about the run says so
+        return math.inf
+    return -1.0 if seconds is None else seconds
 
 
 def message_of(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, overload
 
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
 from jobs_service.arguments import check_timeout, member
+from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobFailed, JobNotFound, JobsError, a_kind_of, in_one_line, job_name, shown
 from jobs_service.layer import creation
 from jobs_service.layer.enqueueing import Enqueueable, ResultT
@@ -36,14 +37,16 @@ class WaitingOperations:
         """Return the events of several jobs as one iterator; it ends when every one of them has ended."""
         raise NotImplementedError
 
-    async def wait(self, type: JobType, id: JobId, *states: JobState | str, timeout: float | None = None) -> JobEvent:
+    async def wait(
+        self, type: JobType, id: JobId, *states: JobState | str, timeout: Duration | None = None
+    ) -> JobEvent:
         """Wait until a job is in one of these states.
 
         Args:
             type, id: the job.
             states: those waited for; none for the job's next change (a finished job, which does not change by itself,
                 returns at once).
-            timeout: seconds; None for ever.
+            timeout: a duration; None for ever.
 
         Returns:
             The event with that state.
@@ -56,14 +59,15 @@ class WaitingOperations:
         """
         wanted = {_event_state(state) for state in states}
         event: JobEvent | None = None
+        seconds = check_timeout(timeout)
         try:
-            async with asyncio.timeout(check_timeout(timeout)), self.subscribe(type, id) as events:
+            async with asyncio.timeout(seconds), self.subscribe(type, id) as events:
                 async for now in events:
                     if now.state in wanted or (not wanted and (event is not None or now.state in FINAL)):
                         return now
                     event = now
         except TimeoutError:
-            raise _not_in_time(type, id, wanted, timeout, event) from None
+            raise _not_in_time(type, id, wanted, seconds, event) from None
         assert event is not None
         raise JobsError(
             f"job {job_name(type, id)} ended as {event.state.value}, without being {' or '.join(sorted(wanted))}",
@@ -73,24 +77,24 @@ class WaitingOperations:
 
     @overload
     async def result(
-        self, type: Enqueueable[Any, EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+        self, type: Enqueueable[Any, EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
     ) -> ResultT: ...
 
     @overload
     async def result(
-        self, type: Enqueueable[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+        self, type: Enqueueable[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
     ) -> ResultT: ...
 
     @overload
-    async def result(self, type: JobType, id: JobId, *, timeout: float | None = None) -> Any: ...
+    async def result(self, type: JobType, id: JobId, *, timeout: Duration | None = None) -> Any: ...
 
-    async def result(self, type: Any, id: JobId, *, timeout: float | None = None) -> Any:
+    async def result(self, type: Any, id: JobId, *, timeout: Duration | None = None) -> Any:
         """Wait until a job has finished, and return its result.
 
         Args:
             type: of the job, or its handler.
             id: of the job.
-            timeout: seconds; None for ever.
+            timeout: a duration; None for ever.
 
         Returns:
             The result: given the handler, as its annotation says; given the type, JSON data.

@@ -94,7 +94,7 @@ async def _() -> None:
             assert (job.outcome, job.result) == (Outcome.SUCCEEDED, {"file": "cat.png"})
 
 
-@row("raises an exception, or `Retry(after=seconds)`")
+@row("raises an exception, or `Retry(after=...)`")
 async def _() -> None:
     async with opened(patience=200_000) as jobs:
         starts: list[float] = []
@@ -115,7 +115,7 @@ async def _() -> None:
 
 
 @row(
-    "raises `Discard(reason)`; returns a value that JSON cannot hold; or is not called at all, "
+    "raises `Discard(reason)`; returns a value that cannot be encoded; or is not called at all, "
     "because the data cannot be decoded",
 )
 async def _() -> None:
@@ -156,7 +156,7 @@ async def _() -> None:
             assert error_of(await jobs.get(TYPE, "a")) == "OSError: disk"
 
 
-@row("raises `Snooze(seconds)`")
+@row('raises `Snooze(3600)`, or `Snooze("1h")`')
 async def _() -> None:
     runs: list[float] = []
 

@@ -4,14 +4,13 @@ Nobody runs them unless they are asked for: whoever can add jobs to the store co
 the worker.
 """
 
-from jobs_service.runner.commands.command import LONGEST, Command
+from jobs_service.runner.commands.command import Command
 from jobs_service.runner.commands.handler import COMMAND_TYPE, command_handler
 from jobs_service.runner.commands.process import run_command
 from jobs_service.runner.commands.result import MOST_KEPT, CommandFailed, CommandResult
 
 __all__ = [
     "COMMAND_TYPE",
-    "LONGEST",
     "MOST_KEPT",
     "Command",
     "CommandFailed",

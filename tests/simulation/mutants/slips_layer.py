@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from jobs_service import run_data
+from jobs_service import durations, run_data
 from jobs_service.layer import (
     activity,
     awake_types,
     candidates,
     changes,
     creation,
-    enqueueing,
     listing,
     queue,
     queue_counts,
@@ -134,7 +133,7 @@ def limits_of_a_unique_job_that_runs_again_are_forgotten() -> Defect:
 
 def delays_of_days_are_cut() -> Defect:
     """Of a timedelta only the seconds within its day count."""
-    return changed(enqueueing.due, ("value.total_seconds()", "float(value.seconds)"))
+    return changed(durations.seconds_of, ("value.total_seconds()", "float(value.seconds)"))
 
 
 def an_operators_timeout_is_overwritten() -> Defect:
