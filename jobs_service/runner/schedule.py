@@ -46,6 +46,17 @@ must not run ten thousand times afterwards."""
 _PERIODS: Final = Bounds(SHORTEST, LONGEST)
 _DAY: Final = 86_400
 _WALL_EPOCH: Final = datetime(1970, 1, 1)
+_NICKNAMES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+"""What crontab(5) calls some expressions."""
+
 _LONGEST_EXPRESSION: Final = 1000
 
 
@@ -127,7 +138,8 @@ class Cron:
 
     Args:
         expression: minute, hour, day of month, month, day of week; six fields begin with the second. As cronsim reads
-            them: `*`, lists, ranges, steps, names of months and days, `L`, `LW`, `5L`, `MON#2`.
+            them: `*`, lists, ranges, steps, names of months and days, `L`, `LW`, `5L`, `MON#2`. Or `@hourly`, `@daily`,
+            `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`.
         timezone: the IANA name of a time zone, or a ZoneInfo that has one. The default is not the machine's zone,
             because all processes must agree.
 
@@ -141,6 +153,8 @@ class Cron:
     _every_hour: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.expression, str):
+            object.__setattr__(self, "expression", _NICKNAMES.get(self.expression.lower(), self.expression))
         object.__setattr__(self, "_every_hour", len(_cron(self.expression).hours) == 24)
         zone = _zone_info(self.timezone)
         object.__setattr__(self, "timezone", zone.key)

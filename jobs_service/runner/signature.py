@@ -102,6 +102,8 @@ def _parameters(function: Any) -> tuple[list[inspect.Parameter], list[inspect.Pa
     for parameter in found:
         if parameter.kind is parameter.VAR_POSITIONAL:
             raise refused(function, f"it takes *{parameter.name}; name its parameters")
+        if parameter.kind is parameter.VAR_KEYWORD:
+            raise refused(function, f"it takes **{parameter.name}, of which a job has nothing; name its parameters")
     positional = [parameter for parameter in found if parameter.kind in _POSITIONAL]
     if positional and positional[0].name in ("self", "cls"):
         raise refused(function, f"it takes {positional[0].name}; register the bound method of an object")

@@ -92,6 +92,23 @@ def test_what_is_no_period_is_refused_in_one_line_that_says_what_is_allowed(valu
         Every(value)
 
 
+@pytest.mark.parametrize(
+    ("nickname", "expression"),
+    [
+        ("@hourly", "0 * * * *"),
+        ("@daily", "0 0 * * *"),
+        ("@Midnight", "0 0 * * *"),
+        ("@weekly", "0 0 * * SUN"),
+        ("@monthly", "0 0 1 * *"),
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+    ],
+)
+def test_a_nickname_is_the_expression_that_crontab_says_it_is(nickname: str, expression: str) -> None:
+    now = 1_790_000_000.0
+    assert Cron(nickname).next_after(now) == Cron(expression).next_after(now)
+
+
 def test_the_time_when_a_handler_was_first_run_is_no_tick() -> None:
     hourly = Cron("0 * * * *")
     assert last_tick(hourly, None) is None
@@ -240,7 +257,7 @@ def test_a_cron_expression_ticks_as_somebody_does_who_looks_at_the_clock_every_m
         ("", "wrong number of fields"),
         ("* * * *", "wrong number of fields"),
         ("* * * * * * *", "wrong number of fields"),
-        ("@daily", "wrong number of fields"),
+        ("@reboot", "wrong number of fields"),
         ("60 * * * *", "bad minute"),
         ("* 24 * * *", "bad hour"),
         ("* * 0 * *", "bad day-of-month"),
