@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
 from unittest.mock import patch
 
 from jobs_service.actors import activity_monitor, duties, notifier, process_monitor, type_server
@@ -182,10 +181,12 @@ def soon_unread(random: Random) -> Iterator[None]:
 def files_without_directories() -> Iterator[None]:
     """Have tracebacks name files alone, until left: so records are as large wherever the repository and Python are."""
 
-    def format_exception(*arguments: Any, **options: Any) -> list[str]:
-        return [_DIRECTORIES.sub('File "', line) for line in traceback.format_exception(*arguments, **options)]
+    lines = error_description._lines
 
-    with patch.object(error_description, "traceback", SimpleNamespace(format_exception=format_exception)):
+    def shortened(shown: traceback.TracebackException) -> Iterator[str]:
+        return (_DIRECTORIES.sub('File "', line) for line in lines(shown))
+
+    with patch.object(error_description, "_lines", shortened):
         yield
 
 
