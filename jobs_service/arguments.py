@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import enum
 import math
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+from jobs_service.durations import Bounds
 from jobs_service.errors import InvalidJob, JobsError, a_kind_of, kind_of, shown
 from jobs_service.model import Job, JobError, JobState, NewJob, Outcome, RunAt, RunningJob
 from jobs_service.status import Status, status_of
@@ -33,8 +35,10 @@ LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 """Seconds since the epoch between which a datetime can hold a time in every time zone."""
 
 _WIDEST_SPREAD: Final = 1_000_000
-_LONGEST_KEEP: Final = 1e9
-"""Seconds."""
+_ACTIVITY_TIMEOUTS: Final = Bounds(0, sys.float_info.max, above=True)
+_WAITS: Final = Bounds(0, math.inf, optional=True)
+_KEPT: Final = Bounds(optional=True)
+_UP_TO_LONGEST: Final = Bounds()
 
 
 # Numbers and times
@@ -45,13 +49,13 @@ def exact_int(value: Any) -> int | None:
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def exact_seconds(seconds: Any) -> float | None:
-    """Return a number of seconds as a float, None for anything but a number.
+def exact_number(value: Any) -> float | None:
+    """Return a number as a float, None for anything else.
 
     Raises:
         OverflowError: no float can hold it.
     """
-    return float(seconds) if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def check_positive(what: str, value: Any) -> int:
@@ -78,7 +82,7 @@ def to_seconds(time: RunAt | None, what: str = "run_at") -> float | None:
         seconds = _timestamp(time, what)
     else:
         try:
-            number = exact_seconds(time)
+            number = exact_number(time)
         except OverflowError:
             number = math.inf
         if number is None:
@@ -101,20 +105,32 @@ def _timestamp(time: datetime, what: str) -> float:
     raise InvalidJob(f"{what} {text}: a naive datetime; give it a time zone")
 
 
-def check_seconds(seconds: Any) -> float:
-    """Return an activity timeout in seconds.
+def check_duration(
+    what: str, value: Any, bounds: Bounds = _UP_TO_LONGEST, refused: Callable[[str], Exception] = InvalidJob
+) -> float | None:
+    """Return a duration in seconds; None where that is given and allowed.
+
+    Args:
+        what: the argument, for the message.
+        value: seconds, a timedelta or a text.
+        bounds: of what is allowed.
+        refused: makes the error.
 
     Raises:
-        InvalidJob: it is no positive, finite number of seconds.
+        InvalidJob: it is no duration, or not allowed; or what `refused` makes.
     """
-    try:
-        checked = exact_seconds(seconds)
-    except OverflowError:
-        if seconds > 0:
-            raise InvalidJob("activity timeout: more seconds than a float can hold") from None
-        checked = None
-    if checked is None or not 0 < checked < math.inf:
-        raise InvalidJob(f"activity timeout {shown(seconds)}: allowed are positive, finite numbers of seconds")
+    if value is None and bounds.optional:
+        return None
+    seconds = bounds.seconds(value)
+    if seconds is None:
+        raise refused(f"{what}={shown(value)}: allowed are {bounds}")
+    return seconds
+
+
+def check_seconds(seconds: Any) -> float:
+    """Return an activity timeout in seconds. Raises like `check_duration`."""
+    checked = check_duration("activity timeout", seconds, _ACTIVITY_TIMEOUTS)
+    assert checked is not None
     return checked
 
 
@@ -122,34 +138,15 @@ def check_timeout(timeout: Any) -> float | None:
     """Return a wait in seconds, None for ever.
 
     Raises:
-        JobsError: neither None nor a number of seconds from 0 up.
+        JobsError: neither None nor a duration.
     """
-    if timeout is None:
-        return None
-    try:
-        seconds = exact_seconds(timeout)
-    except OverflowError:  # an integer beyond every float: for ever, or below zero
-        seconds = math.inf if timeout > 0 else None
-    if seconds is None or not seconds >= 0:
-        raise JobsError(f"timeout={shown(timeout)}: allowed are None and numbers of seconds from 0 up")
+    seconds = check_duration("timeout", timeout, _WAITS, JobsError)
     return None if seconds == math.inf else seconds
 
 
 def check_keep(what: str, seconds: Any) -> float | None:
-    """Return how long finished jobs are kept, in seconds; None for ever.
-
-    Raises:
-        InvalidJob: it is no number of seconds from 0 up.
-    """
-    if seconds is None:
-        return None
-    try:
-        checked = exact_seconds(seconds)
-    except OverflowError:
-        checked = None
-    if checked is None or not 0 <= checked <= _LONGEST_KEEP:
-        raise InvalidJob(f"{what}={shown(seconds)}: allowed are None and seconds from 0 to {_LONGEST_KEEP:.0f}")
-    return checked
+    """Return how long finished jobs are kept, in seconds; None for ever. Raises like `check_duration`."""
+    return check_duration(what, seconds, _KEPT)
 
 
 # Rules and words

@@ -1,20 +1,109 @@
-"""Durations as people type them (`90`, `2.5s`, `1h30m`, `2d`): code, command line and dashboard read them alike."""
+"""Durations: seconds, a timedelta, or a text as people type it (`90`, `2.5s`, `10m`, `1h30m`, `2d`), everywhere alike.
+
+Arguments, options, settings, the command line, HTTP and the dashboard read them here. This module knows no other: the
+errors of the package are made with it as well.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from typing import Final
+import sys
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from jobs_service.names import one_line
+Duration: TypeAlias = float | timedelta | str
+"""Seconds, a timedelta, or a text such as "90s", "10m", "1h30m", "2d"."""
+
+LONGEST: Final = 1e9
+"""Seconds of the longest duration that most arguments may be: 31 years."""
+
+WRITTEN: Final = ("90", "30s", "10m", "1h30m", "2d")
+"""What messages say that a text may be."""
 
 _UNITS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _WITH_UNITS: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
 _PLAIN_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_MOST_SHOWN: Final = 40
+
+
+class Bounds(NamedTuple):
+    """Which durations are allowed.
+
+    Attributes:
+        least, most: seconds; both are allowed.
+        above: whether `least` itself is not.
+        optional: whether None is allowed as well.
+    """
+
+    least: float = 0.0
+    most: float = LONGEST
+    above: bool = False
+    optional: bool = False
+
+    def seconds(self, value: Any) -> float | None:
+        """Return a duration in seconds; None when it is none, or not allowed."""
+        seconds = seconds_of(value)
+        if seconds is None or not (self.least < seconds if self.above else self.least <= seconds):
+            return None
+        return seconds if seconds <= self.most else None
+
+    def __str__(self) -> str:
+        none = "None and " if self.optional else ""
+        sign = "> " if self.above else "from "
+        to = " and <= " if self.above else " to "
+        most = "" if self.most >= sys.float_info.max else f"{to}{self.most:.0f} s"
+        return f"{none}durations {sign}{self.least:g}{most}, such as {ALLOWED}"
+
+
+ALLOWED: Final = f"{WRITTEN[0]}, {', '.join(map(repr, WRITTEN[1:]))} or a timedelta"
+"""What messages say that a duration may be."""
+
+
+def seconds_of(value: Any) -> float | None:
+    """Return the seconds of a duration; None for what is none.
+
+    Args:
+        value: a number (of seconds), a timedelta, or a text: a plain number of seconds, or numbers with the units d, h,
+            m, s in that order, of which only the seconds may have a fraction.
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return _seconds_of_text(value) if isinstance(value, str) else None
+
+
+def plain(value: Any) -> Any:
+    """Return the seconds of a duration that is no number already; anything else as it is, for others to refuse."""
+    seconds = seconds_of(value) if isinstance(value, str | timedelta) else None
+    return value if seconds is None else seconds
+
+
+def parsed(text: str, *others: str) -> float:
+    """Return the seconds of a duration that somebody has typed.
+
+    Args:
+        text: what was typed.
+        others: texts that are allowed as well, for the message.
+
+    Raises:
+        ValueError: it is none; the message says what to write.
+    """
+    seconds = _seconds_of_text(text)
+    if seconds is None:
+        *most, last = *WRITTEN, *others
+        line = "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
+        line = line if len(line) <= _MOST_SHOWN else f"{line[: _MOST_SHOWN - 1]}…"
+        raise ValueError(f"{line!r} is no duration; write {', '.join(most)} or {last}")
+    return seconds
 
 
 def typed(seconds: float) -> str:
-    """Return a duration as it is typed: `1d`, `1h30m`, `2.5s`; `seconds_of` is the inverse.
+    """Return a duration as it is typed: `1d`, `1h30m`, `2.5s`; `parsed` is the inverse.
 
     Args:
         seconds: 0 or more.
@@ -26,13 +115,7 @@ def typed(seconds: float) -> str:
     return text + f"{seconds:g}s" if seconds or not text else text
 
 
-def seconds_of(text: str) -> float | None:
-    """Return the seconds of a duration, 0 or more; None when the text is none, or one that no float holds.
-
-    Args:
-        text: a plain number of seconds, or numbers with the units d, h, m, s in that order; only the seconds may have
-            a fraction.
-    """
+def _seconds_of_text(text: str) -> float | None:
     match = _WITH_UNITS.fullmatch(text)
     if _PLAIN_NUMBER.fullmatch(text):
         seconds = float(text)
@@ -42,15 +125,3 @@ def seconds_of(text: str) -> float | None:
     else:
         return None
     return None if math.isinf(seconds) else seconds
-
-
-def parsed(text: str) -> float:
-    """Return the seconds of a duration; see `seconds_of`.
-
-    Raises:
-        ValueError: it is none; the message says what to write.
-    """
-    seconds = seconds_of(text)
-    if seconds is None:
-        raise ValueError(f"{one_line(text, 40)} is no duration; write 90, 30s, 10m, 1h30m or 2d")
-    return seconds

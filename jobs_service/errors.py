@@ -11,11 +11,13 @@ import reprlib
 from collections.abc import Iterable
 from typing import Any, Final, Self, TypeVar
 
+from jobs_service.durations import Bounds, Duration, seconds_of
+
 JobsErrorT = TypeVar("JobsErrorT", bound="JobsError")
 
 _MOST_SHOWN: Final = 60
 _MOST_OF_A_NAME: Final = 80
-_LONGEST_WAIT: Final = 1e9
+_WAITS: Final = Bounds()
 
 OTHER_LOOP: Final = "was opened on another event loop; use it there (in a thread: asyncio.run_coroutine_threadsafe)"
 """What is wrong where a service or store is used on a loop that is not its own."""
@@ -188,23 +190,28 @@ class JobFailed(JobsError):
         self.error = error
 
 
+ANOTHER_ATTEMPT: Final = "the handler asked for another attempt"
+
+
 class Retry(JobsError):
     """Raised by a handler: this run failed, try again later. It counts as an attempt.
 
+    The job's error tells of the exception that it was raised from, or while that was handled.
+
     Args:
-        after: seconds until the next run at the earliest; None for the handler's backoff.
+        after: duration until the next run at the earliest; None for the handler's backoff.
         message: why, for the job's error.
     """
 
     after: float | None = None
 
-    def __init__(self, after: float | None = None, message: str = "the handler asked for another attempt") -> None:
+    def __init__(self, after: Duration | None = None, message: str = ANOTHER_ATTEMPT) -> None:
         super().__init__(_text("Retry(message", message))
         self.after = _seconds("Retry(after", after) if after is not None else None
 
 
 class Discard(JobsError):
-    """Raised by a handler: the job failed for good, whatever attempts are left.
+    """Raised by a handler: the job failed for good, whatever attempts are left. Its error tells of a cause, as Retry's.
 
     Args:
         reason: for the job's error.
@@ -219,10 +226,10 @@ class Snooze(JobsError):
     """Raised by a handler: run the job again later; this run does not count.
 
     Args:
-        seconds: until the next run at the earliest.
+        seconds: duration until the next run at the earliest.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: Duration) -> None:
         self.seconds = _seconds("Snooze(seconds", seconds)
         super().__init__(f"not before {self.seconds} s from now")
 
@@ -302,9 +309,10 @@ def meant(name: Any, known: Iterable[str]) -> str:
 
 def _seconds(what: str, value: object) -> float:
     """Return a wait in seconds, checked."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LONGEST_WAIT:
-        raise InvalidJob(f"{what}={shown(value)}): allowed are seconds from 0 to {_LONGEST_WAIT:.0f}")
-    return float(value)
+    seconds = _WAITS.seconds(value)
+    if seconds is None:
+        raise InvalidJob(f"{what}={shown(value)}): allowed are {_WAITS}")
+    return seconds
 
 
 def wait_of(error: Retry | Snooze) -> float | None:
@@ -318,8 +326,8 @@ def wait_of(error: Retry | Snooze) -> float | None:
     what, value = ("after", error.after) if isinstance(error, Retry) else ("seconds", error.seconds)
     if value is None and isinstance(error, Retry):
         return None
-    is_over = isinstance(value, int | float) and value < 0
-    return 0.0 if is_over else _seconds(f"{kind_of(error)}({what}", value)
+    seconds = seconds_of(value)
+    return 0.0 if seconds is not None and seconds < 0 else _seconds(f"{kind_of(error)}({what}", value)
 
 
 def _text(what: str, value: object) -> str:

@@ -1,7 +1,7 @@
-"""Where log events go: to structlog, as the application has configured it.
+"""Where log events go: to structlog as the application has configured it, else to the standard library's logging.
 
-The library configures nothing. If the application has configured nothing either, only warnings and errors are logged:
-structlog's default would print every detail to the application's standard output.
+The library configures nothing. If the application has configured neither, logging prints warnings and errors to
+standard error, and nothing else.
 
 An event that cannot be logged (the disk is full, a renderer of the application's does not know what to make of a field)
 is dropped, and named in a line of the standard library's logging: whoever logs goes on. An actor would end otherwise,
@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
-import traceback
 from typing import Any, Final
 
 import structlog
 
-_DEBUG: Final = 10
 _CRITICAL: Final = 50
-"""The severity of details, and of the worst, in the standard library's numbers."""
+"""The severity of the worst, in the standard library's numbers."""
+
+_LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 _NOTHING: Final = structlog.make_filtering_bound_logger(_CRITICAL).debug
 """The method of structlog's loggers for events that are below their level: comparing with it is ten times as fast as
@@ -31,13 +30,14 @@ class EventLog:
     """A source of log events.
 
     Args:
-        name: of the logger, for structlog.
+        name: of the logger.
         fields: in every event.
     """
 
     def __init__(self, name: str, **fields: Any) -> None:
         self._name = name
         self._fields = fields
+        self._plain = logging.getLogger(name)
 
     def bind(self, **fields: Any) -> EventLog:
         """Return a source whose events have these fields as well."""
@@ -45,28 +45,27 @@ class EventLog:
 
     def wants_details(self) -> bool:
         """Whether details are logged at present. Asked once before many events, whose fields cost time to collect."""
-        if not structlog.is_configured() or not _is_heard("debug"):
+        if not self._hears("debug"):
             return False
+        if not structlog.is_configured():
+            return True
         try:
             enabled = getattr(self._logger().bind(), "is_enabled_for", None)
-            return enabled is None or bool(enabled(_DEBUG))
+            return enabled is None or bool(enabled(logging.DEBUG))
         except Exception:  # each event tells of it
             return True
 
     def debug(self, event: str, **fields: Any) -> None:
         """Log a detail."""
-        if structlog.is_configured() and _is_heard("debug"):
-            self._log("debug", event, fields)
+        self._log("debug", event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
         """Log what happens as it should."""
-        if structlog.is_configured() and _is_heard("info"):
-            self._log("info", event, fields)
+        self._log("info", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
         """Log what somebody should know of."""
-        if _is_heard("warning"):
-            self._log("warning", event, fields)
+        self._log("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
         """Log what somebody should look after.
@@ -75,33 +74,40 @@ class EventLog:
             event: its name.
             fields: of the event; `exc_info` is an exception, or True for the one that is being handled.
         """
-        if "exc_info" in fields and not structlog.is_configured():
-            # Structlog's default shows local variables beside a traceback, among them jobs' data.
-            fields["stack"] = _plain(fields.pop("exc_info"))
         self._log("error", event, fields)
 
     def exception(self, event: str, **fields: Any) -> None:
         """Log an error with the traceback of the exception that is being handled."""
-        self.error(event, exc_info=True, **fields)
+        self._log("error", event, {**fields, "exc_info": True})
+
+    def _hears(self, method: str) -> bool:
+        """Whether anybody does anything with such events."""
+        if structlog.is_configured():
+            return getattr(structlog.get_config()["wrapper_class"], method, None) is not _NOTHING
+        return self._plain.isEnabledFor(_LEVELS[method])
 
     def _log(self, method: str, event: str, fields: dict[str, Any]) -> None:
+        if not self._hears(method):
+            return
         try:
-            getattr(self._logger(), method)(event, **fields)
+            if structlog.is_configured():
+                getattr(self._logger(), method)(event, **fields)
+            else:
+                self._log_plainly(method, event, {**self._fields, **fields})
         except Exception as error:
             # What logging itself cannot write it prints, but a handler of the application's may raise.
             with contextlib.suppress(Exception):
-                logging.getLogger(self._name).error("the event %s could not be logged: %r", event, error)
+                self._plain.error("the event %s could not be logged: %r", event, error)
+
+    def _log_plainly(self, method: str, event: str, fields: dict[str, Any]) -> None:
+        """Log a line of the standard library's: the event and its fields, which the record has as `fields` as well."""
+        raised = fields.pop("exc_info", None)
+        stack = fields.get("stack")
+        words = [f"{name}={value!r}" for name, value in fields.items() if name != "stack"]
+        text = " ".join([event, *words]) + (f"\n{stack}" if stack else "")
+        self._plain.log(
+            _LEVELS[method], "%s", text, exc_info=raised, extra={"event": event, "fields": fields}, stacklevel=4
+        )
 
     def _logger(self) -> Any:
         return structlog.get_logger(self._name, **self._fields)
-
-
-def _plain(error: BaseException | bool | None) -> str:
-    """Return a traceback as Python prints it."""
-    shown = error if isinstance(error, BaseException) else sys.exception()
-    return "".join(traceback.format_exception(shown)).rstrip()
-
-
-def _is_heard(method: str) -> bool:
-    """Whether the loggers of the present configuration do anything with such events."""
-    return getattr(structlog.get_config()["wrapper_class"], method, None) is not _NOTHING

@@ -21,6 +21,8 @@ attempt where an earlier version has written it; limits, what holds for this job
 
 from __future__ import annotations
 
+import bisect
+import dataclasses
 import functools
 import math
 import struct
@@ -36,6 +38,9 @@ MAX_HISTORY: Final = 20
 
 MOST_HISTORY: Final = 100
 """Events that can be kept."""
+
+_KEPT_EVENTS: Final = 3
+"""Of the newest: a start, how that run went wrong, and how the job ended."""
 
 RESULT: Final = 1
 ERROR: Final = 2
@@ -125,8 +130,8 @@ def with_event(
         most = kept_by_others(run_data)
     rest = run_data[HEAD_BYTES:]
     if count >= most:
-        # The history is cut here: the new event takes the room of the oldest ones. (`Record.fit` drops a whole history
-        # if the record is too large for the store.)
+        # The history is cut here: the new event takes the room of the oldest ones. (`fitted` cuts it further where the
+        # record is too large for the store.)
         count = most - 1
         end = _end_of(rest[:size], count)
         rest = rest[:end] + rest[size:]
@@ -172,10 +177,47 @@ def with_details(run_data: bytes, change: Callable[[HistoryEvent], str]) -> byte
     return _HEAD.pack(bits, attempts, count, len(history), expires) + history + run_data[HEAD_BYTES + size :]
 
 
-def without_history(run_data: bytes) -> bytes:
-    """Return the run data with an empty history, which is dropped first when a record grows too large."""
+def with_newest_events(run_data: bytes, count: int) -> bytes:
+    """Return the run data with only so many events of the history, the newest."""
     bits, attempts, _, size, expires = _head(run_data)
-    return _HEAD.pack(bits, attempts, 0, 0, expires) + run_data[HEAD_BYTES + size :]
+    rest = run_data[HEAD_BYTES:]
+    end = _end_of(rest[:size], count)
+    return _HEAD.pack(bits, attempts, count, end, expires) + rest[:end] + rest[size:]
+
+
+def fitted(run_data: bytes, most: int) -> bytes:
+    """Return the run data in at most so many bytes, as far as what can be left out of them allows.
+
+    The oldest events go first, but for the newest three; then the traceback, the text of the progress, and the end of
+    the error's message. Only where a record has less room than every job is accepted with (see `kept_bytes`) the rest
+    of the history, the progress and the error go as well. The result and the limits stay.
+    """
+    if len(run_data) <= most:
+        return run_data
+    count = run_data[3]
+    while count > _KEPT_EVENTS and len(run_data) > most:
+        count -= 1
+        run_data = with_newest_events(run_data, count)
+    for smaller in _SMALLER:
+        if len(run_data) <= most:
+            break
+        run_data = smaller(run_data, most)
+    return run_data
+
+
+def kept_bytes(run_data: bytes, room: int) -> int:
+    """Return how many bytes the run data take at least, as long as their job can come to an end.
+
+    Args:
+        run_data: packed.
+        room: bytes that every job has for what is told of its runs, beside its result.
+    """
+    try:
+        parts = _parts(run_data)
+    except RecordDamaged:  # no reason to refuse a heartbeat; whoever reads it will tell
+        return HEAD_BYTES + room
+    packed = {part: _LENGTH.size + len(json) for part, json in parts.items()}
+    return HEAD_BYTES + packed.get(RESULT, 0) + max(room, packed.get(LIMITS, 0))
 
 
 def of_values(attempts: int, crashes: int, history: Sequence[HistoryEvent], expires: float | None) -> bytes:
@@ -336,6 +378,51 @@ def check(run_data: bytes) -> None:
 def check_sizes(run_data: bytes) -> None:
     """Check that run data are as long as their history and their parts say. Raises like `check`."""
     _parts(run_data)
+
+
+def _without_traceback(run_data: bytes, most: int) -> bytes:
+    return _with_error(run_data, lambda error: error_json(JobError(error.type, error.message)))
+
+
+def _with_less_progress(run_data: bytes, most: int) -> bytes:
+    try:
+        progress = progress_of(run_data)
+    except RecordDamaged:
+        progress = None
+    json = None if progress is None else progress_json(dataclasses.replace(progress, message=""))
+    return with_part(run_data, PROGRESS, json)
+
+
+def _with_less_of_the_message(run_data: bytes, most: int) -> bytes:
+    left = most - len(with_part(run_data, ERROR, None)) - _LENGTH.size
+
+    def cut(error: JobError) -> bytes:
+        def upto(length: int) -> bytes:
+            return error_json(JobError(error.type, error.message[:length] + "…"))
+
+        length = bisect.bisect_right(range(len(error.message)), left, key=lambda each: len(upto(each))) - 1
+        return upto(max(0, length))
+
+    return _with_error(run_data, cut)
+
+
+def _with_error(run_data: bytes, packed: Callable[[JobError], bytes]) -> bytes:
+    try:
+        error = error_of(run_data)
+    except RecordDamaged:
+        error = None
+    return with_part(run_data, ERROR, None if error is None else packed(error))
+
+
+_SMALLER: Final[tuple[Callable[[bytes, int], bytes], ...]] = (
+    _without_traceback,
+    _with_less_progress,
+    _with_less_of_the_message,
+    lambda run_data, most: with_newest_events(run_data, 0),
+    lambda run_data, most: with_part(run_data, PROGRESS, None),
+    lambda run_data, most: with_part(run_data, ERROR, None),
+)
+"""What `fitted` does, one after the other, until the run data are small enough."""
 
 
 def _values(json: bytes, classes: Sequence[tuple[type, ...]]) -> list[Any]:

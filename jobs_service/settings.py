@@ -9,10 +9,11 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from jobs_service import durations
 from jobs_service.errors import InvalidSettings, in_one_line, shown
 from jobs_service.log import EventLog
 
@@ -23,11 +24,25 @@ STORE_VARIABLE = PREFIX + "STORE"
 _LONGEST = 300
 _MOST_NAMED = 10
 _HANDLERS = "handlers"
+_FACTOR = "activity_batch_factor"
+"""The one setting with a fraction that is no duration."""
 # Variables of the tests, and those that Kubernetes sets for a service of this name.
 _OF_OTHERS = tuple(PREFIX + name for name in ("TEST_", "SERVICE_HOST", "SERVICE_PORT", "PORT"))
 _logged: set[str] = set()
 
 log = EventLog("jobs_service")
+
+
+def _duration(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, bool):
+        raise PydanticCustomError("float_type", "no duration")
+    # A number as text stays, so that a complaint shows it as it was written.
+    is_taken = isinstance(value, str) and value.replace(".", "").isdigit() and not (info.config or {}).get("strict")
+    return value if is_taken else durations.plain(value)
+
+
+Seconds = Annotated[float, BeforeValidator(_duration)]
+"""A duration, also as a timedelta or a text such as 10m."""
 
 
 class HandlerSettings(BaseModel):
@@ -39,14 +54,14 @@ class HandlerSettings(BaseModel):
     """Jobs that one process runs at the same time."""
     max_churn: int | None = Field(default=None, ge=0, le=100_000)
     """Continuous jobs that one rotation stops at most."""
-    interval: float | None = Field(default=None, gt=0, le=86_400)
+    interval: Seconds | None = Field(default=None, gt=0, le=86_400)
     """Seconds between two rotations."""
     max_history: int | None = Field(default=None, ge=1, le=100)
     """Events that a job's history keeps."""
 
 
 class Settings(BaseSettings):
-    """The service's settings; times in seconds.
+    """The service's settings; durations in seconds, as a timedelta, or as a text such as "10m".
 
     Each comes from, in this order: an argument, the environment variable JOBS_SERVICE_<NAME>, the TOML file that
     JOBS_SERVICE_SETTINGS names, the default.
@@ -57,18 +72,18 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False)
 
-    type_check_period: float = Field(15.0, gt=0, le=86_400)
+    type_check_period: Seconds = Field(15.0, gt=0, le=86_400)
     """Time between two searches for types that have running jobs but are not marked as awake."""
-    type_check_max_jitter: float = Field(5.0, ge=0, le=86_400)
+    type_check_max_jitter: Seconds = Field(5.0, ge=0, le=86_400)
     """Most random time added to that, so that many processes do not search at the same moment."""
-    type_idle_after: float = Field(10.0, gt=0, le=86_400)
+    type_idle_after: Seconds = Field(10.0, gt=0, le=86_400)
     """Time without activity after which a type counts as idle, if none of its jobs runs, or comes due or expires soon.
     Idle types take neither memory nor time."""
     activity_samples: int = Field(8, ge=4, le=1000)
     """Samples of a type's activity per activity timeout."""
-    activity_max_jitter: float = Field(10.0, ge=0, le=86_400)
+    activity_max_jitter: Seconds = Field(10.0, ge=0, le=86_400)
     """Most random time between two samples; a shorter timeout sets a smaller bound."""
-    notify_holdoff: float = Field(0.05, ge=0, le=3600)
+    notify_holdoff: Seconds = Field(0.05, ge=0, le=3600)
     """Least time between two reads of what has changed, per subscribed type."""
     activity_batch: int = Field(1000, ge=1, le=100_000)
     """Lost jobs re-enqueued per transaction, at first."""
@@ -78,36 +93,36 @@ class Settings(BaseSettings):
     """Jobs by which it grows when its transaction fit."""
     notifier_batch: int = Field(1000, ge=1, le=100_000)
     """Jobs that a notifier reads per transaction."""
-    expiry_check_period: float = Field(60.0, gt=0, le=86_400)
+    expiry_check_period: Seconds = Field(60.0, gt=0, le=86_400)
     """Time between two searches for expired jobs of a type."""
     pending_batch: int = Field(100, ge=1, le=10_000)
     """Due jobs made ready, or expired ones removed, per transaction."""
     add_batch: int = Field(1000, ge=1, le=10_000)
     """Jobs that add_many writes per transaction at most; the store's limits may demand fewer."""
-    transaction_timeout: float = Field(10.0, gt=0, le=3600)
+    transaction_timeout: Seconds = Field(10.0, gt=0, le=3600)
     """Longest time for one transaction, retries included; then StoreUnavailable is raised."""
     transaction_retries: int = Field(1000, ge=0, le=1_000_000)
     """FoundationDB: how often a transaction function is run again within that time, after conflicts for instance."""
-    retry_backoff: float = Field(0.05, gt=0, le=60)
+    retry_backoff: Seconds = Field(0.05, gt=0, le=60)
     """First pause of an actor after a store error that may pass; it doubles up to `retry_backoff_max`."""
-    retry_backoff_max: float = Field(2.0, gt=0, le=3600)
+    retry_backoff_max: Seconds = Field(2.0, gt=0, le=3600)
     """Longest such pause."""
     max_restarts: int = Field(3, ge=0, le=1000)
     """Restarts of the supervisor tree's children that are allowed within `restart_period`."""
-    restart_period: float = Field(10.0, gt=0, le=86_400)
+    restart_period: Seconds = Field(10.0, gt=0, le=86_400)
     """See `max_restarts`."""
     durable: bool = True
     """Embedded store: an answered write survives a power cut. False: a power cut may undo the newest writes."""
     lmdb_map_size: int = Field(64 << 30, ge=1 << 16, le=1 << 46)
     """Embedded store: bytes that it may hold before adds are refused; only address space is reserved. Calls that end or
     remove jobs may use a sixteenth more, and at least 64 MiB."""
-    watch_poll: float = Field(0.008, gt=0, le=10)
+    watch_poll: Seconds = Field(0.008, gt=0, le=10)
     """Embedded store: time between two checks for commits of other processes, while there are watches; twice as long
     when nothing has been committed for a second."""
-    process_check_period: float = Field(0.25, ge=0, le=60)
+    process_check_period: Seconds = Field(0.25, ge=0, le=60)
     """Embedded store: time between two checks for processes that have died, whose jobs become pending then. 0: this
     process does not check, and if it dies, its jobs wait for their type's timeout."""
-    process_heartbeat: float = Field(15.0, ge=0, le=3600)
+    process_heartbeat: Seconds = Field(15.0, ge=0, le=3600)
     """Time between two heartbeats of a process that runs handlers or is a daemon, by which others know that it is
     there. 0: this process is not listed, and nobody can ask it to stop."""
     fdb_library: str | None = None
@@ -119,7 +134,7 @@ class Settings(BaseSettings):
     """FoundationDB: tag of all transactions, by which an operator can see and throttle them; empty for none."""
     fdb_max_watches: int = Field(10_000, ge=0, le=1_000_000)
     """FoundationDB: watches that the client holds at most; the keys of others are read every `fdb_watch_poll`."""
-    fdb_watch_poll: float = Field(0.25, gt=0, le=60)
+    fdb_watch_poll: Seconds = Field(0.25, gt=0, le=60)
     """FoundationDB: time between two reads of the keys that are watched beyond that number."""
     handlers: Annotated[dict[str, HandlerSettings], NoDecode] = Field(default_factory=dict)
     """Options of handlers by type, for `JobsService.run` and `reload`: `[handlers.thumbnail]` in the file, JSON in the
@@ -206,6 +221,8 @@ def _first_complaint(error: ValidationError, arguments: dict[str, Any]) -> str:
     first = error.errors(include_url=False)[0]
     place = tuple(str(part) for part in first["loc"]) or ("settings",)
     allowed = in_one_line(first["msg"][0].lower() + first["msg"][1:], 100)
+    if first["type"].startswith("float_") and place[-1] != _FACTOR:
+        allowed = f"a duration is wanted, such as {durations.ALLOWED}"
     return f"{_called(place, first.get('input'))}: {allowed}{_range_of(place)}{_where(place[0], arguments)}"
 
 

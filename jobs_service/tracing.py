@@ -41,7 +41,7 @@ _NAME: Final = "jobs_service"
 MODULE: Final = "opentelemetry.trace"
 """Nobody traces anything as long as this is not loaded."""
 _HEADERS: Final = ("traceparent", "tracestate")
-_LONGEST: Final = 2000
+_LONGEST: Final = 512
 """Characters of a context that is kept: W3C wants 512 of a tracestate."""
 
 

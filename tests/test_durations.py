@@ -1,10 +1,21 @@
 """Durations as people type them."""
 
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import hypothesis
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import durations
+from jobs_service import InvalidSettings, JobsError, JobTransaction, Retry, Settings, Snooze, durations
+from jobs_service.durations import Bounds, Duration
+from jobs_service.replication.options import ReplicationOptions
+from jobs_service.runner.commands import Command
+from jobs_service.runner.options import handler_options
+from jobs_service.runner.schedule import Every
+from tests.runner.support import TYPE, now, opened
+from tests.virtual_time import EPOCH, in_virtual_time
 
 
 @pytest.mark.parametrize(
@@ -45,6 +56,112 @@ def test_a_duration_is_shown_in_the_units_in_which_it_is_typed(seconds: float, t
     assert durations.typed(seconds) == text
 
 
-@given(st.integers(0, 10**12))
+@hypothesis.given(st.integers(0, 10**12))
 def test_what_is_shown_is_read_as_the_same_duration(seconds: int) -> None:
     assert durations.seconds_of(durations.typed(seconds)) == seconds
+
+
+SAME: list[Duration] = [90, 90.0, timedelta(seconds=90), "90", "90s", "1m30s"]
+
+
+@pytest.mark.parametrize("given", SAME)
+def test_every_kind_of_duration_is_the_same(given: Duration) -> None:
+    assert durations.seconds_of(given) == 90.0
+    assert durations.plain(given) == 90.0
+
+
+@pytest.mark.parametrize("given", [True, None, b"90", "soon", [], object(), {"seconds": 1}])
+def test_what_is_no_duration_has_no_seconds(given: object) -> None:
+    assert durations.seconds_of(given) is None
+    assert durations.plain(given) is given
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [
+        (Bounds(), "durations from 0 to 1000000000 s, such as 90, '30s', '10m', '1h30m', '2d' or a timedelta"),
+        (Bounds(0, 60, above=True, optional=True), "None and durations > 0 and <= 60 s, such as 90"),
+        (Bounds(0, float("inf")), "durations from 0, such as 90"),
+    ],
+)
+def test_bounds_say_what_is_allowed(bounds: Bounds, text: str) -> None:
+    assert str(bounds).startswith(text)
+
+
+def replicating(**options: Any) -> ReplicationOptions:
+    """Return the options of some replication."""
+    return ReplicationOptions(source="http://a/b", target="http://a/c", **options)
+
+
+ARGUMENTS: dict[str, Callable[[Any], object]] = {
+    "Snooze": lambda given: Snooze(given).seconds,
+    "Retry": lambda given: Retry(given).after,
+    "Command": lambda given: Command(("ls",), time_limit=given).time_limit,
+    "every": lambda given: Every(given).seconds,
+    "settings": lambda given: Settings(type_idle_after=given).type_idle_after,
+    "a handler's settings": lambda given: Settings(handlers={"t": {"interval": given}}).handlers["t"].interval,
+    "replication": lambda given: replicating(checkpoint_interval=given).checkpoint_interval,
+    **{
+        f"option {name}": lambda given, name=name: getattr(handler_options({name: given}), name)  # type: ignore[misc]
+        for name in ["timeout", "health_threshold", "backoff", "interval", "grace", "time_limit", "keep", "keep_failed"]
+    },
+}
+
+
+@pytest.mark.parametrize("what", ARGUMENTS)
+def test_every_kind_of_duration_is_taken(what: str) -> None:
+    assert [ARGUMENTS[what](given) for given in SAME] == [90.0] * len(SAME)
+
+
+@pytest.mark.parametrize("what", ARGUMENTS)
+@pytest.mark.parametrize("given", ["soon", True, -1, timedelta(seconds=-1), "-1s"])
+def test_what_is_no_duration_is_refused_in_one_line_that_says_what_to_write(what: str, given: Any) -> None:
+    with pytest.raises(JobsError) as caught:
+        ARGUMENTS[what](given)
+    assert len(str(caught.value).splitlines()) == 1
+    if what != "replication" and not (what.endswith("settings") and given != "soon"):
+        assert "'30s', '10m', '1h30m', '2d' or a timedelta" in str(caught.value)
+
+
+def test_a_variable_of_the_environment_is_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBS_SERVICE_TYPE_CHECK_PERIOD", "10m")
+    assert Settings().type_check_period == 600
+    monkeypatch.setenv("JOBS_SERVICE_TYPE_CHECK_PERIOD", "soon")
+    with pytest.raises(InvalidSettings, match=r"TYPE_CHECK_PERIOD='soon' .*: a duration is wanted, such as 90, '30s'"):
+        Settings()
+
+
+@pytest.mark.parametrize("given", SAME)
+@in_virtual_time
+async def test_a_service_takes_every_kind_of_duration(given: Duration) -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(TYPE, given)
+        await jobs.set_retention(TYPE, keep=given, keep_failed=given)
+        assert await jobs.get_type_timeout(TYPE) == 90
+        assert await jobs.get_retention(TYPE) == (90, 90)
+
+        async def set_all(tx: JobTransaction) -> None:
+            await tx.set_type_timeout(TYPE, given)
+            await tx.set_retention(TYPE, keep=given)
+            job = await tx.enqueue(TYPE, {}, id="tx", delay=given, time_limit=given)
+            assert job.time_limit == 90
+
+        await jobs.transact(set_all)
+        job = await jobs.enqueue(TYPE, {}, id="later", delay=given, time_limit=given)
+        assert job.run_at is not None
+        assert (round(job.run_at.timestamp() - EPOCH - now()), job.time_limit) == (90, 90)
+        await jobs.resubmit(TYPE, "tx", run_at=EPOCH + 10**6)
+        for wait in (
+            lambda: jobs.wait(TYPE, "later", "finished", timeout=given),
+            lambda: jobs.result(TYPE, "later", timeout=given),
+        ):
+            began = now()
+            with pytest.raises(TimeoutError, match="within 90"):
+                await wait()
+            assert now() - began == pytest.approx(90)
+        running = await jobs.accept(TYPE, timeout=given)
+        assert running is not None
+        with pytest.raises(TimeoutError, match="within 90"):
+            await jobs.stop_and_remove(TYPE, "later", timeout=given)
+        assert await jobs.accept(TYPE, timeout=given) is None
+        assert await jobs.accept_many(TYPE, 2, timeout=given) == []

@@ -47,26 +47,44 @@ JSON_LINES = "structlog.configure([structlog.processors.add_log_level, structlog
 
 
 def run(tmp_path: Path, *, configure: str = "", lose: bool = False) -> str:
-    """Run a service in a process of its own, and return its standard output; its standard error must be empty."""
+    """Run a service in a process of its own, and return its standard error, where logs belong.
+
+    Its standard output must be empty, but for what a program's own configuration sends there.
+    """
     program = f"{SCENARIO}{configure}asyncio.run(main({lose}))\n"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    assert done.returncode == 0
+    assert configure == JSON_LINES or done.stdout == ""
+    assert configure != JSON_LINES or done.stderr == ""
+    return done.stdout + done.stderr
 
 
 # of a whole program
 
 
-def test_a_program_that_has_not_configured_structlog_reads_nothing_of_ordinary_work(tmp_path: Path) -> None:
+def test_a_program_that_has_configured_nothing_reads_nothing_of_ordinary_work(tmp_path: Path) -> None:
     assert run(tmp_path) == ""
 
 
-def test_a_program_that_has_not_configured_structlog_is_told_of_lost_jobs(tmp_path: Path) -> None:
-    lines = run(tmp_path, lose=True).splitlines()
-    assert len(lines) == 1
-    assert "jobs_lost" in lines[0]
+def test_a_program_that_has_configured_nothing_is_told_of_lost_jobs(tmp_path: Path) -> None:
+    assert run(tmp_path, lose=True) == (
+        "jobs_lost type='email' count=1 ids=['the-id'] reason='their workers fell silent'\n"
+    )
+
+
+def test_a_program_that_has_configured_logging_gets_events_its_way_down_to_its_level(tmp_path: Path) -> None:
+    configure = """
+import logging
+logging.basicConfig(level="INFO", format="%(levelname)s %(name)s %(event)s %(fields)s %(filename)s")
+logging.getLogger("jobs_service.actors").setLevel("DEBUG")
+"""
+    lines = run(tmp_path, configure=configure, lose=True).splitlines()
+    assert "DEBUG jobs_service.actors type_served {'type': 'email'} type_server.py" in lines
+    [lost] = [line for line in lines if "jobs_lost" in line]
+    assert lost.startswith("WARNING jobs_service.actors jobs_lost {'type': 'email', 'count': 1, 'ids': ['the-id']")
+    assert not any(line.startswith("DEBUG jobs_service ") for line in lines)
 
 
 def test_a_program_that_has_configured_structlog_gets_details_its_way_with_type_and_id(tmp_path: Path) -> None:
@@ -117,11 +135,11 @@ asyncio.run(main())
 
 def test_a_traceback_shows_no_data_where_structlog_is_not_configured(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True, timeout=60, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "handler_failed_after_end" in done.stdout
-    assert "ValueError: after its end" in done.stdout
-    assert "Traceback (most recent call last):" in done.stdout
-    assert "hunter2" not in done.stdout
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("handler_failed_after_end type='email' ")
+    assert "ValueError: after its end" in done.stderr
+    assert "Traceback (most recent call last):" in done.stderr
+    assert "hunter2" not in done.stderr
 
 
 def test_importing_the_library_configures_nothing_and_prints_nothing(tmp_path: Path) -> None:

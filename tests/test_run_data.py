@@ -174,7 +174,7 @@ def test_attempts_can_be_forgotten_alone() -> None:
 
 
 def test_the_history_can_be_forgotten_alone() -> None:
-    packed = run_data.without_history(full())
+    packed = run_data.with_newest_events(full(), 0)
     assert run_data.history_of(packed) == ()
     assert run_data.size_of_history(packed) == 0
     assert run_data.parts_of(packed) == run_data.parts_of(full())
@@ -285,7 +285,7 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "no attempts": run_data.with_no_attempts,
     "a part": lambda packed: run_data.with_part(packed, RESULT, b"1"),
     "expiring": lambda packed: run_data.expiring(packed, NOW),
-    "no history": run_data.without_history,
+    "no history": lambda packed: run_data.with_newest_events(packed, 0),
 }
 
 

@@ -159,13 +159,14 @@ def test_a_value_above_the_range_is_told_variable_value_and_range(name: str) -> 
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("value", ["", "many", "1s", "a\nb"])
+@pytest.mark.parametrize("value", ["", "many", "1x", "a\nb"])
 def test_what_is_no_number_is_told_variable_value_and_range(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"JOBS_SERVICE_{name.upper()}", value)
     message = complaint()
-    assert message.startswith(f"JOBS_SERVICE_{name.upper()}={value!r} (setting {name}): input should be a valid ")
+    wrong = f"JOBS_SERVICE_{name.upper()}={value!r} (setting {name}): "
+    assert message.startswith((f"{wrong}input should be a valid ", f"{wrong}a duration is wanted, such as 90, '30s', "))
     assert "; allowed is >" in message
 
 
@@ -271,8 +272,9 @@ def test_options_of_handlers_come_from_json_in_the_variable(
             "setting handlers.a.slots=True: input should be a valid integer; allowed is >= 0 and <= 100000",
         ),
         (
-            "[handlers.a]\ninterval = '5'",
-            "setting handlers.a.interval='5': input should be a valid number; allowed is > 0 and <= 86400",
+            "[handlers.a]\ninterval = '5x'",
+            "setting handlers.a.interval='5x': a duration is wanted, such as 90, '30s', '10m', '1h30m', '2d' or a "
+            "timedelta; allowed is > 0 and <= 86400",
         ),
         (
             "[handlers.a]\ninterval = inf",

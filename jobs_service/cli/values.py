@@ -34,12 +34,10 @@ def duration(text: str, name: str, *others: str) -> float:
     Raises:
         typer.BadParameter: it is not a duration.
     """
-    seconds = durations.seconds_of(text)
-    if seconds is None:
-        shown = text if len(text) <= 40 else f"{text[:39]}…"
-        *most, last = "90", "30s", "10m", "1h30m", "2d", *others
-        raise typer.BadParameter(f"{shown!r} is no duration; write {', '.join(most)} or {last}", param_hint=name)
-    return seconds
+    try:
+        return durations.parsed(text, *others)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None
 
 
 def positive_duration(text: str, name: str) -> float:

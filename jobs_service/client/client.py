@@ -19,6 +19,7 @@ from jobs_service.client.process_operations import RemoteProcessOperations
 from jobs_service.client.reader_operations import RemoteReaderOperations
 from jobs_service.client.type_operations import RemoteTypeOperations
 from jobs_service.client.worker_operations import RemoteWorker, RemoteWorkerOperations
+from jobs_service.durations import Duration
 from jobs_service.errors import JobsError, ServiceClosed
 from jobs_service.model import JobId, JobType
 from jobs_service.service.watcher_operations import WaitingOperations, checked_pairs
@@ -55,7 +56,7 @@ class JobsClient(
         url: `http://HOST:PORT` or `https://...`, with any prefix, as `jobs-service serve --http` prints it.
         token: as `jobs-service token add` prints it; None for none, or for that of a server on this machine which the
             same user has started: it is found by itself.
-        timeout: seconds within which a call is answered while the server is away.
+        timeout: duration within which a call is answered while the server is away.
         verify: of TLS: True for the usual certificate authorities, an ssl.SSLContext for others.
         transport: an httpx transport, for Unix sockets or proxies; None for TCP.
         sources: what this process is called in the history of its jobs, and randomness; None for the machine's.
@@ -70,7 +71,7 @@ class JobsClient(
         url: str,
         *,
         token: str | None = None,
-        timeout: float = _TIMEOUT,
+        timeout: Duration = _TIMEOUT,
         verify: bool | ssl.SSLContext = True,
         transport: httpx.AsyncBaseTransport | None = None,
         sources: Sources | None = None,

@@ -19,6 +19,7 @@ from jobs_service.arguments import (
 from jobs_service.client.access import ServerAccess, check_id, dumps, encoded, name_form
 from jobs_service.client.adder import RemoteAdder, parts
 from jobs_service.client.connection import Again
+from jobs_service.durations import Duration, plain
 from jobs_service.errors import (
     InvalidJob,
     JobNotFound,
@@ -113,7 +114,7 @@ class RemoteCreatorOperations:
         answer = await self._access.call("DELETE", path, params=params, again=Again.UNSENT)
         return self._access.read(lambda form: Removal(form["removal"]), answer)
 
-    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
+    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration) -> None:
         """Remove a job; if it runs, wait until its worker has finished it; see JobsService.stop_and_remove."""
         seconds = check_timeout(timeout)
         removal: Removal | None = None
@@ -189,7 +190,7 @@ class RemoteCreatorOperations:
             id = self._access.new_key() if how.id is None else how.id
             check_id(handler.type, id)
             form["id"] = json_forms.name(id)
-        for name, value in (("max_attempts", how.max_attempts), ("time_limit", how.time_limit)):
+        for name, value in (("max_attempts", how.max_attempts), ("time_limit", plain(how.time_limit))):
             if value is not None:
                 form[name] = value
         if handler.redaction is not None:  # nothing is shown before the handler starts for the first time

@@ -8,6 +8,7 @@ from typing import Any
 from jobs_service import names
 from jobs_service.arguments import check_keep, check_seconds, check_summaries
 from jobs_service.client.access import ServerAccess, named
+from jobs_service.durations import Duration
 from jobs_service.http import wire
 from jobs_service.model import JobType
 from jobs_service.model.terms import exact_type
@@ -20,7 +21,7 @@ class RemoteTypeOperations:
 
     _access: ServerAccess
 
-    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+    async def set_type_timeout(self, type: JobType, seconds: Duration) -> None:
         """Create a type, or change its activity timeout; see JobsService.set_type_timeout."""
         path = self._access.of_type(type)
         await self._access.call("PUT", path, {"timeout": check_seconds(seconds)})
@@ -47,7 +48,7 @@ class RemoteTypeOperations:
         return (await self.queue_state(type)).paused
 
     async def set_retention(
-        self, type: JobType, *, keep: float | None = None, keep_failed: float | None = None
+        self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
     ) -> None:
         """Set after which time finished jobs of a type are removed; see JobsService.set_retention."""
         path = self._access.of_type(type)

@@ -21,6 +21,7 @@ from jobs_service.client.acceptor import RemoteAcceptor
 from jobs_service.client.access import ServerAccess, encoded, name_form
 from jobs_service.client.connection import Tries
 from jobs_service.client.creator_operations import changes_body, with_json
+from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobNotFound, JobsError, JobTooLarge, WorkerConflict
 from jobs_service.http import wire
 from jobs_service.model import (
@@ -54,7 +55,7 @@ class RemoteWorkerOperations:
         *,
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         spread: Spread = 1,
     ) -> RunningJob | None:
         """Take the due job at the front of the queue; see JobsService.accept.
@@ -72,7 +73,7 @@ class RemoteWorkerOperations:
         *,
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         spread: Spread = 1,
     ) -> list[RunningJob]:
         """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many, and `accept`."""
@@ -133,6 +134,9 @@ class RemoteWorker:
         if (result := encoded(job.type, job.id, ending.result)) is not None:
             body = b"".join((body[:-1], b',"result":', result or b"null", b"}"))
         return await self._end(job, "/finish", body, _has_ended)
+
+    def _result_data(self, result: Any) -> Any:
+        return result
 
     async def _release(self, job: RunningJob) -> Job:
         return await self._end(job, "/release", wire.dumps(_lock(job)), _was_given_back)

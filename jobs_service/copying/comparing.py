@@ -67,7 +67,8 @@ def same(record: Record, copied: Record) -> bool:
         (copied.state, copied.place, copied.outcome) == (record.state, record.place, record.outcome)
         and (copied.priority, copied.run_at, copied.next) == (record.priority, record.run_at, record.next)
         and copied.json == record.json
-        and (copied.run_data == record.run_data or copied.run_data in _shortened(record.run_data))
+        # One that does not fit into the target has lost what is told of its runs before the rest.
+        and copied.run_data == run_data.fitted(record.run_data, len(copied.run_data))
     )
 
 
@@ -96,12 +97,6 @@ def _name(target: Target, rest: bytes) -> str:
     except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return shown(rest)
     return job_name(keys.type, id)
-
-
-def _shortened(said: bytes) -> tuple[bytes, bytes]:
-    """Return the run data of a record that fits into the target only without history, or without error as well."""
-    less = run_data.without_history(said)
-    return less, run_data.with_part(less, run_data.ERROR, None)
 
 
 async def _compare_jobs(source: Source, target: Target, whole: bool, progress: Callable[[int], object]) -> Comparison:

@@ -14,7 +14,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from jobs_service import names
+from jobs_service import durations, names
 from jobs_service.arguments import MOST_AT_ONCE as MOST_AT_ONCE
 from jobs_service.errors import InvalidJob
 from jobs_service.http.values import name_of, seconds_of
@@ -53,7 +53,16 @@ def _lock(text: Any) -> bytes:
 _LOCK_SCHEMA: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "As accept has answered it"}
 
 Lock = Annotated[bytes, BeforeValidator(_lock), WithJsonSchema(_LOCK_SCHEMA)]
-Seconds = Annotated[float, Field(ge=0, le=1e9)]
+
+_DURATION_SCHEMA: Final = {
+    "description": "Seconds, or a text such as 90s, 10m, 1h30m, 2d",
+    "anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
+}
+
+Duration = Annotated[Any, BeforeValidator(durations.plain), WithJsonSchema(_DURATION_SCHEMA)]
+"""As a number; what takes it checks it."""
+
+Seconds = Annotated[float, BeforeValidator(durations.plain), Field(ge=0, le=1e9), WithJsonSchema(_DURATION_SCHEMA)]
 
 
 def _allowed(what: str) -> WrapValidator:
@@ -69,7 +78,6 @@ def _allowed(what: str) -> WrapValidator:
 
 
 Spread = Annotated[int | Literal["adaptive"], _allowed('integers from 1 up and "adaptive"')]
-_DURATION_SCHEMA: Final = {"type": "number", "minimum": 0, "description": "Seconds; or a text as 1h30m"}
 _FILTER_SCHEMA: Final[dict[str, Any]] = {
     "type": "object",
     "title": "Filter",

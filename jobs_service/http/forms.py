@@ -10,6 +10,7 @@ from jobs_service.http.answer_forms import ErrorForm
 from jobs_service.http.endpoint import Form, Query
 from jobs_service.http.fields import (
     MOST_AT_ONCE,
+    Duration,
     JobFilter,
     Json,
     Lock,
@@ -30,9 +31,9 @@ from jobs_service.http.fields import (
 class TypeSettings(Form):
     """What `PUT /v1/types/{type}` takes."""
 
-    timeout: float | None = None
-    keep: float | None = None
-    keep_failed: float | None = None
+    timeout: Duration | None = None
+    keep: Duration | None = None
+    keep_failed: Duration | None = None
 
 
 class SecretFields(Form):
@@ -83,7 +84,7 @@ class NewJobForm(Form):
     if_exists: Literal["error", "ignore", "resubmit"] | None = None
     unique: Unique = None
     max_attempts: int | None = None
-    time_limit: float | None = None
+    time_limit: Duration | None = None
     redact: list[str] | None = None
 
 

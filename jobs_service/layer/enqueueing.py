@@ -11,7 +11,8 @@ from typing import (
 )
 
 from jobs_service import json_data, run_data
-from jobs_service.arguments import exact_int
+from jobs_service.arguments import check_duration, exact_int
+from jobs_service.durations import Bounds
 from jobs_service.errors import InvalidJob, a_kind_of, shown
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.key_parts import pack_type, unpacked_type
@@ -22,13 +23,13 @@ from jobs_service.model.enqueueing import Enqueueable as Enqueueable
 from jobs_service.model.enqueueing import How as How
 from jobs_service.model.enqueueing import ResultT as ResultT
 from jobs_service.model.enqueueing import ResultT_co as ResultT_co
-from jobs_service.model.enqueueing import delay_of, is_unique, number_of, one_value
+from jobs_service.model.enqueueing import delay_of, is_unique, one_value
 from jobs_service.redaction import Redaction
 from jobs_service.sources import Sources
 
 _RANDOM_ID_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
-_LONGEST: Final = 1e9
+_TIME_LIMITS: Final = Bounds(above=True, optional=True)
 _MOST_ATTEMPTS: Final = 65_535
 
 
@@ -148,10 +149,7 @@ def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
         raise InvalidJob(
             f"max_attempts={shown(max_attempts)}: allowed are None and integers from 1 to {_MOST_ATTEMPTS}"
         )
-    seconds = None if time_limit is None else number_of(time_limit)
-    if time_limit is not None and (seconds is None or not 0 < seconds <= _LONGEST):
-        raise InvalidJob(f"time_limit={shown(time_limit)}: allowed are None and seconds > 0 and <= {_LONGEST:.0f}")
-    return run_data.limits_json(most, seconds)
+    return run_data.limits_json(most, check_duration("time_limit", time_limit, _TIME_LIMITS))
 
 
 def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Sources) -> JobId:

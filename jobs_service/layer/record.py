@@ -40,7 +40,7 @@ from jobs_service.layer.record_format import (
     of_another_version,
 )
 from jobs_service.model import JobState, Outcome, Priority, unpack_priority
-from jobs_service.run_data import ERROR, HEAD_BYTES
+from jobs_service.run_data import HEAD_BYTES
 from jobs_service.run_values import HistoryKind
 from jobs_service.store.base import STAMP_BYTES, CommitStamp
 
@@ -141,10 +141,21 @@ class Record:
         return None if stamp is None else stamp + seq.order
 
     def size(self) -> int:
-        """Return how many bytes the record takes at most until its job has ended: runs, is resubmitted, runs again."""
+        """Return how many bytes the record takes in the largest of its job's states, with what it has by now."""
+        return self._beside_run_data() + max(len(self.run_data), HEAD_BYTES)
+
+    def kept_size(self, room: int) -> int:
+        """Return how many bytes the record takes at least in every state until its job has ended.
+
+        Args:
+            room: bytes for what is told of the runs, beside the result.
+        """
+        return self._beside_run_data() + runs_of.kept_bytes(self.run_data, room)
+
+    def _beside_run_data(self) -> int:
         # Whichever of the two priorities is the longer one may be that of both runs.
         priority = len(self.priority) if self.next is None else max(len(self.priority), len(self.next[0]))
-        return FIXED + 2 * priority + max(len(self.run_data), HEAD_BYTES) + len(self.json)
+        return FIXED + 2 * priority + len(self.json)
 
     def encoded_size(self) -> int:
         """Return how many bytes the record takes as it is."""
@@ -156,11 +167,9 @@ class Record:
         return size + SIZE.size + len(self.run_data) if self.run_data else size
 
     def fit(self, limit: int) -> None:
-        """Shrink an oversized record: drop the history first, then the error. A job must always be able to end."""
+        """Shrink what is told of the runs in an oversized record: a job must always be able to end."""
         if self.size() > limit:
-            self.run_data = runs_of.without_history(self.run_data)
-            if self.size() > limit:
-                self.run_data = runs_of.with_part(self.run_data, ERROR, None)
+            self.run_data = runs_of.fitted(self.run_data, limit - self._beside_run_data())
 
     def encode(self) -> bytes:
         """Return the bytes of a record whose seq is known."""

@@ -13,6 +13,19 @@ from jobs_service.store.base import LONGEST_STAMPED_KEY, OFFSET_BYTES, Limits
 
 _KEY_OVERHEAD: Final = 13
 
+_SHARE_OF_RUNS: Final = 32
+"""Of a record, this part is kept free for what is told of the job's runs beside a result: 3,125 bytes."""
+
+
+def room_left(limits: Limits, record: Record) -> int:
+    """Return how many bytes a job's data and result may still grow together; below 0 if they are too large.
+
+    What a job is accepted with leaves room for its end: the newest events of its history, the class and the first
+    thousand characters of its error, the numbers of its progress, its limits and the context of its trace.
+    """
+    # FoundationDB adds an offset to what gets a versionstamp. What any store takes can be copied to a cluster.
+    return limits.value - OFFSET_BYTES - record.kept_size(limits.value // _SHARE_OF_RUNS)
+
 
 def refuse_too_large(
     limits: Limits, keys: TypeKeys, id: JobId, packed_id: bytes, record: Record, limit: str = "the store's limit"
@@ -28,11 +41,11 @@ def refuse_too_large(
     Raises:
         JobTooLarge: it does not.
     """
-    # FoundationDB adds an offset to what gets a versionstamp. What any store takes can be copied to a cluster.
-    size = record.size() + OFFSET_BYTES
-    if size > limits.value:
+    left = room_left(limits, record)
+    if left < 0:
         raise JobTooLarge(
-            f"job {job_name(keys.type, id)}: its record takes {size} bytes; {limit} is {limits.value}"
+            f"job {job_name(keys.type, id)}: its record takes {limits.value - left} bytes, with "
+            f"{limits.value // _SHARE_OF_RUNS} that are kept for its end; {limit} is {limits.value}"
         ).about(keys.type, id)
     size = len(keys.ready) + len(packed_id) + _longest_priority(record) + _KEY_OVERHEAD
     if limits.key > LONGEST_STAMPED_KEY:
@@ -54,7 +67,7 @@ def check_size(limits: Limits, entry: Entry, record: Record) -> None:
     record.fit(limits.value - OFFSET_BYTES)
     if (
         before is not None
-        and record.size() <= before.size()
+        and room_left(limits, record) >= room_left(limits, before)
         and record.encoded_size() <= limits.value
         and _longest_priority(record) <= _longest_priority(before)
     ):

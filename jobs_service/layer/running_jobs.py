@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jobs_service import run_data
 from jobs_service.arguments import check_error, check_outcome
-from jobs_service.errors import InvalidJob, JobCanceled, RecordDamaged, WorkerConflict, job_name
+from jobs_service.errors import InvalidJob, JobCanceled, JobTooLarge, RecordDamaged, WorkerConflict, job_name
 from jobs_service.layer import redactions
 from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, LOST, RELEASED
 from jobs_service.layer.creation import Spec, json_of, refuse_mark
@@ -19,7 +19,7 @@ from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
-from jobs_service.model import UNSET, Ending, Job, JobError, Outcome
+from jobs_service.model import UNSET, Ending, Job, JobError, Outcome, RunningJob
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import MARK
 from jobs_service.run_data import ERROR, PROGRESS, RESULT
@@ -345,9 +345,18 @@ def _report(job: Job, result: Any, error: Any) -> RunReport:
         check_error(error, job)
     return RunReport(
         # An explicit result of None removes that of an earlier run.
-        None if result is UNSET else json_of(job.type, job.id, result),
+        None if result is UNSET else _result_json(job, result),
         None if error is None else _error_json(job, error),
     )
+
+
+def _result_json(job: Job, result: Any) -> bytes | None:
+    worker = job._worker if isinstance(job, RunningJob) else None
+    try:
+        data = result if worker is None else worker._result_data(result)
+    except (InvalidJob, JobTooLarge) as refusal:
+        raise refusal.about(job.type, job.id) from None
+    return json_of(job.type, job.id, data)
 
 
 def _error_json(job: Job, error: JobError) -> bytes:

@@ -21,6 +21,7 @@ from jobs_service.arguments import (
     new_jobs,
     to_seconds,
 )
+from jobs_service.durations import Duration
 from jobs_service.errors import StoreError
 from jobs_service.layer import activity, creation, queue, queue_counts, running_jobs
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
@@ -110,7 +111,7 @@ class JobTransaction:
 
     # Types
 
-    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+    async def set_type_timeout(self, type: JobType, seconds: Duration) -> None:
         """Create a type, or change its activity timeout; see JobsService.set_type_timeout."""
         await activity.set_type_timeout(self._unit, self._keys(type), check_seconds(seconds))
 
@@ -139,7 +140,7 @@ class JobTransaction:
         return await self._unit.is_paused(self._keys(type))
 
     async def set_retention(
-        self, type: JobType, *, keep: float | None = None, keep_failed: float | None = None
+        self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
     ) -> None:
         """Say how long finished jobs of a type are kept; see JobsService.set_retention."""
         retention = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))

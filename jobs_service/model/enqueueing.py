@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import abc
 import difflib
-import math
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from jobs_service.arguments import exact_seconds
+from jobs_service.arguments import check_duration
 from jobs_service.errors import InvalidJob, in_one_line, shown
 from jobs_service.model import UNSET, JobType, RunAt
 
@@ -22,8 +21,6 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 When: TypeAlias = RunAt | timedelta
 """An aware datetime, seconds since the epoch, or a timedelta from now on."""
-
-_LONGEST: Final = 1e9
 
 
 class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
@@ -59,6 +56,10 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
         """Return JSON data, which the handler must be able to take."""
         return data
 
+    def result(self, data: Any) -> Any:
+        """Return a result, given as JSON data, as the handler has returned it."""
+        return data
+
 
 class How(NamedTuple):
     """The options of `enqueue`, as a program gave them; see JobsService.enqueue."""
@@ -87,10 +88,7 @@ def delay_of(run_at: Any, delay: Any) -> float | None:
     if delay is not None and run_at is not None:
         raise InvalidJob(f"run_at={shown(run_at)} and delay={shown(delay)}: give one of them")
     what, value = ("run_at", run_at) if delay is None else ("delay", delay)
-    seconds = value.total_seconds() if isinstance(value, timedelta) else number_of(value)
-    if seconds is None or not 0 <= seconds <= _LONGEST:
-        raise InvalidJob(f"{what}={shown(value)}: allowed are seconds from 0 to {_LONGEST:.0f} and timedeltas of them")
-    return seconds
+    return check_duration(what, value)
 
 
 def is_unique(unique: Any) -> bool:
@@ -126,11 +124,3 @@ def one_value(handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str,
     hint = f"did you mean {close[0]}?" if close else f"the options of enqueue are {', '.join(ENQUEUE_OPTIONS)}"
     refused = f"{handler.name} is not given {in_one_line(first, 40)}= by keyword: {why}; {hint}"
     raise InvalidJob(refused).about(handler.type)
-
-
-def number_of(value: Any) -> float | None:
-    """Return a number of seconds, infinite if no float can hold it; None for what is no number."""
-    try:
-        return exact_seconds(value)
-    except OverflowError:
-        return math.inf

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from datetime import timedelta
 from typing import Any, Generic, Never, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
+from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, shown
 from jobs_service.model import UNSET, Job, JobId, JobType, Priority
 from jobs_service.model.enqueueing import ArgsT, Enqueueable, How, ResultT_co, When
@@ -42,9 +42,9 @@ class SharedOptions(TypedDict, total=False):
 
     priority: Priority
     run_at: When | None
-    delay: float | timedelta | None
+    delay: Duration | None
     max_attempts: int | None
-    time_limit: float | None
+    time_limit: Duration | None
 
 
 class EnqueueOptions(SharedOptions, total=False):
@@ -81,13 +81,13 @@ class Enqueue(Protocol[AnswerT_co]):
     @overload
     def __call__(self, handler: NeedsNoValue, *, run_at: When | None, **arguments: Any) -> AnswerT_co: ...
     @overload
-    def __call__(self, handler: NeedsNoValue, *, delay: float | timedelta | None, **arguments: Any) -> AnswerT_co: ...
+    def __call__(self, handler: NeedsNoValue, *, delay: Duration | None, **arguments: Any) -> AnswerT_co: ...
     @overload
     def __call__(self, handler: NeedsNoValue, *, unique: str | bool | None, **arguments: Any) -> AnswerT_co: ...
     @overload
     def __call__(self, handler: NeedsNoValue, *, max_attempts: int | None, **arguments: Any) -> AnswerT_co: ...
     @overload
-    def __call__(self, handler: NeedsNoValue, *, time_limit: float | None, **arguments: Any) -> AnswerT_co: ...
+    def __call__(self, handler: NeedsNoValue, *, time_limit: Duration | None, **arguments: Any) -> AnswerT_co: ...
     @overload
     def __call__(self, handler: Enqueueable[TheseArguments, Any], *args: Any, **arguments: Any) -> AnswerT_co: ...
     @overload
@@ -99,10 +99,10 @@ class Enqueue(Protocol[AnswerT_co]):
         id: JobId | None = None,
         priority: Priority = 0,
         run_at: When | None = None,
-        delay: float | timedelta | None = None,
+        delay: Duration | None = None,
         unique: str | bool | None = None,
         max_attempts: int | None = None,
-        time_limit: float | None = None,
+        time_limit: Duration | None = None,
         **arguments: Any,
     ) -> AnswerT_co: ...
 
@@ -140,10 +140,10 @@ def as_enqueue(
         id: JobId | None = None,
         priority: Priority = 0,
         run_at: When | None = None,
-        delay: float | timedelta | None = None,
+        delay: Duration | None = None,
         unique: str | bool | None = None,
         max_attempts: int | None = None,
-        time_limit: float | None = None,
+        time_limit: Duration | None = None,
         **arguments: Any,
     ) -> Job:
         how = How(id, priority, run_at, delay, unique, max_attempts, time_limit)
@@ -168,10 +168,10 @@ def as_enqueue_many(
         *,
         priority: Priority = 0,
         run_at: When | None = None,
-        delay: float | timedelta | None = None,
+        delay: Duration | None = None,
         unique: bool = False,
         max_attempts: int | None = None,
-        time_limit: float | None = None,
+        time_limit: Duration | None = None,
     ) -> list[Job]:
         if unique is not True and unique is not False:  # with a key of theirs all would be one job
             raise InvalidJob(f"unique={shown(unique)}: allowed are True and False where many jobs are enqueued")

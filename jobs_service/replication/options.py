@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
-from jobs_service import JobsError
+from jobs_service import JobsError, durations
 from jobs_service.replication.contract import ChangesFeed, Seq
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.replication_id import replication_ids
@@ -37,12 +37,12 @@ class ReplicationOptions:
         winning_revs_only: leave conflicts out.
         since_seq: a sequence of the source to begin after, where there is no checkpoint.
         use_checkpoints: write how far it has come to both databases.
-        checkpoint_interval: seconds between checkpoints.
+        checkpoint_interval: time between checkpoints, as every duration.
         use_bulk_get: read many documents with one request, where the source can do that.
         worker_processes: batches that are copied at the same time.
         worker_batch_size: documents in a batch.
         http_connections: connections to each database at the same time.
-        connection_timeout: seconds without a byte of an answer.
+        connection_timeout: time without a byte of an answer, the same.
         retries_per_request: repetitions of a request that failed.
         max_document_id_length: documents with longer ids (bytes) are not copied; None for any length.
         strict: end with an error when the target refuses a document for good, instead of going past it.
@@ -73,6 +73,8 @@ class ReplicationOptions:
     on_missing: OnMissing = "retry"
 
     def __post_init__(self) -> None:
+        for name in _MILLISECONDS:
+            object.__setattr__(self, name, durations.plain(getattr(self, name)))
         for name, check in _CHECKS.items():
             value = getattr(self, name)
             if (problem := check(value)) is not None:

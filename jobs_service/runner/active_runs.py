@@ -73,7 +73,7 @@ class ActiveRuns:
         self._loop = asyncio.get_running_loop()
         self._execution = Execution(handler, service.sources, self._blocked)
         self._ends = RunEndings(service, handler.type, self._execution, self.log, self._forget)
-        self._worker = JobWorker(service.worker, self)
+        self._worker = JobWorker(service.worker, self, handler.results)
         self._by_lock: dict[bytes, Run] = {}
         service.own_runs[handler.packed] = self._by_lock
         self._tracer: Any = None

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from jobs_service.errors import JobCanceled, job_name
+from jobs_service.arguments import check_duration
+from jobs_service.durations import Duration
+from jobs_service.errors import JobCanceled, JobsError, job_name
 from jobs_service.model import UNSET, EndedJob, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
 from jobs_service.runner.function_calls import from_thread
 
@@ -78,16 +80,16 @@ class BlockingJob(Job):
         """Whether the function is to return soon; if it returns None, its job is given back and runs again."""
         return self._heeded(self._announced.is_set())
 
-    def wait_for_stop(self, timeout: float) -> bool:
+    def wait_for_stop(self, timeout: Duration) -> bool:
         """Sleep, but no longer than until the function is to return.
 
         Args:
-            timeout: seconds.
+            timeout: a duration.
 
         Returns:
             `stopping`.
         """
-        return self._heeded(self._announced.wait(timeout))
+        return self._heeded(self._announced.wait(check_duration("timeout", timeout, refused=JobsError)))
 
     @property
     def has_heeded(self) -> bool:

@@ -1,5 +1,5 @@
 """The public names of command jobs, by the path that programs import them from; see `jobs_service.runner.commands`."""
 
-from jobs_service.runner.commands import LONGEST, MOST_KEPT, Command, CommandFailed, CommandResult, run_command
+from jobs_service.runner.commands import MOST_KEPT, Command, CommandFailed, CommandResult, run_command
 
-__all__ = ["LONGEST", "MOST_KEPT", "Command", "CommandFailed", "CommandResult", "run_command"]
+__all__ = ["MOST_KEPT", "Command", "CommandFailed", "CommandResult", "run_command"]

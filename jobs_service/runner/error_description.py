@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final
 
 from jobs_service.errors import Discard, InvalidJob, Retry, in_one_line, kind_of
 from jobs_service.model import Job, JobError
 from jobs_service.redaction import Redaction
-from jobs_service.runner.exception_groups import message_of
+from jobs_service.runner.exception_groups import cause_of, message_of
 
 _MOST_OF_A_MESSAGE: Final = 1000
 _FRAMES: Final = 6
 _MOST_OF_A_TRACEBACK: Final = 3000
+_MOST_OF_A_LINE: Final = 500
+"""Characters of a message, and of all notes of an exception, in a traceback."""
 _RUNNER: Final = "jobs_service.runner."
 
 
 def describe(error: BaseException) -> JobError:
-    """Return an error as it is stored: its class, its message and the end of its traceback."""
+    """Return an error as it is stored: its class, its message and the end of its traceback, or of its cause's."""
     message = message_of(error)[:_MOST_OF_A_MESSAGE]
+    # Of a request to the runner the line that raised it says nothing; that of its cause does.
+    told = cause_of(error) if isinstance(error, Retry | Discard) else error
     where = ""
-    if error.__traceback__ is not None and not isinstance(error, Retry | Discard | InvalidJob):
+    if told is not None and told.__traceback__ is not None and not isinstance(told, InvalidJob):
         try:
-            frames = _from_the_handler_on(error.__traceback__)
-            lines = traceback.format_exception(type(error), error, frames, limit=-_FRAMES)
-            where = "".join(lines)[-_MOST_OF_A_TRACEBACK:]
+            frames = _from_the_handler_on(told.__traceback__)
+            shown = traceback.TracebackException(type(told), told, frames, limit=-_FRAMES)
+            where = "".join(_lines(shown))[-_MOST_OF_A_TRACEBACK:]
         except Exception:
             where = ""
     return JobError(kind_of(error), _encodable(message), _encodable(where))
@@ -37,6 +42,25 @@ def _from_the_handler_on(frames: TracebackType) -> TracebackType:
     while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(_RUNNER):
         own = own.tb_next
     return own or frames
+
+
+def _lines(shown: traceback.TracebackException) -> Iterator[str]:
+    """Yield a traceback whose messages and notes are too short to push the frames out of what is kept."""
+    left: list[traceback.TracebackException | None] = [shown]
+    while left:
+        if (each := left.pop()) is None:
+            continue
+        notes = getattr(each, "__notes__", None)
+        if isinstance(notes, Sequence) and notes:
+            each.__notes__ = [_cut("\n".join(map(str, notes)))]
+        left += [each.__cause__, each.__context__, *(each.exceptions or ())]
+    for line in shown.format():
+        yield _cut(line)
+
+
+def _cut(text: str) -> str:
+    end = "\n" if text.endswith("\n") else ""
+    return text if len(text) <= _MOST_OF_A_LINE else f"{text[:_MOST_OF_A_LINE]}…{end}"
 
 
 def _encodable(text: str) -> str:

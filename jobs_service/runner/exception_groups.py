@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from typing import Final
 
-from jobs_service.errors import Discard, Retry, Snooze, in_one_line, kind_of
+from jobs_service.errors import ANOTHER_ATTEMPT, Discard, InvalidJob, Retry, Snooze, in_one_line, kind_of, wait_of
 
 _MOST_SHOWN: Final = 5
 _MOST_OF_ONE: Final = 200
@@ -41,9 +42,17 @@ def decisive(error: BaseException) -> BaseException:
         return error
     retries = [each for each in several if isinstance(each, Retry)]
     if retries:
-        return max(retries, key=lambda each: -1.0 if each.after is None else each.after)
+        return max(retries, key=_asked)
     snoozes = [each for each in several if isinstance(each, Snooze)]
-    return max(snoozes, key=lambda each: each.seconds) if snoozes else several[0]
+    return max(snoozes, key=_asked) if snoozes else several[0]
+
+
+def _asked(request: Retry | Snooze) -> float:
+    try:
+        seconds = wait_of(request)
+    except InvalidJob:  # an application has set it itself: whoever decides about the run says so
+        return math.inf
+    return -1.0 if seconds is None else seconds
 
 
 def message_of(error: BaseException) -> str:
@@ -57,8 +66,23 @@ def message_of(error: BaseException) -> str:
     return f"{len(several)} errors: {'; '.join(messages)}"
 
 
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return what went wrong where a handler has raised Retry or Discard: its cause, or what was being handled."""
+    if not isinstance(error, Retry | Discard):
+        return None
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    # That a task was canceled beside one that failed is no reason of its own.
+    return None if isinstance(error.__context__, asyncio.CancelledError) else error.__context__
+
+
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        text = str(error)
+        cause = cause_of(error)
+        if cause is None:
+            return text
+        why = f"{kind_of(cause)}: {message_of(cause)}"
+        return why if text == ANOTHER_ATTEMPT else f"{text}: {why}"
     except Exception:  # __str__ of a user's exception is the user's code
         return "(its message cannot be shown)"

@@ -165,7 +165,7 @@ class Execution:
         try:
             if (run.written or run.ending) and isinstance(result, Job):
                 result = None  # the handler returned what `job.finish()` returned, for instance
-            json = b"" if result is None else creation.json_of(job.type, job.id, result)
+            json = b"" if result is None else creation.json_of(job.type, job.id, self._handler.results.encode(result))
         except BaseException as error:  # to read an object of the user's runs its code, which may raise anything
             return self._failed_for_good(job, _unfit(result, error))
         return _succeeded(json, self._options.max_history)
@@ -205,7 +205,7 @@ class Execution:
             return self._stopped(f"snoozed for {seconds:g} s", self._sources.wall_time() + seconds)
         if isinstance(error, asyncio.CancelledError):
             # Nobody has asked the handler to end: something in it was canceled, and it passed that on.
-            error = JobsError("the handler canceled itself")
+            error = JobsError("the handler canceled itself").with_traceback(error.__traceback__)
         return self._failed(job, error)
 
     def _stopped(self, reason: str, run_at: float | None = None) -> RunEnd:

@@ -17,7 +17,8 @@ from jobs_service.model import UNSET, JobType
 from jobs_service.redaction import Redaction
 from jobs_service.runner.functions import body, name_of, refused, unwrapped
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.signature import check_result, signature_of
+from jobs_service.runner.result_annotations import result_codec
+from jobs_service.runner.signature import signature_of
 
 Kind: TypeAlias = Literal["coroutine", "thread", "command"]
 """Where a handler runs: on the loop, in a worker thread, or as a process of its own."""
@@ -40,6 +41,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         takes_keywords: whether its arguments are given by keyword, not as one value.
         required: names of the parameters beside the job that have no default.
         codec: turns its arguments into a job's data, and back.
+        results: turns its results into JSON data, and back.
         name: module and name of the function, for logs.
     """
 
@@ -67,7 +69,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         function = _underlying(function)
         found_kind = _kind_of(function)
         signature = signature_of(function)
-        check_result(function)
+        results = result_codec(function)
         functools.update_wrapper(self, function, updated=())
         self.packed = packed
         self.type = unpacked_type(packed)
@@ -80,6 +82,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         self.takes_keywords = signature.takes_keywords
         self.required = signature.required
         self.codec = signature.codec
+        self.results = results
         self._default = signature.default
         self.name = name_of(function)
 
@@ -127,6 +130,14 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         if self.takes_args:
             self.codec.decode(data)
         return data
+
+    def result(self, data: Any) -> Any:
+        """Return a result, given as JSON data, as the function has returned it.
+
+        Raises:
+            InvalidJob: it is not what the function's annotation says.
+        """
+        return self.results.decode(data)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from jobs_service.errors import CommitUnknown, StoreUnavailable
 from jobs_service.model import EndedJob, Ending, Job, Progress, RunningJob, Worker
+from jobs_service.runner.result_annotations import ResultCodec
 
 JobT = TypeVar("JobT", bound=Job)
 
@@ -39,11 +40,13 @@ class JobWorker:
     Args:
         service: does what is asked.
         observer: learns what was done.
+        results: of the handler.
     """
 
-    def __init__(self, service: Worker, observer: RunObserver) -> None:
+    def __init__(self, service: Worker, observer: RunObserver, results: ResultCodec) -> None:
         self._service = service
         self._observer = observer
+        self._results = results
 
     def take(self, job: RunningJob) -> RunningJob:
         """Have the operations of a running job come here."""
@@ -67,6 +70,9 @@ class JobWorker:
 
     async def _release(self, job: RunningJob) -> Job:
         return await self._ended_by(job, self._service._release(job))
+
+    def _result_data(self, result: Any) -> Any:
+        return self._results.encode(result)
 
     def _ending(self, job: RunningJob, whether: bool) -> None:
         self._observer.job_ending(job, whether)

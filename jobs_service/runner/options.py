@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias, TypedDict, Unpack, cast, get_origin, get_type_hints
 
-from jobs_service.arguments import exact_int, exact_seconds
+from jobs_service.arguments import check_duration, exact_int, exact_number
+from jobs_service.durations import Bounds, Duration
 from jobs_service.errors import InvalidSettings, a_kind_of, in_one_line, meant, shown
 from jobs_service.model import RunningJob
 from jobs_service.redaction import Redaction
@@ -15,7 +16,6 @@ from jobs_service.redaction import Redaction
 Continuous: TypeAlias = bool | Callable[[RunningJob], bool]
 """Whether jobs hold their slot for long: all or none of them, or a function that says so of each."""
 
-_LONGEST: Final = 1e9
 _DAY: Final = 86_400.0
 
 KEEP: Final = 7 * _DAY
@@ -37,7 +37,7 @@ class Changes(TypedDict, total=False):
 
     slots: int
     max_churn: int
-    interval: float
+    interval: Duration
     max_history: int
 
 
@@ -45,16 +45,16 @@ class Options(Changes, total=False):
     """The options that a handler may be registered with, for type checkers; see HandlerOptions."""
 
     max_attempts: int | None
-    timeout: float
-    health_threshold: float
-    backoff: float
+    timeout: Duration
+    health_threshold: Duration
+    backoff: Duration
     jitter: float
     continuous: Continuous
     fifo: bool
-    grace: float
-    time_limit: float | None
-    keep: float | None
-    keep_failed: float | None
+    grace: Duration
+    time_limit: Duration | None
+    keep: Duration | None
+    keep_failed: Duration | None
     redact: Iterable[str] | None
 
 
@@ -83,7 +83,7 @@ class Range(NamedTuple):
         if value is None and self.optional:
             return None
         try:
-            number = exact_int(value) if self.kind is int else exact_seconds(value)
+            number = exact_int(value) if self.kind is int else exact_number(value)
         except OverflowError:
             number = None
         if number is not None and self._holds(number):
@@ -102,7 +102,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """How the jobs of one handler are run; times in seconds.
+    """How the jobs of one handler are run; durations are given as seconds, timedelta or text, and kept in seconds.
 
     Attributes:
         slots: jobs that one process runs at the same time; 0 for none.
@@ -130,19 +130,19 @@ class HandlerOptions:
 
     slots: Annotated[int, Range(int, 0, 100_000)] = 10
     max_attempts: Annotated[int | None, Range(int, 1, 65_535, optional=True)] = 10
-    timeout: Annotated[float, Range(float, 0, _LONGEST, above=True)] = 60.0
-    health_threshold: Annotated[float, Range(float, 0, _LONGEST)] = HEALTH_THRESHOLD
-    backoff: Annotated[float, Range(float, 0, _DAY)] = 30.0
+    timeout: Annotated[float, Bounds(above=True)] = 60.0
+    health_threshold: Annotated[float, Bounds()] = HEALTH_THRESHOLD
+    backoff: Annotated[float, Bounds(0, _DAY)] = 30.0
     jitter: Annotated[float, Range(float, 0, 1)] = JITTER
     max_history: Annotated[int, Range(int, 1, 100)] = 20
     continuous: Continuous = False
     fifo: bool = False
-    interval: Annotated[float, Range(float, 0, _DAY, above=True)] = 60.0
+    interval: Annotated[float, Bounds(0, _DAY, above=True)] = 60.0
     max_churn: Annotated[int, Range(int, 0, 100_000)] = 20
-    grace: Annotated[float, Range(float, 0, _DAY)] = 10.0
-    time_limit: Annotated[float | None, Range(float, 0, _LONGEST, above=True, optional=True)] = None
-    keep: Annotated[float | None, Range(float, 0, _LONGEST, optional=True)] = KEEP
-    keep_failed: Annotated[float | None, Range(float, 0, _LONGEST, optional=True)] = None
+    grace: Annotated[float, Bounds(0, _DAY)] = 10.0
+    time_limit: Annotated[float | None, Bounds(above=True, optional=True)] = None
+    keep: Annotated[float | None, Bounds(optional=True)] = KEEP
+    keep_failed: Annotated[float | None, Bounds(optional=True)] = None
     redact: Iterable[str] | None = None
 
     def __post_init__(self) -> None:
@@ -151,7 +151,13 @@ class HandlerOptions:
         if self.redact is not None:
             object.__setattr__(self, "redact", Redaction(self.redact).paths)
         for name, allowed in _RANGES.items():
-            object.__setattr__(self, name, allowed.checked(name, getattr(self, name)))
+            value = getattr(self, name)
+            checked = (
+                check_duration(f"option {name}", value, allowed, InvalidSettings)
+                if isinstance(allowed, Bounds)
+                else allowed.checked(name, value)
+            )
+            object.__setattr__(self, name, checked)
 
     @property
     def redaction(self) -> Redaction | None:
@@ -168,10 +174,10 @@ class HandlerOptions:
             if name not in Changes.__annotations__:
                 refused = f"option {in_one_line(str(name), 40)}={shown(value)}: it cannot change while the handler runs"
                 raise InvalidSettings(f"{refused}; only {', '.join(Changes.__annotations__)} can")
-        return replace(self, **changes)
+        return replace(self, **cast(dict[str, Any], changes))
 
 
-_RANGES: Final[dict[str, Range]] = {
+_RANGES: Final[dict[str, Range | Bounds]] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(HandlerOptions, include_extras=True).items()
     if get_origin(hint) is Annotated

@@ -1,4 +1,4 @@
-"""Whether the annotation of a handler's result says that no result can ever be stored.
+"""What the annotation of a handler's result says: how results become JSON and back, or that none can ever be stored.
 
 Only certain cases are refused: not an annotation that leaves open what is returned, such as a Mapping, or a list of
 anything, which may be empty.
@@ -6,28 +6,136 @@ anything, which may be empty.
 
 from __future__ import annotations
 
+import collections.abc
+import functools
 import inspect
+import operator
 import types
 import typing
 from typing import Any, Final
 
 import typing_extensions
 
+from jobs_service import json_data
+from jobs_service.errors import InvalidJob, InvalidSettings
 from jobs_service.model import EndedJob, Job
+from jobs_service.runner.functions import body, evaluated, refused, scope_of
+from jobs_service.runner.payload import Codec, codec, name_of
 
 _JSON: Final = (dict, list, tuple, str, int, float, bool, type(None))
+_AS_IT_IS: Final = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None)})
+"""Annotations of results that JSON carries as they are."""
+_LAZY: Final = frozenset({collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator})
+"""Of these pydantic makes iterators, which check what is in them later."""
+_UNIONS: Final = (typing.Union, types.UnionType)
 _DEEPEST: Final = 20
 _ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType))
 """The class of `type X = ...`, and its backport: newer versions of typing_extensions keep a class of their own."""
 
 
-def unfit_result(annotation: Any) -> Any:
-    """Return the part of a result's annotation of which no value can be stored; None if there is none.
+class ResultCodec:
+    """How the results of a handler become JSON data, and what they were again.
 
     Args:
-        annotation: with its forward references resolved.
+        codec: of the annotation; None where JSON has what the function returns.
     """
-    return _unfit(annotation, _DEEPEST)
+
+    __slots__ = ("_codec",)
+
+    def __init__(self, codec: Codec | None) -> None:
+        self._codec = codec
+
+    def encode(self, result: Any) -> Any:
+        """Return a result as JSON data.
+
+        A result that the annotation does not allow is kept as it is where it is JSON: the work is done already.
+
+        Raises:
+            InvalidJob, JobTooLarge: it is neither what the annotation says nor JSON.
+        """
+        if self._codec is None or result is None:
+            return result
+        try:
+            return self._codec.encode(result)
+        except InvalidJob as refusal:
+            try:
+                json_data.encode(result)
+            except InvalidJob:
+                raise refusal from None
+            return result
+
+    def decode(self, data: Any) -> Any:
+        """Return the result that was encoded; None where there is none.
+
+        Raises:
+            InvalidJob: it does not fit the annotation; the message names the field.
+        """
+        if self._codec is None:
+            return data
+        try:
+            return self._codec.decode(data)
+        except InvalidJob:
+            if data is None:
+                return None
+            raise
+
+
+def result_codec(function: Any) -> ResultCodec:
+    """Return how the results of a function are stored, as its annotation says.
+
+    Raises:
+        InvalidSettings: it says that the function returns what no store takes: every one of its jobs would fail.
+    """
+    code = body(function)
+    if hasattr(code, "__wrapped__"):
+        return ResultCodec(None)  # its annotations are those of the function that it wraps: it may convert the result
+    try:
+        scope = scope_of(code)
+        annotation = evaluated("return", getattr(code, "__annotations__", {}).get("return", Any), scope)
+        returned = _without_jobs(annotation)
+        if _is_as_it_is(returned):
+            return ResultCodec(None)
+        try:
+            if returned is not type and typing.get_origin(returned) is not type:
+                return ResultCodec(codec(returned, scope.locals))
+            unfit = returned
+        except InvalidSettings:
+            unfit = _unfit(returned, _DEEPEST)
+    except Exception:  # a name that is imported for type checkers only, or user code that fails as it is evaluated
+        return ResultCodec(None)
+    if unfit is not None:
+        raise refused(
+            function,
+            f"it returns {name_of(unfit)}, which cannot be kept as a job's result; allowed is what arguments may be",
+        )
+    return ResultCodec(None)
+
+
+def _without_jobs(annotation: Any) -> Any:
+    """Return the annotation of results without jobs, which a handler may return, but which are no results."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is EndedJob:
+        return members[0]
+    if origin in _UNIONS:
+        results = [_without_jobs(member) for member in members if not _is_job(member)]
+        return functools.reduce(operator.or_, results) if results else Any
+    return Any if _is_job(annotation) else annotation
+
+
+def _is_job(annotation: Any) -> bool:
+    return isinstance(annotation, type) and typing.get_origin(annotation) is None and issubclass(annotation, Job)
+
+
+def _is_as_it_is(annotation: Any) -> bool:
+    """Whether JSON carries what an annotation says: to encode and decode it would change nothing."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is dict:
+        return members[0] in (str, Any) and _is_as_it_is(members[1])
+    if origin is list or origin in _UNIONS:
+        return all(map(_is_as_it_is, members))
+    if origin is None:
+        return isinstance(annotation, collections.abc.Hashable) and annotation in _AS_IT_IS
+    return origin in _LAZY
 
 
 def _unfit(annotation: Any, depth: int) -> Any:
@@ -38,9 +146,9 @@ def _unfit(annotation: Any, depth: int) -> Any:
     if isinstance(annotation, _ALIASES):
         return _unfit(annotation.__value__, depth - 1)
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated or origin is EndedJob:
+    if origin is typing.Annotated:
         return _unfit(members[0], depth - 1)
-    if origin is typing.Union or origin is types.UnionType:
+    if origin in _UNIONS:
         return annotation if all(_unfit(member, depth - 1) is not None for member in members) else None
     if origin is tuple:
         unfit = [_unfit(member, depth - 1) for member in members if member is not ... and members[-1] is not ...]

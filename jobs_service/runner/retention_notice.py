@@ -29,4 +29,4 @@ def log_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Hand
         if kept != (None, None) and not (kept == _TICKS and id(handler) in ticking):
             types.setdefault(kept, []).append(handler.type)
     for (keep, keep_failed), each in types.items():
-        log.warning("finished_jobs_expire", types=each, keep=keep, keep_failed=keep_failed)
+        log.info("finished_jobs_expire", types=each, keep=keep, keep_failed=keep_failed)

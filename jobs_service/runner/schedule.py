@@ -20,7 +20,8 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from jobs_service import durations
-from jobs_service.arguments import exact_seconds
+from jobs_service.arguments import check_duration
+from jobs_service.durations import Bounds, Duration
 from jobs_service.errors import InvalidJob, a_kind_of, shown
 
 SHORTEST: Final = 1.0
@@ -42,8 +43,20 @@ MOST_MADE_UP: Final = 100
 """Missed ticks that `Missed.ALL` makes up for, the newest ones: a job of every minute that no process ran for a week
 must not run ten thousand times afterwards."""
 
+_PERIODS: Final = Bounds(SHORTEST, LONGEST)
 _DAY: Final = 86_400
 _WALL_EPOCH: Final = datetime(1970, 1, 1)
+_NICKNAMES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+"""What crontab(5) calls some expressions."""
+
 _LONGEST_EXPRESSION: Final = 1000
 
 
@@ -86,8 +99,6 @@ class Every:
     seconds: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.seconds, int | float):
-            raise _no_period(self.seconds)
         object.__setattr__(self, "seconds", parse_every(self.seconds))
 
     def next_after(self, t: float) -> float:
@@ -127,7 +138,8 @@ class Cron:
 
     Args:
         expression: minute, hour, day of month, month, day of week; six fields begin with the second. As cronsim reads
-            them: `*`, lists, ranges, steps, names of months and days, `L`, `LW`, `5L`, `MON#2`.
+            them: `*`, lists, ranges, steps, names of months and days, `L`, `LW`, `5L`, `MON#2`. Or `@hourly`, `@daily`,
+            `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`.
         timezone: the IANA name of a time zone, or a ZoneInfo that has one. The default is not the machine's zone,
             because all processes must agree.
 
@@ -141,6 +153,8 @@ class Cron:
     _every_hour: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.expression, str):
+            object.__setattr__(self, "expression", _NICKNAMES.get(self.expression.lower(), self.expression))
         object.__setattr__(self, "_every_hour", len(_cron(self.expression).hours) == 24)
         zone = _zone_info(self.timezone)
         object.__setattr__(self, "timezone", zone.key)
@@ -234,19 +248,17 @@ class _Zone:
         return begin + bisect_left(range(begin, end), True, key=lambda t: self.offset(t) != before)
 
 
-def parse_every(value: str | float | timedelta) -> float:
+def parse_every(value: Duration) -> float:
     """Return the seconds of a period.
 
     Args:
-        value: seconds as a number or as its digits, a timedelta, or numbers with the units d, h, m, s in that order:
-            "5m", "90s", "1h30m", "2d"; only the seconds may have a fraction. From 1 second to 36,500 days.
+        value: a duration from 1 second to 36,500 days.
 
     Raises:
         InvalidJob: it is no such period.
     """
-    seconds = _seconds_of(value)
-    if not SHORTEST <= seconds <= LONGEST:
-        raise _no_period(value)
+    seconds = check_duration("period", value, _PERIODS)
+    assert seconds is not None
     return seconds
 
 
@@ -315,27 +327,6 @@ def _ticks_until(schedule: Schedule, tick: float, now: float) -> Iterator[float]
     while tick <= now:
         yield tick
         tick = schedule.next_after(tick)
-
-
-def _seconds_of(value: object) -> float:
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, str):
-        seconds = durations.seconds_of(value)
-    else:
-        try:
-            seconds = exact_seconds(value)
-        except OverflowError:
-            seconds = None
-    if seconds is None:
-        raise _no_period(value)
-    return seconds
-
-
-def _no_period(value: object) -> InvalidJob:
-    return InvalidJob(
-        f"period {shown(value)} is not allowed: write 90, '90s', '5m', '1h30m', '2d' or a timedelta, from 1s to 36500d"
-    )
 
 
 def _cron(expression: object) -> CronSim:

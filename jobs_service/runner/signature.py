@@ -10,10 +10,9 @@ from jobs_service.errors import InvalidSettings
 from jobs_service.layer.enqueueing import ENQUEUE_OPTIONS
 from jobs_service.model import Job
 from jobs_service.runner.blocking import BlockingJob
-from jobs_service.runner.functions import Scope, body, evaluated, refused, resolved, scope_of, unwrapped
+from jobs_service.runner.functions import Scope, body, refused, resolved, scope_of, unwrapped
 from jobs_service.runner.keywords import Keywords, Parameter, are_keywords
 from jobs_service.runner.payload import Codec, codec, name_of
-from jobs_service.runner.result_annotations import unfit_result
 
 _JOB: Final = "job"
 _JOB_CLASSES: Final = frozenset({"RunningJob", "BlockingJob"})
@@ -73,24 +72,6 @@ def signature_of(function: Any) -> Signature:
     )
 
 
-def check_result(function: Any) -> None:
-    """Refuse a function whose annotation says that it returns what no store takes: every one of its jobs would fail."""
-    code = body(function)
-    if hasattr(code, "__wrapped__"):
-        return  # its annotations are those of the function that it wraps, whose result it may convert
-    try:
-        annotation = getattr(code, "__annotations__", {}).get("return", Any)
-        unfit = unfit_result(evaluated("return", annotation, scope_of(code)))
-    except Exception:  # a name that is imported for type checkers only, or user code that fails as it is evaluated
-        return
-    if unfit is not None:
-        raise refused(
-            function,
-            f"it returns {name_of(unfit)}, which is no JSON, and cannot be kept as a job's result; "
-            "make a dict, list, str, number or bool of it",
-        )
-
-
 def _with_keywords(function: Any, takes_job: bool, parameters: list[inspect.Parameter], scope: Scope) -> Signature:
     """Return the signature of a function whose arguments are given by keyword."""
     taken: dict[str, Parameter] = {}
@@ -121,6 +102,8 @@ def _parameters(function: Any) -> tuple[list[inspect.Parameter], list[inspect.Pa
     for parameter in found:
         if parameter.kind is parameter.VAR_POSITIONAL:
             raise refused(function, f"it takes *{parameter.name}; name its parameters")
+        if parameter.kind is parameter.VAR_KEYWORD:
+            raise refused(function, f"it takes **{parameter.name}, of which a job has nothing; name its parameters")
     positional = [parameter for parameter in found if parameter.kind in _POSITIONAL]
     if positional and positional[0].name in ("self", "cls"):
         raise refused(function, f"it takes {positional[0].name}; register the bound method of an object")

@@ -13,6 +13,7 @@ from jobs_service import tracing
 from jobs_service.actors.context import Context
 from jobs_service.arguments import IfExists, check_force, check_if_exists, check_timeout
 from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.durations import Duration
 from jobs_service.errors import JobNotFound, StoreError, not_removed
 from jobs_service.layer import creation
 from jobs_service.layer.enqueueing import How, handler_of, wanted
@@ -122,7 +123,7 @@ class CreatorOperations:
             id: names the job within its type; None for a random one.
             priority: as for `add`.
             run_at: as for `add`, or a timedelta from now on.
-            delay: seconds from now on, or a timedelta. Instead of `run_at`.
+            delay: a duration from now on. Instead of `run_at`.
             unique: True for at most one unfinished job with these arguments, a str for at most one with this key: while
                 there is one, it is returned as it is; a job that has finished runs again. Instead of `id`.
             max_attempts, time_limit: of this job; None for what its handler says.
@@ -200,12 +201,12 @@ class CreatorOperations:
         removal: Removal = await self._operations.operate(creation.remove, self._access.place(type, id), checked)
         return removal
 
-    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: float) -> None:
+    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration) -> None:
         """Remove a job; if it runs, wait until its worker has finished it.
 
         Args:
             type, id: the job.
-            timeout: seconds.
+            timeout: a duration; None for ever.
 
         Raises:
             JobNotFound: there is no such job.

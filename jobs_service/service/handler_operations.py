@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Unpack
 
+from jobs_service.durations import Duration
 from jobs_service.model import JobType
 from jobs_service.runner.commands import command_handler
 from jobs_service.runner.handler import Handler
@@ -45,7 +45,7 @@ class HandlerOperations:
 
     def every(
         self,
-        period: str | float | timedelta,
+        period: Duration,
         *,
         type: JobType | None = None,
         missed: Missed | str = Missed.ONCE,
@@ -58,7 +58,7 @@ class HandlerOperations:
         of a period are its multiples since the epoch.
 
         Args:
-            period: seconds, a timedelta, or a text such as "90s", "5m", "1h30m", "2d".
+            period: a duration: seconds, a timedelta, or a text such as "90s", "5m", "1h30m", "2d".
             type: of the jobs; None for the function's name.
             missed: what happens to ticks at which no process ran, the type was paused, or the job of the tick before
                 had not finished: "skip", "once" (one job for the newest of them) or "all" (jobs for the newest 100).

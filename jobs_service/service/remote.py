@@ -17,6 +17,7 @@ from jobs_service.actors.context import Context
 from jobs_service.actors.subscriptions import Hub
 from jobs_service.arguments import IfExists, Spread, check_if_exists, check_timeout
 from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobsError
 from jobs_service.layer import creation, http_rows, queue
 from jobs_service.layer.enqueueing import How, Named, wanted
@@ -80,7 +81,7 @@ class Remote:
         *,
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         spread: Spread = 1,
         worker: str = "",
         max_history: int | None = None,

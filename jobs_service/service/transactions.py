@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from jobs_service import tracing
 from jobs_service.actors.context import Context
+from jobs_service.durations import Duration
 from jobs_service.errors import CommitUnknown, JobsError, StoreUnavailable, WorkerConflict, a_kind_of, shown
 from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.enqueueing import Enqueueable
@@ -214,7 +215,7 @@ class _ServiceTransaction(JobTransaction):
         if job._worker is not None:
             self._ended_here.append(job)
 
-    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+    async def set_type_timeout(self, type: JobType, seconds: Duration) -> None:
         await super().set_type_timeout(type, seconds)
         self._touched[self._keys(type)] = True
 

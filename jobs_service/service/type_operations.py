@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from jobs_service.arguments import check_keep, check_seconds
+from jobs_service.durations import Duration
 from jobs_service.layer import activity, inspection, redactions
 from jobs_service.layer.inspection import QueueState
 from jobs_service.model import JobType
@@ -22,15 +23,15 @@ class TypeOperations:
     _access: StoreAccess
     _tree: ServiceTree
 
-    async def set_type_timeout(self, type: JobType, seconds: float) -> None:
+    async def set_type_timeout(self, type: JobType, seconds: Duration) -> None:
         """Create a type, or change its activity timeout: how long its running jobs may stay silent.
 
         Args:
             type: str, bytes, int, or a tuple of these.
-            seconds: > 0.
+            seconds: a duration > 0.
 
         Raises:
-            InvalidJob: a type or a number of seconds that cannot be.
+            InvalidJob: a type or a duration that cannot be.
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
@@ -75,7 +76,7 @@ class TypeOperations:
         return await self._access.read(lambda transaction: activity.is_paused(transaction, keys))
 
     async def set_retention(
-        self, type: JobType, *, keep: float | None = None, keep_failed: float | None = None
+        self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
     ) -> None:
         """Set after which time finished jobs of a type are removed; it holds for jobs that finish from now on.
 
@@ -83,11 +84,11 @@ class TypeOperations:
 
         Args:
             type: of the jobs.
-            keep: seconds to keep jobs that succeeded or were canceled; None for ever.
-            keep_failed: seconds to keep jobs that failed; None for ever.
+            keep: how long to keep jobs that succeeded or were canceled; None for ever.
+            keep_failed: how long to keep jobs that failed; None for ever.
 
         Raises:
-            InvalidJob: a type or a number of seconds that cannot be.
+            InvalidJob: a type or a duration that cannot be.
             StoreError: the store failed.
         """
         keys = self._access.keys(type)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
 from jobs_service.arguments import check_timeout, member
+from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobFailed, JobNotFound, JobsError, a_kind_of, in_one_line, job_name, shown
 from jobs_service.model import EndedJob, JobEvent, JobId, JobState, JobType, Outcome
 from jobs_service.model.enqueueing import Enqueueable, ResultT
@@ -37,14 +38,16 @@ class WaitingOperations:
         """Return the events of several jobs as one iterator; it ends when every one of them has ended."""
         raise NotImplementedError
 
-    async def wait(self, type: JobType, id: JobId, *states: JobState | str, timeout: float | None = None) -> JobEvent:
+    async def wait(
+        self, type: JobType, id: JobId, *states: JobState | str, timeout: Duration | None = None
+    ) -> JobEvent:
         """Wait until a job is in one of these states.
 
         Args:
             type, id: the job.
             states: those waited for; none for the job's next change (a finished job, which does not change by itself,
                 returns at once).
-            timeout: seconds; None for ever.
+            timeout: a duration; None for ever.
 
         Returns:
             The event with that state.
@@ -57,14 +60,15 @@ class WaitingOperations:
         """
         wanted = {_event_state(state) for state in states}
         event: JobEvent | None = None
+        seconds = check_timeout(timeout)
         try:
-            async with asyncio.timeout(check_timeout(timeout)), self.subscribe(type, id) as events:
+            async with asyncio.timeout(seconds), self.subscribe(type, id) as events:
                 async for now in events:
                     if now.state in wanted or (not wanted and (event is not None or now.state in FINAL)):
                         return now
                     event = now
         except TimeoutError:
-            raise _not_in_time(type, id, wanted, timeout, event) from None
+            raise _not_in_time(type, id, wanted, seconds, event) from None
         assert event is not None
         raise JobsError(
             f"job {job_name(type, id)} ended as {event.state.value}, without being {' or '.join(sorted(wanted))}",
@@ -74,38 +78,50 @@ class WaitingOperations:
 
     @overload
     async def result(
-        self, type: Enqueueable[Any, EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+        self, type: Enqueueable[Any, EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
     ) -> ResultT: ...
 
     @overload
     async def result(
-        self, type: Enqueueable[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: float | None = None
+        self, type: Enqueueable[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
     ) -> ResultT: ...
 
     @overload
-    async def result(self, type: JobType, id: JobId, *, timeout: float | None = None) -> Any: ...
+    async def result(self, type: JobType, id: JobId, *, timeout: Duration | None = None) -> Any: ...
 
-    async def result(self, type: Any, id: JobId, *, timeout: float | None = None) -> Any:
+    async def result(self, type: Any, id: JobId, *, timeout: Duration | None = None) -> Any:
         """Wait until a job has finished, and return its result.
 
         Args:
             type: of the job, or its handler.
             id: of the job.
-            timeout: seconds; None for ever.
+            timeout: a duration; None for ever.
+
+        Returns:
+            The result: given the handler, as its annotation says; given the type, JSON data.
 
         Raises:
+            InvalidJob: the result is not what the handler's annotation says.
             JobFailed: it failed or was canceled; carries the stored error.
             JobNotFound: there is no such job, or it was removed meanwhile.
             TimeoutError: it did not finish in time.
         """
-        if isinstance(type, Enqueueable):
-            type = type.type
+        handler = type if isinstance(type, Enqueueable) else None
+        if handler is not None:
+            type = handler.type
         event = await self.wait(type, id, JobState.FINISHED, JobState.REMOVED, timeout=timeout)
         if event.state is JobState.REMOVED:
             raise JobNotFound(f"job {job_name(type, id)} was removed", type=type, id=id)
         if event.outcome is Outcome.SUCCEEDED:
-            return event.result
+            return event.result if handler is None else _decoded(handler, id, event.result)
         raise _job_failed(event)
+
+
+def _decoded(handler: Enqueueable[Any, Any], id: JobId, result: Any) -> Any:
+    try:
+        return handler.result(result)
+    except InvalidJob as refusal:
+        raise InvalidJob(f"the result of job {job_name(handler.type, id)}: {refusal}").about(handler.type, id) from None
 
 
 class WatcherOperations(WaitingOperations):

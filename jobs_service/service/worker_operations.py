@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from jobs_service.actors.context import Context
 from jobs_service.arguments import Spread, check_timeout
+from jobs_service.durations import Duration
 from jobs_service.layer.queue import terms
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import JobType, Priority, RunAt, RunningJob, Worker
@@ -34,7 +35,7 @@ class WorkerOperations:
         *,
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         spread: Spread = 1,
     ) -> RunningJob | None:
         """Take the due job at the front of the queue: the caller is its only legitimate worker from then on.
@@ -45,7 +46,7 @@ class WorkerOperations:
             due_by: only jobs due by then (an aware datetime or seconds since the epoch); None for now. Of the jobs due
                 later than now, the first 16,000 by time are considered. Ready jobs stand in the order in which they
                 became ready: 16,000 that are due after `due_by` are passed over, what is behind them is found later.
-            timeout: seconds to wait for a job; None for ever, 0 not at all. Scheduled jobs that have come due meanwhile
+            timeout: how long to wait for a job; None for ever, 0 not at all. Scheduled jobs that are due meanwhile
                 are put into the queue by their times, 100 at once (`pending_batch`). A caller that does not wait gets
                 None after ten times as many, if it may take none of them, and finds more the next time.
             spread: begin at random among so many jobs at the front, so that many workers rarely collide. 1 keeps the
@@ -68,7 +69,7 @@ class WorkerOperations:
         *,
         max_priority: Priority | None = None,
         due_by: RunAt | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         spread: Spread = 1,
     ) -> list[RunningJob]:
         """Take up to `limit` jobs from the front of the queue in one transaction, at least one unless time runs out.

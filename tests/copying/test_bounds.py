@@ -10,8 +10,8 @@ from jobs_service import JobsService, NewJob, run_data
 from jobs_service.copying import Batch, CopyRefused, Step
 from jobs_service.errors import JobTooLarge, RecordDamaged, TransactionTooOld
 from jobs_service.layer.record import Record
+from jobs_service.layer.record_limits import room_left
 from jobs_service.store import Limits, Transaction
-from jobs_service.store.base import OFFSET_BYTES
 from tests.copying.support import (
     SMALL,
     Sizes,
@@ -204,7 +204,6 @@ async def test_a_record_as_large_as_a_store_takes_is_copied_or_refused_before_it
     """A cluster takes records of 4 bytes less: it adds an offset to what gets a versionstamp."""
     source, target = memory(), memory()
     async with opened(source, target):
-        largest = source.limits.value - OFFSET_BYTES
 
         async def fill(jobs: JobsService) -> None:
             await jobs.set_type_timeout("t", 1)
@@ -218,9 +217,9 @@ async def test_a_record_as_large_as_a_store_takes_is_copied_or_refused_before_it
             raw = await tr.get(key)
             assert raw is not None
             record = Record.decode(raw)
-            record.run_data = run_data.without_history(record.run_data)
-            record.json = b'"' + b"x" * (largest + size - record.size() - 2) + b'"'
-            assert record.size() == largest + size
+            record.run_data = run_data.with_newest_events(record.run_data, 0)
+            record.json = b'"' + b"x" * (size + room_left(source.limits, record) - 2) + b'"'
+            assert room_left(source.limits, record) == -size
             tr.set(key, record.encode())
 
         await source.transact(enlarge)
@@ -228,7 +227,8 @@ async def test_a_record_as_large_as_a_store_takes_is_copied_or_refused_before_it
             assert (await copied(source, target)).jobs == 2
             return
         with pytest.raises(
-            JobTooLarge, match=r"^job 't'/'large': its record takes \d+ bytes; the limit of memory: is 100000"
+            JobTooLarge,
+            match=r"^job 't'/'large': its record takes 10000\d bytes, .*; the limit of memory: is 100000",
         ):
             await copied(source, target)
         assert await everything(target) == {}

@@ -33,8 +33,9 @@ def test_every_log_event_is_in_a_table_with_its_level() -> None:
         assert levels <= {DOCUMENTED[name]}, name
 
 
-def test_the_configuration_sends_everything_to_standard_error() -> None:
-    program = CONFIGURATION + "\nstructlog.get_logger().info('said')"
+def test_the_configuration_shows_details_on_standard_error() -> None:
+    logged = "from jobs_service.log import EventLog\nEventLog('jobs_service.actors').debug('said', id=1)"
+    program = f"{CONFIGURATION}\n{logged}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == ""
-    assert "said" in done.stderr
+    assert done.stderr.endswith("DEBUG jobs_service.actors: said id=1\n")

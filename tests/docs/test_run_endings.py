@@ -94,7 +94,7 @@ async def _() -> None:
             assert (job.outcome, job.result) == (Outcome.SUCCEEDED, {"file": "cat.png"})
 
 
-@row("raises an exception, or `Retry(after=seconds)`")
+@row("raises an exception, or `Retry(after=...)`")
 async def _() -> None:
     async with opened(patience=200_000) as jobs:
         starts: list[float] = []
@@ -114,7 +114,7 @@ async def _() -> None:
         assert pauses == [*doubled[:3], 5, *doubled[4:]]
 
 
-@row("raises `Discard(reason)`; or returns a value that JSON cannot hold")
+@row("raises `Discard(reason)`; or returns a value that cannot be encoded")
 async def _() -> None:
     called: list[object] = []
     async with opened() as jobs:
@@ -168,7 +168,7 @@ async def _() -> None:
             assert error_of(await jobs.get(TYPE, "a")) == "OSError: disk"
 
 
-@row("raises `Snooze(seconds)`")
+@row('raises `Snooze(3600)`, or `Snooze("1h")`')
 async def _() -> None:
     runs: list[float] = []
 

@@ -299,21 +299,28 @@ def test_a_record_within_the_limit_keeps_all_of_its_notes() -> None:
     assert record.run_data == before
 
 
-def test_of_a_record_that_grew_over_the_limit_the_history_goes_first() -> None:
-    record = told(1000, 100, 3)
+def test_of_a_record_that_grew_over_the_limit_the_oldest_events_go_first() -> None:
+    record = told(1000, 100, 5)
     record.fit(record.size() - 1)
-    assert run_data.history_of(record.run_data) == ()
+    assert [event.at for event in run_data.history_of(record.run_data)] == [4, 3, 2, 1]
     assert run_data.error_of(record.run_data) == JobError("E", "e" * 100)
     assert run_data.result_of(record.run_data) == 7
 
 
-def test_of_a_record_that_grew_over_the_limit_the_error_goes_next_and_the_result_stays() -> None:
-    record = told(1000, 100, 3)
-    bare = record.with_run_data(run_data.without_history(record.run_data))
-    record.fit(bare.size() - 1)
+def test_of_a_record_that_grew_over_the_limit_the_newest_events_and_the_beginning_of_the_error_stay() -> None:
+    record = told(1000, 100, 5)
+    record.fit(record.size() - 2 * 210 - 50)
+    assert [event.at for event in run_data.history_of(record.run_data)] == [4, 3, 2]
+    assert run_data.error_of(record.run_data) == JobError("E", "e" * 47 + "…")
+    assert run_data.result_of(record.run_data) == 7
+
+
+def test_a_record_that_is_too_large_without_history_and_error_keeps_its_result() -> None:
+    record = told(1000, 100, 5)
+    record.fit(record.size() - 5 * 210 - 110)
+    assert run_data.history_of(record.run_data) == ()
     assert run_data.error_of(record.run_data) is None
     assert run_data.result_of(record.run_data) == 7
-    assert record.size() < bare.size()
 
 
 # what is no record

@@ -103,7 +103,7 @@ async def test_a_job_with_as_much_data_as_is_accepted_lives_its_whole_life(prior
 @in_virtual_time
 async def test_a_running_job_is_resubmitted_with_as_long_a_priority_as_it_can_run_with(priority: Any) -> None:
     async with layer() as found:
-        await found.add("a", "x" * 93_000, priority=priority)
+        await found.add("a", "x" * 90_000, priority=priority)
         _, lock = await accepted(found)
         place = found.place("a")
 
@@ -173,7 +173,7 @@ async def test_what_an_older_version_accepted_over_the_present_limits_still_ends
         following = b"\x02" + b"q" * 300 + b"\x00"
         data = found.store.limits.value - 24 - 16 - 10 - 4 - 1 - len(following) - run_data.HEAD_BYTES
         record = Record.decode(raw).with_json(b'"' + b"x" * (data - 2) + b'"').with_next((following, None))
-        longer = record.with_run_data(run_data.without_history(record.run_data))
+        longer = record.with_run_data(run_data.with_newest_events(record.run_data, 0))
 
         async def write(transaction: Any) -> None:
             transaction.set(found.keys.data + entry.packed_id, longer.encode())

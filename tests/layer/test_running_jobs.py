@@ -234,7 +234,7 @@ async def test_resubmitting_a_job_that_waits_begins_anew_only_where_it_is_moved(
 @in_virtual_time
 async def test_a_job_with_as_much_data_as_can_be_still_crashes_and_ends() -> None:
     async with layer() as found:
-        full = found.store.limits.value - 200
+        full = found.store.limits.value - 3_325
         await found.add("a", "x" * full)
         traceback = RunReport(None, run_data.error_json(JobError("E", "no", "t" * 3000)), "E: no")
         for _ in range(2):

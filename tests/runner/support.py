@@ -211,6 +211,5 @@ def moments(job: Job, kind: HistoryKind) -> list[float]:
 
 
 def warned(events: Iterable[Any]) -> list[Any]:
-    """Return warnings and errors, but for the one about how long finished jobs are kept, which is for operators."""
-    loud = [event for event in events if event["log_level"] in ("warning", "error")]
-    return [event for event in loud if event["event"] != "finished_jobs_expire"]
+    """Return warnings and errors."""
+    return [event for event in events if event["log_level"] in ("warning", "error")]

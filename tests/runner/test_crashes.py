@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import Discard, JobFailed, JobsService, Outcome, Retry, RunningJob, Snooze
+from jobs_service import Discard, JobFailed, JobsService, JobTooLarge, Outcome, Progress, Retry, RunningJob, Snooze
 from jobs_service.model import HistoryKind, JobState
 from tests.runner.support import TYPE, add, ended, lose, moments, now, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
@@ -245,15 +245,108 @@ async def test_a_job_resubmitted_while_it_runs_runs_once_more() -> None:
             assert story(job) == ["added", "started", "finished", "started", "finished"]
 
 
+async def largest_of(jobs: JobsService) -> int:
+    """Return how many letters the data of a job may have, by trying."""
+    least, most = 0, 100_001
+    while most - least > 1:
+        size = (least + most) // 2
+        try:
+            await jobs.add(TYPE, "largest", "x" * size)
+            await jobs.remove(TYPE, "largest")
+            least = size
+        except JobTooLarge:
+            most = size
+    return least
+
+
+class TooLong(ValueError): ...
+
+
+@pytest.mark.parametrize("door", ["add", "update", "resubmit", "result", "progress"])
 @in_virtual_time
-async def test_a_job_with_as_much_data_as_the_store_takes_can_crash_and_fail() -> None:
+async def test_a_job_of_any_size_that_is_accepted_keeps_the_class_and_message_of_its_error(door: str) -> None:
+    message = "".join(chr(ord("a") + number % 26) for number in range(1000))
     async with opened() as jobs:
-        crashing(jobs, lambda _: OSError("x" * 5000), max_attempts=2)
+
+        @jobs.handler(TYPE, max_attempts=2, backoff=1, timeout=3600)
+        async def work(job: RunningJob, data: Any) -> Any:
+            if door == "update" and isinstance(data, int):
+                await job.update("x" * data)
+            if door == "result" and isinstance(data, int) and job.result is None:
+                await job.resubmit()
+                return "x" * data
+            await job.progress(10**15, 10**16, "🐌" * 200)
+            raise TooLong(message)
+
+        await add(jobs)
+        largest = await largest_of(jobs) - (10 if door == "result" else 0)
+        sizes = [*range(0, largest, 20_000), *range(largest - 4_500, largest, 300), largest - 1, largest]
+        for size in sizes:
+            await jobs.add(TYPE, str(size), size if door in ("update", "result") else "x" * size)
+            if door == "resubmit":
+                await jobs.resubmit(TYPE, str(size), data="y" * size)
         async with running(jobs):
-            await add(jobs)
-            await jobs.add(TYPE, "a", "x" * 99_900)
+            for size in sizes:
+                job = await ended(jobs, str(size))
+                assert door != "result" or job.result == "x" * size
+                assert (job.outcome, job.attempts) == (Outcome.FAILED, 2)
+                assert job.error is not None
+                assert (job.error.type, job.error.message) == ("TooLong", message), size
+                assert story(job)[-3:] == ["started", "crashed", "finished"]
+                assert job.progress == Progress(10**15, 10**16, job.progress.message if job.progress else "")
+
+
+@in_virtual_time
+async def test_of_a_long_message_as_much_is_kept_as_there_is_room_for() -> None:
+    async with opened() as jobs:
+        crashing(jobs, lambda _: OSError("é€🐌" * 2000), max_attempts=2)
+        await add(jobs)
+        await jobs.add(TYPE, "a", "x" * await largest_of(jobs))
+        async with running(jobs):
             job = await ended(jobs, "a")
-            assert (job.outcome, job.attempts, len(job.data)) == (Outcome.FAILED, 2, 99_900)
+            assert job.error is not None
+            assert job.error.type == "OSError"
+            assert job.error.message.startswith("é€🐌" * 150)
+            assert job.error.message.endswith("…")
+
+
+@pytest.mark.parametrize("how", ["message", "notes", "many notes", "notes of the cause"])
+@in_virtual_time
+async def test_a_long_message_or_note_leaves_the_frames_of_a_traceback(how: str) -> None:
+    def fail(_: RunningJob) -> BaseException:
+        error = ValueError("m" * 9000 if how == "message" else "short")
+        noted = error if how != "notes of the cause" else OSError("first")
+        for _note in range({"message": 0, "many notes": 200}.get(how, 1)):
+            noted.add_note("n\n" * 9000)
+        error.__cause__ = noted if noted is not error else None
+        return error
+
+    async with opened() as jobs:
+        crashing(jobs, fail, max_attempts=1)
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert job.error is not None
+            assert "raise error(job)" in job.error.traceback
+            assert "ValueError: " in job.error.traceback
+            assert ("n\n" in job.error.traceback) == (how != "message")
+
+
+@in_virtual_time
+async def test_a_handler_in_which_something_was_canceled_tells_where() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, max_attempts=1)
+        async def work(job: RunningJob) -> None:
+            inner = asyncio.ensure_future(asyncio.sleep(100))
+            inner.cancel()
+            await inner
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+            assert job.error is not None
+            assert "await inner" in job.error.traceback
 
 
 # Attempts

@@ -75,8 +75,8 @@ async def test_it_is_said_once_at_the_start_that_finished_jobs_are_removed() -> 
                     await asyncio.sleep(100)
         said = [entry for entry in logged if entry["event"] == "finished_jobs_expire"]
         assert [(each["types"], each["keep"], each["keep_failed"], each["log_level"]) for each in said] == [
-            (["a", "b"], 7 * DAY, None, "warning"),
-            (["kept ticks"], DAY, DAY, "warning"),
+            (["a", "b"], 7 * DAY, None, "info"),
+            (["kept ticks"], DAY, DAY, "info"),
         ]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
-from jobs_service import Discard, Retry, Snooze
-from tests.runner.support import TYPE, add, opened, running, story
+from jobs_service import Discard, JobError, Retry, RunningJob, Snooze
+from tests.runner.support import TYPE, add, ended, opened, running, story
 from tests.virtual_time import in_virtual_time
 
 DAY = 86_400.0
@@ -78,3 +80,60 @@ async def test_what_is_raised_inside_a_task_group_counts_as_if_it_were_raised_by
             job = await jobs.get(TYPE, "a")
             assert story(job) == ["added", "started", *expected]
             assert error == (None if job.error is None else (job.error.type, job.error.message))
+
+
+class Refused(Exception): ...
+
+
+@pytest.mark.parametrize("how", ["from", "while"])
+@pytest.mark.parametrize(
+    ("request_", "text"),
+    [
+        (lambda: Retry(1), "Refused: by host 'a'"),
+        (lambda: Retry(1, "busy"), "busy: Refused: by host 'a'"),
+        (lambda: Discard("hopeless"), "hopeless: Refused: by host 'a'"),
+    ],
+    ids=["a retry", "a retry with a message", "a discard"],
+)
+@in_virtual_time
+async def test_what_a_retry_or_discard_was_raised_for_is_told_everywhere(
+    request_: Callable[[], Retry | Discard], text: str, how: str
+) -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, max_attempts=1)
+        async def work(job: RunningJob) -> None:
+            try:
+                raise Refused("by host 'a'")
+            except Refused as error:
+                if how == "from":
+                    raise request_() from error
+                raise request_()  # noqa: B904
+
+        with capture_logs() as events:
+            async with running(jobs):
+                await add(jobs, "a")
+                job = await ended(jobs, "a")
+    assert job.error is not None
+    assert job.error.message == text
+    assert "raise Refused(" in job.error.traceback
+    assert [event.detail for event in job.history if event.kind == "crashed"] == [f"{job.error.type}: {text}"]
+    [failed] = [event for event in events if event["event"] == "job_failed"]
+    assert failed["error"] == f"{job.error.type}: {text}"
+
+
+@in_virtual_time
+async def test_a_request_that_hides_its_cause_tells_nothing_of_it() -> None:
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE)
+        async def work(job: RunningJob) -> None:
+            try:
+                raise Refused("secret")
+            except Refused:
+                raise Discard("hopeless") from None
+
+        async with running(jobs):
+            await add(jobs, "a")
+            job = await ended(jobs, "a")
+    assert job.error == JobError("Discard", "hopeless", "")

@@ -92,14 +92,14 @@ def test_both_ends_of_a_range_are_allowed_and_what_is_beyond_is_not(name: str) -
     for value in (least - 1, most + 1, -math.inf, math.inf, math.nan, 10**400):
         message = complaint(**{name: value})
         assert message.startswith(f"option {name}=")
-        assert "allowed is a" in message
-        assert f"<= {most:.0f}" in message
+        assert ": allowed " in message
+        assert f" {most:.0f}" in message
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-@pytest.mark.parametrize("value", [True, False, "3", b"3", [3], 3j], ids=repr)
+@pytest.mark.parametrize("value", [True, False, "3x", b"3", [3], 3j], ids=repr)
 def test_what_is_no_number_is_refused_and_a_bool_is_none(name: str, value: Any) -> None:
-    assert complaint(**{name: value}).startswith(f"option {name}={value!r}: allowed is a")
+    assert complaint(**{name: value}).startswith(f"option {name}={value!r}: allowed ")
 
 
 @pytest.mark.parametrize("name", sorted(INTEGERS))
@@ -117,12 +117,12 @@ def test_none_is_allowed_where_it_has_a_meaning(name: str) -> None:
     if name in OPTIONAL:
         assert option(name, None) is None
     else:
-        assert complaint(**{name: None}).startswith(f"option {name}=None: allowed is a")
+        assert complaint(**{name: None}).startswith(f"option {name}=None: allowed ")
 
 
 @pytest.mark.parametrize("name", ["timeout", "interval", "time_limit"])
 def test_a_time_that_something_must_fit_into_is_not_zero(name: str) -> None:
-    assert f"option {name}=0: allowed is a number > 0" in complaint(**{name: 0})
+    assert f"option {name}=0: allowed are " in complaint(**{name: 0})
 
 
 def test_continuous_is_a_bool_or_a_function_of_the_job() -> None:

@@ -7,8 +7,6 @@ import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from decimal import Decimal
 from typing import (
     Annotated,
     Any,
@@ -21,7 +19,6 @@ from typing import (
     TypedDict,
     TypeVar,
 )
-from uuid import UUID
 
 import msgspec
 import pytest
@@ -99,34 +96,25 @@ class Sized(Protocol):
     def __len__(self) -> int: ...
 
 
-Ids = NewType("Ids", set[int])
+Ids = NewType("Ids", Box[int])
 Text = NewType("Text", str)
-Sets = typing_extensions.TypeAliasType("Sets", set[int] | frozenset[int])
+Boxes = typing_extensions.TypeAliasType("Boxes", Box[int] | Box[str])
 
 
 @pytest.mark.parametrize(
     ("annotation", "called"),
     [
-        (set[int], "set[int]"),
-        ("set[int]", "set[int]"),
-        (frozenset, "frozenset"),
-        (bytes, "bytes"),
-        (datetime, "datetime"),
-        (Decimal, "Decimal"),
-        (UUID, "UUID"),
-        (Thumbnail, "Thumbnail"),
-        ("Thumbnail", "Thumbnail"),
         (Box[int], "Box[int]"),
-        (Model, "Model"),
-        (Struct, "Struct"),
-        (Color, "Color"),
+        ("Box[int]", "Box[int]"),
         (type[int], "type[int]"),
-        (set[int] | bytes, "set[int] | bytes"),
-        (Annotated[set[int], "ids"], "set[int]"),
-        (tuple[int, set[int]], "set[int]"),
-        (EndedJob[set[int]], "set[int]"),
-        (Ids, "set[int]"),
-        (Sets, "set[int] | frozenset[int]"),
+        (type, "type"),
+        (set[Box[int]], "Box[int]"),
+        (Box[int] | Box[str], "Box[int]"),
+        (Annotated[Box[int], "ids"], "Box[int]"),
+        (tuple[int, Box[int]], "Box[int]"),
+        (EndedJob[Box[int]], "Box[int]"),
+        (Ids, "Box[int]"),
+        (Boxes, "Box[int]"),
     ],
 )
 def test_a_handler_that_says_that_it_returns_what_no_store_takes_is_refused(annotation: Any, called: str) -> None:
@@ -142,7 +130,8 @@ def test_a_handler_that_says_that_it_returns_what_no_store_takes_is_refused(anno
             with pytest.raises(InvalidSettings) as caught:
                 register(function)
             assert f"{function.__name__} cannot be a handler: it returns " in str(caught.value)
-            assert f"{called}, which is no JSON" in str(caught.value)
+            assert called in str(caught.value)
+            assert ", which cannot be kept as a job's result" in str(caught.value)
             assert len(str(caught.value).splitlines()) == 1
     assert not jobs.handlers
 
@@ -173,6 +162,8 @@ def test_a_handler_that_says_that_it_returns_what_no_store_takes_is_refused(anno
         Mapping[str, int],
         Sequence[int],
         Callable[[], int],
+        Thumbnail,
+        set[int],
         Derived,
         Base,
         Shape,
@@ -217,12 +208,12 @@ def test_methods_and_objects_say_what_they_return_as_well() -> None:
     jobs = JobsService("memory:")
 
     class Shop:
-        async def order(self, args: int) -> set[int]:
-            return {args}
+        async def order(self, args: int) -> Box[int]:
+            return Box()
 
-        def __call__(self) -> set[int]:
-            return set()
+        def __call__(self) -> Box[int]:
+            return Box()
 
     for function in (Shop().order, Shop(), functools.partial(Shop().order, args=1)):
-        with pytest.raises(InvalidSettings, match=r"it returns set\[int\], which is no JSON"):
+        with pytest.raises(InvalidSettings, match=r"it returns .*Box\[int\], which cannot be kept"):
             jobs.handler("order")(function)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs_service import Discard, Retry
 from jobs_service.model import HistoryEvent, HistoryKind
-from jobs_service.runner.options import HandlerOptions, Options
+from jobs_service.runner.options import HandlerOptions, Options, handler_options
 from jobs_service.runner.retry_policy import (
     NextAttempt,
     backoff,
@@ -52,7 +52,7 @@ def without_jitter(**options: Unpack[Options]) -> HandlerOptions:
     """Return options of a handler that retries for ever."""
     merged: Options = {"max_attempts": None, "jitter": 0.0}
     merged.update(options)
-    return HandlerOptions(**merged)
+    return handler_options(merged)
 
 
 def retried_at(history: History, now: float, **options: Unpack[Options]) -> float:

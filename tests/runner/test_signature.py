@@ -93,7 +93,7 @@ def test_a_job_parameter_needs_no_annotation_that_can_be_resolved() -> None:
 
 
 def test_keyword_only_parameters_with_a_default_are_left_alone() -> None:
-    def more(args: int, *, retries: int = 3, **others: Any) -> tuple[int, int]:
+    def more(args: int, *, retries: int = 3) -> tuple[int, int]:
         return args, retries
 
     assert called(Handler("type", more), 1) == (1, 3)
@@ -134,6 +134,7 @@ def no_payloads(a: int, b: contextlib.ExitStack) -> None: ...
 def job_last(args: int, job: RunningJob) -> None: ...
 def two_jobs(job: RunningJob, other: RunningJob) -> None: ...
 def variadic(*args: int) -> None: ...
+def keywords(job: RunningJob, **options: Any) -> None: ...
 def a_method(self: Any, args: int) -> None: ...
 def unresolved(args: Nowhere) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 def broken(args: "list[") -> None: ...  # type: ignore[valid-type]  # noqa: F722
@@ -171,6 +172,7 @@ def wraps_a_coroutine(*args: Any) -> Any:
         (keyword_job, "parameter job is keyword-only; only the first parameter gets the job"),
         (no_payloads, "parameter b: ExitStack is nothing that a job's data can be: "),
         (variadic, "it takes *args; name its parameters"),
+        (keywords, "it takes **options, of which a job has nothing; name its parameters"),
         (a_method, "it takes self; register the bound method of an object"),
         (Scaler.method, "it takes self; register the bound method of an object"),
         (unresolved, "annotation 'Nowhere' of parameter args cannot be resolved: name 'Nowhere' is not defined"),

@@ -29,11 +29,15 @@ EVERYWHERE: list[tuple[str, Call, str]] = [
     ("new jobs' id", lambda jobs: jobs.add_many(T1, [NewJob("x"), NewJob(1)]), "id 1: an int"),  # type: ignore[arg-type]
     ("new jobs' data", lambda jobs: jobs.add_many(T1, [NewJob("x"), NewJob("y", b"")]), "a value of type bytes"),
     ("resubmit's data", lambda jobs: jobs.resubmit(T1, J1, data=float("nan")), "the number nan; only finite"),
-    ("timeout of a type", lambda jobs: jobs.set_type_timeout(T1, 0), "activity timeout 0: allowed are positive"),
-    ("no number", lambda jobs: jobs.set_type_timeout(T1, "1"), "activity timeout '1': allowed are positive"),
-    ("no switch", lambda jobs: jobs.set_type_timeout(T1, True), "activity timeout True: allowed are positive"),
-    ("endless", lambda jobs: jobs.set_type_timeout(T1, float("inf")), "activity timeout inf: allowed are positive"),
-    ("huge", lambda jobs: jobs.set_type_timeout(T1, 10**400), "more seconds than a float can hold"),
+    ("timeout of a type", lambda jobs: jobs.set_type_timeout(T1, 0), "activity timeout=0: allowed are durations > 0"),
+    ("no number", lambda jobs: jobs.set_type_timeout(T1, "soon"), "activity timeout='soon': allowed are durations > 0"),
+    ("no switch", lambda jobs: jobs.set_type_timeout(T1, True), "activity timeout=True: allowed are durations > 0"),
+    (
+        "endless",
+        lambda jobs: jobs.set_type_timeout(T1, float("inf")),
+        "activity timeout=inf: allowed are durations > 0",
+    ),
+    ("huge", lambda jobs: jobs.set_type_timeout(T1, 10**400), "allowed are durations > 0"),
     ("huge and negative", lambda jobs: jobs.set_type_timeout(T1, -(10**5000)), "an int that cannot be shown"),
     ("limit", lambda jobs: jobs.accept_many(T1, 0), "limit=0: allowed are integers from 1 up"),
     ("no limit", lambda jobs: jobs.accept_many(T1, True), "limit=True: allowed are integers from 1 up"),
@@ -67,8 +71,12 @@ EVERYWHERE: list[tuple[str, Call, str]] = [
 ]
 
 SERVICE_ONLY: list[tuple[str, Call, str]] = [
-    ("negative", lambda jobs: jobs.accept(T1, timeout=-1), "timeout=-1: allowed are None and numbers of seconds"),
-    ("no number", lambda jobs: jobs.accept(T1, timeout="1"), "timeout='1': allowed are None and numbers of seconds"),
+    ("negative", lambda jobs: jobs.accept(T1, timeout=-1), "timeout=-1: allowed are None and durations from 0"),
+    (
+        "no number",
+        lambda jobs: jobs.accept(T1, timeout="soon"),
+        "timeout='soon': allowed are None and durations from 0",
+    ),
     ("not a number", lambda jobs: jobs.accept(T1, timeout=float("nan")), "timeout=nan: allowed are None"),
     ("state", lambda jobs: jobs.wait(T1, J1, "lost"), "state 'lost': allowed are 'pending', 'running', 'finished', "),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import time
 from collections.abc import Callable
@@ -10,10 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from jobs_service import JobsService, QueueState, Retention
-from jobs_service.cli.tally import Tally
-from jobs_service.errors import JobTooLarge
 from jobs_service.model import Priority
-from jobs_service.runner.stats import Gauges
 from tests.service.support import FAR_AWAY, T1, T2
 from tests.service.unreadable import damage, with_broken_notes
 
@@ -38,40 +34,6 @@ async def test_the_oldest_ready_job_is_found_whatever_its_priority(quiet: JobsSe
     assert (await quiet.queue_state(T1)).id == "0"
     await quiet.remove(T1, "0")
     assert (await quiet.queue_state(T1)).id == "1"
-
-
-async def test_a_job_that_has_no_room_for_its_history_waits_all_the_same(quiet: JobsService) -> None:
-    size = quiet.store.limits.value
-    while not (await quiet.stats(T1)).get(T1):
-        size -= 1
-        with contextlib.suppress(JobTooLarge):
-            await quiet.add(T1, "large", "x" * size)
-    assert (await quiet.get(T1, "large")).history == ()
-    assert await quiet.queue_state(T1) == QueueState("large", None, None, False)
-    await quiet.add(T1, "behind")
-    state = await quiet.queue_state(T1)
-    assert state.id == "behind"
-    assert state.ready_since is not None
-    assert await quiet.accept_many(T1, 2, timeout=0)
-    assert await quiet.queue_state(T1) == QueueState(None, None, None, False)
-
-
-async def test_a_job_that_has_no_room_for_its_history_does_not_make_the_others_younger(quiet: JobsService) -> None:
-    """Seed 63231: it counted as if its latest event were just now."""
-    size = quiet.store.limits.value
-    while not (await quiet.stats(T1)).get(T1):
-        size -= 1
-        with contextlib.suppress(JobTooLarge):
-            await quiet.add(T1, "large", "x" * size)
-    await quiet.add(T1, "behind")
-    large, behind = await quiet.get(T1, "large"), await quiet.get(T1, "behind")
-    now = behind.history[0].at + 100.0
-    gauges, tally = Gauges(), Tally()
-    for job in (large, behind):
-        gauges.add(job, now)
-        tally.add(job, now)
-    assert gauges.as_dict()["average_pending_seconds"] == 100.0
-    assert tally.average_seconds()["ready"] == 100.0
 
 
 def with_no_time(raw: bytes) -> bytes:

@@ -187,10 +187,10 @@ async def test_within_a_transaction_a_job_can_finish_and_run_again_or_be_removed
 @pytest.mark.parametrize(
     ("keep", "refused"),
     [
-        ({"keep": -1}, "keep=-1: allowed are None and seconds from 0 to 1000000000"),
-        ({"keep_failed": "1h"}, "keep_failed='1h': allowed are None and seconds from 0 to 1000000000"),
-        ({"keep": True}, "keep=True: allowed are None and seconds from 0 to 1000000000"),
-        ({"keep": float("nan")}, "keep=nan: allowed are None and seconds from 0 to 1000000000"),
+        ({"keep": -1}, "keep=-1: allowed are None and durations from 0 to 1000000000"),
+        ({"keep_failed": "long"}, "keep_failed='long': allowed are None and durations from 0 to 1000000000"),
+        ({"keep": True}, "keep=True: allowed are None and durations from 0 to 1000000000"),
+        ({"keep": float("nan")}, "keep=nan: allowed are None and durations from 0 to 1000000000"),
         ({"keep_failed": 10**400}, "keep_failed=1000"),
     ],
     ids=["negative", "text", "bool", "nan", "huge"],

@@ -145,7 +145,7 @@ def _tight_handlers(random: Random) -> Focus:
 def _narrow(random: Random, jobs: int) -> Sizes:
     """Return a store whose transactions hold a few of the largest jobs, of which there are many."""
     value = random.choice([1_500, 4_000])
-    edge = value - _ROOM
+    edge = value - value // 32 - _ROOM
     padding = random.choice([(edge,), (edge, edge, 0), (edge // 2, edge)])
     return Sizes(Limits(key=300, value=value, transaction=value * jobs + 4_000), padding)
 

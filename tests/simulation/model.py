@@ -26,6 +26,7 @@ from tests.simulation.model_job import (
     Notes,
     Said,
     crashed,
+    fitted,
     happened,
     next_run,
     noted,
@@ -308,11 +309,9 @@ class Model:
         return ended
 
     def put(self, key: Key, job: ModelJob) -> ModelJob:
-        """Make this the job's present state, without a history or an error that has no room, and return it."""
+        """Make this the job's present state, with as much told of its runs as there is room for, and return it."""
         if len(job.data) + job.notes.size() > self.room // 4 and size(job) > self.room:
-            job = job._replace(notes=job.notes._replace(history=()))
-            if size(job) > self.room:
-                job = job._replace(notes=job.notes._replace(error=None))
+            job = job._replace(notes=fitted(job.notes, self.room - size(job) + job.notes.size()))
         self.restore(key, job)
         return job
 

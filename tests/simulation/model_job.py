@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from jobs_service import json_data
 from jobs_service.model import UNSET, JobId, JobType, Outcome
 
 READY: Final = "ready"
@@ -15,6 +16,7 @@ MOST_HISTORY: Final = 20
 """Events of a job's history that are kept unless a worker says otherwise."""
 
 _MOST_DETAIL: Final = 255
+_KEPT_EVENTS: Final = 3
 # Bytes of a record beside what varies, of its notes, of an event without its detail, and of a part beside its JSON.
 _RECORD_BYTES: Final = 54
 _NOTES_BYTES: Final = 14
@@ -160,6 +162,27 @@ def size(job: ModelJob) -> int:
     """Return how many bytes a job's record takes."""
     longest = max(len(job.priority), 0 if job.next is None else len(job.next[0]))
     return _RECORD_BYTES + 2 * longest + job.notes.size() + len(job.data)
+
+
+def fitted(notes: Notes, most: int) -> Notes:
+    """Return notes that take at most so many bytes, with less of the history, the error and the progress."""
+    while notes.size() > most and len(notes.history) > _KEPT_EVENTS:
+        notes = notes._replace(history=notes.history[:-1])
+    if notes.size() > most and notes.error is not None:
+        notes = notes._replace(error=json_data.encode([*json_data.decode(notes.error)[:2], ""]))
+    if notes.size() > most and notes.progress is not None:
+        done, total, _, *attempt = json_data.decode(notes.progress)
+        notes = notes._replace(progress=json_data.encode([done, total, "", *attempt]))
+    if notes.size() > most and notes.error is not None:
+        type, message, _ = json_data.decode(notes.error)
+        while notes.size() > most and message:
+            message = message[:-1]
+            notes = notes._replace(error=json_data.encode([type, message + "…", ""]))
+    if notes.size() > most:
+        notes = notes._replace(history=())
+    if notes.size() > most:
+        notes = notes._replace(progress=None)
+    return notes if notes.size() <= most else notes._replace(error=None)
 
 
 def noted(notes: Notes, kind: str, now: float, detail: str = "", most: int | None = None) -> tuple[Event, ...]:

@@ -26,6 +26,9 @@ _MOST_COMPLAINTS: Final = 200
 _ROOM: Final = 200
 """Bytes that a record or a key takes beside what its operation has given."""
 
+_SHARE_OF_END: Final = 32
+"""Of the room for a job's record, this part is kept for its end."""
+
 
 class Ended(Protocol):
     """What the history reads of a transaction that has ended well."""
@@ -237,7 +240,8 @@ class Replay:
         if job is not None and job.next is not None:
             priority = max(priority, len(job.next[0]))
         size = len(self.keys[key]) + priority + _ROOM
-        return size > limits.key or data + told + 2 * priority + _ROOM > limits.value
+        kept = limits.value // _SHARE_OF_END
+        return size > limits.key or data + told + 2 * priority + _ROOM + kept > limits.value
 
 
 def is_weather(result: Any) -> bool:

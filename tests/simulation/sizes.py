@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from types import SimpleNamespace
-from typing import Any, Final
+from typing import Final
 from unittest.mock import patch
 
 from jobs_service.actors import activity_monitor, duties, notifier, process_monitor, type_server
@@ -115,7 +114,7 @@ def draw_sizes(random: Random) -> Sizes:
     value = random.choice([1_500, 1_500, 4_000, 4_000, 100_000])
     transaction = max(value * random.choice([_HANDLED, 8, 30, 100]), value * _HANDLED + _BESIDE)
     key = random.choice([300, 10_000, 10_000])
-    edge = value - _ROOM
+    edge = value - value // 32 - _ROOM
     padding = random.choice(
         [(0, edge), (edge // 3, edge // 3 + 1), (0, 0, 0, edge - 100, edge, edge + 200, value + 100)]
     )
@@ -182,10 +181,12 @@ def soon_unread(random: Random) -> Iterator[None]:
 def files_without_directories() -> Iterator[None]:
     """Have tracebacks name files alone, until left: so records are as large wherever the repository and Python are."""
 
-    def format_exception(*arguments: Any, **options: Any) -> list[str]:
-        return [_DIRECTORIES.sub('File "', line) for line in traceback.format_exception(*arguments, **options)]
+    lines = error_description._lines
 
-    with patch.object(error_description, "traceback", SimpleNamespace(format_exception=format_exception)):
+    def shortened(shown: traceback.TracebackException) -> Iterator[str]:
+        return (_DIRECTORIES.sub('File "', line) for line in lines(shown))
+
+    with patch.object(error_description, "_lines", shortened):
         yield
 
 

@@ -267,7 +267,7 @@ async def test_thousands_of_files_that_were_left_behind_are_cleared_away(place: 
 async def test_large_jobs_of_a_killed_process_are_taken_in_transactions_that_fit(place: Place) -> None:
     count = 150
     async with opened(place, count=0) as jobs:
-        await jobs.add_many(TYPE, [NewJob(f"{number:04}", "x" * 98_000) for number in range(count)])
+        await jobs.add_many(TYPE, [NewJob(f"{number:04}", "x" * 96_000) for number in range(count)])
         pid = await place.start("hold", count=25)
         more = [await place.start("hold", count=25) for _ in range(5)]
         for each in (pid, *more):

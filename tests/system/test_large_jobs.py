@@ -14,7 +14,7 @@ from tests.stores import EVERY_STORE, StoreKind
 from tests.virtual_time import EPOCH, VirtualTimeLoop, in_virtual_time
 
 T1 = "t1"
-LARGE = "x" * 99_900
+LARGE = "x" * 96_700
 """Nearly the longest data that a record can hold."""
 COUNT = 150
 """So many jobs of LARGE are more than any transaction may write."""

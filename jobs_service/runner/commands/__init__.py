@@ -5,13 +5,12 @@ the worker.
 """
 
 from jobs_service.model.command_result import MOST_KEPT, CommandFailed, CommandResult
-from jobs_service.runner.commands.command import LONGEST, Command
+from jobs_service.runner.commands.command import Command
 from jobs_service.runner.commands.handler import COMMAND_TYPE, command_handler
 from jobs_service.runner.commands.process import run_command
 
 __all__ = [
     "COMMAND_TYPE",
-    "LONGEST",
     "MOST_KEPT",
     "Command",
     "CommandFailed",

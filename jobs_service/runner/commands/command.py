@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
+from jobs_service.arguments import check_duration
+from jobs_service.durations import Bounds
 from jobs_service.errors import InvalidJob, kind_of, shown
 
-LONGEST: Final = 10**9
+_TIME_LIMITS: Final = Bounds(above=True)
 """Greatest `time_limit` in seconds: thirty years."""
 
 
@@ -20,7 +22,7 @@ class Command:
         argv: the program (a path, or a name that is looked up in PATH) and its arguments.
         cwd: the directory to run in; None for the worker's own.
         env: added to the environment of the worker.
-        time_limit: seconds that it may run; None for as long as it takes.
+        time_limit: duration that it may run, kept in seconds; None for as long as it takes.
         stdin: its standard input; None for none (/dev/null).
 
     Raises:
@@ -41,7 +43,8 @@ class Command:
         if self.stdin is not None:
             _check_text("stdin", self.stdin, nul=True)
         if self.time_limit is not None:
-            _check_time_limit(self.time_limit)
+            checked = check_duration("a command's time_limit", self.time_limit, _TIME_LIMITS)
+            object.__setattr__(self, "time_limit", checked)
 
     @classmethod
     def from_data(cls, data: object) -> Self:
@@ -104,8 +107,3 @@ def _check_text(what: str, value: object, *, least: int = 0, nul: bool = False) 
         value.encode()
     except UnicodeEncodeError:
         raise _refusal(what, value, f"{allowed} without lone surrogates") from None
-
-
-def _check_time_limit(value: object) -> None:
-    if type(value) not in (int, float) or not 0 < value <= LONGEST:  # type: ignore[operator]
-        raise _refusal("time_limit", value, f"a number of seconds > 0 and at most {LONGEST:,}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import signal
 import time
@@ -13,7 +12,6 @@ import fdb.tuple
 import pytest
 
 from jobs_service import JobsService
-from jobs_service.errors import JobTooLarge
 from jobs_service.layer import inspection
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.store import Transaction
@@ -60,25 +58,6 @@ def test_jobs_that_wait_or_are_late_are_bad_health(invoke: Invoke, store: str, m
     assert not said["healthy"]
     assert (said["types"], said["paused"], said["running"]) == (2, 1, 0)
     assert any("scheduled ones are late by" in problem for problem in said["problems"])
-
-
-def test_a_ready_job_that_has_no_room_to_tell_since_when_is_named(invoke: Invoke, store: str) -> None:
-    async def wait(jobs: JobsService) -> None:
-        await jobs.set_type_timeout("email", 60)
-        size = jobs.store.limits.value
-        while not (await jobs.queue_state("email")).id:
-            size -= 1
-            with contextlib.suppress(JobTooLarge):
-                await jobs.add("email", "large", "x" * size)
-
-    arrange(store, wait)
-    assert invoke("health", "--max-wait", "50s", "--json", "--store", store).json["oldest_ready"] == {
-        "type": "email",
-        "id": "large",
-        "seconds": None,
-    }
-    found = invoke("health", "--store", store)
-    assert "ready for longest: job large of type email, its record tells no time" in found.out + found.error
 
 
 def test_a_dead_process_whose_jobs_nobody_takes_back_is_bad_health(invoke: Invoke, email: str) -> None:

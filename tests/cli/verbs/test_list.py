@@ -185,7 +185,7 @@ def test_jobs_that_match_a_filter_are_listed(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (("--older", "soon"), "older: soon is no duration; write 90, 30s, 10m, 1h30m or 2d"),
+        (("--older", "soon"), "older: 'soon' is no duration; write 90, 30s, 10m, 1h30m or 2d"),
         (("--data", "nosign"), "data: nosign: write field=value, or field~part"),
     ],
 )

@@ -37,7 +37,7 @@ def test_retention_is_shown_and_changed_in_part(invoke: Invoke, email: str) -> N
             2,
             "Invalid value for --keep: 'long' is no duration; write 90, 30s, 10m, 1h30m, 2d or forever",
         ),
-        (["email", "--keep-failed", "99999d"], 2, "keep_failed=8639913600.0: allowed are None and seconds from 0"),
+        (["email", "--keep-failed", "99999d"], 2, "keep_failed=8639913600.0: allowed are None and durations from 0"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(

@@ -155,7 +155,7 @@ def test_a_result_that_no_command_has_left_is_the_outcome(result: Any, outcome: 
         (["--env", "A", "ls"], "Invalid value for --env: 'A'; write NAME=VALUE"),
         (["--env", "=1", "ls"], "Invalid value for --env: '=1'; write NAME=VALUE"),
         (["--time-limit", "soon", "ls"], "Invalid value for --time-limit: 'soon' is no duration"),
-        (["--time-limit", "0", "ls"], "a command's time_limit=0.0: allowed is a number of seconds > 0"),
+        (["--time-limit", "0", "ls"], "a command's time_limit=0.0: allowed are durations > 0"),
         (["--stdin", "nowhere", "ls"], "Invalid value for --stdin: nowhere: No such file or directory"),
         (["--stdin", "-", "ls"], "Invalid value for --stdin: -: it is no text in UTF-8"),
         ([""], "a command's argv[0]='': allowed is a string that is not empty"),

@@ -159,7 +159,7 @@ async def test_a_job_whose_priority_is_no_number_is_copied_and_cloned() -> None:
         ({"data": "NaN"}, "NaN is no number of JSON"),
         ({"data": "[" * 5000}, "data"),
         ({"priority": "soon"}, "priority: 'soon' is no integer; a string is written in JSON's quotes"),
-        ({"delay": "soon"}, "soon is no duration"),
+        ({"delay": "soon"}, "'soon' is no duration"),
         ({"id": "ready"}, "ready"),
         ({"type": "nothing"}, "nothing"),
     ],

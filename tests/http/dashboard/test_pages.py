@@ -99,7 +99,7 @@ async def test_a_type_shows_the_jobs_that_match_its_address() -> None:
         assert await ids("data=to.name%3Dbob") == []
         assert len(await ids("data=to.name%3Dada&older=0s")) == 5
         bad = await client.get("/type?type=email&older=soon")
-        assert "soon is no duration; write 90" in text(bad.text)
+        assert "'soon' is no duration; write 90" in text(bad.text)
         # Nothing is offered that would be done with all jobs, in place of those that were meant.
         assert "/bulk/new" in (await client.get("/type?type=email&older=1s")).text
         assert "/bulk/new" not in bad.text

@@ -87,7 +87,7 @@ async def test_add_many_with_resubmit_replaces_what_is_there(quiet: JobsService)
 
 
 async def test_add_many_of_more_than_one_transaction_holds_adds_them_all(quiet: JobsService) -> None:
-    large = "x" * 99_000
+    large = "x" * 96_000
     added = await quiet.add_many(T1, (NewJob(f"j{number:04}", large) for number in range(150)))
     assert [job.id for job in added] == [f"j{number:04}" for number in range(150)]
     assert await quiet.pending_count(T1) == 150

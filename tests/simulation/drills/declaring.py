@@ -60,7 +60,7 @@ async def _start(drill: Drill, wanted: dict[str, Any], in_force: dict[str, Any],
     service.handler(drill.type, **wanted)(_nothing)
     service.every(1000.0 + number, type=("ticks", drill.type))(_nothing)
     log = log_of(drill)
-    before, seen = len(log.of(drill.type, "declared_options_differ")), len(log.events)
+    before = len(log.of(drill.type, "declared_options_differ"))
     differing = {
         name: (value, in_force[name])
         for name, value in wanted.items()
@@ -77,12 +77,6 @@ async def _start(drill: Drill, wanted: dict[str, Any], in_force: dict[str, Any],
             drill.complain(f"it is said that {told} differ from what is declared, not {differing}")
     if len(said) != (2 if differing else 0):
         drill.complain(f"{differing} differ from what is declared, and that is said {len(said)} times")
-    expire = [fields for event, fields in log.events[seen:] if event == "finished_jobs_expire"]
-    expire = [fields for fields in expire if drill.type in fields["types"] or ("ticks", drill.type) in fields["types"]]
-    times = (wanted["keep"], wanted["keep_failed"])
-    found = [(fields["types"], (fields["keep"], fields["keep_failed"])) for fields in expire]
-    if found != ([] if times == (None, None) else [([drill.type], times)]):
-        drill.complain(f"it is said how long jobs are kept: {found}; {drill.type!r} declares {times}")
 
 
 async def _operate(drill: Drill, in_force: dict[str, Any]) -> None:

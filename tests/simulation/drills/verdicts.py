@@ -211,6 +211,7 @@ class Judge:
 
     def _fails(self, case: Case, error: BaseException | None) -> None:
         """The run has failed; without an error, since its handler has canceled itself."""
+        case.has_raised = case.has_raised or error is None
         name = "JobsError" if error is None else type(error).__name__
         message = "the handler canceled itself" if error is None else _text(error)
         now, options = self.drill.time(), self.options

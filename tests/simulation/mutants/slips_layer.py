@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs_service import run_data
+from jobs_service import durations, run_data
 from jobs_service.layer import (
     activity,
     awake_types,
@@ -20,7 +20,6 @@ from jobs_service.layer.creation import Spec
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model.enqueueing import delay_of
 from tests.simulation.mutants.mutant import Defect, Mutant, changed, together
 
 # The queue
@@ -134,7 +133,7 @@ def limits_of_a_unique_job_that_runs_again_are_forgotten() -> Defect:
 
 def delays_of_days_are_cut() -> Defect:
     """Of a timedelta only the seconds within its day count."""
-    return changed(delay_of, ("value.total_seconds()", "float(value.seconds)"))
+    return changed(durations.seconds_of, ("value.total_seconds()", "float(value.seconds)"))
 
 
 def an_operators_timeout_is_overwritten() -> Defect:
@@ -217,7 +216,7 @@ def a_history_keeps_one_event_too_many() -> Defect:
 def no_room_is_kept_for_priorities() -> Defect:
     """What a record may take until its job has ended is counted without its priorities."""
     return changed(
-        Record.size,
+        Record._beside_run_data,
         ("len(self.priority) if self.next is None else max(len(self.priority), len(self.next[0]))", "0"),
     )
 

@@ -141,7 +141,7 @@ class Heaps(Losses):
     async def _live(self, client: Client) -> None:
         limits = client.jobs.store.limits
         transaction = min(limits.transaction, _LARGEST)
-        size, timeout = min(limits.value - 700, transaction // 8), 2.0
+        size, timeout = min(limits.value - limits.value // 32 - 700, transaction // 8), 2.0
         await client.jobs.set_type_timeout(self.type, timeout)
         ids = [f"j{number}" for number in range(12)]
         for id in ids:

@@ -56,7 +56,7 @@ class Brimmers(Workload):
             )
 
         call = client.begin("add", type, None, options)
-        bounds = (1, limits.key) if long_id else (limits.value - _NEARLY, limits.value)
+        bounds = (1, limits.key) if long_id else (limits.value - limits.value // 32 - _NEARLY, limits.value)
         largest = await self._largest(client, type, lambda size: asked(size, call.number), options, bounds)
         id, data = asked(largest, call.number)
         call.id = id
