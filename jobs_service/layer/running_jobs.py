@@ -15,7 +15,7 @@ from jobs_service.errors import InvalidJob, JobCanceled, RecordDamaged, WorkerCo
 from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, LOST, RELEASED
 from jobs_service.layer.creation import Spec, json_of
 from jobs_service.layer.entry import Entry, JobSnapshot
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import NextRun, Record
 from jobs_service.layer.retention import Retention
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
@@ -154,13 +154,17 @@ def _holding(record: Record | None, lock: bytes) -> LockStatus:
     return LockStatus.CANCELED if record.cancel else LockStatus.HELD
 
 
-async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, run_at: float) -> Entry | JobSnapshot:
+async def crash(
+    unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, run_at: float, asked: NextRun | None = None
+) -> Entry | JobSnapshot:
     """End a run that failed: the job is pending again from a time on; a canceled one is finished.
 
     Args:
         unit, place, lock: as for the others.
         report: the error, and the reason in a few words.
         run_at: seconds since the epoch.
+        asked: the next run that the run itself has asked for, if it did: that does not shorten the pause after its own
+            failure, or a handler that asks first and then fails would run without a pause.
 
     Raises:
         WorkerConflict: the lock is not the job's.
@@ -171,6 +175,8 @@ async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, 
     packed = run_data.with_event(
         packed, HistoryKind.CRASHED, unit.now, report.reason, most=report.max_history, crashes=report.crashes
     )
+    if asked is not None and record.next == asked:
+        record = record.with_next((asked[0], max(run_at, asked[1] or run_at)))
     return await _give_back(unit, entry, record, packed, run_at, CRASHED)
 
 
@@ -254,14 +260,21 @@ async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
 async def _give_back(
     unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, run_at: float | None, event: int
 ) -> Entry | JobSnapshot:
+    """Make the job pending again: from the given time on, or from that of the run that was asked for, if it is earlier.
+
+    The next run is the one that was asked for, unless that is to come later: then another one follows it.
+    """
     ended: Entry | JobSnapshot = entry
     if record.cancel:
         retention = await unit.retention(entry.keys)
         ended = _end(unit, entry, record, packed, Outcome.CANCELED, None, retention)
         unit.happened(entry.keys, CANCELED)
     else:
-        place = unit.place_for(run_at)
-        unit.replace(entry, record.with_run_data(packed).pending(place, unit.new_seq(), record.priority, run_at))
+        again, priority = record.with_run_data(packed), record.priority
+        if record.next is not None and max(record.next[1] or 0.0, unit.now) <= max(run_at or 0.0, unit.now):
+            again = again.with_next(None)
+            priority, run_at = record.next
+        unit.replace(entry, again.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
     unit.ran(entry.keys, record, event)
     return ended
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from jobs_service import tracing
 from jobs_service.actors.context import log
+from jobs_service.layer import running_jobs
 from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import Job, Outcome, RunningJob
 from jobs_service.redaction import Redaction
@@ -203,6 +205,8 @@ class ActiveRuns:
             return
         if end.error is not None and not run.ending:
             end.log_to(self.log, run.job, self._execution.redaction)
+        if run.asked is not None and end.operation is running_jobs.crash:
+            end = end._replace(arguments=(*end.arguments, run.asked))
         self._ends.write(run, end)
 
     def _forget(self, run: Run) -> None:
@@ -224,6 +228,12 @@ class ActiveRuns:
         run = self._by_lock.get(job.lock)
         if run is not None:
             run.size = job._record.size()
+
+    def next_asked(self, job: RunningJob) -> None:
+        """A handler has asked for another run of its job."""
+        run, record = self._by_lock.get(job.lock), job._record
+        if run is not None and isinstance(record, Record):
+            run.asked = record.next
 
     def end_awaited(self, job: RunningJob, whether: bool) -> None:
         """A handler awaits the answer whether it has ended its job; or does so no more."""

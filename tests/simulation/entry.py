@@ -38,7 +38,7 @@ class Entry:
     | enqueue           | Change, unique, seconds                     | the job's record afterwards                  |
     | update            | lock, JSON or UNSET, progress               | the job's record afterwards                  |
     | finish            | lock, JSON or UNSET, outcome, Said          | the job's record afterwards                  |
-    | crash             | lock, Said, run_at                          | the job's record afterwards                  |
+    | crash             | lock, Said, run_at, the next run it asked for | the job's record afterwards                  |
     | beat              | lock                                        | the job's record afterwards, or TAKEN        |
     | worker resubmit   | lock, Change                                | the job's record afterwards                  |
     | stop              | lock, run_at, how much of the history, why  | the job's record afterwards                  |

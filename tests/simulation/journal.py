@@ -17,7 +17,7 @@ from jobs_service.layer.entry import Entry as Touched
 from jobs_service.layer.entry import JobSnapshot
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import NextRun, Record
 from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, Outcome
@@ -119,8 +119,8 @@ def _of_finish(
     return lock, UNSET if json is None else json, outcome, Said(*told)
 
 
-def _of_crash(lock: bytes, told: RunReport, run_at: float) -> tuple[Any, ...]:
-    return lock, Said(*told), run_at
+def _of_crash(lock: bytes, told: RunReport, run_at: float, asked: NextRun | None = None) -> tuple[Any, ...]:
+    return lock, Said(*told), run_at, asked
 
 
 def _of_stop(lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = "") -> tuple[Any, ...]:

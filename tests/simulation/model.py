@@ -220,11 +220,13 @@ class Model:
             return self._wait(key, notes, kept, *job.next, None, now)
         return self._end(key, job, kept, outcome, now, said.most)
 
-    def crash(self, key: Key, lock: bytes, said: Said, run_at: float, now: float) -> Result:
-        """End a run that failed: it is to be tried again from a time on."""
+    def crash(self, key: Key, lock: bytes, said: Said, run_at: float, asked: Any, now: float) -> Result:
+        """End a run that failed: it is to be tried again from a time on, not earlier because it has asked itself."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
+        if asked is not None and job.next == asked and (asked[1] is None or asked[1] < run_at):
+            job = job._replace(next=(asked[0], run_at))
         notes = crashed(told(job.notes, said), now, said)
         return self._give_back(key, job, notes, run_at, now)
 
@@ -270,6 +272,10 @@ class Model:
     def _give_back(self, key: Key, job: ModelJob, notes: Notes, run_at: float | None, now: float) -> ModelJob:
         if job.cancel:
             return self._end(key, job._replace(notes=notes), job.data, Outcome.CANCELED, now)
+        if job.next is not None:
+            wanted, own = (now if time is None or time < now else time for time in (job.next[1], run_at))
+            if wanted <= own:
+                return self._wait(key, notes, job.data, *job.next, None, now)
         return self._wait(key, notes, job.data, job.priority, run_at, job.next, now)
 
     def _wait(

@@ -234,9 +234,9 @@ class Operations(ReadOperations):
 
     def _crash(self, entry: Entry) -> None:
         key, job = self._job(entry)
-        lock, said, run_at = entry.arguments
+        lock, said, run_at, asked = entry.arguments
         change = Change(_joined(job, UNSET, said.error), UNSET, UNSET)
-        self._end(entry, change, lambda: self.model.crash(key, lock, said, run_at, entry.now))
+        self._end(entry, change, lambda: self.model.crash(key, lock, said, run_at, asked, entry.now))
 
     def _stop(self, entry: Entry) -> None:
         key, _ = self._job(entry)
