@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from jobs_service import tracing
 from jobs_service.actors.context import log
+from jobs_service.errors import StoreError
 from jobs_service.layer import running_jobs
+from jobs_service.layer.entry import running_job
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus
@@ -30,6 +32,9 @@ from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.store.base import Watch
+
+_NOTED_AGAIN: Final = 10.0
+"""Seconds after which it is noted again that a run is healthy, where the store did not take it."""
 
 _LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
 _WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
@@ -66,6 +71,7 @@ class ActiveRuns:
         self.queue_watch: Watch | None = None
         self.cancel_watch: Watch | None = None
         self._context = service.context
+        self._operations = service.operations
         self._slot_limit = slot_limit
         self._loop = asyncio.get_running_loop()
         self._execution = Execution(handler, service.context.sources, self._blocked)
@@ -149,12 +155,14 @@ class ActiveRuns:
         if self.draining or self.busy > options.slots:
             run.stop_reason = StopReason.ENDING if self.draining else StopReason.STOPPED
             self._left(run)
-            self._write(run, self._execution.end_of_stopped(job, run.stop_reason))
+            self._write(run, self._execution.end_of_stopped(job, run.stop_reason, begun=False))
             return
         run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
         limit = run.time_limit or options.time_limit
         if limit is not None:
             run.timers.append(self._loop.call_later(limit, self.stop_run, run, StopReason.OVERTIME))
+        if continuous and job.attempts > 1:
+            run.timers.append(self._loop.call_later(options.health_threshold, self._is_healthy, run))
 
     def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
         """Call the user's function that says whether a job is continuous."""
@@ -163,6 +171,27 @@ class ActiveRuns:
         except BaseException as error:  # as with handlers: SystemExit would end the loop, and all other jobs
             self.log.error("continuous_failed", id=job.id, **traceback_of(error, job, self._execution.redaction))
             return False
+
+    def _is_healthy(self, run: Run) -> None:
+        """Count the attempts of a continuous job anew: it is to live for ever, and what went wrong before is over.
+
+        Jobs that come to an end have no more attempts than they may, however long each takes.
+        """
+        if run.written or run.ending:
+            return
+
+        def noted(answer: asyncio.Future[Any]) -> None:
+            if answer.cancelled() or answer.exception() is not None:
+                if not answer.cancelled() and isinstance(answer.exception(), StoreError) and not run.has_ended:
+                    run.timers.append(self._loop.call_later(_NOTED_AGAIN, self._is_healthy, run))
+            else:
+                # What is decided at the end of the run goes by its count.
+                run.job = self._worker.take(running_job(answer.result(), None))
+
+        work = self._operations.operate(
+            running_jobs.update, run.place(self.keys), run.lock, None, None, True, size=run.size
+        )
+        work.add_done_callback(noted)
 
     async def _execute(self, run: Run) -> None:
         end = NO_END
@@ -175,7 +204,7 @@ class ActiveRuns:
                 tracer = self._tracer
                 end = await (self._execution.run(run) if tracer is None else self._execution.traced(run, tracer))
             else:  # it was asked to end before it began
-                end = self._execution.end_of_stopped(run.job, run.stop_reason)
+                end = self._execution.end_of_stopped(run.job, run.stop_reason, begun=False)
         finally:
             # The slot is freed first, so that the next jobs are accepted in the transaction that writes this end.
             self._left(run)

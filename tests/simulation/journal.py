@@ -48,6 +48,7 @@ def recording() -> Iterator[None]:
         (running_jobs, "resubmit", lambda original: _on_one_job("worker resubmit", original, _of_worker_resubmit)),
         (running_jobs, "crash", lambda original: _on_one_job("crash", original, _of_crash)),
         (running_jobs, "stop", lambda original: _on_one_job("stop", original, _of_stop)),
+        (running_jobs, "give_up", lambda original: _on_one_job("give up", original, _as_they_are)),
         (running_jobs, "beat", _beat),
         (queue, "make_ready", _make_ready),
         (queue, "accept", _accept),
@@ -109,8 +110,10 @@ def _of_enqueue(spec: Spec, unique: bool, timeout: float, unmade: object = None)
     return _change(spec), unique, timeout
 
 
-def _of_update(lock: bytes, json: bytes | None, progress: bytes | None = None) -> tuple[Any, ...]:
-    return lock, UNSET if json is None else json, progress
+def _of_update(
+    lock: bytes, json: bytes | None, progress: bytes | None = None, healthy: bool = False
+) -> tuple[Any, ...]:
+    return lock, UNSET if json is None else json, progress, healthy
 
 
 def _of_finish(
@@ -123,8 +126,10 @@ def _of_crash(lock: bytes, told: RunReport, run_at: float, asked: NextRun | None
     return lock, Said(*told), run_at, asked
 
 
-def _of_stop(lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = "") -> tuple[Any, ...]:
-    return lock, run_at, max_history, reason
+def _of_stop(
+    lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = "", anew: bool = False
+) -> tuple[Any, ...]:
+    return lock, run_at, max_history, reason, anew
 
 
 def _of_worker_resubmit(lock: bytes, spec: Spec) -> tuple[Any, ...]:

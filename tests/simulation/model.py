@@ -182,8 +182,10 @@ class Model:
 
     # Workers
 
-    def update(self, key: Key, lock: bytes, data: Any, time: float, progress: bytes | None = None) -> Result:
-        """Show that a job is alive, with new data or UNSET, and with new progress or None."""
+    def update(
+        self, key: Key, lock: bytes, data: Any, time: float, progress: bytes | None = None, healthy: bool = False
+    ) -> Result:
+        """Show that a job is alive, with new data or UNSET, and new progress or None; perhaps that it is healthy."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
@@ -192,6 +194,8 @@ class Model:
         self.places += 1
         kept = job.data if data is UNSET else data
         notes = job.notes if progress is None else job.notes._replace(progress=progress)
+        if healthy:
+            notes = notes._replace(attempts=1, crashes=0)
         return self.put(key, job._replace(data=kept, notes=notes, place=self.places, active_at=time))
 
     def beat(self, key: Key, lock: bytes, time: float) -> Result:
@@ -250,13 +254,22 @@ class Model:
         run_at: float | None = None,
         most: int | None = None,
         reason: str = "released",
+        anew: bool = True,
     ) -> Result:
         """Give a job back as one whose run does not count, to run from a time on; None for the time it had."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        notes = happened(job.notes, "stopped", now, reason, most)._replace(attempts=max(job.notes.attempts - 1, 0))
+        attempts = 0 if anew else max(job.notes.attempts - 1, 0)
+        notes = happened(job.notes, "stopped", now, reason, most)._replace(attempts=attempts)
         return self._give_back(key, job, notes, job.run_at if run_at is None else run_at, now)
+
+    def give_up(self, key: Key, now: float, reason: str) -> Result:
+        """End a job that waits for another attempt: it has failed for good."""
+        job = self.jobs.get(key)
+        if job is None or not job.pending or not job.notes.history or job.notes.history[0][0] != "crashed":
+            return JobNotFound
+        return self._end(key, job, job.data, Outcome.FAILED, now, None, reason)
 
     def lose(self, key: Key, now: float) -> ModelJob:
         """Take a running job from its worker."""
@@ -298,10 +311,17 @@ class Model:
         )
 
     def _end(
-        self, key: Key, job: ModelJob, data: bytes, outcome: Outcome, now: float, most: int | None = None
+        self,
+        key: Key,
+        job: ModelJob,
+        data: bytes,
+        outcome: Outcome,
+        now: float,
+        most: int | None = None,
+        reason: str = "",
     ) -> ModelJob:
         self.places += 1
-        notes = happened(job.notes, "canceled" if outcome is Outcome.CANCELED else "finished", now, "", most)
+        notes = happened(job.notes, "canceled" if outcome is Outcome.CANCELED else "finished", now, reason, most)
         keep = self.retentions.get(key[0], (None, None))[outcome is Outcome.FAILED]
         notes = notes._replace(expires=None if keep is None else now + keep)
         ended = self.put(

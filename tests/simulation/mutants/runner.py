@@ -129,8 +129,8 @@ def nobody_takes_turns() -> Defect:
 
 
 def a_stopped_run_counts() -> Defect:
-    """A job that had to give up its slot, or was snoozed, has used up an attempt."""
-    return changed(running_jobs.stop, ("attempts=-1", "attempts=0"))
+    """A job whose runner has ended has used up an attempt."""
+    return changed(running_jobs.stop, ("if anew else -1", "if anew else 0"))
 
 
 def backoff_is_ignored() -> Defect:
