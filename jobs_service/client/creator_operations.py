@@ -15,7 +15,7 @@ from jobs_service.errors import JobNotFound, JobTooLarge, NoTypeTimeout, job_nam
 from jobs_service.http import problems, wire
 from jobs_service.layer import creation
 from jobs_service.layer.creation import Spec, new_job_spec
-from jobs_service.layer.enqueueing import Enqueueable, How, Wanted, handler_of, wanted
+from jobs_service.layer.enqueueing import UNIQUE, Enqueueable, How, Named, Wanted, handler_of, wanted
 from jobs_service.layer.keyspace import place_of
 from jobs_service.layer.signatures import as_enqueue, as_enqueue_many
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, NewJob, Priority, Removal, RunAt, unpack_priority
@@ -76,7 +76,7 @@ class RemoteCreatorOperations:
         asked = wanted(resolved, args, arguments, how, self._access.sources)
         place_of(self._access.keys(resolved.type), asked.id)
         path = self._access.of_type(resolved.type, "/jobs")
-        body = _enqueued(asked, how)
+        body = _enqueued(resolved, asked, how)
         key = self._access.new_key()
         answer = await self._with_type(resolved, lambda: self._access.call("POST", path, body, key=key))
         return self._access.read(wire.job_of, answer)
@@ -91,7 +91,7 @@ class RemoteCreatorOperations:
         resolved = handler_of(handler, {})
         wants = (wanted(resolved, args, {}, how, self._access.sources) for args in check_iterable("jobs", jobs))
         added: list[Job] = []
-        for part in _parts(_enqueued(each, how) for each in wants):
+        for part in _parts(_enqueued(resolved, each, how) for each in wants):
             added += await self._enqueue_lines(resolved, part)
         return added
 
@@ -202,13 +202,19 @@ def _body(form: dict[str, Any], spec: Spec) -> bytes:
     return with_json(form, "data", spec.json or None)
 
 
-def _enqueued(asked: Wanted, how: How) -> bytes:
+def _enqueued(handler: Enqueueable[Any, Any], asked: Wanted, how: How) -> bytes:
     """Return the request for one job of a handler."""
     form = _described(asked.spec)
-    if asked.unique:
-        form["unique"] = True if how.unique is True else str(how.unique)
+    if asked.rule == "unique":
+        # Whoever knows the handler knows its defaults, and so which arguments are equal.
+        is_left_to_server = how.unique is True and isinstance(handler, Named)
+        form["unique"] = True if is_left_to_server else str(asked.id).removeprefix(UNIQUE)
+        if asked.spec.unique_for:
+            form["unique_for"] = asked.spec.unique_for
     else:
         form["id"] = json_forms.name(asked.id)
+        if how.if_exists is not None:
+            form["if_exists"] = asked.rule
     delay = how.delay if how.delay is not None else how.run_at if isinstance(how.run_at, timedelta) else None
     if delay is not None:  # by the server's clock
         form.pop("run_at", None)
@@ -222,7 +228,7 @@ def _enqueued(asked: Wanted, how: How) -> bytes:
 def _uncounted(form: Any) -> Job:
     """Return the job of an answer to `add`, which does not tell whether it was there."""
     job = wire.job_of(form)
-    job._created = None
+    job._enqueued = None
     return job
 
 

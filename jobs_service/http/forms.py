@@ -82,6 +82,7 @@ class NewJobForm(Form):
     delay: Seconds | None = None
     if_exists: Literal["error", "ignore", "resubmit"] | None = None
     unique: Unique = None
+    unique_for: Seconds | None = None
     max_attempts: int | None = None
     time_limit: float | None = None
 

@@ -18,7 +18,7 @@ from typing import (
 )
 
 from jobs_service import json_data, run_data
-from jobs_service.arguments import exact_int, exact_seconds
+from jobs_service.arguments import EnqueueRule, check_if_exists, exact_int, exact_seconds
 from jobs_service.errors import InvalidJob, a_kind_of, in_one_line, shown
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.key_parts import pack_type, unpacked_type
@@ -32,6 +32,9 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 When: TypeAlias = RunAt | timedelta
 """An aware datetime, seconds since the epoch, or a timedelta from now on."""
+
+UNIQUE: Final = "unique:"
+"""What ids begin with that `unique` gives."""
 
 _RANDOM_ID_BYTES: Final = 16
 _DIGEST_BYTES: Final = 16
@@ -72,6 +75,10 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
         """Return JSON data, which the handler must be able to take."""
         return data
 
+    def whole(self, data: Any) -> Any:
+        """Return a job's data with the defaults of what was left out, as far as they are known."""
+        return data
+
 
 class Named(Enqueueable[Any, Any]):
     """A handler that is named by its type; if this program does not have it, only the type is known.
@@ -105,6 +112,10 @@ class Named(Enqueueable[Any, Any]):
             return None if self._handler is None else self._handler.data(UNSET)
         return args if self._handler is None else self._handler.checked(args)
 
+    def whole(self, data: Any) -> Any:
+        """Return a job's data with the defaults of what was left out, if the handler is known."""
+        return data if self._handler is None else self._handler.whole(data)
+
 
 class How(NamedTuple):
     """The options of `enqueue`, as a program gave them; see JobsService.enqueue."""
@@ -116,6 +127,8 @@ class How(NamedTuple):
     unique: Any = None
     max_attempts: Any = None
     time_limit: Any = None
+    if_exists: Any = None
+    unique_for: Any = None
 
 
 ENQUEUE_OPTIONS: Final = How._fields
@@ -128,12 +141,12 @@ class Wanted(NamedTuple):
     Attributes:
         id: its name within the type.
         spec: its data and options.
-        unique: whether an unfinished job of this id is returned instead of adding another one.
+        rule: what is done with a job of this id that is there.
     """
 
     id: JobId
     spec: Spec
-    unique: bool
+    rule: EnqueueRule
 
 
 def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> Enqueueable[Any, Any]:
@@ -177,7 +190,27 @@ def wanted(
     spec = spec_of(handler.type, id, data, how.priority, run_at)
     spec.limits = limits_of(how.max_attempts, how.time_limit)
     spec.redaction = handler.redaction
-    return Wanted(id, spec, is_unique(how.unique))
+    if how.unique_for is not None:
+        spec.unique_for = _seconds("unique_for", how.unique_for)
+    return Wanted(id, spec, _rule(handler, how))
+
+
+def _rule(handler: Enqueueable[Any, Any], how: How) -> EnqueueRule:
+    """Return what is to be done with a job that is there.
+
+    Raises:
+        InvalidJob: options that do not go together.
+    """
+    unique = is_unique(how.unique)
+    if how.unique_for is not None and not unique:
+        refused = f"unique_for={shown(how.unique_for)}: it goes with unique=True or a key"
+        raise InvalidJob(refused).about(handler.type, how.id)
+    if how.if_exists is None:
+        return "unique" if unique else "error"
+    if unique or how.id is None:
+        refused = f"if_exists={shown(how.if_exists)}: it goes with id=" + (", and not with unique" if unique else "")
+        raise InvalidJob(refused).about(handler.type, how.id)
+    return check_if_exists(how.if_exists)
 
 
 def due(run_at: Any, delay: Any, sources: Sources) -> Any:
@@ -191,10 +224,14 @@ def due(run_at: Any, delay: Any, sources: Sources) -> Any:
     if delay is not None and run_at is not None:
         raise InvalidJob(f"run_at={shown(run_at)} and delay={shown(delay)}: give one of them")
     what, value = ("run_at", run_at) if delay is None else ("delay", delay)
+    return sources.wall_time() + _seconds(what, value)
+
+
+def _seconds(what: str, value: Any) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else _number(value)
     if seconds is None or not 0 <= seconds <= _LONGEST:
         raise InvalidJob(f"{what}={shown(value)}: allowed are seconds from 0 to {_LONGEST:.0f} and timedeltas of them")
-    return sources.wall_time() + seconds
+    return seconds
 
 
 def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
@@ -264,8 +301,8 @@ def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Source
         refused = f"id={shown(how.id)} and unique={shown(how.unique)}: give one of them"
         raise InvalidJob(refused).about(handler.type, how.id)
     if how.unique is True:
-        return "unique:" + blake2b(json_data.canonical(data), digest_size=_DIGEST_BYTES).hexdigest()
-    return "".join(("unique:", how.unique))  # the plain text of a member of an enumeration as well
+        return UNIQUE + blake2b(json_data.canonical(handler.whole(data)), digest_size=_DIGEST_BYTES).hexdigest()
+    return "".join((UNIQUE, how.unique))  # the plain text of a member of an enumeration as well
 
 
 def _number(value: Any) -> float | None:

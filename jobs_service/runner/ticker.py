@@ -25,15 +25,12 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.schedule import MOST_MADE_UP, Missed, Schedule, due_ticks, made_up_since
+from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
 _CLOCK_CHECK: Final = 30.0
 """Most seconds between two reads of the wall clock, which may have jumped."""
-
-MOST_AHEAD: Final = 300.0
-"""Most seconds by which the last tick may lie ahead: clocks of machines differ. One that is further ahead comes from a
-clock that was set wrongly, and nothing would tick until that time has come."""
 
 _HOLDOFF: Final = 0.05
 """Least seconds to wait: with less, rounding could make it read the store in vain, just before the tick."""
@@ -218,7 +215,7 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float |
     ids: list[JobId] = []
     for tick in ticks:
         id, newest = tick_id(tick), tick
-        await creation.enqueue(unit, place_of(keys, id), spec, True, handler.timeout)
+        await creation.enqueue(unit, place_of(keys, id), spec, "unique", handler.timeout)
         ids.append(id)
         if unit.is_full:
             break

@@ -167,7 +167,7 @@ class Remote:
         asked = wanted(resolved, data, {}, how, self.context.sources)
         place = self.access.place(resolved.type, asked.id)
         found = await self._once(
-            place, asked.spec.size(), request, creation.enqueue, asked.spec, asked.unique, resolved.timeout
+            place, asked.spec.size(), request, creation.enqueue, asked.spec, asked.rule, resolved.timeout
         )
         self._tree.enqueued_for(place[0])
         return found

@@ -106,8 +106,8 @@ def _of_resubmit(spec: Spec) -> tuple[Any, ...]:
     return (_change(spec),)
 
 
-def _of_enqueue(spec: Spec, unique: bool, timeout: float, unmade: object = None) -> tuple[Any, ...]:
-    return _change(spec), unique, timeout
+def _of_enqueue(spec: Spec, rule: str, timeout: float, unmade: object = None) -> tuple[Any, ...]:
+    return _change(spec), rule, timeout
 
 
 def _of_update(

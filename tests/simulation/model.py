@@ -89,19 +89,19 @@ class Model:
             return JobExists
         return job if if_exists == "ignore" else self.resubmit(key, change, now)
 
-    def enqueue(self, key: Key, change: Change, unique: bool, now: float) -> Result:
-        """Add a job for a handler: the only one of its kind, or a new one."""
+    def enqueue(self, key: Key, change: Change, rule: str, now: float) -> Result:
+        """Add a job for a handler: the only one of its kind, or as the rule says."""
         job = self.jobs.get(key)
         if job is None:
             return self._create(key, change, now)
-        if not unique:
+        if rule == "error":
             return JobExists
-        if job.state is not FINISHED:
+        if rule == "ignore" or (rule == "unique" and job.state is not FINISHED):
             return job
-        return self.resubmit(key, change, now)
+        return self.resubmit(key, change, now, wholly=True)
 
-    def resubmit(self, key: Key, change: Change, now: float) -> Result:
-        """Have a job run again, as a creator."""
+    def resubmit(self, key: Key, change: Change, now: float, *, wholly: bool = False) -> Result:
+        """Have a job run again, as a creator; `wholly`: if it has finished, no limits of an earlier call stay."""
         job = self.jobs.get(key)
         if job is None:
             return JobNotFound
@@ -113,7 +113,11 @@ class Model:
         run_at = job.run_at if change.run_at is UNSET else change.run_at
         if job.state is not FINISHED and (priority, run_at) == (job.priority, job.run_at):
             return job if data == job.data else self.put(key, job._replace(data=data))
-        notes = Notes(0, noted(job.notes, "added", now), limits=change.limits or job.notes.limits)
+        if job.state is FINISHED:
+            limits = change.limits or (None if wholly else job.notes.limits)
+            notes = Notes(0, noted(job.notes, "added", now), limits=limits)
+        else:
+            notes = happened(job.notes, "added", now)._replace(limits=change.limits or job.notes.limits)
         return self._wait(key, notes, data, priority, run_at, job.next, now)
 
     def remove(self, key: Key, force: bool) -> Removal | type[JobsError]:
