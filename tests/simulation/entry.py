@@ -35,7 +35,7 @@ class Entry:
     | enqueue many      | the entries of all that it has tried        | only noted when it has raised                |
     | resubmit          | Change                                      | the job's record afterwards                  |
     | remove            | force                                       | Removal                                      |
-    | enqueue           | Change, rule, seconds                       | the job's record afterwards                  |
+    | enqueue           | Change, rule, seconds, unique_for           | the job's record afterwards                  |
     | update            | lock, JSON or UNSET, progress, healthy      | the job's record afterwards                  |
     | finish            | lock, JSON or UNSET, outcome, Said          | the job's record afterwards                  |
     | crash             | lock, Said, run_at, the next run it asked for | the job's record afterwards                  |

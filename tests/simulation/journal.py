@@ -107,7 +107,7 @@ def _of_resubmit(spec: Spec) -> tuple[Any, ...]:
 
 
 def _of_enqueue(spec: Spec, rule: str, timeout: float, unmade: object = None) -> tuple[Any, ...]:
-    return _change(spec), rule, timeout
+    return _change(spec), rule, timeout, spec.unique_for
 
 
 def _of_update(

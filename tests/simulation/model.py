@@ -34,6 +34,8 @@ from tests.simulation.model_job import (
 )
 
 _ROOMY: Final = 100_000
+_BELIEVED: Final = 300.0
+"""Seconds by which the end of a job may lie ahead."""
 
 Result: TypeAlias = ModelJob | type[JobsError]
 """What an operation gives: the job as it is afterwards, or an error that has changed nothing."""
@@ -89,14 +91,16 @@ class Model:
             return JobExists
         return job if if_exists == "ignore" else self.resubmit(key, change, now)
 
-    def enqueue(self, key: Key, change: Change, rule: str, now: float) -> Result:
-        """Add a job for a handler: the only one of its kind, or as the rule says."""
+    def enqueue(self, key: Key, change: Change, rule: str, within: float, now: float) -> Result:
+        """Add a job for a handler: the only one of its kind, also so long after its end, or as the rule says."""
         job = self.jobs.get(key)
         if job is None:
             return self._create(key, change, now)
         if rule == "error":
             return JobExists
         if rule == "ignore" or (rule == "unique" and job.state is not FINISHED):
+            return job
+        if rule == "unique" and job.notes.history and -_BELIEVED <= now - job.notes.history[0][1] < within:
             return job
         return self.resubmit(key, change, now, wholly=True)
 

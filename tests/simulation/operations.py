@@ -172,7 +172,7 @@ class Operations(ReadOperations):
 
     def _enqueue(self, entry: Entry) -> None:
         key, job = self._job(entry)
-        change, rule, seconds = entry.arguments
+        change, rule, seconds, within = entry.arguments
         self.cells["enqueue unique" if rule == "unique" else "enqueue", column(job)] += 1
         if self._failed_for_itself(entry, entry.result, key, change):
             return
@@ -188,7 +188,7 @@ class Operations(ReadOperations):
             if missing and not removed:
                 self.own_types[entry.type] = seconds
                 self._own_made.add(entry.type)
-        expected = NoTypeTimeout if removed else self.model.enqueue(key, change, rule, entry.now)
+        expected = NoTypeTimeout if removed else self.model.enqueue(key, change, rule, within, entry.now)
         self._check(entry, key, expected, entry.result)
 
     def _enqueue_many(self, entry: Entry) -> None:

@@ -168,8 +168,8 @@ def a_tick_is_remembered_in_another_transaction() -> Defect:
         changed(
             ticker.Ticker._tick,
             (
-                "        if done.ids:\n",
-                "        await remember(self._context, periodic, done.last)\n        if done.ids:\n",
+                "        self._tell(done)\n",
+                "        await remember(self._context, periodic, done.last)\n        self._tell(done)\n",
             ),
             remember=_remember,
         ),
