@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from jobs_service.layer.transaction import JobTransaction
     from jobs_service.model import (
         EndedJob,
+        Enqueued,
         HandlerSlots,
         Histogram,
         HistoryEvent,
@@ -81,6 +82,7 @@ __all__ = [
     "CommandFailed",
     "Discard",
     "EndedJob",
+    "Enqueued",
     "Handler",
     "HandlerOptions",
     "HandlerSlots",

@@ -21,6 +21,8 @@ from jobs_service.status import Status, status_of
 Word = TypeVar("Word", bound=enum.StrEnum)
 
 IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
+EnqueueRule: TypeAlias = IfExists | Literal["unique"]
+"""What `enqueue` does with a job that is there."""
 IF_EXISTS: tuple[IfExists, ...] = ("error", "resubmit", "ignore")
 """What `add` does when the job exists already."""
 

@@ -106,7 +106,7 @@ class Redaction:
         if not self.paths:
             return job
         shown = Job(job.type, job.id, _Shown(job._record, self))
-        shown._created = job.created
+        shown._enqueued = job.enqueued
         return shown
 
     def event(self, event: JobEvent) -> JobEvent:

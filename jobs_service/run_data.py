@@ -60,6 +60,9 @@ _MOST_DETAIL: Final = 255
 _MOST_ATTEMPTS: Final = 0xFFFF
 _NAN: Final = math.nan
 
+ALL_ATTEMPTS: Final = -_MOST_ATTEMPTS
+"""Added to the number of attempts, whatever that is, it leaves none."""
+
 HEAD_BYTES: Final = _HEAD.size
 _NOTHING: Final = _HEAD.pack(0, 0, 0, 0, _NAN)
 """The head of no history."""
@@ -148,6 +151,12 @@ def with_no_attempts(run_data: bytes) -> bytes:
     return _HEAD.pack(bits, 0, count, size, expires) + run_data[HEAD_BYTES:]
 
 
+def healthy(run_data: bytes) -> bytes:
+    """Return the run data of a job whose run is healthy: it counts as the first one, and none before has crashed."""
+    bits, _, count, size, expires = _head(run_data)
+    return _HEAD.pack(bits & _ALL_PARTS, 1, count, size, expires) + run_data[HEAD_BYTES:]
+
+
 def with_part(run_data: bytes, part: int, json: bytes | None) -> bytes:
     """Return the run data with another result, error, progress or limits; None for none."""
     if not json and not (run_data and run_data[0] & part):
@@ -231,7 +240,7 @@ def of_values(attempts: int, crashes: int, history: Sequence[HistoryEvent], expi
 
 
 def attempts_of(run_data: bytes) -> int:
-    """Return how many runs have begun since the job was added or resubmitted, without those that were stopped."""
+    """Return how many runs have begun since the count began, without those that were stopped."""
     return int.from_bytes(run_data[1:3], "big")
 
 

@@ -12,6 +12,11 @@ import resource
 import socket
 import time
 from collections.abc import Callable
+from typing import Final
+
+MOST_AHEAD: Final = 300.0
+"""Most seconds by which the time of something past may lie ahead: clocks of machines differ. One that is further ahead
+comes from a clock that was set wrongly, and is not believed: else nothing would happen until that time has come."""
 
 _MOST_OF_A_HOST = 100
 

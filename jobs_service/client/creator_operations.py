@@ -9,6 +9,7 @@ from typing import Any, Final
 from jobs_service import json_forms
 from jobs_service.arguments import (
     IfExists,
+    check_duration,
     check_force,
     check_if_exists,
     check_iterable,
@@ -32,7 +33,7 @@ from jobs_service.errors import (
 )
 from jobs_service.http import problems, wire
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, NewJob, Priority, Removal, RunAt
-from jobs_service.model.enqueueing import Enqueueable, How, delay_of, is_unique, one_value
+from jobs_service.model.enqueueing import Enqueueable, How, delay_of, one_value, rule_of, unique_key
 from jobs_service.model.signatures import as_enqueue, as_enqueue_many
 
 _MOMENT: Final = 0.05
@@ -183,13 +184,19 @@ class RemoteCreatorOperations:
             raise error.about(handler.type, how.id) from None
         if delay is not None:  # by the server's clock
             form["delay"] = delay
-        if is_unique(how.unique):
-            form["unique"] = True if how.unique is True else str(how.unique)
+        if (rule := rule_of(handler, how)) == "unique":
+            # Whoever knows the handler knows its defaults, and so which arguments are equal.
+            is_left_to_server = how.unique is True and isinstance(handler, _Named)
+            form["unique"] = True if is_left_to_server else unique_key(handler, data, how.unique)
+            if how.unique_for is not None:
+                form["unique_for"] = check_duration("unique_for", how.unique_for)
         if how.id is not None or "unique" not in form:
             # Chosen here: asked for again it is the same job, whatever becomes of the key.
             id = self._access.new_key() if how.id is None else how.id
             check_id(handler.type, id)
             form["id"] = json_forms.name(id)
+        if how.if_exists is not None:
+            form["if_exists"] = rule
         for name, value in (("max_attempts", how.max_attempts), ("time_limit", plain(how.time_limit))):
             if value is not None:
                 form[name] = value
@@ -290,7 +297,7 @@ def _handler_of(handler: Any) -> Enqueueable[Any, Any]:
 def _uncounted(form: Any) -> Job:
     """Return the job of an answer to `add`, which does not tell whether it was there."""
     job = wire.job_of(form)
-    job._created = None
+    job._enqueued = None
     return job
 
 

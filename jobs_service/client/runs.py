@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from jobs_service import json_data, json_forms, names
@@ -233,9 +233,25 @@ class RemoteAccess:
                 raise
             answer(errors)
 
-        task = asyncio.get_running_loop().create_task(send(), name="ends of runs")
+        self._send(send())
+
+    def _send(self, request: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(request, name="request of a run")
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
+
+    def note_healthy(self, held: Held, answered: Callable[[RunningJob | Exception], object], size: int) -> None:
+        (keys, id, _), lock = held
+
+        async def send() -> None:
+            try:
+                path = self._access.of_job(keys.type, id, "/update")
+                found = await self._access.call("POST", path, {"lock": lock.hex(), "healthy": True})
+                answered(self._access.read(lambda form: wire.running_job_of(form, self.worker), found))
+            except JobsError as error:
+                answered(error)
+
+        self._send(send())
 
     async def close(self) -> None:
         """Send nothing more; jobs whose ends the server has not heard of count as lost after their type's timeout."""
@@ -273,20 +289,27 @@ class RemoteAccess:
 
     # Ticks
 
-    async def tick(self, periodic: Periodic, most: int) -> Done:
+    async def tick(self, periodic: Periodic, most: int, seen: float | None) -> Done:
         handler, schedule = periodic.handler, periodic.schedule
         form: dict[str, Any] = (
             {"every": schedule.seconds}
             if isinstance(schedule, Every)
             else {"cron": schedule.expression, "timezone": schedule.timezone}  # type: ignore[attr-defined]
         )
-        form |= {"missed": periodic.missed.value, "overlap": periodic.overlap, "timeout": handler.timeout, "most": most}
+        form |= {
+            "missed": periodic.missed.value,
+            "overlap": periodic.overlap,
+            "timeout": handler.timeout,
+            "most": most,
+            "seen": seen,
+        }
         body = with_json(form, "data", json_data.encode(handler.data(UNSET)))
         found = await self._call("POST", self.keys(handler.type), "/tick", body)
 
         def read(form: Any) -> Done:
             in_the_way = b"" if form["in_the_way"] else None
-            return Done(form["ids"], form["last"], form["now"], in_the_way, form["dropped"])
+            given_up, ahead = form["given_up"], form["ahead"]
+            return Done(form["ids"], form["last"], form["now"], in_the_way, form["dropped"], given_up, ahead)
 
         return self._access.read(read, found)
 

@@ -203,6 +203,8 @@ class JobForm(BaseModel):
     history: list[HistoryForm] = []
     max_attempts: int | None = None
     time_limit: float | None = None
+    enqueued: Literal["new", "again", "there"] | None = None
+    """What an add did that was an `enqueue`; left out of other answers."""
     trace_context: TraceForm | None = None
     """Left out of a job that was added in no span; a worker continues the trace with it."""
     lock: str | None = None
@@ -328,6 +330,8 @@ class TickAnswer(BaseModel):
     now: float
     in_the_way: bool
     dropped: float | None
+    given_up: str | None
+    ahead: float | None
 
 
 # Events

@@ -11,7 +11,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from jobs_service import json_forms
-from jobs_service.errors import InvalidJob, JobsError, TransactionTooLarge
+from jobs_service.errors import JobsError, TransactionTooLarge
 from jobs_service.http import bodies, forms, problems, wire
 from jobs_service.http.endpoint import Call
 from jobs_service.http.refusals import Refusal
@@ -57,12 +57,8 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
         JobsError: as `JobsService.add` and `enqueue`.
         Refusal: the same key came with another request before.
     """
-    of_enqueue = (form.unique, form.max_attempts, form.time_limit, form.redact)
+    of_enqueue = (form.unique, form.unique_for, form.max_attempts, form.time_limit, form.redact)
     special = any(each is not None for each in of_enqueue)
-    if form.if_exists is not None and special:
-        raise InvalidJob("if_exists goes with none of unique, max_attempts, time_limit and redact").about(
-            call.type, form.id
-        )
     data = form.data if "data" in form.model_fields_set else UNSET
     known = None if key is None else Known(key, hashlib.sha256(raw).digest())
     # Without an id, or with what `enqueue` alone has, it is enqueued: an id is found, and limits are kept.
@@ -78,9 +74,17 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
 
 
 async def _enqueued(call: Call, form: forms.NewJobForm, data: Any, known: Known | None) -> Job | Repeated:
-    if form.if_exists is not None:
-        raise InvalidJob("if_exists needs an id, and run_at instead of delay").about(call.type)
-    how = How(form.id, form.priority, form.run_at, form.delay, form.unique, form.max_attempts, form.time_limit)
+    how = How(
+        form.id,
+        form.priority,
+        form.run_at,
+        form.delay,
+        form.unique,
+        form.max_attempts,
+        form.time_limit,
+        form.if_exists,
+        form.unique_for,
+    )
     handler = call.remote.handler(call.type, None if form.redact is None else Redaction(form.redact))
     if known is not None:
         return await call.remote.enqueue_once(known, handler, data, how)

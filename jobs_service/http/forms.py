@@ -83,6 +83,7 @@ class NewJobForm(Form):
     delay: Seconds | None = None
     if_exists: Literal["error", "ignore", "resubmit"] | None = None
     unique: Unique = None
+    unique_for: Seconds | None = None
     max_attempts: int | None = None
     time_limit: Duration | None = None
     redact: list[str] | None = None
@@ -183,9 +184,10 @@ class LockForm(Form):
 
 
 class UpdateForm(LockForm):
-    """That a job is alive, perhaps with other data."""
+    """That a job is alive, perhaps with other data; if `healthy`, instead of data, its attempts are counted anew."""
 
     data: Json = None
+    healthy: bool = False
 
 
 class SaidProgress(LockForm):
@@ -290,6 +292,7 @@ class TickForm(Form):
     data: Json = None
     timeout: float
     most: int = Field(100, ge=1, le=MOST_AT_ONCE)
+    seen: float | None = None
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:

@@ -224,7 +224,7 @@ async def tick(call: Call) -> Response:
     schedule = Every(form.every) if form.every is not None else Cron(form.cron or "", form.timezone)
     handler = cast(Handler[Any, Any], _Elsewhere(call.type, check_seconds(form.timeout), form.data))
     periodic = Periodic(handler, schedule, Missed(form.missed), form.overlap)
-    done = await call.remote.runs.tick(periodic, form.most)
+    done = await call.remote.runs.tick(periodic, form.most, form.seen)
     if done.ids:
         call.changed("tick", type=call.type, jobs=len(done.ids))
     return answer({**done._asdict(), "in_the_way": done.in_the_way is not None})

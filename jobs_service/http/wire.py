@@ -22,6 +22,7 @@ from jobs_service.http.values import name_of as name_of
 from jobs_service.http.values import seconds_of as seconds_of
 from jobs_service.http.values import time as time
 from jobs_service.model import (
+    Enqueued,
     HistoryEvent,
     HistoryKind,
     Job,
@@ -122,8 +123,8 @@ def job(job: Job) -> Form:
         "time_limit": job.time_limit,
         "expires_at": time(job._readable(run_data.expires_at, packed)),
     }
-    if job.created is not None:
-        form["created"] = job.created
+    if job.enqueued is not None:
+        form["enqueued"] = job.enqueued.value
     if carrier := job.trace_context:
         form["trace_context"] = carrier
     return form
@@ -152,7 +153,7 @@ def job_of(form: Mapping[str, Any]) -> Job:
     """
     found = Job(name_of(form["type"]), name_of(form["id"]), _Record(form))
     found._data = form.get("data")
-    found._created = form.get("created")
+    found._enqueued = None if form.get("enqueued") is None else Enqueued(form["enqueued"])
     return found
 
 

@@ -156,7 +156,14 @@ def _data(form: Any) -> Any:
 )
 async def update(call: Call) -> Response:
     call.check_may_run(call.type)
-    return answer(call.state.running_form(await _held(call).update(_data(call.body))))
+    if not call.body.healthy:
+        return answer(call.state.running_form(await _held(call).update(_data(call.body))))
+    noted: asyncio.Future[RunningJob | Exception] = asyncio.get_running_loop().create_future()
+    place = call.remote.access.place(call.type, call.id)
+    call.remote.runs.note_healthy((place, call.body.lock), noted.set_result, 0)
+    if isinstance(job := await noted, Exception):
+        raise job
+    return answer(call.state.running_form(job))
 
 
 @endpoint(

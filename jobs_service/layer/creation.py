@@ -12,7 +12,7 @@ from typing import Any
 import fdb.tuple
 
 from jobs_service import json_data, run_data, tracing
-from jobs_service.arguments import IfExists, to_seconds
+from jobs_service.arguments import EnqueueRule, IfExists, to_seconds
 from jobs_service.errors import (
     InvalidJob,
     JobExists,
@@ -31,8 +31,10 @@ from jobs_service.layer.keyspace import TypeKeys, place_of
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import remove_damaged
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
-from jobs_service.model import UNSET, JobId, JobState, JobType, NewJob, Removal
+from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob, Removal
 from jobs_service.redaction import MARK, Redaction
+from jobs_service.run_values import HistoryKind
+from jobs_service.sources import MOST_AHEAD
 from jobs_service.tracing import MODULE
 
 
@@ -46,13 +48,15 @@ class Spec:
         InvalidJob: a value that no job can have.
     """
 
-    __slots__ = ("is_marked", "json", "limits", "priority", "redaction", "run_at", "trace")
+    __slots__ = ("is_marked", "json", "limits", "priority", "redaction", "run_at", "trace", "unique_for")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
         # What holds for this job instead of its handler's options, as run data keep it; None leaves what is there.
         self.limits: bytes | None = None
         # Which fields of the type's jobs are secret, as the handler says for which it is enqueued; None: it does not.
         self.redaction: Redaction | None = None
+        # Seconds for which a job that has ended is what is asked for, as is one that has not.
+        self.unique_for = 0.0
         self.trace = tracing.current() if MODULE in modules else None
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
         # Whether it may have the mark that stands for a secret.
@@ -199,7 +203,7 @@ async def enqueue(
     unit: UnitOfWork,
     place: Place,
     spec: Spec,
-    unique: bool,
+    rule: EnqueueRule,
     timeout: float | None,
     unmade: dict[TypeKeys, None] | None = None,
 ) -> Entry:
@@ -207,13 +211,14 @@ async def enqueue(
 
     Args:
         unit, place, spec: as for `add`.
-        unique: a job of this id that has not finished yet is what is asked for; one that has finished runs again.
+        rule: what is done with a job that is there: as `if_exists` of `add`; "unique": one that has not finished yet,
+            or that has ended less than `unique_for` ago, is what is asked for, and another one runs again.
         timeout: the activity timeout that the type is made with, in seconds; None: a missing type is refused.
         unmade: gets the type where it is missing, if the caller wants to make it.
 
     Raises:
         NoTypeTimeout: the type does not exist, and is not to be made.
-        JobExists: the job is there, and not `unique`.
+        JobExists: the job is there, and the rule is "error".
         JobTooLarge: the record or its key is over the store's limits.
     """
     keys = place[0]
@@ -239,26 +244,38 @@ async def enqueue(
             else:
                 unmade[keys] = None
         unit.existing_types.add(keys.timeout)
-        entry.added = True
+        entry.enqueued = Enqueued.NEW
         return entry
-    entry.added = False
-    if not unique:
+    if rule == "error":
         raise _exists(entry)
+    entry.enqueued = Enqueued.THERE
     if record.state is JobState.FINISHED:
+        if rule == "resubmit" or (rule == "unique" and not _ended_within(record, spec.unique_for, unit.now)):
+            entry.enqueued = Enqueued.AGAIN
+            _resubmit(unit, entry, record, spec, wholly=True)
+    elif rule == "resubmit":
+        if record.state is JobState.RUNNING:
+            entry.enqueued = Enqueued.AGAIN
         _resubmit(unit, entry, record, spec)
     return entry
 
 
+def _ended_within(record: Record, seconds: float, now: float) -> bool:
+    """Whether a finished job has ended less than so many seconds ago, as far as its history tells."""
+    newest = run_data.newest_event(record.run_data[run_data.NEWEST])
+    return newest is not None and -MOST_AHEAD <= now - newest[1] < seconds
+
+
 async def enqueue_many(
-    unit: UnitOfWork, places: Sequence[Place], wanted: Sequence[tuple[Spec, bool]], timeout: float | None
+    unit: UnitOfWork, places: Sequence[Place], wanted: Sequence[tuple[Spec, EnqueueRule]], timeout: float | None
 ) -> list[JobSnapshot]:
-    """Do `enqueue` with many jobs, specs and whether they are unique; their type is made when none was refused."""
+    """Do `enqueue` with many jobs, specs and rules; their type is made when none was refused."""
     await unit.prefetch(places)
     unmade: dict[TypeKeys, None] = {}
     try:
         entries = [
-            (await enqueue(unit, place, spec, unique, timeout, unmade)).seen()
-            for place, (spec, unique) in zip(places, wanted, strict=True)
+            (await enqueue(unit, place, spec, rule, timeout, unmade)).seen()
+            for place, (spec, rule) in zip(places, wanted, strict=True)
         ]
     except BaseException:
         unit.existing_types.difference_update(keys.timeout for keys in unmade)
@@ -334,8 +351,13 @@ def _create(unit: UnitOfWork, entry: Entry, spec: Spec) -> None:
     unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at, limits)
 
 
-def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec) -> None:
-    """Have it run (again) with what the spec changes; write nothing when nothing changes."""
+def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, wholly: bool = False) -> None:
+    """Have it run (again) with what the spec changes; write nothing when nothing changes.
+
+    Args:
+        unit, entry, record, spec: the unit of work, the job, its record, and what it is to be.
+        wholly: whether nothing of what an earlier call has said stays: neither its limits nor its trace.
+    """
     if record.state is JobState.RUNNING:
         following = spec.next_of(record)
         if record.next != following:
@@ -348,10 +370,17 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec) -> Non
             unit.replace(entry, record.with_json(json))
         return
     moved = record.with_json(json)
-    anew = run_data.started_anew(record.run_data, unit.now)
-    moved.run_data = anew if spec.limits is None else run_data.with_part(anew, run_data.LIMITS, spec.limits)
+    if record.place:
+        # What is not given stays: its attempts, and what is known of its runs.
+        moved.run_data = run_data.with_event(record.run_data, HistoryKind.ADDED, unit.now)
+    else:
+        moved.run_data = run_data.started_anew(record.run_data, unit.now)
+    limits = spec.limits
     if (trace := spec.trace or unit.trace) is not None:
-        limits = tracing.with_trace(run_data.limits_json(*run_data.limits_of(moved.run_data)), trace)
+        if limits is None and not wholly:
+            limits = run_data.limits_json(*run_data.limits_of(moved.run_data))
+        limits = tracing.with_trace(limits, trace)
+    if limits is not None or wholly:
         moved.run_data = run_data.with_part(moved.run_data, run_data.LIMITS, limits)
     unit.replace(
         entry,

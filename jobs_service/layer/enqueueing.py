@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import (
     Any,
     Final,
     NamedTuple,
 )
 
-from jobs_service import json_data, run_data
-from jobs_service.arguments import check_duration, exact_int
+from jobs_service import run_data
+from jobs_service.arguments import EnqueueRule, check_duration, exact_int
 from jobs_service.durations import Bounds
 from jobs_service.errors import InvalidJob, a_kind_of, shown
 from jobs_service.layer.creation import Spec, spec_of
 from jobs_service.layer.key_parts import pack_type, unpacked_type
 from jobs_service.model import UNSET, JobId
 from jobs_service.model.enqueueing import ENQUEUE_OPTIONS as ENQUEUE_OPTIONS
+from jobs_service.model.enqueueing import UNIQUE, delay_of, is_unique, one_value, rule_of, unique_key
 from jobs_service.model.enqueueing import ArgsT as ArgsT
 from jobs_service.model.enqueueing import Enqueueable as Enqueueable
 from jobs_service.model.enqueueing import How as How
 from jobs_service.model.enqueueing import ResultT as ResultT
 from jobs_service.model.enqueueing import ResultT_co as ResultT_co
-from jobs_service.model.enqueueing import delay_of, is_unique, one_value
 from jobs_service.redaction import Redaction
 from jobs_service.sources import Sources
 
 _RANDOM_ID_BYTES: Final = 16
-_DIGEST_BYTES: Final = 16
 _TIME_LIMITS: Final = Bounds(above=True, optional=True)
 _MOST_ATTEMPTS: Final = 65_535
 
@@ -71,6 +69,10 @@ class Named(Enqueueable[Any, Any]):
             return None if self._handler is None else self._handler.data(UNSET)
         return args if self._handler is None else self._handler.checked(args)
 
+    def whole(self, data: Any) -> Any:
+        """Return a job's data with the defaults of what was left out, if the handler is known."""
+        return data if self._handler is None else self._handler.whole(data)
+
 
 class Wanted(NamedTuple):
     """One job that is to be enqueued.
@@ -78,12 +80,12 @@ class Wanted(NamedTuple):
     Attributes:
         id: its name within the type.
         spec: its data and options.
-        unique: whether an unfinished job of this id is returned instead of adding another one.
+        rule: what is done with a job of this id that is there.
     """
 
     id: JobId
     spec: Spec
-    unique: bool
+    rule: EnqueueRule
 
 
 def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> Enqueueable[Any, Any]:
@@ -127,7 +129,9 @@ def wanted(
     spec = spec_of(handler.type, id, data, how.priority, run_at)
     spec.limits = limits_of(how.max_attempts, how.time_limit)
     spec.redaction = handler.redaction
-    return Wanted(id, spec, is_unique(how.unique))
+    if how.unique_for is not None:
+        spec.unique_for = check_duration("unique_for", how.unique_for) or 0.0
+    return Wanted(id, spec, rule_of(handler, how))
 
 
 def due(run_at: Any, delay: Any, sources: Sources) -> Any:
@@ -164,6 +168,4 @@ def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Source
     if how.id is not None:
         refused = f"id={shown(how.id)} and unique={shown(how.unique)}: give one of them"
         raise InvalidJob(refused).about(handler.type, how.id)
-    if how.unique is True:
-        return "unique:" + blake2b(json_data.canonical(data), digest_size=_DIGEST_BYTES).hexdigest()
-    return "".join(("unique:", how.unique))  # the plain text of a member of an enumeration as well
+    return UNIQUE + unique_key(handler, data, how.unique)

@@ -11,7 +11,7 @@ from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import READY, SCHEDULED, VERSION
-from jobs_service.model import Job, JobId, Outcome, RunningJob, Worker
+from jobs_service.model import Enqueued, Job, JobId, Outcome, RunningJob, Worker
 from jobs_service.store.base import Transaction
 
 T = TypeVar("T")
@@ -23,13 +23,13 @@ class JobSnapshot(NamedTuple):
     Attributes:
         keys, id: the job.
         record: None when there is none.
-        added: whether `enqueue` has just added it; None after other operations.
+        enqueued: what `enqueue` has just done; None after other operations.
     """
 
     keys: TypeKeys
     id: JobId
     record: Record | None
-    added: bool | None = None
+    enqueued: Enqueued | None = None
 
 
 class Entry:
@@ -39,7 +39,7 @@ class Entry:
         counted: the record with which it is counted, None where it is not.
     """
 
-    __slots__ = ("added", "changed", "counted", "id", "keys", "packed_id", "record", "stored")
+    __slots__ = ("changed", "counted", "enqueued", "id", "keys", "packed_id", "record", "stored")
 
     def __init__(self, keys: TypeKeys, id: JobId, packed_id: bytes, raw: bytes | None) -> None:
         self.keys = keys
@@ -54,12 +54,12 @@ class Entry:
             record = self.record = Record.decode(raw, True)
             self.counted = record if raw[0] == VERSION else None
         self.changed = False
-        self.added: bool | None = None
+        self.enqueued: Enqueued | None = None
 
     def seen(self) -> JobSnapshot:
         """Return a copy of the job's present state; later operations of the transaction change the entry itself."""
         # Made as the tuple that it is: each operation has one, and JobSnapshot's own function takes twice as long.
-        return tuple.__new__(JobSnapshot, (self.keys, self.id, self.record, self.added))
+        return tuple.__new__(JobSnapshot, (self.keys, self.id, self.record, self.enqueued))
 
 
 def write_index(transaction: Transaction, entry: Entry, record: Record) -> None:
@@ -124,9 +124,9 @@ def job_of(entry: Entry | JobSnapshot) -> Job:
 
 
 def enqueued_job(entry: Entry | JobSnapshot) -> Job:
-    """Return the result of `enqueue`: the entry as the application's job, with whether it was added just now."""
+    """Return the result of `enqueue`: the entry as the application's job, with what that did."""
     job = job_of(entry)
-    job._created = entry.added
+    job._enqueued = entry.enqueued
     return job
 
 

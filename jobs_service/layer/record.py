@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import TypeAlias
 
 from jobs_service import run_data as runs_of
 from jobs_service.errors import RecordDamaged
@@ -44,6 +45,9 @@ from jobs_service.run_data import HEAD_BYTES
 from jobs_service.run_values import HistoryKind
 from jobs_service.store.base import STAMP_BYTES, CommitStamp
 
+NextRun: TypeAlias = tuple[bytes, float | None]
+"""Priority and run_at of the run after the present one."""
+
 
 class NewSeq:
     """A seq whose versionstamp is known once its transaction has committed.
@@ -71,7 +75,7 @@ class Record:
         run_at: seconds since the epoch, or None.
         outcome: how it ended, None unless finished.
         cancel: whether a creator asked for the running job's removal.
-        next: None, or (priority, run_at) of the run after this one: the resubmit flag.
+        next: the run after this one, if one was asked for: the resubmit flag.
         json: the data.
         run_data: attempts, history, result, error and progress, packed.
     """
@@ -98,7 +102,7 @@ class Record:
         run_at: float | None,
         outcome: Outcome | None,
         cancel: bool,
-        next: tuple[bytes, float | None] | None,
+        next: NextRun | None,
         json: bytes,
         run_data: bytes = b"",
     ) -> None:
@@ -350,7 +354,7 @@ class Record:
         """Return it with one more event in its history; arguments as for `run_data.with_event`."""
         return self.with_run_data(runs_of.with_event(self.run_data, kind, now, detail, attempts=attempts, most=most))
 
-    def with_next(self, following: tuple[bytes, float | None] | None) -> Record:
+    def with_next(self, following: NextRun | None) -> Record:
         """Return it with the resubmit flag set or cleared."""
         record = self._copy()
         record.next = following

@@ -13,10 +13,10 @@ from jobs_service import run_data
 from jobs_service.arguments import check_error, check_outcome
 from jobs_service.errors import InvalidJob, JobCanceled, JobTooLarge, RecordDamaged, WorkerConflict, job_name
 from jobs_service.layer import redactions
-from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, LOST, RELEASED
+from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, FAILED, LOST, RELEASED
 from jobs_service.layer.creation import Spec, json_of, refuse_mark
 from jobs_service.layer.entry import Entry, JobSnapshot
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import NextRun, Record
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import UNSET, Ending, Job, JobError, Outcome, RunningJob
@@ -60,9 +60,19 @@ NOTHING = RunReport()
 
 
 async def update(
-    unit: UnitOfWork, place: Place, lock: bytes, json: bytes | None, progress: bytes | None = None
+    unit: UnitOfWork,
+    place: Place,
+    lock: bytes,
+    json: bytes | None,
+    progress: bytes | None = None,
+    healthy: bool = False,
 ) -> Entry:
     """Show that the job is alive: a new seq, and new data or progress if given.
+
+    Args:
+        unit, place, lock: the unit of work, the job, and the worker's lock.
+        json, progress: packed; None for what stays.
+        healthy: whether the run has turned out to be healthy, so that attempts are counted anew, from this one.
 
     Raises:
         WorkerConflict: the lock is not the job's.
@@ -78,6 +88,8 @@ async def update(
         record = record.with_json(json)
     if progress is not None:
         record = record.with_run_data(run_data.with_part(record.run_data, PROGRESS, progress))
+    if healthy:
+        record = record.with_run_data(run_data.healthy(record.run_data))
     unit.replace(entry, record.running(lock, unit.new_seq()))
     return entry
 
@@ -160,13 +172,17 @@ def _holding(record: Record | None, lock: bytes) -> LockStatus:
     return LockStatus.CANCELED if record.cancel else LockStatus.HELD
 
 
-async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, run_at: float) -> Entry | JobSnapshot:
+async def crash(
+    unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, run_at: float, asked: NextRun | None = None
+) -> Entry | JobSnapshot:
     """End a run that failed: the job is pending again from a time on; a canceled one is finished.
 
     Args:
         unit, place, lock: as for the others.
         report: the error, and the reason in a few words.
         run_at: seconds since the epoch.
+        asked: the next run that the run itself has asked for, if it did: that does not shorten the pause after its own
+            failure, or a handler that asks first and then fails would run without a pause.
 
     Raises:
         WorkerConflict: the lock is not the job's.
@@ -177,11 +193,19 @@ async def crash(unit: UnitOfWork, place: Place, lock: bytes, report: RunReport, 
     packed = run_data.with_event(
         packed, HistoryKind.CRASHED, unit.now, report.reason, most=report.max_history, crashes=report.crashes
     )
+    if asked is not None and record.next == asked:
+        record = record.with_next((asked[0], max(run_at, asked[1] or run_at)))
     return await _give_back(unit, entry, record, packed, run_at, CRASHED)
 
 
 async def stop(
-    unit: UnitOfWork, place: Place, lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = ""
+    unit: UnitOfWork,
+    place: Place,
+    lock: bytes,
+    run_at: float | None,
+    max_history: int | None = None,
+    reason: str = "",
+    anew: bool = False,
 ) -> Entry | JobSnapshot:
     """Give the job back without counting its run: pending from a time on (None: as before).
 
@@ -190,13 +214,21 @@ async def stop(
         run_at: seconds since the epoch.
         max_history: as in RunReport.
         reason: in a few words, for the history.
+        anew: whether attempts are counted anew, because the run has come to an end of its own that is no failure.
 
     Raises:
         WorkerConflict: the lock is not the job's.
     """
     entry = await unit.load(place)
     record = _held(entry, lock)
-    packed = run_data.with_event(record.run_data, HistoryKind.STOPPED, unit.now, reason, attempts=-1, most=max_history)
+    packed = run_data.with_event(
+        record.run_data,
+        HistoryKind.STOPPED,
+        unit.now,
+        reason,
+        attempts=run_data.ALL_ATTEMPTS if anew else -1,
+        most=max_history,
+    )
     return await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at, RELEASED)
 
 
@@ -225,7 +257,7 @@ async def release(unit: UnitOfWork, place: Place, lock: bytes) -> Entry | JobSna
     Raises:
         WorkerConflict: the lock is not the job's.
     """
-    return await stop(unit, place, lock, None, None, "released")
+    return await stop(unit, place, lock, None, None, "released", True)
 
 
 async def set_aside(unit: UnitOfWork, place: Place, lock: bytes, error: RecordDamaged) -> None:
@@ -259,17 +291,52 @@ async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
     await _give_back(unit, entry, record, packed, record.run_at, LOST)
 
 
+def gives_way(unit: UnitOfWork, record: Record, time: float) -> bool:
+    """Whether a job only waits for another attempt, nobody has asked for more, and its last run was over by then.
+
+    Args:
+        unit: the unit of work.
+        record: of the job.
+        time: by which the last run was over, seconds since the epoch.
+    """
+    waits = record.place and record.run_at is not None and record.run_at > unit.now and record.next is None
+    newest = run_data.newest_event(record.run_data[run_data.NEWEST])
+    return bool(waits) and run_data.crashed_last(record.run_data) and newest is not None and newest[1] < time
+
+
+async def give_up(unit: UnitOfWork, place: Place, reason: str) -> Entry | JobSnapshot:
+    """End a job that waits for another attempt: it has failed for good, with the error of its last run.
+
+    Args:
+        unit, place: the unit of work, and the job.
+        reason: in a few words, for the history.
+    """
+    entry = await unit.load(place)
+    assert entry.record is not None
+    retention = await unit.retention(entry.keys)
+    ended = _end(unit, entry, entry.record, entry.record.run_data, Outcome.FAILED, None, retention, reason)
+    unit.happened(entry.keys, FAILED)
+    return ended
+
+
 async def _give_back(
     unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, run_at: float | None, event: int
 ) -> Entry | JobSnapshot:
+    """Make the job pending again: from the given time on, or from that of the run that was asked for, if it is earlier.
+
+    The next run is the one that was asked for, unless that is to come later: then another one follows it.
+    """
     ended: Entry | JobSnapshot = entry
     if record.cancel:
         retention = await unit.retention(entry.keys)
         ended = _end(unit, entry, record, packed, Outcome.CANCELED, None, retention)
         unit.happened(entry.keys, CANCELED)
     else:
-        place = unit.place_for(run_at)
-        unit.replace(entry, record.with_run_data(packed).pending(place, unit.new_seq(), record.priority, run_at))
+        again, priority = record.with_run_data(packed), record.priority
+        if record.next is not None and max(record.next[1] or 0.0, unit.now) <= max(run_at or 0.0, unit.now):
+            again = again.with_next(None)
+            priority, run_at = record.next
+        unit.replace(entry, again.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
     unit.ran(entry.keys, record, event)
     return ended
 
@@ -282,10 +349,11 @@ def _end(
     outcome: Outcome,
     max_history: int | None,
     retention: Retention,
+    reason: str = "",
 ) -> Entry | JobSnapshot:
     """Make the job finished, and let it expire if the type has a retention: at once if that is 0."""
     kind = HistoryKind.CANCELED if outcome is Outcome.CANCELED else HistoryKind.FINISHED
-    packed = run_data.with_event(packed, kind, unit.now, most=max_history)
+    packed = run_data.with_event(packed, kind, unit.now, reason, most=max_history)
     keep = retention.seconds(outcome)
     if keep is not None:
         packed = run_data.expiring(packed, unit.now + keep)

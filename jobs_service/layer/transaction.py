@@ -330,7 +330,7 @@ class JobTransaction:
         resolved = handler_of(handler, self._handlers())
         found = wanted(resolved, args, arguments, how, self._unit.sources)
         place = self._place(resolved.type, found.id)
-        return enqueued_job(await creation.enqueue(self._unit, place, found.spec, found.unique, resolved.timeout))
+        return enqueued_job(await creation.enqueue(self._unit, place, found.spec, found.rule, resolved.timeout))
 
     @as_enqueue_many
     async def enqueue_many(self, handler: Any, jobs: Iterable[Any], how: How) -> _Jobs:
@@ -339,7 +339,7 @@ class JobTransaction:
         sources = self._unit.sources
         found = [wanted(resolved, args, {}, how, sources) for args in check_iterable("jobs", jobs)]
         places = [self._place(resolved.type, each.id) for each in found]
-        specs = [(each.spec, each.unique) for each in found]
+        specs = [(each.spec, each.rule) for each in found]
         with self._unit.all_or_nothing():
             entries = await creation.enqueue_many(self._unit, places, specs, resolved.timeout)
             return [enqueued_job(entry) for entry in entries]

@@ -24,6 +24,7 @@ from jobs_service.model.running_job import ResubmitFlag as ResubmitFlag
 from jobs_service.model.running_job import RunningJob as RunningJob
 from jobs_service.model.running_job import Worker as Worker
 from jobs_service.model.terms import UNSET as UNSET
+from jobs_service.model.terms import Enqueued as Enqueued
 from jobs_service.model.terms import JobId as JobId
 from jobs_service.model.terms import JobState as JobState
 from jobs_service.model.terms import JobType as JobType

@@ -6,9 +6,11 @@ import abc
 import difflib
 from collections.abc import Mapping
 from datetime import timedelta
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from jobs_service.arguments import check_duration
+from jobs_service import json_data
+from jobs_service.arguments import EnqueueRule, check_duration, check_if_exists
 from jobs_service.errors import InvalidJob, in_one_line, shown
 from jobs_service.model import UNSET, JobType, RunAt
 
@@ -21,6 +23,11 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 When: TypeAlias = RunAt | timedelta
 """An aware datetime, seconds since the epoch, or a timedelta from now on."""
+
+UNIQUE: Final = "unique:"
+"""What ids begin with that `unique` gives."""
+
+_DIGEST_BYTES: Final = 16
 
 
 class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
@@ -56,6 +63,10 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
         """Return JSON data, which the handler must be able to take."""
         return data
 
+    def whole(self, data: Any) -> Any:
+        """Return a job's data with the defaults of what was left out, as far as they are known."""
+        return data
+
     def result(self, data: Any) -> Any:
         """Return a result, given as JSON data, as the handler has returned it."""
         return data
@@ -71,6 +82,8 @@ class How(NamedTuple):
     unique: Any = None
     max_attempts: Any = None
     time_limit: Any = None
+    if_exists: Any = None
+    unique_for: Any = None
 
 
 ENQUEUE_OPTIONS: Final = How._fields
@@ -124,3 +137,28 @@ def one_value(handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str,
     hint = f"did you mean {close[0]}?" if close else f"the options of enqueue are {', '.join(ENQUEUE_OPTIONS)}"
     refused = f"{handler.name} is not given {in_one_line(first, 40)}= by keyword: {why}; {hint}"
     raise InvalidJob(refused).about(handler.type)
+
+
+def rule_of(handler: Enqueueable[Any, Any], how: How) -> EnqueueRule:
+    """Return what is to be done with a job that is there.
+
+    Raises:
+        InvalidJob: options that do not go together.
+    """
+    unique = is_unique(how.unique)
+    if how.unique_for is not None and not unique:
+        refused = f"unique_for={shown(how.unique_for)}: it goes with unique=True or a key"
+        raise InvalidJob(refused).about(handler.type, how.id)
+    if how.if_exists is None:
+        return "unique" if unique else "error"
+    if unique or how.id is None:
+        refused = f"if_exists={shown(how.if_exists)}: it goes with id=" + (", and not with unique" if unique else "")
+        raise InvalidJob(refused).about(handler.type, how.id)
+    return check_if_exists(how.if_exists)
+
+
+def unique_key(handler: Enqueueable[Any, Any], data: Any, unique: Any) -> str:
+    """Return the key by which a job is the only one of its kind: one that was given, or what its arguments are."""
+    if unique is True:
+        return blake2b(json_data.canonical(handler.whole(data)), digest_size=_DIGEST_BYTES).hexdigest()
+    return "".join(("", unique))  # the plain text of a member of an enumeration as well

@@ -9,7 +9,16 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from jobs_service import json_data, json_forms, run_data, tracing
 from jobs_service.errors import RecordDamaged
-from jobs_service.model.terms import UNSET, JobId, JobState, JobType, Outcome, Priority, RunAt
+from jobs_service.model.terms import (
+    UNSET,
+    Enqueued,
+    JobId,
+    JobState,
+    JobType,
+    Outcome,
+    Priority,
+    RunAt,
+)
 from jobs_service.run_values import HistoryEvent, JobError, Progress
 
 T = TypeVar("T")
@@ -50,14 +59,14 @@ class JobRecord(Protocol):
 class Job:
     """One job as it was when it was read. Frozen: a later state is another object."""
 
-    __slots__ = ("_created", "_data", "_id", "_record", "_type")
+    __slots__ = ("_data", "_enqueued", "_id", "_record", "_type")
 
     def __init__(self, type: JobType, id: JobId, record: JobRecord) -> None:
         self._type = type
         self._id = id
         self._record = record
         self._data: Any = UNSET
-        self._created: bool | None = None
+        self._enqueued: Enqueued | None = None
 
     @property
     def type(self) -> JobType:
@@ -169,9 +178,14 @@ class Job:
         return tracing.carrier_of(self._record.run_data)
 
     @property
+    def enqueued(self) -> Enqueued | None:
+        """What the `enqueue` that returned it did: added it, put it to work again, or found it; else None."""
+        return self._enqueued
+
+    @property
     def created(self) -> bool | None:
-        """Whether the `enqueue` that returned it has added it; False: it was there (`unique`); None: not by enqueue."""
-        return self._created
+        """Whether the `enqueue` that returned it has added it; None: not by enqueue. See `enqueued`."""
+        return None if self._enqueued is None else self._enqueued is Enqueued.NEW
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job as plain data that any JSON encoder takes, such as json's, FastAPI's or msgspec's.

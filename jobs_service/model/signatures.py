@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Generic, Never, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
+from jobs_service.arguments import IfExists
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, shown
 from jobs_service.model import UNSET, Job, JobId, JobType, Priority
@@ -45,6 +46,7 @@ class SharedOptions(TypedDict, total=False):
     delay: Duration | None
     max_attempts: int | None
     time_limit: Duration | None
+    unique_for: Duration | None
 
 
 class EnqueueOptions(SharedOptions, total=False):
@@ -52,6 +54,7 @@ class EnqueueOptions(SharedOptions, total=False):
 
     id: JobId | None
     unique: str | bool | None
+    if_exists: IfExists | None
 
 
 class EnqueueManyOptions(SharedOptions, total=False):
@@ -85,6 +88,10 @@ class Enqueue(Protocol[AnswerT_co]):
     @overload
     def __call__(self, handler: NeedsNoValue, *, unique: str | bool | None, **arguments: Any) -> AnswerT_co: ...
     @overload
+    def __call__(self, handler: NeedsNoValue, *, unique_for: Duration | None, **arguments: Any) -> AnswerT_co: ...
+    @overload
+    def __call__(self, handler: NeedsNoValue, *, if_exists: IfExists | None, **arguments: Any) -> AnswerT_co: ...
+    @overload
     def __call__(self, handler: NeedsNoValue, *, max_attempts: int | None, **arguments: Any) -> AnswerT_co: ...
     @overload
     def __call__(self, handler: NeedsNoValue, *, time_limit: Duration | None, **arguments: Any) -> AnswerT_co: ...
@@ -103,6 +110,8 @@ class Enqueue(Protocol[AnswerT_co]):
         unique: str | bool | None = None,
         max_attempts: int | None = None,
         time_limit: Duration | None = None,
+        if_exists: IfExists | None = None,
+        unique_for: Duration | None = None,
         **arguments: Any,
     ) -> AnswerT_co: ...
 
@@ -144,9 +153,11 @@ def as_enqueue(
         unique: str | bool | None = None,
         max_attempts: int | None = None,
         time_limit: Duration | None = None,
+        if_exists: IfExists | None = None,
+        unique_for: Duration | None = None,
         **arguments: Any,
     ) -> Job:
-        how = How(id, priority, run_at, delay, unique, max_attempts, time_limit)
+        how = How(id, priority, run_at, delay, unique, max_attempts, time_limit, if_exists, unique_for)
         return await method(self, handler, args, arguments, how)
 
     return cast(Enqueue[Coroutine[Any, Any, Job]], _called_like(enqueue, method))
@@ -172,10 +183,11 @@ def as_enqueue_many(
         unique: bool = False,
         max_attempts: int | None = None,
         time_limit: Duration | None = None,
+        unique_for: Duration | None = None,
     ) -> list[Job]:
         if unique is not True and unique is not False:  # with a key of theirs all would be one job
             raise InvalidJob(f"unique={shown(unique)}: allowed are True and False where many jobs are enqueued")
-        how = How(None, priority, run_at, delay, unique, max_attempts, time_limit)
+        how = How(None, priority, run_at, delay, unique, max_attempts, time_limit, None, unique_for)
         return await method(self, handler, jobs, how)
 
     return cast(EnqueueMany[Coroutine[Any, Any, list[Job]]], _called_like(enqueue_many, method))

@@ -55,6 +55,17 @@ class Outcome(enum.StrEnum):
     CANCELED = "canceled"
 
 
+class Enqueued(enum.StrEnum):
+    """What `enqueue` did."""
+
+    NEW = "new"
+    """It has added the job."""
+    AGAIN = "again"
+    """The job was there, and is put to work once more: it had finished, or runs and is to run again afterwards."""
+    THERE = "there"
+    """The job was there already, and waits, runs, or has ended so short a time ago that it does not run again."""
+
+
 class Removal(enum.StrEnum):
     """What `remove` did."""
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from jobs_service import tracing
 from jobs_service.actors.context import log
+from jobs_service.errors import StoreError
+from jobs_service.layer import running_jobs
 from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import Job, Outcome, RunningJob
 from jobs_service.redaction import Redaction
@@ -29,6 +32,9 @@ from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import own_task
+
+_NOTED_AGAIN: Final = 10.0
+"""Seconds after which it is noted again that a run is healthy, where the store did not take it."""
 
 _LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
 _WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
@@ -151,7 +157,7 @@ class ActiveRuns:
         if self.draining or self.busy > options.slots:
             run.stop_reason = StopReason.ENDING if self.draining else StopReason.STOPPED
             self._left(run)
-            self._write(run, self._execution.end_of_stopped(job, run.stop_reason))
+            self._write(run, self._execution.end_of_stopped(job, run.stop_reason, begun=False))
             return run
         if self.handler.kind == "thread":
             # Who ends the program cannot end a thread by canceling this task: the runner asks the function to end.
@@ -162,6 +168,8 @@ class ActiveRuns:
         if limit is not None:
             run.deadline = self._loop.time() + limit
             run.timers.append(self._loop.call_at(run.deadline, self.stop_run, run, StopReason.OVERTIME))
+        if continuous and job.attempts > 1:
+            run.timers.append(self._loop.call_later(options.health_threshold, self._is_healthy, run))
         return run
 
     def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
@@ -178,9 +186,28 @@ class ActiveRuns:
         for run in early:
             if run.has_ended:
                 self._left(run)
-                self._write(run, self._execution.end_of_stopped(run.job, run.stop_reason or StopReason.CUT))
+                self._write(
+                    run, self._execution.end_of_stopped(run.job, run.stop_reason or StopReason.CUT, begun=False)
+                )
         if waiting := [run for run in early if not run.left]:
             self._loop.call_soon(self._give_back_canceled, waiting)
+
+    def _is_healthy(self, run: Run) -> None:
+        """Count the attempts of a continuous job anew: it is to live for ever, and what went wrong before is over.
+
+        Jobs that come to an end have no more attempts than they may, however long each takes.
+        """
+        if run.written or run.ending:
+            return
+
+        def noted(job: RunningJob | Exception) -> None:
+            if not isinstance(job, Exception):
+                # What is decided at the end of the run goes by its count.
+                run.job = self._worker.take(job)
+            elif isinstance(job, StoreError) and not run.has_ended:
+                run.timers.append(self._loop.call_later(_NOTED_AGAIN, self._is_healthy, run))
+
+        self._service.note_healthy((run.place(self.keys), run.lock), noted, run.size)
 
     async def _execute(self, run: Run) -> None:
         if run.task is None:
@@ -193,7 +220,7 @@ class ActiveRuns:
                 tracer = self._tracer
                 end = await (self._execution.run(run) if tracer is None else self._execution.traced(run, tracer))
             else:  # it was asked to end before it began
-                end = self._execution.end_of_stopped(run.job, run.stop_reason)
+                end = self._execution.end_of_stopped(run.job, run.stop_reason, begun=False)
         finally:
             # The slot is freed first, so that the next jobs are accepted in the transaction that writes this end.
             self._left(run)
@@ -224,6 +251,8 @@ class ActiveRuns:
             return
         if end.error is not None and not run.ending:
             end.log_to(self.log, run.job, self._execution.redaction)
+        if run.asked is not None and end.operation is running_jobs.crash:
+            end = end._replace(arguments=(*end.arguments, run.asked))
         self._ends.write(run, end)
 
     def _forget(self, run: Run) -> None:
@@ -245,6 +274,12 @@ class ActiveRuns:
         run = self._by_lock.get(job.lock)
         if run is not None:
             run.size = job._record.size()
+
+    def next_asked(self, job: RunningJob) -> None:
+        """A handler has asked for another run of its job."""
+        run, record = self._by_lock.get(job.lock), job._record
+        if run is not None and isinstance(record, Record):
+            run.asked = record.next
 
     def end_awaited(self, job: RunningJob, whether: bool) -> None:
         """A handler awaits the answer whether it has ended its job; or does so no more."""

@@ -202,28 +202,37 @@ class Execution:
             return self._canceled()
         if isinstance(error, Snooze) and why is not StopReason.OVERTIME:
             seconds = wait_of(error) or 0.0
-            return self._stopped(f"snoozed for {seconds:g} s", self._sources.wall_time() + seconds)
+            return self._stopped(f"snoozed for {seconds:g} s", self._sources.wall_time() + seconds, anew=True)
         if isinstance(error, asyncio.CancelledError):
             # Nobody has asked the handler to end: something in it was canceled, and it passed that on.
             error = JobsError("the handler canceled itself").with_traceback(error.__traceback__)
         return self._failed(job, error)
 
-    def _stopped(self, reason: str, run_at: float | None = None) -> RunEnd:
-        """Return the end of a job that is given back, to run again from a time on (seconds since the epoch)."""
-        return RunEnd(running_jobs.stop, (run_at, self._options.max_history, reason))
+    def _stopped(self, reason: str, run_at: float | None = None, *, anew: bool = False) -> RunEnd:
+        """Return the end of a job that is given back, to run again from a time on (seconds since the epoch).
+
+        Attempts are counted anew after a run that has come to an end of its own: it has waited, or had its turn.
+        """
+        return RunEnd(running_jobs.stop, (run_at, self._options.max_history, reason, anew))
 
     def _canceled(self) -> RunEnd:
         return RunEnd(running_jobs.finish, (None, Outcome.CANCELED, RunReport(max_history=self._options.max_history)))
 
-    def end_of_stopped(self, job: RunningJob, why: StopReason) -> RunEnd:
-        """Return the end of a job whose handler was asked to end, and has done so or goes on all the same."""
+    def end_of_stopped(self, job: RunningJob, why: StopReason, *, begun: bool = True) -> RunEnd:
+        """Return the end of a job whose handler was asked to end, and has done so or goes on all the same.
+
+        Args:
+            job: the job.
+            why: it was asked to end.
+            begun: whether its handler had begun.
+        """
         match why:
             case StopReason.TAKEN:
                 return NO_END
             case StopReason.CANCELED:
                 return self._canceled()
             case StopReason.STOPPED:
-                return self._stopped("its slot was wanted")
+                return self._stopped("its slot was wanted", anew=begun)
             case StopReason.ENDING:
                 return self._stopped("its runner ended")
             case StopReason.CUT:
@@ -303,7 +312,8 @@ def _succeeded_with_nothing(max_history: int | None) -> RunEnd:
 
 def _how_used_up(job: RunningJob) -> str:
     """Return the message for a job that had no attempts left when it was accepted."""
-    kinds = [event.kind for event in history_of(job)]
+    kinds = [event.kind for event in history_of(job) if event.kind in (HistoryKind.CRASHED, HistoryKind.LOST)]
+    del kinds[job.attempts - 1 :]  # those before attempts were counted anew
     error = error_of(job)
     crashed = kinds.count(HistoryKind.CRASHED)
     if not crashed and error is None:

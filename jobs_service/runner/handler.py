@@ -10,7 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Final, Literal, TypeAlias
 
-from jobs_service.errors import InvalidJob, a_kind_of
+from jobs_service import json_data
+from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of
 from jobs_service.layer.enqueueing import ArgsT, Enqueueable, ResultT_co
 from jobs_service.layer.key_parts import pack_type, unpacked_type
 from jobs_service.model import UNSET, JobType
@@ -84,6 +85,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         self.codec = signature.codec
         self.results = results
         self._default = signature.default
+        self._defaults = signature.defaults
         self.name = name_of(function)
 
     @property
@@ -138,6 +140,20 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
             InvalidJob: it is not what the function's annotation says.
         """
         return self.results.decode(data)
+
+    def whole(self, data: Any) -> Any:
+        """Return a job's data with the defaults of what was left out; as they are where a default differs each time."""
+        if not self.takes_args:
+            return data
+        try:
+            found, again = (self._whole(data) for _ in range(2))
+        except (InvalidJob, JobTooLarge):
+            return data
+        return found if json_data.canonical(found) == json_data.canonical(again) else data
+
+    def _whole(self, data: Any) -> Any:
+        args = self.codec.decode(data)
+        return self.codec.encode({**self._defaults, **args} if self.takes_keywords else args)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function."""

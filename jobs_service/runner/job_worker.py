@@ -19,6 +19,9 @@ class RunObserver(Protocol):
     def job_changed(self, job: RunningJob) -> None:
         """A handler has changed its job."""
 
+    def next_asked(self, job: RunningJob) -> None:
+        """A handler has asked for another run of its job."""
+
     def end_awaited(self, job: RunningJob, whether: bool) -> None:
         """A handler awaits the answer whether it has ended its job; or does so no more."""
 
@@ -60,7 +63,9 @@ class JobWorker:
         return self._changed(await self._service._progress(job, progress))
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
-        return self._changed(await self._service._resubmit(job, data, priority, run_at))
+        changed = self._changed(await self._service._resubmit(job, data, priority, run_at))
+        self._observer.next_asked(changed)
+        return changed
 
     async def _finish(self, job: RunningJob, ending: Ending) -> Job:
         return await self._ended_by(job, self._service._finish(job, ending))

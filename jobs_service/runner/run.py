@@ -10,6 +10,7 @@ from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.record import NextRun
 from jobs_service.layer.unit_of_work import Place
 from jobs_service.model import HistoryEvent, JobError, RunningJob
 
@@ -40,6 +41,7 @@ class Run:
         size: bytes of the job's record when this process wrote or read it last.
         at: when it was accepted, seconds of the loop's clock.
         continuous: whether it may be asked to give up its slot to others.
+        asked: the next run that the handler itself has asked for; None as long as it did not.
         max_attempts, time_limit: the job's own; None where its handler's apply.
         task: in which its handler runs; None when it never began.
         begun: whether the task has made its first step.
@@ -59,6 +61,7 @@ class Run:
         "_packed_id",
         "abandoned",
         "announce",
+        "asked",
         "at",
         "begun",
         "continuous",
@@ -85,6 +88,7 @@ class Run:
         self.size = record.size()
         self.max_attempts, self.time_limit = run_data.limits_of(record.run_data)
         self.at = at
+        self.asked: NextRun | None = None
         self.continuous = continuous
         self.task: asyncio.Task[None] | None = None
         self.begun = False

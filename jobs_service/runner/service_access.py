@@ -119,7 +119,16 @@ class ServiceAccess(Protocol):
     async def end(self, call: EndCall) -> None:
         """End one run by itself."""
 
-    async def tick(self, periodic: Periodic, most: int) -> Done:
+    def note_healthy(self, held: Held, answered: Callable[[RunningJob | Exception], object], size: int) -> None:
+        """Count a running job's attempts anew.
+
+        Args:
+            held: the job.
+            answered: called with the job as it is then, or why not.
+            size: bytes that are written, about.
+        """
+
+    async def tick(self, periodic: Periodic, most: int, seen: float | None) -> Done:
         """Add the jobs of a periodic handler that are due, up to so many; see `ticker.add_due`."""
 
     async def watch_tick(self, periodic: Periodic, key: bytes) -> Watch | None:

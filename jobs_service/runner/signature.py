@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import typing
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from jobs_service.errors import InvalidSettings
+from jobs_service import json_data
+from jobs_service.errors import InvalidJob, InvalidSettings, JobTooLarge
 from jobs_service.layer.enqueueing import ENQUEUE_OPTIONS
 from jobs_service.model import Job
 from jobs_service.runner.blocking import BlockingJob
@@ -29,6 +32,7 @@ class Signature(NamedTuple):
         takes_keywords: whether its arguments are given by keyword, not as one value.
         required: names of the parameters beside the job that have no default.
         default: the arguments of a call without any.
+        defaults: of arguments by keyword, by name, as far as they are data.
     """
 
     takes_job: bool
@@ -37,6 +41,7 @@ class Signature(NamedTuple):
     takes_keywords: bool = False
     required: tuple[str, ...] = ()
     default: Any = None
+    defaults: Mapping[str, Any] = MappingProxyType({})
 
 
 def signature_of(function: Any) -> Signature:
@@ -82,7 +87,20 @@ def _with_keywords(function: Any, takes_job: bool, parameters: list[inspect.Para
             raise refused(function, f"enqueue has an option {parameter.name}; call the parameter otherwise")
         taken[parameter.name] = Parameter(_codec_of(function, parameter, scope), parameter.default is parameter.empty)
     required = tuple(name for name, parameter in taken.items() if parameter.required)
-    return Signature(takes_job, True, Keywords(taken), takes_keywords=True, required=required, default={})
+    defaults = {
+        each.name: each.default
+        for each in parameters
+        if each.default is not each.empty and _is_data(taken[each.name].codec, each.default)
+    }
+    return Signature(takes_job, True, Keywords(taken), True, required, {}, defaults)
+
+
+def _is_data(codec: Codec, default: Any) -> bool:
+    try:
+        json_data.encode(codec.encode(default))
+    except (InvalidJob, JobTooLarge):
+        return False
+    return True
 
 
 def _codec_of(function: Any, parameter: inspect.Parameter, scope: Scope) -> Codec:

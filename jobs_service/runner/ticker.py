@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -17,15 +16,16 @@ import fdb.tuple
 
 from jobs_service.actors.context import log
 from jobs_service.errors import AccessDenied, JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
-from jobs_service.layer import creation
+from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.inspection import tick_of
-from jobs_service.layer.keyspace import PERIODIC, TypeKeys, place_of
+from jobs_service.layer.keyspace import PERIODIC, place_of
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.schedule import MOST_MADE_UP, Missed, Schedule, due_ticks, made_up_since
 from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor
 
@@ -65,6 +65,8 @@ class Ticker(Actor):
         super().__init__(f"ticker {service.keys(periodic.handler.type).name}")
         self._service = service
         self._periodic = periodic
+        self._seen: float | None = None
+        self._ahead: float | None = None
         self._pace = Pace(Batch(MOST_MADE_UP, service.batch.bytes))
 
     async def run(self) -> None:
@@ -87,21 +89,32 @@ class Ticker(Actor):
             # larger than the store takes; or a token does not allow to add jobs. The ticker goes on with the next tick.
             log.warning("tick_refused", type=type, error=str(error))
             return periodic.schedule.next_after(self._service.sources.wall_time()), None
-        if done.ids:
-            log.debug("ticked", type=type, ids=done.ids)
-        if done.dropped:
-            log.warning("ticks_dropped", type=type, until=tick_id(done.dropped), kept=MOST_MADE_UP)
+        self._tell(done)
         if done.in_the_way is not None:
             watch = await self._watch(done.in_the_way)
-            return (math.inf if watch is not None else done.now), watch
+            # A job that waits for another attempt gives way to the next tick, so that is not to be slept through.
+            return (periodic.schedule.next_after(done.now) if watch is not None else done.now), watch
         # With Missed.ALL there may be more ticks between the last one and now; otherwise those are dropped.
         return periodic.schedule.next_after(
             done.last if periodic.missed is Missed.ALL else max(done.last, done.now)
         ), None
 
+    def _tell(self, done: Done) -> None:
+        """Log what was done, and remember the last tick."""
+        type = self._periodic.handler.type
+        if done.ahead is not None and done.ahead != self._ahead:
+            log.warning("tick_ahead", type=type, last=_id_of(done.ahead) or done.ahead, most=MOST_AHEAD)
+        if done.given_up is not None:
+            log.warning("retry_given_up", type=type, id=done.given_up, ids=done.ids)
+        if done.ids:
+            log.debug("ticked", type=type, ids=done.ids)
+        if done.dropped:
+            log.warning("ticks_dropped", type=type, until=tick_id(done.dropped), kept=MOST_MADE_UP)
+        self._seen, self._ahead = done.last, done.ahead
+
     async def _add_due(self, most: int) -> Done:
         return await self._service.retried(
-            lambda: self._service.tick(self._periodic, most),
+            lambda: self._service.tick(self._periodic, most, self._seen),
             unless=too_much_for(most),
             type=self._periodic.handler.type,
         )
@@ -136,6 +149,8 @@ class Done(NamedTuple):
         now: the present time.
         in_the_way: the key of what keeps ticks from being added: a job that has not finished, or a pause.
         dropped: the newest of the missed ticks that were given up because there were too many.
+        given_up: the job that waited for another attempt, and whose place a tick has taken.
+        ahead: the last tick in the store, where that lies so far ahead that it does not count.
     """
 
     ids: list[JobId]
@@ -143,63 +158,96 @@ class Done(NamedTuple):
     now: float
     in_the_way: bytes | None = None
     dropped: float | None = None
+    given_up: JobId | None = None
+    ahead: float | None = None
 
 
-async def add_due(unit: UnitOfWork, periodic: Periodic, most: int) -> Done:
+async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float | None = None) -> Done:
     """Add the jobs of the ticks that are due, as many as a transaction can hold, and remember the last of them.
 
     Nothing is added while the type is paused; nor, unless jobs may overlap, while the last of them has not finished.
-    Ticks of that time count as missed.
+    Ticks of that time count as missed. A last tick that lies too far ahead, because a clock did, is forgotten.
 
     Args:
         unit: of the transaction.
         periodic: the handler and its schedule.
         most: ticks at most.
+        seen: the last tick that the caller knows of, which does not come again: another process, by whose clock it lies
+            too far ahead, may have forgotten it.
     """
-    handler = periodic.handler
+    handler, schedule = periodic.handler, periodic.schedule
     keys = unit.keyspace.of(handler.type)
     key = unit.keyspace.sections[PERIODIC] + keys.packed
-    last = tick_of(await unit.transaction.get(key))
-    if last is not None and periodic.schedule.next_after(last) <= unit.now:
-        in_the_way = await _in_the_way(unit, keys, None if periodic.overlap else last)
-        if in_the_way is not None:
-            return Done([], last, unit.now, in_the_way)
+    noted, latest = tick_of(await unit.transaction.get(key)), unit.now + MOST_AHEAD
+    ahead = noted if noted is not None and noted > latest else None
+    last = max((tick for tick in (noted, seen) if tick is not None and tick <= latest), default=None)
+    newest = unit.now if last is None else last
     since, dropped = last, None
     if last is not None and periodic.missed is Missed.ALL:
-        since = made_up_since(periodic.schedule, last, unit.now)
+        since = made_up_since(schedule, last, unit.now)
         dropped = since if since > last else None
-    ticks = due_ticks(periodic.schedule, since, unit.now, periodic.missed)
-    if last is None and ticks and await unit.is_paused(keys):
+    ticks = due_ticks(schedule, since, unit.now, periodic.missed)
+    given_up = None
+    if ahead is not None or (last is not None and schedule.next_after(last) <= unit.now):
+        in_the_way, given_up = await _in_the_way(unit, periodic, ticks, last, ahead)
+        if in_the_way is not None:
+            return Done([], newest, unit.now, in_the_way, ahead=ahead)
+    elif ticks and await unit.is_paused(keys):
         ticks = []
     del ticks[most if periodic.overlap else 1 :]  # those that may not overlap come one after the other
     spec = creation.spec_of(handler.type, "", handler.data(UNSET), 0, None)
     ids: list[JobId] = []
-    newest = unit.now if last is None else last
     for tick in ticks:
         id, newest = tick_id(tick), tick
-        await creation.enqueue(unit, place_of(keys, id), spec, True, handler.timeout)
+        await creation.enqueue(unit, place_of(keys, id), spec, "unique", handler.timeout)
         ids.append(id)
         if unit.is_full:
             break
-    if newest != last:
+    if ids or noted is None or ahead is not None:
         unit.transaction.set(key, fdb.tuple.pack((newest,)))
-    return Done(ids, newest, unit.now, None, dropped)
+    return Done(ids, newest, unit.now, None, dropped, given_up, ahead)
 
 
-async def _in_the_way(unit: UnitOfWork, keys: TypeKeys, last: float | None) -> bytes | None:
-    """Return the key of the type's pause, or of the job of the last tick (if given) that has not finished."""
+async def _in_the_way(
+    unit: UnitOfWork, periodic: Periodic, ticks: list[float], last: float | None, ahead: float | None
+) -> tuple[bytes | None, JobId | None]:
+    """Look for what is in the way of a tick.
+
+    Returns:
+        The key of the type's pause, or of the job of the last tick, if that has not finished; and the id of such a job
+        that was given up, because it only waited for another attempt.
+    """
+    keys = unit.keyspace.of(periodic.handler.type)
     if await unit.is_paused(keys):
-        return keys.paused
-    if last is None:
-        return None
+        return keys.paused, None
+    before = last if ahead is None else ahead
+    if periodic.overlap or before is None or (id := _id_of(before)) is None:
+        return None, None
+    place = place_of(keys, id)
     try:
-        entry = await unit.load(place_of(keys, tick_id(last)))
+        record = (await unit.load(place)).record
     except RecordDamaged:  # it would be in the way for ever
+        return None, None
+    if record is None or record.state is JobState.FINISHED:
+        return None, None
+    if ahead is not None:
+        if record.place:  # whatever it waits for is as far ahead
+            await creation.resubmit(unit, place, creation.spec_of(keys.type, id, UNSET, UNSET, None))
+    elif ticks and periodic.missed is not Missed.ALL and running_jobs.gives_way(unit, record, ticks[-1]):
+        # A tick that comes after the run that has failed. With Missed.ALL each tick's job is to have all its attempts.
+        await running_jobs.give_up(unit, place, f"the tick of {tick_id(ticks[-1])} has taken its place")
+        return None, id
+    return keys.data + place[2], None
+
+
+def _id_of(tick: float) -> JobId | None:
+    """Return the id of a tick's job; None for a time that no calendar has."""
+    try:
+        return tick_id(tick)
+    except (ValueError, OverflowError, OSError):
         return None
-    record = entry.record
-    return None if record is None or record.state is JobState.FINISHED else keys.data + entry.packed_id
 
 
-def tick_id(tick: float) -> JobId:
+def tick_id(tick: float) -> str:
     """Return the id of a tick's job: its time in ISO 8601, UTC."""
     return datetime.fromtimestamp(tick, UTC).isoformat().replace("+00:00", "Z")

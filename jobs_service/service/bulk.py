@@ -82,7 +82,7 @@ class BulkCreation:
         async def write(unit: UnitOfWork, jobs: Sequence[tuple[Place, Wanted]]) -> list[Job]:
             await unit.prefetch([place for place, _ in jobs])
             return [
-                enqueued_job(await creation.enqueue(unit, place, each.spec, each.unique, handler.timeout))
+                enqueued_job(await creation.enqueue(unit, place, each.spec, each.rule, handler.timeout))
                 for place, each in jobs
             ]
 

@@ -125,11 +125,16 @@ class CreatorOperations:
             run_at: as for `add`, or a timedelta from now on.
             delay: a duration from now on. Instead of `run_at`.
             unique: True for at most one unfinished job with these arguments, a str for at most one with this key: while
-                there is one, it is returned as it is; a job that has finished runs again. Instead of `id`.
+                there is one, it is returned as it is; a job that has finished runs again. Instead of `id`. An argument
+                that is left out equals its default, where the handler is known here.
             max_attempts, time_limit: of this job; None for what its handler says.
+            if_exists: what happens if there is a job of this `id`, as for `add`; None for "error".
+            unique_for: with `unique`, seconds or a timedelta after the end of a job, in which it does not run again; as
+                long as the job is kept.
 
         Returns:
-            The job as it is now; its `created` tells whether this call has added it.
+            The job as it is now; its `enqueued` tells whether this call has added it, has put it to work again, or has
+            found it there. Of one that had finished nothing that an earlier call has said stays.
 
         Raises:
             InvalidJob: arguments that are not the handler's, or that no job can have.
@@ -145,7 +150,7 @@ class CreatorOperations:
                 creation.enqueue,
                 place,
                 asked.spec,
-                asked.unique,
+                asked.rule,
                 resolved.timeout,
                 size=asked.spec.size(),
                 reads=place[0].timeout,
@@ -165,7 +170,7 @@ class CreatorOperations:
             handler: as for `enqueue`.
             jobs: the arguments of each, in any iterable; it is read as the jobs are written.
             unique: True for at most one unfinished job with the same arguments.
-            priority, run_at, delay, max_attempts, time_limit: of all of them, as for `enqueue`.
+            priority, run_at, delay, max_attempts, time_limit, unique_for: of all of them, as for `enqueue`.
 
         Returns:
             The jobs in their order.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from jobs_service.actors.context import Context
 from jobs_service.actors.duties import Raw, read_each
@@ -12,11 +13,12 @@ from jobs_service.errors import RecordDamaged, StoreDamaged, StoreError
 from jobs_service.layer import activity, redactions, running_jobs
 from jobs_service.layer.batch_bounds import Batch
 from jobs_service.layer.declared_settings import Declared
+from jobs_service.layer.entry import running_job
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import JobState, JobType, Worker
+from jobs_service.model import JobState, JobType, RunningJob, Worker
 from jobs_service.redaction import Redaction
 from jobs_service.runner.service_access import EndCall, Held
 from jobs_service.runner.ticker import Done, Periodic, add_due
@@ -136,8 +138,19 @@ class LocalAccess:
 
         await self.context.transact(end)
 
-    async def tick(self, periodic: Periodic, most: int) -> Done:
-        return await self.context.transact(lambda unit: add_due(unit, periodic, most))
+    def note_healthy(self, held: Held, answered: Callable[[RunningJob | Exception], object], size: int) -> None:
+        place, lock = held
+
+        def noted(answer: asyncio.Future[Any]) -> None:
+            if not answer.cancelled():
+                error = answer.exception()
+                answered(running_job(answer.result(), None) if error is None else cast(Exception, error))
+
+        work = self._operations.operate(running_jobs.update, place, lock, None, None, True, size=size)
+        work.add_done_callback(noted)
+
+    async def tick(self, periodic: Periodic, most: int, seen: float | None) -> Done:
+        return await self.context.transact(lambda unit: add_due(unit, periodic, most, seen))
 
     async def watch_tick(self, periodic: Periodic, key: bytes) -> Watch | None:
         async def read(transaction: Transaction) -> tuple[Watch, bytes | None]:

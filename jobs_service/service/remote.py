@@ -211,7 +211,7 @@ class Remote:
         asked = wanted(handler, data, {}, how, self.context.sources)
         place = self.access.place(handler.type, asked.id)
         found = await self._once(
-            place, asked.spec.size(), request, creation.enqueue, asked.spec, asked.unique, handler.timeout
+            place, asked.spec.size(), request, creation.enqueue, asked.spec, asked.rule, handler.timeout
         )
         self._tree.enqueued_for(place[0])
         return found

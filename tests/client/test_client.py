@@ -149,9 +149,21 @@ async def test_a_handler_of_this_program_is_enqueued_for_and_its_type_is_made() 
         job = await jobs.enqueue(mail, to="ada", times=3, delay=timedelta(hours=1), max_attempts=2, time_limit=5)
         assert (job.data, job.max_attempts, job.time_limit) == ({"to": "ada", "times": 3}, 2, 5)
         assert job.run_at is not None
-        assert (job.created, await jobs.get_type_timeout("mail")) == (True, 7)
+        assert (job.enqueued, await jobs.get_type_timeout("mail")) == ("new", 7)
         one = await jobs.enqueue(mail, to="bob", unique=True)
-        assert (one.created, (await jobs.enqueue(mail, to="bob", unique=True)).created) == (True, False)
+        # The client knows the default of what is left out, the server does not.
+        same = await jobs.enqueue(mail, to="bob", times=1, unique=True, unique_for=60)
+        assert (one.enqueued, same.enqueued, same.id) == ("new", "there", one.id)
+        worker = await served.accept("mail", timeout=0)
+        assert worker is not None
+        await worker.finish()
+        assert (await jobs.enqueue(mail, to="bob", unique=True, unique_for=60)).enqueued == "there"
+        again = await jobs.enqueue(mail, to="bob", unique=True)
+        assert (again.id, again.enqueued, again.created) == (one.id, "again", False)
+        named = [await jobs.enqueue(mail, to="eve", id="eve", if_exists="ignore", max_attempts=2) for _ in range(2)]
+        assert [each.enqueued for each in named] == ["new", "there"]
+        with pytest.raises(InvalidJob, match="if_exists='ignore': it goes with id="):
+            await jobs.enqueue(mail, to="eve", if_exists="ignore")
         assert await jobs.enqueue_many(mail, []) == []
         with pytest.raises(InvalidJob):
             await jobs.enqueue(mail, {"to": 7})

@@ -22,17 +22,20 @@ APPLICATION, SERVER, PROGRAM, INVOICE, SCAN, REPORT = examples("docs/handlers.md
 
 INVOICES = """
 import asyncio
-from app import invoice, jobs, scan
+from app import address, invoice, jobs, scan
 
 async def main():
     async with jobs:
-        for total, more in ((-1, {}), (5, {}), (7, {"address": "here", "printer": "free"})):
-            await jobs.enqueue(invoice, {"total": total, **more}, id=f"i{total}")
+        for total in (-1, 5, 7):
+            await jobs.enqueue(invoice, {"total": total, "printer": "free"}, id=f"i{total}")
+        await address("i7", "here")  # whether it waits, runs or has not begun
         print(await jobs.result("invoice", "i7", timeout=60))
         print((await jobs.wait("invoice", "i-1", "finished", timeout=60)).error.message)
         while not (await jobs.get("invoice", "i5")).history[0].kind == "stopped":
             await asyncio.sleep(0.05)
         print((await jobs.get("invoice", "i5")).attempts)
+        await address("i5", "there")
+        print(await jobs.result("invoice", "i5", timeout=60))
         print(await jobs.transact(lambda tx: tx.kv.get(b"bills/i7")))
         scanned = await jobs.enqueue(scan, ["cat", "dog"])
         print(await jobs.result(scan, scanned.id, timeout=60))
@@ -109,7 +112,7 @@ def test_a_program_that_runs_handlers_itself_ends_by_a_signal_with_exit_code_0(
 
 
 def test_the_ends_of_a_run_are_what_the_handler_says(served: Path) -> None:
-    assert _run(INVOICES, served) == ["7", "no such total", "0", "b'paid'", "2"]
+    assert _run(INVOICES, served) == ["7", "no such total", "0", "5", "b'paid'", "2"]
 
 
 def test_every_option_is_in_the_table() -> None:

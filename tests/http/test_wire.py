@@ -34,7 +34,7 @@ from jobs_service.layer.key_parts import pack_priority
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import READY, SCHEDULED
 from jobs_service.layer.unreadable_record import Unreadable
-from jobs_service.model import HistoryEvent, HistoryKind, Progress
+from jobs_service.model import Enqueued, HistoryEvent, HistoryKind, Progress
 from jobs_service.model.counts import BUCKETS, Histogram, Interval, Totals, TypeCounts
 from jobs_service.model.type_state import Retention
 
@@ -116,7 +116,7 @@ def assert_same(one: Job, other: Job) -> None:
         assert fdb.tuple.pack((getattr(one, name),)) == fdb.tuple.pack((getattr(other, name),))
     for name in ("state", "outcome", "run_at", "cancel", "seq", "attempts", "history", "error", "progress"):
         assert getattr(one, name) == getattr(other, name), name
-    for name in ("created", "max_attempts", "time_limit", "trace_context"):
+    for name in ("enqueued", "max_attempts", "time_limit", "trace_context"):
         assert getattr(one, name) == getattr(other, name), name
     assert same(one.data, other.data)
     assert same(one.result, other.result)
@@ -124,10 +124,10 @@ def assert_same(one: Job, other: Job) -> None:
     assert one._record.run_data == other._record.run_data
 
 
-@given(types, ids, records(), st.sampled_from([None, True, False]))
-def test_a_job_comes_back_as_it_was(type: Any, id: Any, record: Record, created: bool | None) -> None:
+@given(types, ids, records(), st.sampled_from([None, *Enqueued]))
+def test_a_job_comes_back_as_it_was(type: Any, id: Any, record: Record, enqueued: Enqueued | None) -> None:
     job = Job(type, id, record)
-    job._created = created
+    job._enqueued = enqueued
     form = over_the_wire(wire.job(job))
     assert_same(wire.job_of(form), job)
     assert "lock" not in form

@@ -101,20 +101,22 @@ async def test_a_lost_canceled_job_says_both() -> None:
 
 
 @in_virtual_time
-async def test_attempts_are_those_that_were_not_given_back() -> None:
+async def test_attempts_are_those_that_were_not_given_back_since_a_run_has_ended_itself() -> None:
     async with layer() as found:
         await found.add("a")
         counted = []
-        for move in ("crash now", "release", "crash now", "stop now"):
+        for move in ("crash now", "stop now", "crash now", "stop now", "release", "crash now"):
             lock = await accept(found)
             if move == "crash now":
                 await found.transact(
                     lambda unit, lock=lock: running_jobs.crash(unit, found.place("a"), lock, CRASHED, EPOCH)  # type: ignore[misc]
                 )
+            elif move == "stop now":
+                await found.transact(lambda unit, lock=lock: running_jobs.stop(unit, found.place("a"), lock, None))  # type: ignore[misc]
             else:
                 await found.transact(lambda unit, lock=lock: running_jobs.release(unit, found.place("a"), lock))  # type: ignore[misc]
             counted.append(run_data.attempts_of((await record(found)).run_data))
-    assert counted == [1, 1, 2, 2]
+    assert counted == [1, 1, 2, 2, 0, 1]
 
 
 @in_virtual_time
@@ -216,7 +218,7 @@ async def test_a_job_resubmitted_while_it_runs_begins_without_attempts_and_keeps
 
 
 @in_virtual_time
-async def test_resubmitting_a_job_that_waits_begins_anew_only_where_it_is_moved() -> None:
+async def test_resubmitting_a_job_that_waits_leaves_what_is_known_of_its_runs() -> None:
     async with layer() as found:
         lock = await running(found)
         await found.transact(lambda unit: running_jobs.crash(unit, found.place("a"), lock, CRASHED, EPOCH))
@@ -226,8 +228,8 @@ async def test_resubmitting_a_job_that_waits_begins_anew_only_where_it_is_moved(
         told = await record(found)
     assert (kinds(told), run_data.attempts_of(told.run_data), run_data.error_of(told.run_data)) == (
         [A, S, C, A],
-        0,
-        None,
+        1,
+        ERROR,
     )
 
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobsService, RunningJob, Snooze
 from jobs_service.runner.schedule import MOST_MADE_UP, Every, Missed
 from jobs_service.runner.ticker import tick_id
 from jobs_service.testing import World
@@ -188,6 +188,68 @@ def test_a_clock_that_is_set_forward_is_noticed_within_half_a_minute() -> None:
 
     in_a_world(main)
     assert len(seen.ids) == 1
+
+
+@pytest.mark.parametrize("missed", ["once", "skip", "all"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_was_ahead_once_does_not_keep_ticks_from_coming(missed: str, restarted: bool) -> None:
+    seen = RunRecord()
+
+    async def main(world: World) -> list[str]:
+        program = serving(every_minute(seen, missed=missed))
+        process = world.start("p", program, ahead=30 * 86_400.0)
+        await asyncio.sleep(FIRST + 5)
+        assert len(seen.ran) == 1
+        if restarted:
+            process.request_stop()
+            await process.ended()
+            process = world.start("again", program)
+        process.clock.ahead = 0.0
+        seen.ran.clear()
+        await asyncio.sleep(MINUTE - 5 + 3 * MINUTE + 5)
+        return [str(event) for event in world.events]
+
+    events = in_a_world(main)
+    assert seen.ids == ticks(4, FIRST + MINUTE)
+    assert sum("tick_ahead" in event for event in events) == 1
+
+
+@pytest.mark.parametrize("how", ["waits for another attempt", "snoozes", "runs"])
+def test_a_job_of_a_tick_that_was_ahead_is_in_the_way_only_as_long_as_it_runs(how: str) -> None:
+    seen = RunRecord()
+
+    def register(jobs: JobsService) -> None:
+        @jobs.every("1m", type="minute", missed="all", backoff=3600, jitter=0)
+        async def minute(job: RunningJob) -> None:
+            seen.note(job)
+            if len(seen.ran) == 1:
+                if how == "runs":
+                    await asyncio.sleep(3 * MINUTE)
+                    return
+                raise Snooze(3600) if how == "snoozes" else ConnectionError("away")
+
+    async def main(world: World) -> None:
+        process = world.start("p", serving(register), ahead=30 * 86_400.0)
+        await asyncio.sleep(FIRST + 5)
+        process.clock.ahead = 0.0
+        await asyncio.sleep(5 * MINUTE)
+
+    in_a_world(main)
+    assert seen.ids[:3] == ticks(3, FIRST + MINUTE)
+    assert (seen.ran[1][1] > FIRST + 3 * MINUTE) is (how == "runs")
+
+
+def test_clocks_that_differ_for_ever_bring_each_tick_twice_at_most() -> None:
+    seen = RunRecord()
+
+    async def main(world: World) -> None:
+        for ahead in (0.0, 3600.0, 7200.0):
+            world.start(f"{ahead}", serving(every_minute(seen, keep=0)), ahead=ahead)
+        await asyncio.sleep(FIRST + 20 * MINUTE)
+
+    in_a_world(main)
+    assert max(Counter(seen.ids).values()) <= 3
+    assert set(ticks(20)) <= set(seen.ids)
 
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidSettings, JobsService, JobState
+from jobs_service import InvalidSettings, Job, JobsService, JobState, Outcome
 from jobs_service.runner.schedule import MOST_MADE_UP
 from jobs_service.testing import World
 from tests.runner.ticking import FIRST, MINUTE, Noting, Observer, RunRecord, every_minute, in_a_world, serving, ticks
@@ -87,22 +87,58 @@ def test_a_tick_whose_predecessor_still_runs_is_dropped_where_missed_ticks_are()
     assert all(later - before >= 90 for (_, before), (_, later) in itertools.pairwise(began))
 
 
-def test_a_job_that_waits_for_another_attempt_has_not_finished() -> None:
-    failed: list[str] = []
+def flaky_ticks(missed: str, seconds: float, **options: Any) -> tuple[list[tuple[str, float]], list[Job]]:
+    """Return the runs of a handler of every minute, whose dependency is away for four minutes, and its jobs."""
+    began: list[tuple[str, float]] = []
+    jobs_then: list[Job] = []
 
     def register(jobs: JobsService) -> None:
-        @jobs.every(10, type="flaky", backoff=35, jitter=0, max_attempts=2)
+        @jobs.every("1m", type="flaky", jitter=0, missed=missed, **options)
         async def flaky(job: Any) -> None:
-            failed.append(str(job.id))
-            raise ValueError("no")
+            at = asyncio.get_running_loop().time()
+            began.append((str(job.id), at))
+            await asyncio.sleep(seconds)
+            if at < FIRST + 4 * MINUTE - 1:
+                raise ConnectionError("away")
 
     async def main(world: World) -> None:
         world.start("p", serving(register))
-        await asyncio.sleep(60)
+        await asyncio.sleep(FIRST + 6 * MINUTE + 5)
+        async with Observer(world) as jobs:
+            jobs_then.extend([job async for job in jobs.list("flaky")])
 
     in_a_world(main)
-    assert failed[0] == failed[1]
-    assert failed[2] > failed[1]
+    return began, jobs_then
+
+
+@pytest.mark.parametrize("missed", ["once", "skip"])
+def test_the_next_tick_takes_the_place_of_a_job_that_waits_for_another_attempt(missed: str) -> None:
+    began, jobs = flaky_ticks(missed, 0, backoff=3600)
+    assert [id for id, _ in began] == ticks(7)
+    assert all(abs(at - FIRST - number * MINUTE) < 1 for number, (_, at) in enumerate(began))
+    outcomes = {str(job.id): job.outcome for job in jobs}
+    assert [outcomes[id] for id in ticks(7)] == [Outcome.FAILED] * 4 + [Outcome.SUCCEEDED] * 3
+    first = next(job for job in jobs if job.id == ticks(1)[0])
+    assert first.error is not None
+    assert first.error.message == "away"
+    assert first.history[0].detail == f"the tick of {ticks(2)[1]} has taken its place"
+
+
+def test_a_job_that_has_another_attempt_before_the_next_tick_has_it() -> None:
+    began, _ = flaky_ticks("once", 0, backoff=25)
+    assert [id for id, _ in began][:3] == [ticks(1)[0], ticks(1)[0], ticks(2)[1]]
+
+
+def test_only_a_tick_after_the_failed_run_takes_its_place() -> None:
+    # It fails 20 s after a tick that it has missed, and its other attempt comes before the next one.
+    began, _ = flaky_ticks("once", 80, backoff=15, max_attempts=2)
+    assert [id for id, _ in began][:3] == [ticks(1)[0], ticks(1)[0], ticks(3)[2]]
+
+
+def test_where_each_tick_is_to_have_its_job_it_has_all_its_attempts() -> None:
+    began, jobs = flaky_ticks("all", 0, backoff=100)
+    assert [id for id, _ in began][:3] == [ticks(1)[0]] * 3
+    assert all(job.outcome is Outcome.SUCCEEDED for job in jobs)
 
 
 def test_whether_jobs_overlap_is_yes_or_no() -> None:

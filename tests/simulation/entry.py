@@ -35,13 +35,14 @@ class Entry:
     | enqueue many      | the entries of all that it has tried        | only noted when it has raised                |
     | resubmit          | Change                                      | the job's record afterwards                  |
     | remove            | force                                       | Removal                                      |
-    | enqueue           | Change, unique, seconds                     | the job's record afterwards                  |
-    | update            | lock, JSON or UNSET, progress               | the job's record afterwards                  |
+    | enqueue           | Change, rule, seconds, unique_for           | the job's record afterwards                  |
+    | update            | lock, JSON or UNSET, progress, healthy      | the job's record afterwards                  |
     | finish            | lock, JSON or UNSET, outcome, Said          | the job's record afterwards                  |
-    | crash             | lock, Said, run_at                          | the job's record afterwards                  |
+    | crash             | lock, Said, run_at, the next run it asked for | the job's record afterwards                  |
     | beat              | lock                                        | the job's record afterwards, or TAKEN        |
     | worker resubmit   | lock, Change                                | the job's record afterwards                  |
-    | stop              | lock, run_at, how much of the history, why  | the job's record afterwards                  |
+    | stop              | lock, run_at, most history, why, anew       | the job's record afterwards                  |
+    | give up           | why                                         | the job's record afterwards                  |
     | make ready        | until, limit                                | [(id, record afterwards), ...]: those moved  |
     | accept            | pending.Terms                               | [(id, record afterwards), ...]: those taken  |
     | put back          | the accept's Terms                          | [(id, record afterwards), ...]: those moved  |

@@ -17,7 +17,7 @@ from jobs_service.layer.entry import Entry as Touched
 from jobs_service.layer.entry import JobSnapshot
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import NextRun, Record
 from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, Outcome
@@ -48,6 +48,7 @@ def recording() -> Iterator[None]:
         (running_jobs, "resubmit", lambda original: _on_one_job("worker resubmit", original, _of_worker_resubmit)),
         (running_jobs, "crash", lambda original: _on_one_job("crash", original, _of_crash)),
         (running_jobs, "stop", lambda original: _on_one_job("stop", original, _of_stop)),
+        (running_jobs, "give_up", lambda original: _on_one_job("give up", original, _as_they_are)),
         (running_jobs, "beat", _beat),
         (queue, "make_ready", _make_ready),
         (queue, "accept", _accept),
@@ -105,12 +106,14 @@ def _of_resubmit(spec: Spec) -> tuple[Any, ...]:
     return (_change(spec),)
 
 
-def _of_enqueue(spec: Spec, unique: bool, timeout: float, unmade: object = None) -> tuple[Any, ...]:
-    return _change(spec), unique, timeout
+def _of_enqueue(spec: Spec, rule: str, timeout: float, unmade: object = None) -> tuple[Any, ...]:
+    return _change(spec), rule, timeout, spec.unique_for
 
 
-def _of_update(lock: bytes, json: bytes | None, progress: bytes | None = None) -> tuple[Any, ...]:
-    return lock, UNSET if json is None else json, progress
+def _of_update(
+    lock: bytes, json: bytes | None, progress: bytes | None = None, healthy: bool = False
+) -> tuple[Any, ...]:
+    return lock, UNSET if json is None else json, progress, healthy
 
 
 def _of_finish(
@@ -119,12 +122,14 @@ def _of_finish(
     return lock, UNSET if json is None else json, outcome, Said(*told)
 
 
-def _of_crash(lock: bytes, told: RunReport, run_at: float) -> tuple[Any, ...]:
-    return lock, Said(*told), run_at
+def _of_crash(lock: bytes, told: RunReport, run_at: float, asked: NextRun | None = None) -> tuple[Any, ...]:
+    return lock, Said(*told), run_at, asked
 
 
-def _of_stop(lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = "") -> tuple[Any, ...]:
-    return lock, run_at, max_history, reason
+def _of_stop(
+    lock: bytes, run_at: float | None, max_history: int | None = None, reason: str = "", anew: bool = False
+) -> tuple[Any, ...]:
+    return lock, run_at, max_history, reason, anew
 
 
 def _of_worker_resubmit(lock: bytes, spec: Spec) -> tuple[Any, ...]:

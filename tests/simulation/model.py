@@ -35,6 +35,8 @@ from tests.simulation.model_job import (
 )
 
 _ROOMY: Final = 100_000
+_BELIEVED: Final = 300.0
+"""Seconds by which the end of a job may lie ahead."""
 
 Result: TypeAlias = ModelJob | type[JobsError]
 """What an operation gives: the job as it is afterwards, or an error that has changed nothing."""
@@ -90,19 +92,21 @@ class Model:
             return JobExists
         return job if if_exists == "ignore" else self.resubmit(key, change, now)
 
-    def enqueue(self, key: Key, change: Change, unique: bool, now: float) -> Result:
-        """Add a job for a handler: the only one of its kind, or a new one."""
+    def enqueue(self, key: Key, change: Change, rule: str, within: float, now: float) -> Result:
+        """Add a job for a handler: the only one of its kind, also so long after its end, or as the rule says."""
         job = self.jobs.get(key)
         if job is None:
             return self._create(key, change, now)
-        if not unique:
+        if rule == "error":
             return JobExists
-        if job.state is not FINISHED:
+        if rule == "ignore" or (rule == "unique" and job.state is not FINISHED):
             return job
-        return self.resubmit(key, change, now)
+        if rule == "unique" and job.notes.history and -_BELIEVED <= now - job.notes.history[0][1] < within:
+            return job
+        return self.resubmit(key, change, now, wholly=True)
 
-    def resubmit(self, key: Key, change: Change, now: float) -> Result:
-        """Have a job run again, as a creator."""
+    def resubmit(self, key: Key, change: Change, now: float, *, wholly: bool = False) -> Result:
+        """Have a job run again, as a creator; `wholly`: if it has finished, no limits of an earlier call stay."""
         job = self.jobs.get(key)
         if job is None:
             return JobNotFound
@@ -114,7 +118,11 @@ class Model:
         run_at = job.run_at if change.run_at is UNSET else change.run_at
         if job.state is not FINISHED and (priority, run_at) == (job.priority, job.run_at):
             return job if data == job.data else self.put(key, job._replace(data=data))
-        notes = Notes(0, noted(job.notes, "added", now), limits=change.limits or job.notes.limits)
+        if job.state is FINISHED:
+            limits = change.limits or (None if wholly else job.notes.limits)
+            notes = Notes(0, noted(job.notes, "added", now), limits=limits)
+        else:
+            notes = happened(job.notes, "added", now)._replace(limits=change.limits or job.notes.limits)
         return self._wait(key, notes, data, priority, run_at, job.next, now)
 
     def remove(self, key: Key, force: bool) -> Removal | type[JobsError]:
@@ -183,8 +191,10 @@ class Model:
 
     # Workers
 
-    def update(self, key: Key, lock: bytes, data: Any, time: float, progress: bytes | None = None) -> Result:
-        """Show that a job is alive, with new data or UNSET, and with new progress or None."""
+    def update(
+        self, key: Key, lock: bytes, data: Any, time: float, progress: bytes | None = None, healthy: bool = False
+    ) -> Result:
+        """Show that a job is alive, with new data or UNSET, and new progress or None; perhaps that it is healthy."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
@@ -193,6 +203,8 @@ class Model:
         self.places += 1
         kept = job.data if data is UNSET else data
         notes = job.notes if progress is None else job.notes._replace(progress=progress)
+        if healthy:
+            notes = notes._replace(attempts=1, crashes=0)
         return self.put(key, job._replace(data=kept, notes=notes, place=self.places, active_at=time))
 
     def beat(self, key: Key, lock: bytes, time: float) -> Result:
@@ -221,11 +233,13 @@ class Model:
             return self._wait(key, notes, kept, *job.next, None, now)
         return self._end(key, job, kept, outcome, now, said.most)
 
-    def crash(self, key: Key, lock: bytes, said: Said, run_at: float, now: float) -> Result:
-        """End a run that failed: it is to be tried again from a time on."""
+    def crash(self, key: Key, lock: bytes, said: Said, run_at: float, asked: Any, now: float) -> Result:
+        """End a run that failed: it is to be tried again from a time on, not earlier because it has asked itself."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
+        if asked is not None and job.next == asked and (asked[1] is None or asked[1] < run_at):
+            job = job._replace(next=(asked[0], run_at))
         notes = crashed(told(job.notes, said), now, said)
         return self._give_back(key, job, notes, run_at, now)
 
@@ -249,13 +263,22 @@ class Model:
         run_at: float | None = None,
         most: int | None = None,
         reason: str = "released",
+        anew: bool = True,
     ) -> Result:
         """Give a job back as one whose run does not count, to run from a time on; None for the time it had."""
         job = self.jobs.get(key)
         if job is None or job.lock != lock:
             return WorkerConflict
-        notes = happened(job.notes, "stopped", now, reason, most)._replace(attempts=max(job.notes.attempts - 1, 0))
+        attempts = 0 if anew else max(job.notes.attempts - 1, 0)
+        notes = happened(job.notes, "stopped", now, reason, most)._replace(attempts=attempts)
         return self._give_back(key, job, notes, job.run_at if run_at is None else run_at, now)
+
+    def give_up(self, key: Key, now: float, reason: str) -> Result:
+        """End a job that waits for another attempt: it has failed for good."""
+        job = self.jobs.get(key)
+        if job is None or not job.pending or not job.notes.history or job.notes.history[0][0] != "crashed":
+            return JobNotFound
+        return self._end(key, job, job.data, Outcome.FAILED, now, None, reason)
 
     def lose(self, key: Key, now: float) -> ModelJob:
         """Take a running job from its worker."""
@@ -271,6 +294,10 @@ class Model:
     def _give_back(self, key: Key, job: ModelJob, notes: Notes, run_at: float | None, now: float) -> ModelJob:
         if job.cancel:
             return self._end(key, job._replace(notes=notes), job.data, Outcome.CANCELED, now)
+        if job.next is not None:
+            wanted, own = (now if time is None or time < now else time for time in (job.next[1], run_at))
+            if wanted <= own:
+                return self._wait(key, notes, job.data, *job.next, None, now)
         return self._wait(key, notes, job.data, job.priority, run_at, job.next, now)
 
     def _wait(
@@ -293,10 +320,17 @@ class Model:
         )
 
     def _end(
-        self, key: Key, job: ModelJob, data: bytes, outcome: Outcome, now: float, most: int | None = None
+        self,
+        key: Key,
+        job: ModelJob,
+        data: bytes,
+        outcome: Outcome,
+        now: float,
+        most: int | None = None,
+        reason: str = "",
     ) -> ModelJob:
         self.places += 1
-        notes = happened(job.notes, "canceled" if outcome is Outcome.CANCELED else "finished", now, "", most)
+        notes = happened(job.notes, "canceled" if outcome is Outcome.CANCELED else "finished", now, reason, most)
         keep = self.retentions.get(key[0], (None, None))[outcome is Outcome.FAILED]
         notes = notes._replace(expires=None if keep is None else now + keep)
         ended = self.put(

@@ -46,6 +46,7 @@ class Operations(ReadOperations):
             "enqueue": self._enqueue,
             "crash": self._crash,
             "stop": self._stop,
+            "give up": self._give_up,
             "beat": self._beat,
             "expire": self._expire,
             "pause": self._pause,
@@ -171,8 +172,8 @@ class Operations(ReadOperations):
 
     def _enqueue(self, entry: Entry) -> None:
         key, job = self._job(entry)
-        change, unique, seconds = entry.arguments
-        self.cells["enqueue unique" if unique else "enqueue", column(job)] += 1
+        change, rule, seconds, within = entry.arguments
+        self.cells["enqueue unique" if rule == "unique" else "enqueue", column(job)] += 1
         if self._failed_for_itself(entry, entry.result, key, change):
             return
         removed = False
@@ -187,7 +188,7 @@ class Operations(ReadOperations):
             if missing and not removed:
                 self.own_types[entry.type] = seconds
                 self._own_made.add(entry.type)
-        expected = NoTypeTimeout if removed else self.model.enqueue(key, change, unique, entry.now)
+        expected = NoTypeTimeout if removed else self.model.enqueue(key, change, rule, within, entry.now)
         self._check(entry, key, expected, entry.result)
 
     def _enqueue_many(self, entry: Entry) -> None:
@@ -211,11 +212,18 @@ class Operations(ReadOperations):
 
     def _update(self, entry: Entry) -> None:
         key, job = self._job(entry)
-        lock, data, progress = entry.arguments
+        lock, data, progress, healthy = entry.arguments
         self.cells["update", column(job, lock)] += 1
         change = Change(_joined(job, data, progress), UNSET, UNSET)
         if not self._failed_for_itself(entry, entry.result, key, change):
-            self._check(entry, key, self.model.update(key, lock, data, self._time(), progress), entry.result)
+            expected = self.model.update(key, lock, data, self._time(), progress, healthy)
+            self._check(entry, key, expected, entry.result)
+
+    def _give_up(self, entry: Entry) -> None:
+        key, job = self._job(entry)
+        self.cells["give up", column(job)] += 1
+        self._know_retention(entry.type, entry.result)
+        self._check(entry, key, self.model.give_up(key, entry.now, entry.arguments[0]), entry.result)
 
     def _beat(self, entry: Entry) -> None:
         key, job = self._job(entry)
@@ -234,14 +242,14 @@ class Operations(ReadOperations):
 
     def _crash(self, entry: Entry) -> None:
         key, job = self._job(entry)
-        lock, said, run_at = entry.arguments
+        lock, said, run_at, asked = entry.arguments
         change = Change(_joined(job, UNSET, said.error), UNSET, UNSET)
-        self._end(entry, change, lambda: self.model.crash(key, lock, said, run_at, entry.now))
+        self._end(entry, change, lambda: self.model.crash(key, lock, said, run_at, asked, entry.now))
 
     def _stop(self, entry: Entry) -> None:
         key, _ = self._job(entry)
-        lock, run_at, most, reason = entry.arguments
-        self._end(entry, None, lambda: self.model.stop(key, lock, entry.now, run_at, most, reason))
+        lock, run_at, most, reason, anew = entry.arguments
+        self._end(entry, None, lambda: self.model.stop(key, lock, entry.now, run_at, most, reason, anew))
 
     def _end(self, entry: Entry, change: Change | None, end: Callable[[], Any]) -> None:
         """End a run."""

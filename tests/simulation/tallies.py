@@ -79,6 +79,10 @@ class Tallies:
                 lanes[_TOTALS["added"]] += 1
         elif name == "expire":
             lanes[_TOTALS["expired"]] += 1
+        elif name == "give up":
+            lanes[_TOTALS["failed"]] += 1
+            if after is None:
+                lanes[_TOTALS["expired"]] += 1
         elif before is not None and name == "accept":
             lanes[_TOTALS["started"]] += 1
             since = _newest(before, is_start=False)

@@ -249,17 +249,17 @@ def test_a_canceled_job_ends_whatever_was_asked_for(said: Outcome, kept: Outcome
     assert (ended.state, ended.outcome, ended.next, ended.cancel) == (FINISHED, kept, None, False)
 
 
-def test_a_job_that_is_lost_keeps_its_flag_and_its_time() -> None:
+def test_a_job_that_is_lost_runs_as_it_was_asked_to() -> None:
     model = Model()
     waiting(model, (A, 0, LATE), (B, 0, None))
     for key in (A, B):
         model.accept(key, b"lock", 0.0)
         model.resubmit(key, Change(UNSET, pack_priority(5), UNSET), NOW)
     lost = model.lose(A, NOW)
-    assert (lost.state, lost.next, lost.lock) == (SCHEDULED, (pack_priority(5), LATE), None)
+    assert (lost.state, lost.next, lost.run_at, lost.lock) == (SCHEDULED, None, LATE, None)
     released = model.stop(B, b"lock", NOW)
     assert isinstance(released, ModelJob)
-    assert (released.state, released.next, released.priority) == (READY, (pack_priority(5), None), pack_priority(0))
+    assert (released.state, released.next, released.priority) == (READY, None, pack_priority(5))
 
 
 def test_a_canceled_job_that_is_lost_is_finished() -> None:

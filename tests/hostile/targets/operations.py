@@ -197,4 +197,8 @@ ANYWHERE = [
     *_anywhere("time_limit of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, time_limit=v)),
     *_anywhere("jobs of enqueue_many", lambda api, world, v: _enqueued_many(api, world, v)),
     *_anywhere("unique of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, unique=v)),
+    *_anywhere(
+        "unique_for of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, unique="u", unique_for=v)
+    ),
+    *_anywhere("if_exists of enqueue", lambda api, world, v: _enqueued_and_removed(api, world, id="i", if_exists=v)),
 ]

@@ -269,8 +269,7 @@ class Fates:
         case.itself = True
         now = self._drill.time()
         self._judge.is_due(case, now, now + self._drill.moment)
-        case.attempts -= 1
-        case.crashes = 0
+        case.attempts = case.crashes = 0
         self._judge.note(case, "stopped", itself=True)
         await job.release()
 

@@ -48,6 +48,10 @@ class _Trying:
         """Whether it may not run any more."""
         return self.most is not None and self.attempts >= self.most
 
+    def count_anew(self) -> None:
+        """A run has come to an end of its own."""
+        self.attempts = self.crashes = self.crashed = self.lost = 0
+
 
 async def lose_attempts(drill: Drill) -> None:
     """Have jobs run by a handler, by workers who fall silent, and by workers who give them back, in turn."""
@@ -108,7 +112,7 @@ class _TryingJobs:
                 it.attempts += 1
                 it.lost += 1
             else:
-                it.crashes = 0
+                it.count_anew()
                 await drill.client.release(job)
         await asyncio.sleep(1.5 * _SECONDS + 1.0 + drill.moment if is_lost else 0.0)
 
@@ -152,8 +156,8 @@ class _TryingJobs:
             it.outcome = Outcome.SUCCEEDED
             return {"ran": it.attempts}
         if how == "snoozes":
-            it.attempts -= 1
-            it.crashes, it.due = 0, now + self._pause
+            it.count_anew()
+            it.due = now + self._pause
             raise Snooze(self._pause)
         it.crashes += 1
         it.crashed += 1

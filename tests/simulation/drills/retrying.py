@@ -131,7 +131,7 @@ class _CrashingJobs:
         if act == "is nearly healthy":  # it was accepted a little before it began
             await asyncio.sleep(_HEALTHY - 0.1 - 8 * drill.latency)
         if act == "snoozes":
-            it.attempts -= 1
+            it.attempts = 0
             it.crashes, it.due = 0, (self._now + 0.3, self._now + 0.3)
             raise Snooze(0.3)
         after = _AFTER.get(act)

@@ -177,11 +177,14 @@ class _Ticking:
             self._come(ended, late=0.5)
 
     async def _fail_one(self) -> None:
-        """The next tick's job fails, and waits for another attempt: it is in the way until that has ended."""
+        """The next tick's job fails, and waits for another attempt: the tick after it takes its place.
+
+        Where each tick is to have its job, it is in the way until that attempt has ended.
+        """
         self._fails = True
         first, second = await self._pass(2)
         self._come(first)
-        if self._overlap:
+        if self._overlap or self._missed != "all":
             self._come(second)
         else:
             self._come(first + 1.25 * self._step, late=0.5)

@@ -202,7 +202,7 @@ class Judge:
 
     def _given_back(self, case: Case, seconds: float | None) -> None:
         """The run does not count."""
-        case.attempts -= 1
+        case.attempts = 0 if seconds is not None else case.attempts - 1
         case.crashes = 0
         detail = None if seconds is None else f"snoozed for {seconds:g} s"
         self.note(case, "stopped", detail)

@@ -129,8 +129,8 @@ def nobody_takes_turns() -> Defect:
 
 
 def a_stopped_run_counts() -> Defect:
-    """A job that had to give up its slot, or was snoozed, has used up an attempt."""
-    return changed(running_jobs.stop, ("attempts=-1", "attempts=0"))
+    """A job whose runner has ended has used up an attempt."""
+    return changed(running_jobs.stop, ("if anew else -1", "if anew else 0"))
 
 
 def backoff_is_ignored() -> Defect:
@@ -168,8 +168,8 @@ def a_tick_is_remembered_in_another_transaction() -> Defect:
         changed(
             ticker.Ticker._tick,
             (
-                "        if done.ids:\n",
-                "        await remember(self._service.context, periodic, done.last)\n        if done.ids:\n",
+                "        self._tell(done)\n",
+                "        await remember(self._service.context, periodic, done.last)\n        self._tell(done)\n",
             ),
             remember=_remember,
         ),

@@ -114,9 +114,7 @@ def a_removed_type_is_made_again() -> Defect:
 
 def a_resubmitted_job_has_its_attempts_behind_it() -> Defect:
     """A finished job that is resubmitted goes on counting attempts where it has ended."""
-    return changed(
-        creation._resubmit, ("anew = run_data.started_anew(record.run_data, unit.now)", "anew = record.run_data")
-    )
+    return changed(creation._resubmit, ("moved.run_data = run_data.started_anew(record.run_data, unit.now)", "pass"))
 
 
 def a_second_resubmit_forgets_the_first() -> Defect:
@@ -128,7 +126,7 @@ def a_second_resubmit_forgets_the_first() -> Defect:
 
 def limits_of_a_unique_job_that_runs_again_are_forgotten() -> Defect:
     """A finished unique job that is enqueued again keeps the limits of its first time."""
-    return changed(creation._resubmit, ("anew if spec.limits is None else", "anew if spec.limits is not None else"))
+    return changed(creation._resubmit, ("if limits is not None or wholly:", "if False:"))
 
 
 def delays_of_days_are_cut() -> Defect:

@@ -89,7 +89,7 @@ def the_most_urgent_ready_job_counts_as_the_oldest() -> Defect:
 
 def equal_arguments_in_another_order_are_not_unique() -> Defect:
     """`unique=True` adds a second unfinished job where the same arguments are given in another order of their names."""
-    return changed(enqueueing._naming, ("json_data.canonical(data)", "json_data.encode(data)"))
+    return changed(enqueueing._naming, ("json_data.canonical(", "json_data.encode("))
 
 
 def what_an_operator_hides_is_shown_again_after_a_start() -> Defect:

@@ -192,7 +192,7 @@ class RunnerEntries:
 
     def _after_crash(self, entry: Entry, transaction: SimulatedTransaction) -> None:
         accepted, held = self._run_of(entry)
-        _, said, run_at = entry.arguments
+        _, said, run_at, _ = entry.arguments
         if accepted is not None:
             self._complain(accepted, wrong_crash(accepted, held, self._known.options[entry.type], said, run_at))
 

@@ -149,6 +149,7 @@ class Speakers(Workload):
             calls = [client.begin("enqueue", SPOKEN, None) for _ in range(self.random.randint(1, 4))]
             self._wish(client, calls, options)
             options["unique"] = self.random.random() < 0.3
+            options["unique_for"] = 1.5 if options["unique"] else None
             await client.many(
                 calls, jobs.enqueue_many(SPOKEN, [{**client.data(call), "how": how} for call in calls], **options)
             )
@@ -189,7 +190,7 @@ class Speakers(Workload):
             else:
                 await tx.enqueue(SPOKEN, **given, **alone, **options)
             many = [{**client.data(call), "how": how} for call in calls[1:]]
-            await tx.enqueue_many(SPOKEN, many, unique=unique, **options)
+            await tx.enqueue_many(SPOKEN, many, unique=unique, unique_for=1.5 if unique else None, **options)
 
         with contextlib.suppress(JobsError):
             await client.transact(calls, enqueue)
@@ -198,8 +199,9 @@ class Speakers(Workload):
         """Return options that only one job can have."""
         what = self.random.random()
         if what < 0.3:
-            return {"unique": self.random.choice([True, "a", "b"])}
-        return {"id": f"s{self.random.randrange(1 << 30)}"} if what < 0.5 else {}
+            return {"unique": self.random.choice([True, "a", "b"]), "unique_for": 1.5 if what < 0.1 else None}
+        rule = self.random.choice([None, "error", "ignore", "resubmit"])
+        return {"id": f"s{self.random.randrange(1 << 30)}", "if_exists": rule} if what < 0.5 else {}
 
     def _wish(self, client: Client, calls: list[Call], options: dict[str, Any]) -> None:
         """Note what is wanted; whoever runs the job may have a clock that is ahead of the caller's."""
