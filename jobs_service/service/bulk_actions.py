@@ -4,6 +4,8 @@ There is one way in which they are done, `steps`: a page is read, and its jobs a
 each is read again. It is left alone when it does not match any more, or has come into its state since the action was
 asked for: so a job that fails again is not run again, and what was counted is what is changed. A request does steps
 until its limit. The job holds what is to be done and how far it has come, and goes on where its process has died.
+
+It has more than 600 lines because the steps, the request and the job that do them are one engine.
 """
 
 from __future__ import annotations
