@@ -9,7 +9,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
-from jobs_service import Discard, HistoryKind, JobCanceled, JobsService, RunningJob, Snooze, StoreError
+from jobs_service import Discard, HistoryKind, JobCanceled, JobsError, JobsService, RunningJob, Snooze, StoreError
 from jobs_service.replication.database import HttpDatabase, open_database
 from jobs_service.replication.endpoint import SecretSource
 from jobs_service.replication.errors import (
@@ -145,8 +145,11 @@ async def _replicate(
         # One commit shows that the lock is still this runner's, and keeps what was counted for the next run.
         written.update(checkpoint, written=written["written"] + 1)
         with contextlib.suppress(JobCanceled):  # somebody wants it to end: the lock is ours all the same
-            counted = {"statistics": tally.statistics.to_data(), "skipped": tally.skipped_data(), "checkpoint": written}
-            await job.update(copy.deepcopy({**data, **counted}))
+            await keep_counters()
+
+    async def keep_counters() -> None:
+        counted = {"statistics": tally.statistics.to_data(), "skipped": tally.skipped_data(), "checkpoint": written}
+        await job.update(copy.deepcopy({**data, **counted}))
 
     async with contextlib.AsyncExitStack() as stack:
         # A run that only repeats its requests may not last as long as a healthy one.
@@ -169,7 +172,12 @@ async def _replicate(
         beside = [ProgressReporter(job, replicator, tally).run()]
         if options.continuous:  # one that ends by itself takes them when it runs again
             beside.append(watch.until_wanted(job))
-        await run_together(replicate(), beside=beside)
+        try:
+            await run_together(replicate(), beside=beside)
+        except ReplicationError:  # also where no checkpoint was written: what was copied is not copied again
+            with contextlib.suppress(JobsError):
+                await keep_counters()
+            raise
         return summary
 
 

@@ -63,6 +63,7 @@ async def test_documents_at_which_a_validation_function_breaks_down_are_skipped_
     assert any("TypeError: {[]}" in each.detail for each in ended.history)
     assert [*target.databases["db"].documents] == ["there"]
     assert sorted(each["rev"] for each in result["skipped"]) == sorted(stubs)
+    assert (result["docs_written"], result["doc_write_failures"]) == (1, 2)
     assert all("TypeError: {[]}" in each["reason"] for each in result["skipped"])
 
 
