@@ -75,7 +75,7 @@ async def test_jobs_beside_a_handler_that_blocks_the_loop_run_once_and_the_log_n
     for job in jobs:
         assert story(job) == ["added", "started", "finished"], printed
     [named] = [line for line in printed if "loop_blocked" in line]
-    assert "type=blocks" in named
+    assert "type='blocks'" in named
     assert "id=1" in named
     assert "compute (" in named
     assert printed.index(named) < printed.index("has blocked")
@@ -84,7 +84,7 @@ async def test_jobs_beside_a_handler_that_blocks_the_loop_run_once_and_the_log_n
 async def test_a_loop_that_stands_still_for_too_long_is_excused_no_more(tmp_path: Path) -> None:
     jobs, printed = await end_of(tmp_path, 8.0, 0.0, 2.0)
     assert {"lost"} < {event for job in jobs for event in story(job)}, printed
-    assert any("loop_given_up" in line and "type=sound" in line for line in printed)
+    assert any("loop_given_up" in line and "type='sound'" in line for line in printed)
 
 
 @in_virtual_time

@@ -143,9 +143,9 @@ def test_a_ticks_id_is_its_time_in_utc() -> None:
 @pytest.mark.parametrize(
     ("register", "error", "refused"),
     [
-        (lambda jobs: jobs.every("soon"), InvalidJob, "period 'soon' is not allowed"),
-        (lambda jobs: jobs.every(0.5), InvalidJob, "period 0.5 is not allowed"),
-        (lambda jobs: jobs.every(timedelta(0)), InvalidJob, "is not allowed"),
+        (lambda jobs: jobs.every("soon"), InvalidJob, "period='soon': allowed are durations from 1"),
+        (lambda jobs: jobs.every(0.5), InvalidJob, "period=0.5: allowed are"),
+        (lambda jobs: jobs.every(timedelta(0)), InvalidJob, "period=datetime.timedelta(0): allowed are"),
         (
             lambda jobs: jobs.every(5, missed="never"),
             InvalidSettings,

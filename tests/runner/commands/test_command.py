@@ -56,7 +56,7 @@ class TestCommand:
             ({"argv": ["ls"], "stdin": "\udfff"}, "without lone surrogates"),
             ({"argv": ["ls"], "time_limit": 0}, "time_limit=0: allowed are durations > 0 and <= 1000000000 s"),
             ({"argv": ["ls"], "time_limit": True}, "time_limit=True: allowed"),
-            ({"argv": ["ls"], "time_limit": "3"}, "time_limit='3': allowed"),
+            ({"argv": ["ls"], "time_limit": "soon"}, "time_limit='soon': allowed"),
             ({"argv": ["ls"], "time_limit": 10**400}, "time_limit=1000000"),
             ({"argv": ["ls"], "time_limit": float("nan")}, "time_limit=nan: allowed"),
             ({"argv": ["ls"], "shell": True}, "no field 'shell': allowed are argv"),
