@@ -76,7 +76,7 @@ async def test_jobs_beside_a_handler_that_blocks_the_loop_run_once_and_the_log_n
         assert story(job) == ["added", "started", "finished"], printed
     [named] = [line for line in printed if "loop_blocked" in line]
     assert "type='blocks'" in named
-    assert "id=1" in named
+    assert "id='1'" in named
     assert "compute (" in named
     assert printed.index(named) < printed.index("has blocked")
 
