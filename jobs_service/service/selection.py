@@ -400,7 +400,7 @@ def _duration(name: str, value: Any) -> float:
     try:
         return _number(value) if isinstance(value, int | float) else durations.parsed(text)
     except (ValueError, OverflowError):
-        raise BadFilter(f"{name}: {_shown(text)} is no duration; write 90, 30s, 10m, 1h30m or 2d") from None
+        raise BadFilter(f"{name}: {_shown(text)!r} is no duration; write 90, 30s, 10m, 1h30m or 2d") from None
 
 
 def _number(value: float) -> float:

@@ -59,7 +59,7 @@ async def test_a_segment_that_is_no_name_is_a_bad_request(path: str) -> None:
 async def test_what_is_no_type_is_refused() -> None:
     async with served() as (_, client):
         problem(await client.put("/v1/types/email", json={"timeout": -1}), 422, "invalid-job")
-        problem(await client.put("/v1/types/email", json={"timeout": "30"}), 422, "invalid-request")
+        problem(await client.put("/v1/types/email", json={"timeout": "soon"}), 422, "invalid-job")
         problem(await client.put("/v1/types/email", json={"timeouts": 30}), 422, "invalid-request")
         problem(await client.put("/v1/types/email", content=b"{"), 415, "unsupported-media-type")
         kind = {"Content-Type": "application/json"}

@@ -399,7 +399,7 @@ async def test_what_a_browser_is_refused_is_a_page_and_to_a_program_a_problem(pa
         ("", {"Retry", "Remove", "Cancel"}),
         ("&state=failed&signature=TimeoutError%3A+smtp", {"Retry", "Remove"}),
         ("&state=finished", {"Retry", "Remove"}),
-        ("&state=pending&added_before=4e9", {"Remove", "Cancel"}),
+        ("&state=pending&added_before=4e9", {"Retry", "Remove", "Cancel"}),
         ("&state=running", {"Remove", "Cancel"}),
         ("&state=unreadable", {"Remove"}),
     ],
