@@ -75,7 +75,7 @@ async def test_a_named_job_that_is_there_is_left_put_to_work_or_refused(quiet: J
         ({"if_exists": "ignore", "unique": True}, "if_exists='ignore': it goes with id=, and not with unique"),
         ({"if_exists": "replace", "id": "a"}, "if_exists"),
         ({"unique_for": 5}, "unique_for=5: it goes with unique=True or a key"),
-        ({"unique_for": -5, "unique": True}, "unique_for=-5: allowed are seconds from 0"),
+        ({"unique_for": -5, "unique": True}, "unique_for=-5: allowed are durations from 0"),
     ],
 )
 async def test_options_that_do_not_go_together_are_refused(

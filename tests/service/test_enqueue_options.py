@@ -221,14 +221,14 @@ async def test_a_job_may_have_limits_of_its_own() -> None:
             ]  # fmt: skip
 
 
-async def test_limits_stay_with_a_job_that_runs_again_unless_it_gets_others(quiet: JobsService) -> None:
+async def test_a_job_that_runs_again_has_the_limits_of_the_latest_call(quiet: JobsService) -> None:
     job = await quiet.enqueue(nothing, unique="a", max_attempts=3)
-    for given, expected in ((None, 3), (4, 4), (None, 4)):
+    for given, expected in ((None, None), (4, 4), (None, None)):
         worker = await quiet.accept("nothing", timeout=0)
         assert worker is not None
         await worker.progress(1)
         await worker.finish(result=1)
-        assert (await quiet.get("nothing", job.id)).max_attempts == (job.max_attempts if given is None else 3)
+        assert (await quiet.get("nothing", job.id)).max_attempts == job.max_attempts
         job = await quiet.enqueue(nothing, unique="a", max_attempts=given)
         assert (job.max_attempts, job.result, job.progress) == (expected, None, None)
     await assert_sound(quiet.store)

@@ -256,5 +256,5 @@ async def test_stats_count_the_jobs_of_each_type_by_state(quiet: JobsService) ->
     ]
     assert [event["kind"] for event in summaries[1]["history"]] == ["crashed", "started", "added"]
     assert summaries[1]["error_count"] == 1
-    with pytest.raises(InvalidJob, match="limit"):
+    with pytest.raises(InvalidJob, match="jobs=-1"):
         await quiet.stats(jobs=-1)
