@@ -20,8 +20,8 @@ from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Hub
 from jobs_service.errors import JobsError, StoreDamaged
-from jobs_service.layer import awake_types
-from jobs_service.layer.keyspace import ACTIVITY, SET_ASIDE, TypeKeys
+from jobs_service.layer import awake_types, counters
+from jobs_service.layer.keyspace import ACTIVITY, HOURS, SET_ASIDE, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Process, Restart
@@ -44,6 +44,12 @@ _DAMAGED_PERIOD: Final = 1.0
 
 _SETTLED_TOGETHER: Final = 50
 _SCANNED_TOGETHER: Final = 100
+
+_SWEEP_PERIOD: Final = 3600.0
+"""Seconds from the start, and from the end of one look at all types, until types are looked at for old counts."""
+
+_SWEPT_TOGETHER: Final = 20
+"""Types that one check looks at for old counts: each may have 2,340 rows to be removed in one transaction."""
 
 
 class TypeServer(DutifulActor):
@@ -71,6 +77,9 @@ class TypeServer(DutifulActor):
         self._read_at = _NEVER
         self._held_off_until = 0.0
         self._check_at = 0.0
+        # From where on types are looked at for old counts, and when.
+        self._sweep_from = b""
+        self._sweep_at = 0.0
         self._complain_at = 0.0
         self._next_alarm = _NEVER
         self._wake_at: float | None = None
@@ -88,6 +97,7 @@ class TypeServer(DutifulActor):
             await self._tried(self._wake_all_in(SET_ASIDE))
             await self._tried(self._read_awake(), "_read_at")
             self._plan_check()
+            self._sweep_at = self._time() + _SWEEP_PERIOD
             self._hub.on_missing_notifier(self._note_subscribed)
             for keys in self._hub.types():
                 self._subscribed[keys] = None
@@ -298,13 +308,38 @@ class TypeServer(DutifulActor):
         self._check_at = self._time() + settings.type_check_period + jitter
 
     async def _check(self) -> None:
-        """Wake types with running jobs that are not marked as awake: after a restore of the store, for example."""
+        """Wake types with running jobs that are not marked as awake: after a restore of the store, for example.
+
+        And remove old counts of some types: nobody else does where nothing happens to jobs of a type any more.
+        """
         is_done = await self._tried(self._wake_unmarked())
+        if self._sweep_at <= self._time():
+            await self._tried(self._remove_old_counts(), "_sweep_at")
         self._read_at = self._time()
         await self._stop_unused_notifiers()
         self._plan_check()
         if not is_done:
             self._check_at += DAMAGED_PAUSE
+
+    async def _remove_old_counts(self) -> None:
+        keyspace = self._context.keyspace
+
+        async def read(transaction: Transaction) -> tuple[list[TypeKeys], bytes | None]:
+            # A type with rows of minutes has rows of hours.
+            types, behind = await awake_types.types_in(transaction, keyspace, HOURS, self._sweep_from, _SWEPT_TOGETHER)
+            now = self._context.sources.wall_time()
+            return await counters.with_old(transaction, map(keyspace.of_packed, types), now), behind
+
+        old, behind = await self._read(read)
+        if old:
+
+            async def remove(unit: UnitOfWork) -> None:
+                counters.remove_old(unit.transaction, old, unit.now)
+
+            await self._transact(remove)
+        self._sweep_from = behind or b""
+        if behind is None:
+            self._sweep_at = self._time() + _SWEEP_PERIOD
 
     async def _wake_unmarked(self) -> None:
         if not await self._complete_rows():

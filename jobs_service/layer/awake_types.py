@@ -176,7 +176,15 @@ async def settle(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, s
 async def unmarked_in(
     transaction: Snapshot, keyspace: Keyspace, section: int, begin: bytes, limit: int
 ) -> tuple[list[bytes], bytes | None]:
-    """Return the types of a page that have rows in a section and are not awake, by one short read for each.
+    """Return those of `types_in` that are not awake, and where the next page begins."""
+    types, behind = await types_in(transaction, keyspace, section, begin, limit)
+    return await not_awake(transaction, keyspace, types), behind
+
+
+async def types_in(
+    transaction: Snapshot, keyspace: Keyspace, section: int, begin: bytes, limit: int
+) -> tuple[list[bytes], bytes | None]:
+    """Return the types of a page that have rows in a section, by one short read for each.
 
     Args:
         transaction, keyspace: to read from.
@@ -204,7 +212,7 @@ async def unmarked_in(
         else:
             types.append(packed)
             behind = begin = packed + AFTER
-    return await not_awake(transaction, keyspace, types), behind
+    return types, behind
 
 
 async def unmarked_of(transaction: Snapshot, keyspace: Keyspace, section: int, types: Sequence[bytes]) -> list[bytes]:

@@ -13,7 +13,8 @@ all counters of a type take one addition per transaction, and those of a minute 
 | MINUTES, HOURS  | of 4 bytes: totals (9), waited (32), ran (32); of 8 bytes: the sums of waited and of ran |
 
 Sums are in milliseconds. Rows of minutes and hours only grow. Who adds to them removes those that are too old, once an
-hour and process: a type whose jobs nobody watches over has no monitor that could do it.
+hour and process: a type whose jobs nobody watches over has no monitor that could do it. Those of types to which nothing
+happens any more, whether removed or idle, are removed by the type servers, some types at a time.
 """
 
 from __future__ import annotations
@@ -240,14 +241,34 @@ def _add_intervals(transaction: Transaction, keys: TypeKeys, operand: bytes, now
     transaction.add(keys.hours + _number(hour), operand)
     if sweeps and keys.swept != hour:
         keys.swept = hour
-        transaction.clear_range(keys.minutes, keys.minutes + _number(minute - MINUTES_KEPT))
-        transaction.clear_range(keys.hours, keys.hours + _number(hour - HOURS_KEPT))
+        remove_old(transaction, [keys], now)
 
 
 @functools.lru_cache(16)
 def _number(number: int) -> bytes:
     packed: bytes = fdb.tuple.pack((number,))
     return packed
+
+
+def remove_old(transaction: Transaction, types: Iterable[TypeKeys], now: float) -> None:
+    """Remove the rows of minutes and hours of types that are too old at a time, in seconds since the epoch."""
+    for keys in types:
+        for begin, end in _old(keys, now):
+            transaction.clear_range(begin, end)
+
+
+async def with_old(transaction: Snapshot, types: Iterable[TypeKeys], now: float) -> list[TypeKeys]:
+    """Return those of these types that have such rows, by two short reads for each."""
+    return [
+        keys
+        for keys in types
+        if any([await transaction.get_range(begin, end, limit=1) for begin, end in _old(keys, now)])
+    ]
+
+
+def _old(keys: TypeKeys, now: float) -> Iterable[tuple[bytes, bytes]]:
+    for section, seconds in (keys.minutes, MINUTE), (keys.hours, HOUR):
+        yield section, section + _number(first_kept(seconds, now))
 
 
 # Reading

@@ -49,6 +49,7 @@ class Named(Enqueueable[Any, Any]):
         self.type = unpacked_type(packed)
         self.name = f"type {shown(self.type)}"
         self._handler = handlers.get(packed)
+        self.like_options = () if self._handler is None else self._handler.like_options
         self._redaction = redaction
 
     @property

@@ -38,12 +38,15 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
         name: how messages call it.
         takes_args: whether its function takes anything but the job.
         takes_keywords: whether its arguments can be given by keyword.
+        like_options: those of its parameters that are called as options of `enqueue` are: then arguments are given as
+            one value.
     """
 
     type: JobType
     name: str
     takes_args: bool = True
     takes_keywords: bool = False
+    like_options: tuple[str, ...] = ()
 
     @property
     @abc.abstractmethod
@@ -87,7 +90,7 @@ class How(NamedTuple):
 
 
 ENQUEUE_OPTIONS: Final = How._fields
-"""Keywords of `enqueue` itself: no parameter of a handler that is given by keyword may have one of these names."""
+"""Keywords of `enqueue` itself: a parameter of a handler that has one of these names is not given by keyword."""
 
 
 def delay_of(run_at: Any, delay: Any) -> float | None:
@@ -123,10 +126,15 @@ def one_value(handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str,
     """Return arguments as one value, however they were given.
 
     Raises:
-        InvalidJob: they were given twice, or by keyword to a handler that takes one value.
+        InvalidJob: they were given twice, or by keyword to a handler that takes one value, or for which a keyword may
+            be meant as its parameter or as an option.
     """
     if not arguments:
         return args
+    if handler.like_options and args is UNSET:
+        name = in_one_line(handler.like_options[0], 40)
+        refused = f"{handler.name} has a parameter {name}, and enqueue has an option {name}: give its arguments as one "
+        raise InvalidJob(refused + f'value, enqueue(handler, {{"{name}": ...}})').about(handler.type)
     if handler.takes_keywords and args is UNSET:
         return dict(arguments)
     first = next(iter(arguments))

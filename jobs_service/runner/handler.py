@@ -40,6 +40,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         kind: where it runs.
         takes_job, takes_args: which of the two it is called with.
         takes_keywords: whether its arguments are given by keyword, not as one value.
+        like_options: those of these that `enqueue` has an option for.
         required: names of the parameters beside the job that have no default.
         codec: turns its arguments into a job's data, and back.
         results: turns its results into JSON data, and back.
@@ -81,6 +82,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         self.takes_job = signature.takes_job
         self.takes_args = signature.takes_args
         self.takes_keywords = signature.takes_keywords
+        self.like_options = signature.like_options
         self.required = signature.required
         self.codec = signature.codec
         self.results = results

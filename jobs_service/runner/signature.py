@@ -33,6 +33,7 @@ class Signature(NamedTuple):
         required: names of the parameters beside the job that have no default.
         default: the arguments of a call without any.
         defaults: of arguments by keyword, by name, as far as they are data.
+        like_options: names of parameters by keyword that `enqueue` has an option for.
     """
 
     takes_job: bool
@@ -42,6 +43,7 @@ class Signature(NamedTuple):
     required: tuple[str, ...] = ()
     default: Any = None
     defaults: Mapping[str, Any] = MappingProxyType({})
+    like_options: tuple[str, ...] = ()
 
 
 def signature_of(function: Any) -> Signature:
@@ -83,8 +85,6 @@ def _with_keywords(function: Any, takes_job: bool, parameters: list[inspect.Para
     for parameter in parameters:
         if parameter.kind is parameter.POSITIONAL_ONLY:
             raise refused(function, f"parameter {parameter.name} is positional-only; several are given by keyword")
-        if parameter.name in ENQUEUE_OPTIONS:
-            raise refused(function, f"enqueue has an option {parameter.name}; call the parameter otherwise")
         taken[parameter.name] = Parameter(_codec_of(function, parameter, scope), parameter.default is parameter.empty)
     required = tuple(name for name, parameter in taken.items() if parameter.required)
     defaults = {
@@ -92,7 +92,8 @@ def _with_keywords(function: Any, takes_job: bool, parameters: list[inspect.Para
         for each in parameters
         if each.default is not each.empty and _is_data(taken[each.name].codec, each.default)
     }
-    return Signature(takes_job, True, Keywords(taken), True, required, {}, defaults)
+    like_options = tuple(name for name in taken if name in ENQUEUE_OPTIONS)
+    return Signature(takes_job, True, Keywords(taken), True, required, {}, defaults, like_options)
 
 
 def _is_data(codec: Codec, default: Any) -> bool:

@@ -10,7 +10,7 @@ from jobs_service import JobsService, JobState, JobTransaction, Settings
 from jobs_service.actors import type_server
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer import awake_types
-from jobs_service.layer.keyspace import ALARM, AWAKE
+from jobs_service.layer.keyspace import ALARM, AWAKE, HOURS, MINUTES
 from jobs_service.store import Transaction
 from jobs_service.testing import World
 from jobs_service.testing.world import Process
@@ -74,6 +74,34 @@ def test_each_of_many_types_that_an_earlier_version_has_left_is_watched_over() -
 
     World(1).run(main)
     assert found == [JobState.PENDING] * len(types)
+
+
+@in_virtual_time
+async def test_old_counts_of_types_to_which_nothing_happens_any_more_are_removed() -> None:
+    """They are more types than one transaction looks at; half of them are removed, with and without jobs left."""
+    types = [f"type {number:03}" for number in range(50)]
+    async with opened(patience=40 * 86_400, type_check_period=1800.0) as jobs:
+
+        async def rows(family: int) -> int:
+            section = jobs._context.keyspace.sections[family]
+            return len(await jobs.store.read(lambda tr: tr.get_range(section, section + b"\xff")))
+
+        async def run_jobs(tx: JobTransaction) -> None:
+            for number, type in enumerate(types):
+                await tx.set_type_timeout(type, TIMEOUT)
+                await tx.add(type, J1)
+                if number % 4 < 2:
+                    await tx.remove(type, J1)
+                if number % 2:
+                    await tx.clear_type_timeout(type)
+
+        await jobs.transact(run_jobs)
+        found = [(await rows(MINUTES), await rows(HOURS))]
+        for days in 0.9, 0.5, 33.0, 2.0:
+            await asyncio.sleep(days * 86_400)
+            found.append((await rows(MINUTES), await rows(HOURS)))
+        assert found == [(50, 50), (50, 50), (0, 50), (0, 50), (0, 0)]
+        assert len(await jobs.counts()) >= 25
 
 
 @in_virtual_time

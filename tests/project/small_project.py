@@ -121,7 +121,7 @@ class Copy:
         self.write("backend.py", BACKEND)
         self.write("small/__init__.py", PACKAGE)
         self.write("tests/test_small.py", TESTS)
-        self.write("examples/quickstart.py", "import sys\nimport small\nsys.exit(small.main())\n")
+        self.write("examples/quickstart.py", "import sys\n\nimport small\n\nsys.exit(small.main())\n")
         for name in PYTHON_NAMES:
             self.add_command(name, "exit 1")
 

@@ -254,7 +254,32 @@ def test_an_option_that_there_is_not_is_one_line(options: Any, said: str) -> Non
         assert len(str(caught.value).splitlines()) == 1
 
 
-def test_the_options_of_enqueue_are_those_that_parameters_cannot_be_called() -> None:
+@in_virtual_time
+async def test_parameters_that_are_called_as_options_are_get_their_values_from_one_value() -> None:
+    got: list[Any] = []
+    async with opened() as jobs:
+
+        @jobs.handler("ticket")
+        async def ticket(job: Job, to: str, *, id: int, priority: str = "low", delay: float = 0.5) -> None:
+            got.append((job.id, to, id, priority, delay))
+
+        async with running(jobs):
+            first = await jobs.enqueue(ticket, {"to": "ada", "id": 7, "delay": 2.0}, id="a", priority=3)
+            second = await jobs.enqueue("ticket", {"to": "bob", "id": 8, "priority": "high"}, unique=True)
+            for job in first, second:
+                await ended(jobs, str(job.id), "ticket")
+            assert (first.id, first.priority) == ("a", 3)
+            assert sorted(got) == sorted([("a", "ada", 7, "low", 2.0), (second.id, "bob", 8, "high", 0.5)])
+        enqueues: list[Any] = [jobs.enqueue, lambda *a, **k: jobs.transact(lambda tx: tx.enqueue(*a, **k))]
+        for enqueue in enqueues:
+            for by in ticket, "ticket":
+                with pytest.raises(
+                    InvalidJob, match="a parameter id, and enqueue has an option id: give its arguments"
+                ):
+                    await enqueue(by, to="ada", id=7)
+
+
+def test_the_options_of_enqueue_are_those_by_which_parameters_are_not_given() -> None:
     methods: list[Any] = [JobsService.enqueue, JobTransaction.enqueue]
     for method in methods:
         assert tuple(method.__kwdefaults__ or ()) == ENQUEUE_OPTIONS

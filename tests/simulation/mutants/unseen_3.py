@@ -11,7 +11,6 @@ from jobs_service.layer import (
     candidates,
     counters,
     creation,
-    enqueueing,
     inspection,
     paging,
     queue,
@@ -21,6 +20,7 @@ from jobs_service.layer import (
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.enqueueing import unique_key
 from jobs_service.model.type_state import Retention
 from jobs_service.store import write_log
 from jobs_service.store.lmdb.watches import Watches
@@ -89,7 +89,7 @@ def the_most_urgent_ready_job_counts_as_the_oldest() -> Defect:
 
 def equal_arguments_in_another_order_are_not_unique() -> Defect:
     """`unique=True` adds a second unfinished job where the same arguments are given in another order of their names."""
-    return changed(enqueueing._naming, ("json_data.canonical(", "json_data.encode("))
+    return changed(unique_key, ("json_data.canonical(", "json_data.encode("))
 
 
 def what_an_operator_hides_is_shown_again_after_a_start() -> Defect:
