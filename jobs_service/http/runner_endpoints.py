@@ -115,7 +115,7 @@ def _end(call: Call, form: forms.RunEndForm) -> EndCall:
     if form.end == "set_aside":
         return running_jobs.set_aside, place, (form.lock, RecordDamaged(form.reason).of(call.type, form.id))
     if form.end == "stop":
-        return running_jobs.stop, place, (form.lock, form.run_at, most, form.reason)
+        return running_jobs.stop, place, (form.lock, form.run_at, most, form.reason, form.anew)
     result = json_of(call.type, form.id, form.result) if "result" in form.model_fields_set else None
     error = form.error
     encoded = None
