@@ -48,7 +48,9 @@ async def declare(call: Call) -> Response:
     kept = Retention(check_keep("keep", form.keep), check_keep("keep_failed", form.keep_failed))
     secret = None if form.redact is None else Redaction(form.redact)
     keys = call.remote.access.keys(call.type)
-    found, hidden = await call.remote.runs.declare(keys, Declared(check_seconds(form.timeout), kept), secret)
+    # What an operator sets needs these roles, too.
+    may: dict[str, bool] = {"may_change": call.who.role >= Role.WRITE, "may_show": call.who.role >= Role.ADMIN}
+    found, hidden = await call.remote.runs.declare(keys, Declared(check_seconds(form.timeout), kept), secret, **may)
     call.changed("declare", type=call.type, jobs=0)
     redact = None if hidden is None else [*hidden.paths]
     return answer({"timeout": found.timeout, **found.retention._asdict(), "redact": redact})
