@@ -230,14 +230,13 @@ async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared, *, may_cha
     """
     timeout, retention = await declared_settings.noted(unit, keys)
     seconds = await timeout_if_any(unit.transaction, keys)
-    is_there = seconds is not None
-    if seconds is None or (may_change and timeout not in (None, wanted.timeout)):
+    if seconds is not None and not may_change:
+        return Declared(seconds, await unit.retention(keys))
+    if seconds is None or timeout not in (None, wanted.timeout):
         await set_type_timeout(unit, keys, wanted.timeout)
         seconds = wanted.timeout
     is_set = await unit.transaction.get(keys.retention) is not None
     kept = await unit.retention(keys)
-    if is_there and not may_change:
-        return Declared(seconds, kept)
     if kept != wanted.retention and (not is_set or retention not in (None, wanted.retention)):
         await set_retention(unit, keys, wanted.retention)
         kept = wanted.retention
