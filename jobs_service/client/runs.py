@@ -372,8 +372,9 @@ def _end_form(call: EndCall) -> bytes:
     if operation is running_jobs.set_aside:
         return wire.dumps({**form, "reason": in_one_line(str(arguments[0]), _LONGEST_REASON)})
     if operation is running_jobs.stop:
-        run_at, most, reason = arguments
-        return wire.dumps({**form, "run_at": run_at, "max_history": most, "reason": reason[:_LONGEST_REASON]})
+        run_at, most, reason, anew = arguments
+        form |= {"run_at": run_at, "max_history": most, "reason": reason[:_LONGEST_REASON], "anew": anew}
+        return wire.dumps(form)
     report: RunReport
     if operation is running_jobs.crash:
         report, form["run_at"] = arguments

@@ -231,7 +231,8 @@ class RunEndForm(HeldForm):
     """How a run of a handler ends.
 
     `finish` is an end as in `FinishForm`; `crash` has the job run again from `run_at` on, and counts the attempt;
-    `stop` does not count it, and `run_at` may be left out; `set_aside` is for a record of which a part cannot be read.
+    `stop` does not count it, with `anew` none of those before either, and `run_at` may be left out; `set_aside` is for
+    a record of which a part cannot be read.
     """
 
     end: Literal["finish", "crash", "stop", "set_aside"]
@@ -243,6 +244,7 @@ class RunEndForm(HeldForm):
     max_history: int | None = Field(None, ge=1, le=100)
     crashes: int | None = Field(None, ge=0)
     attempts: int = Field(0, ge=-1, le=0)
+    anew: bool = False
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:

@@ -48,7 +48,9 @@ async def declare(call: Call) -> Response:
     kept = Retention(check_keep("keep", form.keep), check_keep("keep_failed", form.keep_failed))
     secret = None if form.redact is None else Redaction(form.redact)
     keys = call.remote.access.keys(call.type)
-    found, hidden = await call.remote.runs.declare(keys, Declared(check_seconds(form.timeout), kept), secret)
+    # What an operator sets needs these roles, too.
+    may: dict[str, bool] = {"may_change": call.who.role >= Role.WRITE, "may_show": call.who.role >= Role.ADMIN}
+    found, hidden = await call.remote.runs.declare(keys, Declared(check_seconds(form.timeout), kept), secret, **may)
     call.changed("declare", type=call.type, jobs=0)
     redact = None if hidden is None else [*hidden.paths]
     return answer({"timeout": found.timeout, **found.retention._asdict(), "redact": redact})
@@ -115,7 +117,7 @@ def _end(call: Call, form: forms.RunEndForm) -> EndCall:
     if form.end == "set_aside":
         return running_jobs.set_aside, place, (form.lock, RecordDamaged(form.reason).of(call.type, form.id))
     if form.end == "stop":
-        return running_jobs.stop, place, (form.lock, form.run_at, most, form.reason)
+        return running_jobs.stop, place, (form.lock, form.run_at, most, form.reason, form.anew)
     result = json_of(call.type, form.id, form.result) if "result" in form.model_fields_set else None
     error = form.error
     encoded = None

@@ -217,14 +217,21 @@ async def set_retention(unit: UnitOfWork, keys: TypeKeys, retention: Retention) 
     await unit.set_retention(keys, retention)
 
 
-async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared) -> Declared:
+async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared, *, may_change: bool = True) -> Declared:
     """Set the options that a program declares for a type when its handler starts, if they are new.
+
+    Args:
+        unit, keys: of the type.
+        wanted: what it declares.
+        may_change: whether also of a type that there is.
 
     Returns:
         The options in force: an operator may have changed them since the program declared the same before.
     """
     timeout, retention = await declared_settings.noted(unit, keys)
     seconds = await timeout_if_any(unit.transaction, keys)
+    if seconds is not None and not may_change:
+        return Declared(seconds, await unit.retention(keys))
     if seconds is None or timeout not in (None, wanted.timeout):
         await set_type_timeout(unit, keys, wanted.timeout)
         seconds = wanted.timeout

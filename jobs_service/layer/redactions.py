@@ -61,8 +61,13 @@ async def set_redaction(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> 
     _write(unit, keys, wanted.paths, None if packed is None else _values(packed)[1])
 
 
-async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> Redaction:
+async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction, *, may_show: bool = True) -> Redaction:
     """Set what a program declares as its handler starts, unless it has declared the same before.
+
+    Args:
+        unit, keys: of the type.
+        wanted: what it declares.
+        may_show: whether what is secret already need not stay so.
 
     Returns:
         What is set now: an operator may have set something else since.
@@ -70,6 +75,13 @@ async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> Redact
     packed = await unit.transaction.get(keys.redaction)
     if packed is not None and _values(packed)[1] == wanted.paths:
         return _decoded(packed)
+    if packed is not None and not may_show:
+        before = _decoded(packed)
+        # A declaration that adds nothing is not kept: whoever may show more would not be heard with the same one.
+        if before.paths == (more := tuple(dict.fromkeys((*before.paths, *wanted.paths)))):
+            return before
+        _write(unit, keys, Redaction(more).paths, _values(packed)[1])
+        return Redaction(more)
     _write(unit, keys, wanted.paths, wanted.paths)
     return wanted
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import math
 import re
 import struct
 import time
@@ -25,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from jobs_service import json_data
+from jobs_service.arguments import LATEST
 from jobs_service.errors import (
     InvalidJob,
     JobCanceled,
@@ -109,7 +109,7 @@ class Moment:
             ValueError: it is none.
         """
         found = bytes.fromhex(str(seq))
-        if len(found) != _SEQ_BYTES or not math.isfinite(float(at)):
+        if len(found) != _SEQ_BYTES or not 0 <= float(at) <= LATEST:
             raise ValueError("a bulk action's moment has a time in seconds, and a seq of 24 hexadecimal digits")
         return cls(float(at), found)
 

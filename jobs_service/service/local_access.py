@@ -81,11 +81,17 @@ class LocalAccess:
         return await self.context.retried(operation, unless=unless, **fields)
 
     async def declare(
-        self, keys: TypeKeys, wanted: Declared, secret: Redaction | None
+        self,
+        keys: TypeKeys,
+        wanted: Declared,
+        secret: Redaction | None,
+        *,
+        may_change: bool = True,
+        may_show: bool = True,
     ) -> tuple[Declared, Redaction | None]:
         async def declare(unit: UnitOfWork) -> tuple[Declared, Redaction | None]:
-            hidden = None if secret is None else await redactions.declare(unit, keys, secret)
-            return await activity.declare(unit, keys, wanted), hidden
+            hidden = None if secret is None else await redactions.declare(unit, keys, secret, may_show=may_show)
+            return await activity.declare(unit, keys, wanted, may_change=may_change), hidden
 
         return await self.context.transact(declare)
 

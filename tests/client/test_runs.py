@@ -262,6 +262,22 @@ async def test_max_jobs_holds_over_all_types_and_none_of_them_starves() -> None:
     assert most == 1
 
 
+async def test_attempts_are_counted_anew_after_a_run_that_ends_itself_without_an_error() -> None:
+    app = JobsService(NOWHERE)
+    ends = iter([ValueError("no"), Snooze(0), None])
+
+    @app.handler(TYPE, backoff=0, jitter=0)
+    async def mail() -> None:
+        if (end := next(ends)) is not None:
+            raise end
+
+    async with running(app) as (served, _):
+        await served.add(TYPE, "1")
+        job = await ended(served, "1")
+    assert story(job) == ["added", "started", "crashed", "started", "stopped", "started", "finished"]
+    assert job.attempts == 1
+
+
 async def test_periodic_handlers_tick_with_the_role_write() -> None:
     app = JobsService(NOWHERE)
 

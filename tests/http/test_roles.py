@@ -144,3 +144,34 @@ async def test_no_page_has_jobs_of_the_services_own_types_run(type: str) -> None
         assert (
             await client.post("/job/act", data={"type": type, "id": "asked", "action": "remove"})
         ).status_code == 303
+
+
+async def test_declaring_a_type_sets_no_more_than_the_role_may_set_elsewhere() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("pay", 30)
+        await jobs.set_redaction("pay", ["card"])
+        by_role = {
+            role: {"Authorization": f"Bearer {await add_token(jobs, role, role)}"}
+            for role in ("work", "write", "admin")
+        }
+
+        async def declare(role: str, timeout: float, keep: float | None, *redact: str) -> list[Any]:
+            body = {"timeout": timeout, "keep": keep, "redact": [*redact]}
+            answer = await client.post("/v1/types/pay/declare", json=body, headers=by_role[role])
+            assert answer.status_code == 200
+            form = answer.json()
+            assert form["timeout"] == await jobs.get_type_timeout("pay")
+            assert form["keep"] == (await jobs.get_retention("pay")).keep
+            assert form["redact"] == [*(await jobs.get_redaction("pay")).paths]
+            return [form["timeout"], form["keep"], form["redact"]]
+
+        assert await declare("work", 9000, 0) == [30, None, ["card"]]
+        assert await declare("work", 9000, 0, "pin") == [30, None, ["card", "pin"]]
+        assert await declare("write", 60, 5, "zip") == [30, 5, ["card", "pin", "zip"]]  # an operator's timeout
+        assert await declare("work", 9000, 0) == [30, 5, ["card", "pin", "zip"]]
+        assert await declare("write", 70, 6) == [70, 6, ["card", "pin", "zip"]]
+        assert await declare("admin", 70, 6, "zip") == [70, 6, ["zip"]]
+        # Of a type that there is not, all roles say everything.
+        body = {"timeout": 7, "keep": 8, "redact": ["to"]}
+        new = await client.post("/v1/types/mail/declare", json=body, headers=by_role["work"])
+        assert new.json() == {"timeout": 7, "keep": 8, "keep_failed": None, "redact": ["to"]}

@@ -212,7 +212,17 @@ async def test_an_action_that_has_ended_is_not_removed_by_its_button() -> None:
 
 
 @pytest.mark.parametrize(
-    "empty", [{"prefix": ""}, {"data": ""}, {"state": " "}, {"asked": "soon"}, {"bound": "00"}, {"counted": "7.5"}]
+    "empty",
+    [
+        {"prefix": ""},
+        {"data": ""},
+        {"state": " "},
+        {"asked": "soon"},
+        {"asked": "1e300"},
+        {"asked": "-1"},
+        {"bound": "00"},
+        {"counted": "7.5"},
+    ],
 )
 async def test_a_form_with_something_empty_or_odd_starts_nothing(empty: dict[str, str]) -> None:
     async with served() as (jobs, client):
