@@ -17,6 +17,7 @@ import structlog
 from jobs_service import InvalidSettings, JobsService, JobType, Settings
 from jobs_service.cli import exits, signals
 from jobs_service.cli.names import shown
+from jobs_service.runner.commands.process import kill_all
 from jobs_service.service.presence import DAEMON
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def serve(
 
     def heed(number: signal.Signals) -> None:
         if loop.is_closed() or (daemon.is_ending and number is not signal.SIGHUP):
+            kill_all()  # their jobs run again at once where another process has the store
             os._exit(128 + number)
         if number is signal.SIGHUP:
             loop.call_soon_threadsafe(daemon.reload)

@@ -35,6 +35,9 @@ _DYING: Final = 1.0
 _LONGEST_PAUSE: Final = 0.1
 """Most seconds between two checks whether the group is empty."""
 
+_groups: Final[set[int]] = set()
+"""The process groups of the commands that run."""
+
 
 async def run_command(command: Command, *, capture: int = 64_000, grace: float) -> CommandResult:
     """Run a command to its end, and end what it leaves running.
@@ -63,6 +66,12 @@ async def run_command(command: Command, *, capture: int = 64_000, grace: float) 
     raise CommandFailed(_complaint(command, result, in_time), result=result)
 
 
+def kill_all() -> None:
+    """Kill all commands that run, from any thread: for a process that ends at once, as their jobs run again."""
+    for group in [*_groups]:
+        _signal_group(group, signal.SIGKILL)
+
+
 class _Process:
     """A started command: its process group, and this side of its pipes. `end` must be called."""
 
@@ -80,6 +89,7 @@ class _Process:
         self._seconds = 0.0
         self._popen = _start(command)
         self._group = self._popen.pid
+        _groups.add(self._group)
         try:
             self._attach()
             self._await_exit()
@@ -204,8 +214,7 @@ class _Process:
             self._pidfd = None
 
     def _signal(self, number: signal.Signals) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._group, number)
+        _signal_group(self._group, number)
 
     async def _gone(self, patience: _Patience, seconds: float) -> bool:
         """Wait until the command is reaped and its group empty; return whether it is within so many seconds."""
@@ -242,6 +251,7 @@ class _Process:
 
     def _close(self) -> None:
         """Read what the pipes still hold, and close them."""
+        _groups.discard(self._group)
         for pipe in list(self._outputs):
             for _ in range(_MOST_LEFT // _CHUNK):
                 if not self._read(pipe):
@@ -300,6 +310,11 @@ class _Tail:
             begun = next((at for at, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80), 0)
             kept = kept[begun:]
         return kept.decode(errors="replace")
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
 
 
 def _start(command: Command) -> subprocess.Popen[bytes]:

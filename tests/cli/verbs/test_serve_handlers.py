@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 from pathlib import Path
@@ -105,6 +106,25 @@ def test_a_second_signal_ends_it_at_once_also_while_a_handler_blocks_it(tmp_path
         daemon.send_signal(signal.SIGTERM)
         daemon.send_signal(signal.SIGINT)
         assert daemon.wait(HANG) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+
+
+def test_a_second_signal_kills_the_commands_that_run(store: str, tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    script = 'trap "" TERM; exec 3> "$0"; echo runs >&3; sleep 300'  # and so does its child
+
+    async def add(jobs: JobsService) -> None:
+        await jobs.add("command", "x", {"argv": ["sh", "-c", script, str(held)]})
+
+    with serving("--store", store, "--commands", cwd=tmp_path) as daemon:
+        arrange(store, add)
+        with held.open() as pipe:
+            assert pipe.readline() == "runs\n"
+            daemon.send_signal(signal.SIGTERM)
+            event_named(daemon, "draining")
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.wait(HANG) == 128 + signal.SIGTERM
+            assert select.select([pipe], [], [], HANG)[0] == [pipe]  # its end: nobody holds it any more
 
 
 def test_commands_are_not_taken_from_an_applications_own_handler(invoke: Invoke, tmp_path: Path) -> None:
