@@ -10,37 +10,49 @@ import contextlib
 import ipaddress
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from urllib.parse import urlsplit
 
 from jobs_service.log import EventLog
 
 log = EventLog("jobs_service.http")
 
+_USUAL: Final = "127.0.0.1"
+"""The address of which files have the port alone as their name."""
 
-def path_of(port: int) -> Path:
-    """Return where the token of the server at a port of this machine is.
+
+def path_of(host: str, port: int) -> Path:
+    """Return where the token of the server at an address of this machine is.
+
+    Another user may listen at the same port of another loopback address, so it is that of one address alone.
+
+    Args:
+        host: an IP address; that of all IPv4 addresses stands for 127.0.0.1, that of all for ::1.
+        port: of the server.
 
     Raises:
         RuntimeError: this user has no home directory.
     """
     state = os.environ.get("XDG_STATE_HOME", "")
     base = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    return base / "jobs-service" / f"{port}.token"
+    address = {"0.0.0.0": _USUAL, "::": "::1"}.get(host, host)
+    return base / "jobs-service" / (f"{port}.token" if address == _USUAL else f"{address}-{port}.token")
 
 
 @contextmanager
-def kept(port: int, token: str) -> Iterator[Path | None]:
-    """Keep a token in the file of a port as long as the block runs, and yield the file; None if it cannot be written.
+def kept(host: str, port: int, token: str) -> Iterator[Path | None]:
+    """Keep a token in an address's file as long as the block runs, and yield the file; None if it cannot be written.
 
     Args:
-        port: of the server.
+        host, port: of the server.
         token: its own.
     """
     try:
-        path = _written(path_of(port), token)
+        path = _written(path_of(host, port), token)
     except (OSError, RuntimeError) as error:
         log.warning("token_file_failed", port=port, error=str(error))
         path = None
@@ -60,11 +72,14 @@ def found(url: str) -> str | None:
         url: `http://HOST:PORT` or `https://...`.
     """
     parts = urlsplit(url)
-    if not is_loopback(parts.hostname or ""):
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    if not is_loopback(host):
         return None
     try:
-        return _read(path_of(parts.port or (443 if parts.scheme == "https" else 80)))
-    except RuntimeError:
+        # The address that is tried first where a name stands for several.
+        address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
+        return _read(path_of(str(address), port))
+    except (RuntimeError, OSError):
         return None
 
 

@@ -59,7 +59,7 @@ async def test_a_daemon_that_is_started_anew_has_another_token_and_its_clients_g
 
 async def test_what_a_server_that_was_killed_has_left_is_no_obstacle_to_the_next_one() -> None:
     async with JobsService("memory:") as jobs, running(jobs) as url:
-        with token_file.kept(int(url.rpartition(":")[2]), "jst_stale"):
+        with token_file.kept("127.0.0.1", int(url.rpartition(":")[2]), "jst_stale"):
             async with JobsClient(url) as client:
                 await client.set_type_timeout("email", 30)
 
@@ -76,16 +76,23 @@ async def test_a_token_that_was_given_is_sent_and_no_other_one() -> None:
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8700", "http://jobs.example:8700", "http://127.0.0.1.evil:8700"])
 def test_the_token_is_for_this_machine_alone(url: str) -> None:
-    with token_file.kept(8700, "jst_mine"):
+    with token_file.kept("127.0.0.1", 8700, "jst_mine"):
         assert token_file.found(url) is None
-        assert token_file.found("http://localhost:8700") == "jst_mine"
-        assert token_file.found("http://[::1]:8700/jobs") == "jst_mine"
+        assert token_file.found("http://127.0.0.1:8700/jobs") == "jst_mine"
+        # Another user may listen there.
+        assert token_file.found("http://[::1]:8700") is None
+        assert token_file.found("http://127.0.0.2:8700") is None
+    with token_file.kept("::1", 8700, "jst_other"):
+        assert token_file.found("http://[::1]:8700") == "jst_other"
+        assert token_file.found("http://127.0.0.1:8700") is None
+    with token_file.kept("0.0.0.0", 8700, "jst_mine"):
+        assert token_file.found("http://127.0.0.1:8700") == "jst_mine"
         assert token_file.found("http://127.0.0.1:8701") is None
 
 
 def test_a_file_that_another_server_has_written_since_is_left_to_it() -> None:
-    with token_file.kept(8700, "jst_first"):
-        second = token_file.kept(8700, "jst_second")
+    with token_file.kept("127.0.0.1", 8700, "jst_first"):
+        second = token_file.kept("127.0.0.1", 8700, "jst_second")
         second.__enter__()
     assert token_file.found("http://127.0.0.1:8700") == "jst_second"
     second.__exit__(None, None, None)

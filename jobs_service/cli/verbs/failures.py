@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Group failed and retrying jobs of all types by what went wrong.
+    """Group failed and retrying jobs by what went wrong.
 
     It looks at 200 failed jobs, the newest, of the 20 types with most of them, at as many that wait for another attempt
     after a crash, and says so when there are more. What differs from job to job in an error's message is shown as "…".
