@@ -141,6 +141,7 @@ class _Stream:
         for target in targets:
             self._targets.setdefault(target.data_key, {})[target] = None
         self._last_id: str | None = None
+        self._names: list[list[Any]] = []
         self._was_there = any(target.reported for targets in self._targets.values() for target in targets)
         self.task: asyncio.Task[None] | None = None
 
@@ -186,12 +187,13 @@ class _Stream:
 
     async def _tell_all(self) -> None:
         """Tell what one connection brings."""
-        jobs = [target for targets in self._targets.values() for target in [next(iter(targets))]]
-        names = [[json_forms.name(target.keys.type), json_forms.name(target.id)] for target in jobs]
         headers = {"Accept": "text/event-stream"}
-        if self._last_id is not None:
+        if self._last_id is None:
+            jobs = [next(iter(targets)) for targets in self._targets.values()]
+            self._names = [[json_forms.name(target.keys.type), json_forms.name(target.id)] for target in jobs]
+        else:  # it says where each of these jobs stands, also those that have ended since
             headers["Last-Event-ID"] = self._last_id
-        async with self._connection.stream("POST", _PATH, wire.dumps({"jobs": names}), headers=headers) as chunks:
+        async with self._connection.stream("POST", _PATH, wire.dumps({"jobs": self._names}), headers=headers) as chunks:
             if chunks is None:  # Nothing to tell behind that id: but somebody waits, so from the beginning.
                 self._last_id = None
             else:

@@ -67,7 +67,7 @@ async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]
         listening.close()
         raise
     files = raised_file_limit()
-    with token_file.kept(*listening.getsockname()[:2], application.state.tokens.new_own()) as path:
+    with token_file.kept(host, listening.getsockname()[1], application.state.tokens.new_own()) as path:
         await server.start()
         if not where.options.read_only:
             application.state.bulk.start()  # also those that another process has left, or leaves
