@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any, Final
+from unittest import mock
 
 from jobs_service import JobsError, JobsService, JobType
+from jobs_service.runner import execution
 from jobs_service.testing import Choices, Deadlock, Livelock, Plan, Process, SimulatedTransaction
 from jobs_service.testing.loop import OWNER
 from jobs_service.testing.world import without_garbage_collection
@@ -73,8 +75,10 @@ def simulate(
         rates: of kinds of fault, in place of those that the weather has.
         kind: of run; None for the usual one.
     """
+    # Jobs whose arguments no process knows are to have failed before the run ends, and not hours later.
+    few_refusals = mock.patch.object(execution, "MOST_REFUSALS", 3)
     # Collected at the end, when all of the run is garbage: then it takes one look at it.
-    with without_garbage_collection():
+    with without_garbage_collection(), few_refusals:
         return (kind or Run)(plan, profile, workloads, log_level, rates).report()
 
 

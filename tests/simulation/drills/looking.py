@@ -116,6 +116,7 @@ class _FewOnPage:
 
     def __init__(self, jobs: JobsService, most: int) -> None:
         self._jobs, self._most = jobs, most
+        self._context = jobs._context
 
     async def page(self, type: JobType, *, limit: int, **terms: Any) -> Any:
         """Return a page."""

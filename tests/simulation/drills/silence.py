@@ -186,7 +186,8 @@ class _Silence:
                 bounds = f"from {self._earliest(each):.3f} to {late:.3f}"
                 ground.complain(f"{id!r} was heard of at {each.last:.3f}, and to be lost {bounds}: it was at {times}")
             wanted = (JobState.FINISHED, Outcome.CANCELED) if each.canceled else (JobState.PENDING, None)
-            if (found.state, found.outcome) != wanted or found.priority != each.job.priority:
+            priority = 3 if each.again and not each.canceled else each.job.priority
+            if (found.state, found.outcome) != wanted or found.priority != priority:
                 ground.complain(f"{id!r} was lost (canceled={each.canceled}), and is {found}, {found.priority!r}")
             await self._is_refused(each)
         if seconds is not None:

@@ -251,7 +251,7 @@ def wrong_stop(accepted: Accepted, held: Held | None, run_at: float | None) -> I
             return
         if run_at is None or abs(run_at - wanted) > TOLERANCE:
             yield f"snooze: {{}} was put off at {held.failed} until {run_at}, not {wanted}"
-    elif run_at is not None:
+    elif run_at is not None and held is not None:  # one whose arguments the process does not know is put off, uncalled
         yield f"snooze: {{}} was put off until {run_at}, but its handler has not asked for it"
     elif held is not None and held.asked is None and held.fate not in OWN:
         yield "stopped: {} was given back, but its handler was not asked to end"
