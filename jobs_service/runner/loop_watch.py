@@ -36,6 +36,9 @@ _MOST_FRAMES: Final = 5
 _AGAIN: Final = 10.0
 """The log names a handler again when it has blocked the loop so many times as long."""
 
+_WAKES: Final = 0.5
+"""Seconds within which the thread has ended that need not wait for the store."""
+
 _STEPS: Final[CodeType] = Steps.__await__.__code__
 
 
@@ -71,8 +74,11 @@ class LoopWatch:
             return
         self._ending.set()
         self._turned.set()
-        await self._ended
-        self._thread.join()
+        # It has only to wake, unless it waits for the store: then the loop may not stand still with it.
+        self._thread.join(_WAKES)
+        if self._thread.is_alive():
+            await self._ended
+            self._thread.join()
 
     # In the thread
 

@@ -126,7 +126,7 @@ async def test_over_http_there_are_the_filters_of_the_page_of_a_type(filter: dic
         ({"worker": " "}, "worker is empty"),
         ({"prefix": ""}, "prefix is empty"),
         ({"prefix": None}, "prefix: null: write a text, or leave it out"),
-        ({"older": "soon"}, "older: soon is no duration; write 90, 30s"),
+        ({"older": "soon"}, "older: 'soon' is no duration; write 90, 30s"),
         ({"data": ["nosign"]}, "data: nosign: write field=value, or field~part"),
         ({"data": [""]}, "data is empty"),
         ({"data": []}, "data is empty"),
