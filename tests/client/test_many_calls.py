@@ -30,7 +30,11 @@ class CountingTransport(httpx.AsyncHTTPTransport):
         self.sent += 1
         self.open += 1
         self.most = max(self.most, self.open)
-        response = await super().handle_async_request(request)
+        try:
+            response = await super().handle_async_request(request)
+        except BaseException:  # a connection that was closed as it was taken
+            self.open -= 1
+            raise
         stream = response.stream
         assert isinstance(stream, httpx.AsyncByteStream)
         response.stream = _Counted(self, stream)
