@@ -252,7 +252,7 @@ async def test_what_waits_while_the_target_hangs_is_told_and_a_rate_falls_to_not
         await equal(source, target)
         rest = await until(jobs, job, lambda job: status(job).rate.startswith("0 "))
         assert status(rest).pending == 0
-        held = Fault("POST /db/_revs_diff", until=asyncio.Event(), times=1)
+        held = Fault("POST /db/_revs_diff", until=asyncio.Event(), times=99)
         target.faults.append(held)
         for number in range(30):
             write_branch(source.database("db"), f"late {number}", 1, "x")
@@ -373,15 +373,20 @@ class TestCredentials:
         ids=["auth", "cookie", "authorization", "header", "proxy", "socks"],
     )
     async def test_in_whatever_place_are_not_in_what_is_told_of_a_failure(
-        self, guarded: Server, target: Server, given: dict[str, Any], capfd: pytest.CaptureFixture[str]
+        self,
+        guarded: Server,
+        target: Server,
+        given: dict[str, Any],
+        capfd: pytest.CaptureFixture[str],
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
         async with running() as jobs:
             endpoint = {"url": f"{guarded.url}/db", **given}
             job = await replicate(jobs, endpoint, f"{target.url}/db", retries_per_request=0)
             crashed = await until(jobs, job, lambda job: job.error is not None)
         printed = capfd.readouterr()
-        assert "job_crashed" in printed.out
-        assert SECRET not in json.dumps(crashed.to_dict()) + repr(crashed) + printed.out + printed.err
+        assert "job_crashed" in printed.out + printed.err + caplog.text
+        assert SECRET not in json.dumps(crashed.to_dict()) + repr(crashed) + printed.out + printed.err + caplog.text
 
 
 async def test_a_burst_of_errors_is_only_a_delay(source: Server, target: Server) -> None:

@@ -88,7 +88,7 @@ def a_lock_that_is_ended_twice(run: Recorded) -> None:
 @complains("stop.*ended a lock that was never given")
 def a_lock_that_was_never_given(run: Recorded) -> None:
     _, entry = run.first("stop")
-    entry.arguments = (b"never given.....", None, 20, "")
+    entry.arguments = (b"never given.....", None, 20, "", False)
 
 
 @complains("finish.*'a': expected ready.*outcome is <Outcome.SUCCEEDED: 'succeeded'>, not None")

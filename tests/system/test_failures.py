@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
@@ -137,7 +138,8 @@ async def test_the_tree_outlives_a_full_store_and_goes_on_when_there_is_room() -
 
 @pytest.mark.unmeasured
 @in_virtual_time
-async def test_hours_without_room_costs_no_memory_and_no_job() -> None:
+async def test_hours_without_room_costs_no_memory_and_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.getLogger("jobs_service"), "propagate", False)  # pytest would keep what is logged
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     store = MemoryStore(settings=Settings(), sources=Sources(1))
