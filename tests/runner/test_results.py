@@ -157,8 +157,8 @@ async def test_a_result_that_is_neither_fails_the_job_and_names_the_field() -> N
 
         async with running(jobs):
             await add(jobs, "a")
-            # Before 2.12 pydantic did not name the field.
-            with pytest.raises(JobFailed, match="no result: the data does not fit Point: (field x|expected `int`; it is .1.)"):
+            # The oldest pydantic does not name the field.
+            with pytest.raises(JobFailed, match=r"no result: the data does not fit Point: (field x|expected `int`)"):
                 await jobs.result(work, "a")
 
 
