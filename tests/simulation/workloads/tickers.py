@@ -6,6 +6,7 @@ Which ticks there are, and which of them get a job, is worked out here from READ
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import fdb.tuple
 
 from jobs_service import JobsService, JobType, RunningJob
 from jobs_service.runner import schedule
+from jobs_service.sources import MOST_AHEAD
 from jobs_service.testing import EPOCH, Process, SimulatedTransaction
 from tests.simulation.client import Client
 from tests.simulation.entry import Entry
@@ -48,6 +50,8 @@ class Ticks:
         missed, overlap: as its handler is registered.
         remembered: the ticks that were remembered, by time of commit.
         free: since when nothing was in the way of a tick, on the loop's clock, seconds.
+        forgotten: up to then ticks had come by a clock that was far ahead: they come again, but not by those who know
+            of them.
     """
 
     type: JobType
@@ -57,6 +61,7 @@ class Ticks:
     overlap: bool
     remembered: list[float]
     free: float = 0.0
+    forgotten: float = -math.inf
 
     def due(self, after: float, until: float) -> list[float]:
         """Return all ticks later than one time, up to another."""
@@ -174,6 +179,8 @@ class Tickers(Workload):
                 ticks.free = self.run.world.loop.time()
         for key, ticks in self._keys.items():
             entries, raw = enqueued[ticks.type], transaction.written.get(key)
+            if raw is not None and transaction.process is not None:
+                self._forget(ticks, transaction.process)
             for entry in entries:
                 self._check_entry(entry)
             if entries:
@@ -183,9 +190,16 @@ class Tickers(Workload):
             elif entries:
                 self.run.complain(f"ticks: {[each.id for each in entries]} were enqueued, but not remembered")
 
+    def _forget(self, ticks: Ticks, process: Process) -> None:
+        """Forget a last tick that lies too far ahead by the clock of who remembers another one."""
+        now = EPOCH + self.run.world.loop.time() + process.clock.ahead
+        if ticks.remembered and ticks.remembered[-1] > now + MOST_AHEAD:
+            ticks.forgotten = max(ticks.forgotten, ticks.remembered[-1])
+            ticks.remembered.clear()
+
     def _check_entry(self, entry: Entry) -> None:
         run, tick = self.run, _time_of(entry)
-        if (entry.type, tick) in self._enqueued:
+        if (entry.type, tick) in self._enqueued and tick > self._ticks[entry.type].forgotten:
             run.complain(f"ticks: {entry.id!r} of {entry.type!r} was enqueued twice")
         self._enqueued.add((entry.type, tick))
         if self._ticks[entry.type].due(tick - 0.5, tick) != [tick]:
@@ -197,6 +211,8 @@ class Tickers(Workload):
         """Those ticks got jobs that should, in time, and nothing was in their way."""
         run, now, found = self.run, entries[0].now, [_time_of(entry) for entry in entries]
         last = ticks.remembered[-1] if ticks.remembered else None
+        if last is not None and last < ticks.forgotten:
+            return
         due = found if last is None else ticks.due(last, now)
         wanted = [now] if last is None else ticks.wanted(due, now)
         # What is made up for comes in parts where a transaction holds no more, and after one that was too old.
