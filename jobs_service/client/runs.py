@@ -226,11 +226,11 @@ class RemoteAccess:
         async def send() -> None:
             try:
                 errors = await self._ended(calls)
-            except JobsError as error:
-                errors = [copy.copy(error) for _ in calls]
             except asyncio.CancelledError:
                 answer([StoreUnavailable(_TOO_LATE) for _ in calls])
                 raise
+            except Exception as error:  # nobody else would hear of it, and the runs would never end
+                errors = [copy.copy(error) for _ in calls]
             answer(errors)
 
         self._send(send())
@@ -247,9 +247,11 @@ class RemoteAccess:
             try:
                 path = self._access.of_job(keys.type, id, "/update")
                 found = await self._access.call("POST", path, {"lock": lock.hex(), "healthy": True})
-                answered(self._access.read(lambda form: wire.running_job_of(form, self.worker), found))
-            except JobsError as error:
+                job = self._access.read(lambda form: wire.running_job_of(form, self.worker), found)
+            except Exception as error:
                 answered(error)
+            else:
+                answered(job)
 
         self._send(send())
 
@@ -267,13 +269,19 @@ class RemoteAccess:
     async def _ended(self, calls: Sequence[EndCall]) -> list[Exception | None]:
         """End runs; return the error of each, None for those that have ended so, now or by an earlier request."""
         body = b'{"jobs":[' + b",".join(map(_end_form, calls)) + b"]}"
-        found = await self._call("POST", calls[0][1][0], "/ends", body)
-        errors = self._access.read(
-            lambda form: [None if each is None else problems.error_of(each) for each in form["ends"]], found
-        )
+
+        def read(form: Any) -> list[tuple[EndCall, Exception | None]]:
+            errors = [None if each is None else problems.error_of(each) for each in form["ends"]]
+            return list(zip(calls, errors, strict=True))
+
+        try:
+            ends = self._access.read(read, await self._call("POST", calls[0][1][0], "/ends", body))
+        except StoreError:
+            raise
+        except JobsError as error:  # such as 413 of a proxy: the runs that are not at fault shall end
+            return [error] if len(calls) == 1 else [each for call in calls for each in await self._ended([call])]
         return [
-            None if isinstance(error, WorkerConflict) and await self._has_ended(call) else error
-            for call, error in zip(calls, errors, strict=True)
+            None if isinstance(error, WorkerConflict) and await self._has_ended(call) else error for call, error in ends
         ]
 
     async def _has_ended(self, call: EndCall) -> bool:

@@ -86,9 +86,10 @@ async def alive(call: Call) -> Response:
 async def ends(call: Call) -> Response:
     form: forms.RunEndForms = call.body
     call.check_may_run(call.type)
-    calls = [_end(call, each) for each in form.jobs]
+    asked = [_end_or_error(call, each) for each in form.jobs]
+    calls = [each for each in asked if not isinstance(each, JobsError)]
     if not calls:
-        return answer({"ends": []})
+        return answer({"ends": [_problem(each) for each in asked if isinstance(each, JobsError)]})
     done: asyncio.Future[Sequence[Exception | None]] = asyncio.get_running_loop().create_future()
 
     def ended(errors: Sequence[Exception | None]) -> None:
@@ -97,13 +98,21 @@ async def ends(call: Call) -> Response:
 
     call.remote.access.check_open()
     call.remote.runs.end_all(calls, ended, len(call.raw) + _HEAD * len(calls))
-    return answer({"ends": [_problem(error) for error in await done]})
+    errors = iter(await done)
+    return answer({"ends": [_problem(each if isinstance(each, JobsError) else next(errors)) for each in asked]})
 
 
 def _problem(error: Exception | None) -> dict[str, Any] | None:
     if error is None or isinstance(error, JobsError):
         return None if error is None else problems.problem(error)
     raise error
+
+
+def _end_or_error(call: Call, form: forms.RunEndForm) -> EndCall | JobsError:
+    try:
+        return _end(call, form)
+    except JobsError as error:  # a result or an error that cannot be stored is one run's own fault
+        return error
 
 
 def _end(call: Call, form: forms.RunEndForm) -> EndCall:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
@@ -232,6 +233,40 @@ async def test_answers_that_are_lost_make_no_job_run_twice(lost: str) -> None:
                 assert story(await ended(served, f"{number}")) == ["added", "started", "finished"]
     assert sorted(ran) == [f"{number}" for number in range(10)]
     assert [event["event"] for event in logs if event["log_level"] in ("warning", "error")] == []
+
+
+class _Proxy(httpx.AsyncHTTPTransport):
+    """Answers the ends of more than one run as it likes, and sends on all else."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__()
+        self.answer = status, body
+        self.refused = 0
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/ends") and b'"b"' in request.content and b'"a"' in request.content:
+            self.refused += 1
+            return httpx.Response(self.answer[0], content=self.answer[1], request=request)
+        return await super().handle_async_request(request)
+
+
+@pytest.mark.parametrize("refusal", [(413, b"<h1>413</h1>"), (200, b'{"ends": [null]}')])
+async def test_ends_that_are_refused_together_are_answered_and_hold_up_nobody(refusal: tuple[int, bytes]) -> None:
+    app = JobsService(NOWHERE)
+    proxy = _Proxy(*refusal)
+    both = asyncio.Barrier(2)
+
+    @app.handler(TYPE, slots=2, timeout=60)
+    async def mail() -> int:
+        await both.wait()
+        return 7
+
+    async with running(app, transport=proxy) as (served, _):
+        for id in "ab":
+            await served.add(TYPE, id)
+        jobs = [await ended(served, id) for id in "ab"]
+    assert proxy.refused >= 1
+    assert [job.result for job in jobs] == [7, 7]
 
 
 async def test_max_jobs_holds_over_all_types_and_none_of_them_starves() -> None:

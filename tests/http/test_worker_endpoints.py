@@ -60,6 +60,20 @@ async def test_several_runs_end_each_as_if_alone() -> None:
         assert ended[2]["problem"]["type"] == "/problems/worker-conflict"
 
 
+async def test_runs_of_a_handler_end_each_as_if_alone_beside_a_result_that_no_store_takes() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 30)
+        for n in range(3):
+            await jobs.add("email", str(n))
+        accepted = (await client.post("/v1/types/email/accept", json={"limit": 3})).json()["jobs"]
+        ends = [{"id": job["id"], "lock": job["lock"], "end": "finish", "result": 7} for job in accepted]
+        ends[1]["result"] = [0] * 100_001
+        for sent in (ends, ends[1:2]):
+            said = (await client.post("/v1/types/email/ends", json={"jobs": sent})).json()["ends"]
+            assert [each and each["type"] for each in said][-2:] == ["/problems/job-too-large", None][: len(sent)]
+        assert [(await jobs.get("email", str(n))).result for n in range(3)] == [7, None, 7]
+
+
 @also_on_a_cluster
 async def test_nothing_to_take_is_an_empty_list() -> None:
     async with served() as (jobs, client):
