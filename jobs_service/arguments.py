@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+from jobs_service import json_data
 from jobs_service.durations import Bounds
-from jobs_service.errors import InvalidJob, JobsError, a_kind_of, kind_of, shown
-from jobs_service.model import Job, JobError, JobState, NewJob, Outcome, RunAt, RunningJob
+from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, a_kind_of, kind_of, shown
+from jobs_service.model import UNSET, Job, JobError, JobId, JobState, JobType, NewJob, Outcome, RunAt, RunningJob
 from jobs_service.status import Status, status_of
 
 Word = TypeVar("Word", bound=enum.StrEnum)
@@ -248,6 +249,20 @@ def member(words: type[Word], value: Any) -> Word | None:
 
 
 # Jobs
+
+
+def json_of(type: JobType, id: JobId, data: Any) -> bytes | None:
+    """Return a job's data or result as JSON, None for UNSET.
+
+    Raises:
+        InvalidJob, JobTooLarge: JSON cannot carry it; the error says which job.
+    """
+    if data is UNSET:
+        return None
+    try:
+        return json_data.encode(data)
+    except (InvalidJob, JobTooLarge) as error:
+        raise error.about(type, id) from None
 
 
 def check_running(job: Any) -> None:

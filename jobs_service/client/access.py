@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from jobs_service import json_data, json_forms, names
+from jobs_service import json_forms, names
 from jobs_service.client.backoff import LONGEST_PAUSE
 from jobs_service.client.connection import Again, Connection, Tries
 from jobs_service.errors import (
@@ -20,7 +20,7 @@ from jobs_service.errors import (
     shown,
 )
 from jobs_service.http import wire
-from jobs_service.model import UNSET, JobId, JobType, RunningJob
+from jobs_service.model import JobId, JobType, RunningJob
 from jobs_service.sources import Sources
 
 T = TypeVar("T")
@@ -133,20 +133,6 @@ def dumps(form: Any) -> bytes:
         return wire.dumps(form)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidJob(f"an argument that JSON cannot say: {in_one_line(str(error), 100)}") from None
-
-
-def encoded(type: Any, id: Any, data: Any) -> bytes | None:
-    """Return a job's data as JSON, None for UNSET.
-
-    Raises:
-        InvalidJob, JobTooLarge: they cannot be; says of which job.
-    """
-    if data is UNSET:
-        return None
-    try:
-        return json_data.encode(data)
-    except (InvalidJob, JobTooLarge) as error:
-        raise error.about(type, id) from None
 
 
 def name_form(what: str, value: Any) -> Any:

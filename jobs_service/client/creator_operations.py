@@ -14,10 +14,11 @@ from jobs_service.arguments import (
     check_if_exists,
     check_iterable,
     check_timeout,
+    json_of,
     new_jobs,
     to_seconds,
 )
-from jobs_service.client.access import ServerAccess, check_id, dumps, encoded, name_form
+from jobs_service.client.access import ServerAccess, check_id, dumps, name_form
 from jobs_service.client.adder import RemoteAdder, parts
 from jobs_service.client.connection import Again
 from jobs_service.durations import Duration, plain
@@ -60,7 +61,7 @@ class RemoteCreatorOperations:
         path = self._access.of_type(type, "/jobs")
         form = _described(type, id, priority, run_at)
         form["if_exists"] = check_if_exists(if_exists)
-        body = with_json(form, "data", encoded(type, id, data) or None)
+        body = with_json(form, "data", json_of(type, id, data) or None)
         return self._access.read(_uncounted, await self._adder.add(path, body))
 
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> list[Job]:
@@ -76,7 +77,7 @@ class RemoteCreatorOperations:
                 if not isinstance(job, NewJob):
                     raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
                 form = _described(type, job.id, job.priority, job.run_at)
-                yield with_json(form, "data", encoded(type, job.id, job.data) or None)
+                yield with_json(form, "data", json_of(type, job.id, job.data) or None)
 
         added: list[Job] = []
         for part in parts(bodies()):
@@ -202,7 +203,7 @@ class RemoteCreatorOperations:
                 form[name] = value
         if handler.redaction is not None:  # nothing is shown before the handler starts for the first time
             form["redact"] = [*handler.redaction.paths]
-        return with_json(form, "data", None if data is UNSET else encoded(handler.type, how.id, data))
+        return with_json(form, "data", None if data is UNSET else json_of(handler.type, how.id, data))
 
     async def _enqueue_lines(self, handler: Enqueueable[Any, Any], lines: list[bytes]) -> list[Job]:
         """Enqueue what one request asks for, each line by itself; raise why the first one is refused that is."""
@@ -230,7 +231,7 @@ def changes_body(form: dict[str, Any], type: Any, id: Any, data: Any, priority: 
             form["run_at"] = wire.time(to_seconds(run_at))
     except InvalidJob as error:
         raise error.about(type, id) from None
-    return with_json(form, "data", encoded(type, id, data))
+    return with_json(form, "data", json_of(type, id, data))
 
 
 def with_json(form: dict[str, Any], name: str, json: bytes | None) -> bytes:

@@ -15,10 +15,11 @@ from jobs_service.arguments import (
     check_positive,
     check_spread,
     check_timeout,
+    json_of,
     to_seconds,
 )
 from jobs_service.client.acceptor import RemoteAcceptor
-from jobs_service.client.access import ServerAccess, encoded, name_form
+from jobs_service.client.access import ServerAccess, name_form
 from jobs_service.client.connection import Tries
 from jobs_service.client.creator_operations import changes_body, with_json
 from jobs_service.durations import Duration
@@ -103,7 +104,7 @@ class RemoteWorker:
         self._access = access
 
     async def _update(self, job: RunningJob, data: Any) -> RunningJob:
-        json = encoded(job.type, job.id, data)
+        json = json_of(job.type, job.id, data)
         return await self._alive(job, "/update", with_json(_lock(job), "data", json))
 
     async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
@@ -130,8 +131,8 @@ class RemoteWorker:
         if ending.error is not None:
             check_error(ending.error, job)
             form["error"] = json_forms.error(ending.error)
-        body = with_json(form, "data", encoded(job.type, job.id, ending.data))
-        if (result := encoded(job.type, job.id, ending.result)) is not None:
+        body = with_json(form, "data", json_of(job.type, job.id, ending.data))
+        if (result := json_of(job.type, job.id, ending.result)) is not None:
             body = b"".join((body[:-1], b',"result":', result or b"null", b"}"))
         return await self._end(job, "/finish", body, _has_ended)
 

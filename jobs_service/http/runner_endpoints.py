@@ -10,14 +10,13 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jobs_service import run_data
-from jobs_service.arguments import check_keep, check_seconds
+from jobs_service.arguments import check_keep, check_seconds, json_of
 from jobs_service.errors import JobsError, RecordDamaged, StoreError
 from jobs_service.http import answer_forms, forms, problems
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
 from jobs_service.layer import running_jobs
-from jobs_service.layer.creation import json_of
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.enqueueing import Enqueueable
 from jobs_service.layer.key_parts import pack_priority

@@ -93,16 +93,6 @@ def spec_of(type: JobType, id: JobId, data: Any, priority: Any, run_at: Any) -> 
         raise error.about(type, id) from None
 
 
-def json_of(type: JobType, id: JobId, data: Any) -> bytes | None:
-    """Return a job's new data as JSON, None for UNSET; errors say which job."""
-    if data is UNSET:
-        return None
-    try:
-        return json_data.encode(data)
-    except (InvalidJob, JobTooLarge) as error:
-        raise error.about(type, id) from None
-
-
 def check_id(keys: TypeKeys, id: Any) -> JobId:
     """Return the id if a job can have it."""
     return place_of(keys, id)[1]

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jobs_service import run_data
-from jobs_service.arguments import check_error, check_outcome
+from jobs_service.arguments import check_error, check_outcome, json_of
 from jobs_service.errors import InvalidJob, JobCanceled, JobTooLarge, RecordDamaged, WorkerConflict, job_name
 from jobs_service.layer import redactions
 from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, FAILED, LOST, RELEASED
-from jobs_service.layer.creation import Spec, json_of, refuse_mark
+from jobs_service.layer.creation import Spec, refuse_mark
 from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.record import NextRun, Record
 from jobs_service.layer.strays import take_out

@@ -18,6 +18,7 @@ from jobs_service.arguments import (
     check_running,
     check_seconds,
     check_state,
+    json_of,
     new_jobs,
     to_seconds,
 )
@@ -272,7 +273,7 @@ class JobTransaction:
     async def update(self, job: RunningJob, data: Any = UNSET) -> RunningJob:
         """Show that a running job is alive; see RunningJob.update."""
         check_running(job)
-        json = creation.json_of(job.type, job.id, data)
+        json = json_of(job.type, job.id, data)
         place = self._place(job.type, job.id)
         return running_job(
             await naming_its_job(place, running_jobs.update(self._unit, place, job.lock, json)), self._worker

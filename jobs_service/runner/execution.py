@@ -17,6 +17,7 @@ from typing import Any, Final
 from structlog.contextvars import bind_contextvars
 
 from jobs_service import run_data, tracing
+from jobs_service.arguments import json_of
 from jobs_service.errors import (
     InvalidJob,
     JobCanceled,
@@ -29,7 +30,7 @@ from jobs_service.errors import (
     shown,
     wait_of,
 )
-from jobs_service.layer import creation, running_jobs
+from jobs_service.layer import running_jobs
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.model import HistoryEvent, Job, JobError, Outcome, RunningJob
 from jobs_service.model.command_result import MOST_KEPT, CommandFailed
@@ -165,7 +166,7 @@ class Execution:
         try:
             if (run.written or run.ending) and isinstance(result, Job):
                 result = None  # the handler returned what `job.finish()` returned, for instance
-            json = b"" if result is None else creation.json_of(job.type, job.id, self._handler.results.encode(result))
+            json = b"" if result is None else json_of(job.type, job.id, self._handler.results.encode(result))
         except BaseException as error:  # to read an object of the user's runs its code, which may raise anything
             return self._failed_for_good(job, _unfit(result, error))
         return _succeeded(json, self._options.max_history)
@@ -295,7 +296,7 @@ class Execution:
         json = run_data.error_json(described)
         result = None
         if isinstance(error, CommandFailed) and error.result is not None:
-            result = creation.json_of(job.type, job.id, error.result.within(MOST_KEPT).to_data())
+            result = json_of(job.type, job.id, error.result.within(MOST_KEPT).to_data())
         report = RunReport(result, json, brief(described, _MOST_OF_A_REASON), self._options.max_history)
         return described, report, len(json) + len(result or b"")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jobs_service import run_data
+from jobs_service.arguments import json_of
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, a_kind_of, shown
 from jobs_service.layer import creation, running_jobs
@@ -33,7 +34,7 @@ class RunningJobCalls:
 
     async def _update(self, job: RunningJob, data: Any) -> RunningJob:
         place = self._access.place(job.type, job.id)
-        json = creation.json_of(job.type, job.id, data)
+        json = json_of(job.type, job.id, data)
         size = len(json or b"") + job._record.size()
         return running_job(await self._operations.operate(running_jobs.update, place, job.lock, json, size=size), self)
 
