@@ -20,9 +20,10 @@ from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Hub
 from jobs_service.errors import JobsError, StoreDamaged
-from jobs_service.layer import awake_types, counters
+from jobs_service.layer import awake_types, counters, far_ahead
 from jobs_service.layer.keyspace import ACTIVITY, HOURS, SET_ASIDE, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Process, Restart
 
@@ -50,6 +51,9 @@ _SWEEP_PERIOD: Final = 3600.0
 
 _SWEPT_TOGETHER: Final = 20
 """Types that one check looks at for old counts: each may have 2,340 rows to be removed in one transaction."""
+
+_SUSPECTS_TOGETHER: Final = 100
+"""Jobs of which one check reads whether a clock far ahead has written their time."""
 
 
 class TypeServer(DutifulActor):
@@ -80,6 +84,10 @@ class TypeServer(DutifulActor):
         # From where on types are looked at for old counts, and when.
         self._sweep_from = b""
         self._sweep_at = 0.0
+        # From where on jobs are looked at whose time lies far ahead, in which of the sections, and when.
+        self._far_ahead_from = b""
+        self._far_ahead_in = 0
+        self._far_ahead_at = 0.0
         self._complain_at = 0.0
         self._next_alarm = _NEVER
         self._wake_at: float | None = None
@@ -97,7 +105,7 @@ class TypeServer(DutifulActor):
             await self._tried(self._wake_all_in(SET_ASIDE))
             await self._tried(self._read_awake(), "_read_at")
             self._plan_check()
-            self._sweep_at = self._time() + _SWEEP_PERIOD
+            self._sweep_at = self._far_ahead_at = self._time() + _SWEEP_PERIOD
             self._hub.on_missing_notifier(self._note_subscribed)
             for keys in self._hub.types():
                 self._subscribed[keys] = None
@@ -310,11 +318,14 @@ class TypeServer(DutifulActor):
     async def _check(self) -> None:
         """Wake types with running jobs that are not marked as awake: after a restore of the store, for example.
 
-        And remove old counts of some types: nobody else does where nothing happens to jobs of a type any more.
+        And remove old counts of some types, and set times right that a clock far ahead has written: nobody else does
+        where nothing happens to jobs of a type any more.
         """
         is_done = await self._tried(self._wake_unmarked())
         if self._sweep_at <= self._time():
             await self._tried(self._remove_old_counts(), "_sweep_at")
+        if self._far_ahead_at <= self._time():
+            await self._tried(self._set_times_right(), "_far_ahead_at")
         self._read_at = self._time()
         await self._stop_unused_notifiers()
         self._plan_check()
@@ -340,6 +351,32 @@ class TypeServer(DutifulActor):
         self._sweep_from = behind or b""
         if behind is None:
             self._sweep_at = self._time() + _SWEEP_PERIOD
+
+    async def _set_times_right(self) -> None:
+        """Look at some of the jobs whose time lies far ahead: a clock may have been there that has ended their run."""
+        looked_at = 0
+        for _ in range(_SWEPT_TOGETHER):
+            looked_at += await self._set_times_of_one_type_right(_SUSPECTS_TOGETHER - looked_at)
+            if looked_at >= _SUSPECTS_TOGETHER or self._far_ahead_at > self._time():
+                return
+
+    async def _set_times_of_one_type_right(self, most: int) -> int:
+        """Look at so many jobs of the next type; return how many there were."""
+        context, begin = self._context, self._far_ahead_from
+        section, now = far_ahead.SECTIONS[self._far_ahead_in], context.sources.wall_time()
+        suspects, behind = await self._read(
+            lambda transaction: far_ahead.suspects(transaction, context.keyspace, section, begin, now, most)
+        )
+        if suspects is not None:
+            changed = await self._transact(lambda unit: far_ahead.set_right(unit, *suspects))
+            if changed:
+                self._log.warning("clock_was_ahead", type=suspects.keys.type, count=changed, most=MOST_AHEAD)
+        self._far_ahead_from = behind or b""
+        if behind is None:
+            self._far_ahead_in = (self._far_ahead_in + 1) % len(far_ahead.SECTIONS)
+            if self._far_ahead_in == 0:
+                self._far_ahead_at = self._time() + _SWEEP_PERIOD
+        return 0 if suspects is None else len(suspects.ids)
 
     async def _wake_unmarked(self) -> None:
         if not await self._complete_rows():

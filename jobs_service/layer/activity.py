@@ -18,6 +18,7 @@ from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import (
     AFTER,
     STAMP_CODE,
+    TIME_BYTES,
     TIME_CODE,
     is_id,
     next_time,
@@ -38,7 +39,6 @@ from jobs_service.store.base import Snapshot
 _ONE = (1).to_bytes(8, "little")
 _LAST_ORDER = b"\xff\xff"
 _TYPES_PAGE = 1000
-_TIME_BYTES = 9
 
 
 async def set_type_timeout(unit: UnitOfWork, keys: TypeKeys, seconds: float) -> None:
@@ -259,7 +259,7 @@ async def remove_expired(unit: UnitOfWork, keys: TypeKeys, until: float, limit: 
     found = await unit.transaction.snapshot.get_range(
         keys.expiring, keys.expiring + pack_seconds(until) + AFTER, limit=limit
     )
-    offset = len(keys.expiring) + _TIME_BYTES
+    offset = len(keys.expiring) + TIME_BYTES
     entries = await unit.load_fitting(keys, [key[offset:] for key, _ in found])
     removed = 0
     for (key, _), entry in zip(found, entries, strict=False):

@@ -27,6 +27,7 @@ from jobs_service.layer import changes
 from jobs_service.layer.key_parts import (
     AFTER,
     STAMP_CODE,
+    TIME_BYTES,
     TIME_CODE,
     next_time,
     pack_seconds,
@@ -50,7 +51,6 @@ INDEXED: Final = (ACTIVITY, SCHEDULED, EXPIRING)
 """The sections from which the rows of types follow."""
 
 _ONE: Final = (1).to_bytes(8, "little")
-_TIME_BYTES: Final = 9
 
 
 class Page(NamedTuple):
@@ -128,7 +128,7 @@ async def wake_due(transaction: Transaction, keyspace: Keyspace, until: float, l
     found = await transaction.get_range(section + b"\x00", section + pack_seconds(until) + AFTER, limit=limit)
     for key, _ in found:
         transaction.clear(key)
-        keys = keyspace.found(key[len(section) + _TIME_BYTES :])
+        keys = keyspace.found(key[len(section) + TIME_BYTES :])
         if keys is not None:
             await wake(transaction, keyspace, keys, -NEVER)
     return len(found)

@@ -9,7 +9,7 @@ import heapq
 from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
-from jobs_service.layer.key_parts import AFTER, pack_seconds, unpack_seconds
+from jobs_service.layer.key_parts import AFTER, TIME_BYTES, pack_seconds, unpack_seconds
 from jobs_service.layer.keyspace import TypeKeys, end_of_priority
 from jobs_service.layer.record import NewSeq
 from jobs_service.layer.record_format import READY, SCHEDULED
@@ -18,7 +18,6 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import KeyValue
 
 _SEQ_BYTES: Final = 12
-TIME_BYTES: Final = 9
 PAGE: Final = 256
 LONG_PAGE: Final = 2000
 MOST_TAKEN: Final = 16_000

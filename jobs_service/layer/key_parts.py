@@ -23,6 +23,9 @@ STAMP_CODE: Final = b"\x33"
 TIME_CODE: Final = b"\x21"
 """What the tuple layer puts before the 8 bytes of a double."""
 
+TIME_BYTES: Final = 9
+"""Bytes of a packed time."""
+
 AFTER: Final = b"\xff"
 """Greater than whatever the tuple layer puts behind a prefix."""
 _DOUBLE = struct.Struct(">d")

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from jobs_service.arguments import check_state, member
 from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, shown
-from jobs_service.layer.candidates import TIME_BYTES
-from jobs_service.layer.key_parts import AFTER, STAMP_CODE, is_id, pack_id, unpack_id
+from jobs_service.layer.key_parts import AFTER, STAMP_CODE, TIME_BYTES, is_id, pack_id, unpack_id
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.listing import FIRST_CHUNK, LARGEST_CHUNK
 from jobs_service.layer.record import Record

@@ -13,7 +13,6 @@ from jobs_service.layer.candidates import (
     LONG_PAGE,
     MOST_EARLY,
     MOST_TAKEN,
-    TIME_BYTES,
     WAS_READY,
     Ranked,
     candidates,
@@ -22,7 +21,15 @@ from jobs_service.layer.candidates import (
 from jobs_service.layer.candidates import AcceptTerms as AcceptTerms
 from jobs_service.layer.counters import count_starts
 from jobs_service.layer.entry import Entry, ready_key, scheduled_key
-from jobs_service.layer.key_parts import AFTER, TIME_CODE, next_time, pack_priority, pack_seconds, unpack_seconds
+from jobs_service.layer.key_parts import (
+    AFTER,
+    TIME_BYTES,
+    TIME_CODE,
+    next_time,
+    pack_priority,
+    pack_seconds,
+    unpack_seconds,
+)
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import NewSeq, Record
 from jobs_service.layer.record_format import READY, SCHEDULED

@@ -17,14 +17,13 @@ from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.counters import AFTER_CRASH, STATES, lane_of, lane_of_damaged
 from jobs_service.layer.entry import write_index
-from jobs_service.layer.key_parts import AFTER, STAMP_CODE, is_id, is_priority, pack_seconds
+from jobs_service.layer.key_parts import AFTER, STAMP_CODE, TIME_BYTES, is_id, is_priority, pack_seconds
 from jobs_service.layer.keyspace import SET_ASIDE, Keyspace, TypeFinder, TypeKeys, end_of_priority
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.store.base import Snapshot
 
 _SEQ_BYTES: Final = 12
-_TIME_BYTES: Final = 9
 _LOOKED_AT: Final = 1000
 """Entries of each index that are searched for those of a job with an unreadable record."""
 
@@ -143,7 +142,7 @@ async def _entries_of(reads: Snapshot, keys: TypeKeys, packed_id: bytes) -> list
             elif section is keys.ready:
                 named = id_of_ready(keys, key)
             else:
-                named = key[len(section) + _TIME_BYTES :]
+                named = key[len(section) + TIME_BYTES :]
             if named == packed_id:
                 found.append(key)
     return found

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from jobs_service import JobsService, JobState, JobTransaction, Settings
+from jobs_service import JobId, JobNotFound, JobsService, JobState, JobTransaction, Retry, RunningJob, Settings, Snooze
 from jobs_service.actors import type_server
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer import awake_types
@@ -14,7 +14,7 @@ from jobs_service.layer.keyspace import ALARM, AWAKE, HOURS, MINUTES
 from jobs_service.store import Transaction
 from jobs_service.testing import World
 from jobs_service.testing.world import Process
-from tests.runner.support import opened
+from tests.runner.support import opened, running
 from tests.service.support import J1, T1, accepted, in_a_process, kill, node, state
 from tests.virtual_time import in_virtual_time
 
@@ -102,6 +102,48 @@ async def test_old_counts_of_types_to_which_nothing_happens_any_more_are_removed
             found.append((await rows(MINUTES), await rows(HOURS)))
         assert found == [(50, 50), (50, 50), (0, 50), (0, 50), (0, 0)]
         assert len(await jobs.counts()) >= 25
+
+
+@pytest.mark.parametrize("ahead", [7200.0, 366 * 86_400.0])
+def test_what_a_clock_far_ahead_has_written_is_set_right_within_two_hours(ahead: float) -> None:
+    """A pause, a snooze and the end of a job; not the time that somebody has given."""
+    done: list[JobId] = []
+    found: dict[str, JobState | None] = {}
+
+    async def work(process: Process) -> None:
+        async with process.service() as jobs:
+
+            @jobs.handler(T1, keep=1800)
+            async def work(job: RunningJob) -> None:
+                if job.id == "crashes" and process.name == "ahead":
+                    raise Retry(86_400)
+                if job.id == "snoozes" and process.name == "ahead":
+                    raise Snooze(86_400)
+                done.append(job.id)
+
+            reminder = process.sources.wall_time() + 90 * 86_400
+            if process.name == "ahead":
+                await jobs.set_type_timeout(T1, TIMEOUT)
+                for id in "crashes", "snoozes", "ends":
+                    await jobs.add(T1, id)
+                await jobs.add(T1, "reminder", run_at=reminder)
+            async with running(jobs):
+                await asyncio.sleep(10 if process.name == "ahead" else 2 * 3600)
+            for id in "crashes", "snoozes", "ends", "reminder":
+                try:
+                    found[id] = (await jobs.get(T1, id)).state
+                except JobNotFound:
+                    found[id] = None
+
+    async def main(world: World) -> None:
+        for name, seconds in ("ahead", ahead), ("in time", 0.0):
+            process = world.start(name, work, ahead=seconds)
+            await process.ended()
+            assert process.failure is None, process.failure
+
+    World(1).run(main)
+    assert sorted(done) == ["crashes", "ends", "snoozes"]
+    assert found == {"crashes": None, "snoozes": None, "ends": None, "reminder": JobState.PENDING}
 
 
 @in_virtual_time
