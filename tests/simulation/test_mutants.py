@@ -50,7 +50,7 @@ def known_seed(mutant: Mutant, kind: str) -> int:
 
 
 @ends_early
-@pytest.mark.parametrize("mutant", share(SHOWN, 3), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", share(SHOWN, 6), ids=lambda mutant: mutant.name)
 def test_a_mutant_is_caught(mutant: Mutant) -> None:
     focused = mutant.name not in KNOWN["usual"]
     seed = known_seed(mutant, "focused" if focused else "usual")
@@ -68,14 +68,14 @@ def test_a_mutant_is_caught(mutant: Mutant) -> None:
 
 
 @ends_early
-@pytest.mark.parametrize("mutant", share(SHOWN_UNSEEN, 3), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", share(SHOWN_UNSEEN, 6), ids=lambda mutant: mutant.name)
 def test_a_slip_is_caught_that_nobody_has_written_checks_for(mutant: Mutant) -> None:
     seed = known_seed(mutant, "unseen")
     assert first_failure(mutant, (seed, *range(MORE_SEEDS))) is not None, f"seed {seed} shows it no longer"
     assert simulate(Plan(seed)).violations == []
 
 
-@pytest.mark.parametrize("seed", share(SEEDS, 2))
+@pytest.mark.parametrize("seed", share(SEEDS, 4))
 def test_a_seed_that_shows_mutants_violates_nothing_without_them(seed: int) -> None:
     assert simulate(Plan(seed)).violations == []
 

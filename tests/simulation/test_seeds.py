@@ -44,7 +44,7 @@ def simulated(*arguments: str, **environment: str) -> subprocess.CompletedProces
     return done
 
 
-@pytest.mark.parametrize("first", share(PARTS, 5))
+@pytest.mark.parametrize("first", share(PARTS, 10))
 def test_no_seed_of_a_part_violates_anything(first: int) -> None:
     violations = {seed: simulate(Plan(seed)).violations for seed in range(first, first + PART)}
     assert {seed: found for seed, found in violations.items() if found} == {}
