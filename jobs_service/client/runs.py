@@ -385,7 +385,8 @@ def _end_form(call: EndCall) -> bytes:
         return wire.dumps(form)
     report: RunReport
     if operation is running_jobs.crash:
-        report, form["run_at"] = arguments
+        report, form["run_at"], *asked = arguments
+        form["asked"] = wire.next_run(asked[0]) if asked else None
     else:
         outcome: Outcome
         _, outcome, report = arguments

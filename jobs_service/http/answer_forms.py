@@ -157,6 +157,13 @@ class ErrorForm(Form):
     traceback: str = ""
 
 
+class NextRunForm(BaseModel):
+    """The run after the present one."""
+
+    priority: Name
+    run_at: str | float | None
+
+
 class ProgressForm(BaseModel):
     """How far a job has come."""
 
@@ -209,6 +216,8 @@ class JobForm(BaseModel):
     """Left out of a job that was added in no span; a worker continues the trace with it."""
     lock: str | None = None
     """Only for its worker."""
+    next_run: NextRunForm | None = None
+    """The run after this one, if one was asked for; only for its worker."""
 
 
 class JobOrNone(BaseModel):

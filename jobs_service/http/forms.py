@@ -227,12 +227,19 @@ class AliveForm(Form):
     renew: bool = True
 
 
+class AskedForm(Form):
+    """The next run that a handler itself has asked for: a `next_run` of its job."""
+
+    priority: Name
+    run_at: Time | None
+
+
 class RunEndForm(HeldForm):
     """How a run of a handler ends.
 
-    `finish` is an end as in `FinishForm`; `crash` has the job run again from `run_at` on, and counts the attempt;
-    `stop` does not count it, with `anew` none of those before either, and `run_at` may be left out; `set_aside` is for
-    a record of which a part cannot be read.
+    `finish` is an end as in `FinishForm`; `crash` has the job run again from `run_at` on, and counts the attempt: a run
+    that the handler itself has `asked` for does not shorten that pause; `stop` does not count it, with `anew` none of
+    those before either, and `run_at` may be left out; `set_aside` is for a record of which a part cannot be read.
     """
 
     end: Literal["finish", "crash", "stop", "set_aside"]
@@ -245,6 +252,7 @@ class RunEndForm(HeldForm):
     crashes: int | None = Field(None, ge=0)
     attempts: int = Field(0, ge=-1, le=0)
     anew: bool = False
+    asked: AskedForm | None = None
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:

@@ -133,7 +133,8 @@ def _end(call: Call, form: forms.RunEndForm) -> EndCall:
         encoded = run_data.error_json(JobError(error.type, error.message, error.traceback))
     report = RunReport(result, encoded, form.reason, most, form.crashes, form.attempts)
     if form.end == "crash":
-        return running_jobs.crash, place, (form.lock, report, form.run_at)
+        asked = None if form.asked is None else (pack_priority(form.asked.priority), form.asked.run_at)
+        return running_jobs.crash, place, (form.lock, report, form.run_at, asked)
     return running_jobs.finish, place, (form.lock, None, Outcome(form.outcome), report)
 
 

@@ -33,6 +33,7 @@ from jobs_service.model import (
     Progress,
     RunningJob,
     Worker,
+    unpack_priority,
 )
 from jobs_service.model.counts import Histogram, Interval, JobsPage, Totals, TypeCounts
 from jobs_service.model.type_state import QueueState, Retention
@@ -57,6 +58,7 @@ class _Record:
         "data",
         "lock",
         "named_priority",
+        "next_run",
         "outcome",
         "resubmit",
         "run_at",
@@ -73,6 +75,7 @@ class _Record:
         self.named_priority = name_of(form.get("priority", 0))
         self.run_at = seconds_of(form.get("run_at"))
         self.resubmit = bool(form.get("resubmit"))
+        self.next_run = form.get("next_run")
         self.cancel = bool(form.get("cancel"))
         self.seq_bytes = None if seq is None else bytes.fromhex(seq)
         self.lock = None if lock is None else bytes.fromhex(lock)
@@ -80,9 +83,11 @@ class _Record:
 
     @property
     def priority(self) -> bytes:
-        from jobs_service.layer.key_parts import pack_priority  # who wants it packed has the layer
+        return _packed(self.named_priority)
 
-        return pack_priority(self.named_priority)
+    @property
+    def next(self) -> tuple[bytes, float | None] | None:
+        return None if self.next_run is None else next_run_of(self.next_run)
 
     @property
     def json(self) -> bytes:
@@ -91,6 +96,25 @@ class _Record:
     def size(self) -> int:
         """Return about how many bytes it takes."""
         return len(self.json) + len(self.run_data)
+
+
+def _packed(priority: Any) -> bytes:
+    from jobs_service.layer.key_parts import pack_priority  # who wants it packed has the layer
+
+    return pack_priority(priority)
+
+
+def next_run(following: tuple[bytes, float | None] | None) -> Form | None:
+    """Return the run after the present one, if one was asked for."""
+    if following is None:
+        return None
+    priority, run_at = following
+    return {"priority": json_forms.name(unpack_priority(priority)), "run_at": time(run_at)}
+
+
+def next_run_of(form: Mapping[str, Any]) -> tuple[bytes, float | None]:
+    """Return what `next_run` was given."""
+    return _packed(name_of(form["priority"])), seconds_of(form["run_at"])
 
 
 def job(job: Job) -> Form:
@@ -142,7 +166,7 @@ def listed_job(job_: Job) -> Form:
 
 def running_job(job_: RunningJob) -> Form:
     """Return a running job for its worker: with the lock, which is the right to end it."""
-    return {**job(job_), "lock": job_.lock.hex()}
+    return {**job(job_), "lock": job_.lock.hex(), "next_run": next_run(job_._record.next)}
 
 
 def job_of(form: Mapping[str, Any]) -> Job:

@@ -29,6 +29,7 @@ class Unreadable:
     outcome: Final = None
     cancel: Final = False
     resubmit: Final = False
+    next: Final = None
     seq_bytes: Final = None
     json: Final = b""
 

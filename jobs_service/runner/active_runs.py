@@ -16,7 +16,6 @@ from jobs_service.actors.context import log
 from jobs_service.errors import StoreError
 from jobs_service.layer import running_jobs
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import Job, Outcome, RunningJob
 from jobs_service.redaction import Redaction
@@ -277,9 +276,9 @@ class ActiveRuns:
 
     def next_asked(self, job: RunningJob) -> None:
         """A handler has asked for another run of its job."""
-        run, record = self._by_lock.get(job.lock), job._record
-        if run is not None and isinstance(record, Record):
-            run.asked = record.next
+        run = self._by_lock.get(job.lock)
+        if run is not None:
+            run.asked = job._record.next
 
     def end_awaited(self, job: RunningJob, whether: bool) -> None:
         """A handler awaits the answer whether it has ended its job; or does so no more."""

@@ -235,6 +235,25 @@ async def test_answers_that_are_lost_make_no_job_run_twice(lost: str) -> None:
     assert [event["event"] for event in logs if event["log_level"] in ("warning", "error")] == []
 
 
+async def test_a_handler_that_asks_for_another_run_and_fails_waits_all_the_same() -> None:
+    app = JobsService(NOWHERE)
+
+    @app.handler(TYPE, timeout=60, backoff=3600, jitter=0)
+    async def mail(job: RunningJob) -> None:
+        await job.resubmit(priority=("a", 1), run_at=1.5)
+        raise OSError
+
+    async with running(app) as (served, _):
+        await served.add(TYPE, "a")
+        async for event in served.subscribe(TYPE, "a"):
+            if event.retrying:
+                break
+        job = await served.get(TYPE, "a")
+        assert job.run_at is not None
+        assert (job.run_at - job.history[0].time).total_seconds() == pytest.approx(3600, abs=60)
+        assert job.priority == ("a", 1)
+
+
 class _Proxy(httpx.AsyncHTTPTransport):
     """Answers the ends of more than one run as it likes, and sends on all else."""
 
