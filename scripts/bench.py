@@ -55,7 +55,9 @@ def _measure_there(checkout: Path, names: list[str], arguments: argparse.Namespa
     if arguments.store:
         command += ["--store", arguments.store]
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{checkout} cannot be measured by this program: {done.stderr.strip().splitlines()[-1:]}")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     return [Figure(line["name"], line["value"], line["unit"], 0, True, "") for line in lines]
 
