@@ -2,14 +2,16 @@
 
 Every figure is measured through the public interface only. `--store fdb:FILE` measures on a cluster, with other goals;
 the jobs that are in a given store are removed. `--against DIR` measures another checkout of this
-repository as well, in turn with this one, and prints the ratio: so a change is shown before and after in one run.
-The garbage collector is set as `jobs-service serve` sets it.
+repository as well, in turn with this one, each time in a process of its own, and prints how fast this one is beside it,
+the median of `--pairs N`: so a change is shown before and after in one run. The garbage collector is set as
+`jobs-service serve` sets it.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import gc
 import json
 import os
@@ -17,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import structlog
 
@@ -41,15 +44,13 @@ class Bench(
     """All measurements by name."""
 
 
-def _measure(names: list[str], store: str | None, scale: float) -> Iterator[Figure]:
-    bench = Bench(store, scale)
-    for name in names:
-        yield from asyncio.run(bench.measure(name))
+def _measure(name: str, arguments: argparse.Namespace) -> Iterator[Figure]:
+    yield from asyncio.run(Bench(arguments.store, arguments.scale).measure(name))
 
 
-def _measure_there(checkout: Path, names: list[str], arguments: argparse.Namespace) -> list[Figure]:
-    """Measure another checkout of the repository with this very program."""
-    command = [sys.executable, __file__, "--json", "--scale", str(arguments.scale), *names]
+def _measure_apart(checkout: Path, name: str, arguments: argparse.Namespace) -> list[Figure]:
+    """Measure a checkout of the repository with this very program, in a process of its own."""
+    command = [sys.executable, __file__, "--json", "--scale", str(arguments.scale), name]
     if arguments.default_gc:
         command.append("--default-gc")
     if arguments.store:
@@ -58,8 +59,24 @@ def _measure_there(checkout: Path, names: list[str], arguments: argparse.Namespa
     done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{checkout} cannot be measured by this program: {done.stderr.strip().splitlines()[-1:]}")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    return [Figure(line["name"], line["value"], line["unit"], 0, True, "") for line in lines]
+    return [Figure(**json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def _beside(name: str, arguments: argparse.Namespace) -> Iterator[Figure]:
+    """Measure this checkout and another one in turn; yield the figures of this one, with how fast it is beside that."""
+    here, there = Path(__file__).parents[1], arguments.against.resolve()
+    found: dict[Path, list[list[Figure]]] = {here: [], there: []}
+    for pair in range(arguments.pairs):
+        for checkout in (here, there) if pair % 2 else (there, here):
+            found[checkout].append(_measure_apart(checkout, name, arguments))
+    for ours, others in zip(zip(*found[here], strict=True), zip(*found[there], strict=True), strict=True):
+        ratios = [
+            mine.value / other.value if mine.higher else other.value / mine.value
+            for mine, other in zip(ours, others, strict=True)
+        ]
+        spread = f" ({min(ratios):.2f} to {max(ratios):.2f})" if len(ratios) > 1 else ""
+        told = f"{ours[0].what}   speed beside the other {median(ratios):.2f}{spread}"
+        yield dataclasses.replace(ours[0], value=median(each.value for each in ours), what=told)
 
 
 MEASUREMENTS = [
@@ -91,10 +108,11 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("measurements", nargs="*", help=f"of {', '.join(MEASUREMENTS)}; all when none is named")
-    parser.add_argument("--json", action="store_true", help="one line per figure: name, value, unit")
+    parser.add_argument("--json", action="store_true", help="one JSON object per figure")
     parser.add_argument("--store", help="a store address; an embedded store in a temporary directory by default")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of jobs")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout to measure in turn")
+    parser.add_argument("--pairs", type=int, default=1, metavar="N", help="how often both are measured, one by default")
     parser.add_argument(
         "--default-gc",
         action="store_true",
@@ -127,16 +145,14 @@ def main() -> None:
     if not arguments.json:
         print(f"{'figure':22} {'value':>12}     {'goal':>10}   what")
     for name in names:
-        there = _measure_there(arguments.against, [name], arguments) if arguments.against else []
-        for position, figure in enumerate(_measure([name], arguments.store, arguments.scale)):
+        for figure in _beside(name, arguments) if arguments.against else _measure(name, arguments):
             if arguments.json:
-                print(json.dumps({"name": figure.name, "value": figure.value, "unit": figure.unit}), flush=True)
+                print(json.dumps(dataclasses.asdict(figure)), flush=True)
                 continue
             sign = ">=" if figure.higher else "<="
-            ratio = f"   this/other {figure.value / there[position].value:.2f}" if there else ""
             print(
                 f"{figure.name:22} {figure.value:>12,.2f} {figure.unit:2} {sign} {figure.goal:>8,g}   "
-                f"{'met   ' if figure.met else 'MISSED'} {figure.what}{ratio}",
+                f"{'met   ' if figure.met else 'MISSED'} {figure.what}",
                 flush=True,
             )
 

@@ -35,7 +35,10 @@ class MemoryMap:
         self._grown = grown
         self._failed = failed
         self._users = 0
-        self._unused = threading.Condition()
+        # Each commit takes it: as a plain lock it costs a third of a condition.
+        self._counting = threading.Lock()
+        self._unused = threading.Condition(self._counting)
+        self._waiting = 0
 
     def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
         """Begin a transaction; `end` must be called when it has ended.
@@ -44,7 +47,7 @@ class MemoryMap:
             lmdb.Error: it cannot be begun; `end` must not be called.
         """
         for _ in range(_MOST_TRIES):
-            with self._unused:
+            with self._counting:
                 self._users += 1
             try:
                 return self._environment.begin(write=write)
@@ -58,9 +61,9 @@ class MemoryMap:
 
     def end(self) -> None:
         """A transaction has ended."""
-        with self._unused:
+        with self._counting:
             self._users -= 1
-            if not self._users:
+            if self._waiting and not self._users:
                 self._unused.notify_all()
 
     @contextmanager
@@ -75,7 +78,9 @@ class MemoryMap:
 
     def _grow(self) -> None:
         with self._unused:
+            self._waiting += 1
             self._unused.wait_for(lambda: not self._users)
+            self._waiting -= 1
             before = self._environment.info()["map_size"]
             try:
                 self._environment.set_mapsize(0)
