@@ -15,7 +15,7 @@ from jobs_service import run_data
 from jobs_service.errors import RecordDamaged, StoreFull
 from jobs_service.layer import counters
 from jobs_service.layer.batch_bounds import SHARE
-from jobs_service.layer.counters import ADDED, AFTER_CRASH, IS_READY, IS_RUNNING, lane_of
+from jobs_service.layer.counters import ADDED, AFTER_CRASH, IS_READY, IS_RUNNING, OF_OUTCOME, lane_of
 from jobs_service.layer.entry import Entry, JobSnapshot, clear_index, scheduled_key, write_index
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
@@ -319,7 +319,10 @@ class UnitOfWork(TouchedTypes):
                 continue
             # As lane_of says, which nearly all jobs are spared.
             is_new = record.run_data is new and record.place == READY
-            lane = IS_RUNNING if record.lock is not None else IS_READY if is_new else lane_of(record)
+            if record.outcome is not None:
+                lane = OF_OUTCOME[record.outcome]
+            else:
+                lane = IS_RUNNING if record.lock is not None else IS_READY if is_new else lane_of(record)
             lanes[lane] += 1
             if lane >= AFTER_CRASH:
                 if not was_retrying:

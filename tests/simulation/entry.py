@@ -44,6 +44,7 @@ class Entry:
     | stop              | lock, run_at, most history, why, anew       | the job's record afterwards                  |
     | give up           | why                                         | the job's record afterwards                  |
     | make ready        | until, limit                                | [(id, record afterwards), ...]: those moved  |
+    | set right         | ids, packed                                 | [(id, record afterwards), ...]: those moved  |
     | accept            | pending.Terms                               | [(id, record afterwards), ...]: those taken  |
     | put back          | the accept's Terms                          | [(id, record afterwards), ...]: those moved  |
     | lost              | until (a versionstamp), limit               | [(id, record afterwards), ...]: those lost   |

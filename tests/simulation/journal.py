@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from jobs_service.layer import activity, creation, dead_processes, queue, running_jobs
+from jobs_service.layer import activity, creation, dead_processes, far_ahead, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry as Touched
 from jobs_service.layer.entry import JobSnapshot
@@ -50,7 +50,8 @@ def recording() -> Iterator[None]:
         (running_jobs, "stop", lambda original: _on_one_job("stop", original, _of_stop)),
         (running_jobs, "give_up", lambda original: _on_one_job("give up", original, _as_they_are)),
         (running_jobs, "beat", _beat),
-        (queue, "make_ready", _make_ready),
+        (queue, "make_ready", lambda original: _moving("make ready", original)),
+        (far_ahead, "set_right", lambda original: _moving("set right", original)),
         (queue, "accept", _accept),
         (queue, "_schedule_again", _put_back),
         (activity, "re_enqueue", _re_enqueue),
@@ -263,16 +264,16 @@ def _enqueue_many(original: Operation) -> Operation:
     return noted
 
 
-def _make_ready(original: Operation) -> Operation:
-    async def noted(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
+def _moving(name: str, original: Operation) -> Operation:
+    async def noted(unit: UnitOfWork, keys: TypeKeys, *arguments: Any) -> int:
         journal = _journal(unit)
         if journal is None:
-            return await original(unit, keys, until, limit)  # type: ignore[no-any-return]
+            return await original(unit, keys, *arguments)  # type: ignore[no-any-return]
         before = {entry: entry.record for entry in unit.entries.values()}
         try:
-            moved: int = await original(unit, keys, until, limit)
+            moved: int = await original(unit, keys, *arguments)
         except Exception as error:
-            journal.append(Entry("make ready", keys, None, (until, limit), _now(unit), error.__class__))
+            journal.append(Entry(name, keys, None, arguments, _now(unit), error.__class__))
             raise
         result = [
             (entry.id, entry.record)
@@ -281,7 +282,7 @@ def _make_ready(original: Operation) -> Operation:
         ]
         if len(result) > 1:
             result.sort(key=_order_in_transaction)
-        journal.append(Entry("make ready", keys, None, (until, limit), _now(unit), result))
+        journal.append(Entry(name, keys, None, arguments, _now(unit), result))
         return moved
 
     return noted

@@ -184,6 +184,15 @@ class Model:
         self.places += 1
         return self.put(key, self.jobs[key]._replace(state=READY, place=self.places))
 
+    def set_right(self, key: Key, now: float) -> ModelJob:
+        """Have a job run now, or expire counted from now, whose last run a clock far ahead has ended."""
+        self.places += 1
+        job = self.jobs[key]
+        if job.state is SCHEDULED:
+            return self.put(key, job._replace(state=READY, run_at=now, place=self.places))
+        kept = (job.notes.expires or 0.0) - job.notes.history[0][1]
+        return self.put(key, job._replace(notes=job.notes._replace(expires=now + kept), place=self.places))
+
     def put_back(self, key: Key) -> ModelJob:
         """Have a ready job that is not due, made ready by a clock that was ahead, wait for its time."""
         self.places += 1

@@ -53,6 +53,7 @@ class Operations(ReadOperations):
             "resume": self._pause,
             "set retention": self._set_retention,
             "make ready": self._make_ready,
+            "set right": self._set_right,
             "accept": self._accept,
             "put back": self._put_back,
             "lost": self._lost,

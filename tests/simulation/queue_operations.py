@@ -10,6 +10,7 @@ from jobs_service.layer.key_parts import AFTER, STAMP_CODE, pack_seconds
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import LOCK_BYTES
 from jobs_service.model import JobId
+from jobs_service.sources import MOST_AHEAD
 from tests.simulation.claims import depends_on, ranges_of
 from tests.simulation.complaints import named, shown, shown_terms
 from tests.simulation.entry import Entry
@@ -55,6 +56,16 @@ class QueueOperations(Replay):
                 return
             if self._was_there(left):
                 self.complain(f"{self.who()}: make ready left {named(*key)} out, and moved jobs that are due later")
+
+    def _set_right(self, entry: Entry) -> None:
+        for id, record in self._found(entry) or []:
+            key = self.key(entry.type, id)
+            job = self.model.jobs.get(key)
+            self.cells["set right", column(job)] += 1
+            if job is None or not job.notes.history or job.notes.history[0][1] <= entry.now + MOST_AHEAD:
+                self.complain(f"{self.who()}: {named(*key)} was set right, but is {shown(job)}")
+            else:
+                self._check(entry, key, self.model.set_right(key, entry.now), record)
 
     def _accept(self, entry: Entry) -> None:
         terms: AcceptTerms = entry.arguments[0]

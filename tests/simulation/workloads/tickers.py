@@ -177,6 +177,8 @@ class Tickers(Workload):
                 enqueued[entry.type].append(entry)
             elif entry.name == "resume" or (not ticks.overlap and entry.name in ("finish", "remove", "expire")):
                 ticks.free = self.run.world.loop.time()
+            elif entry.name == "crash":  # the next tick takes its place, at its own time
+                ticks.free = self.run.world.loop.time() + ticks.step
         for key, ticks in self._keys.items():
             entries, raw = enqueued[ticks.type], transaction.written.get(key)
             if raw is not None and transaction.process is not None:
@@ -211,8 +213,8 @@ class Tickers(Workload):
         """Those ticks got jobs that should, in time, and nothing was in their way."""
         run, now, found = self.run, entries[0].now, [_time_of(entry) for entry in entries]
         last = ticks.remembered[-1] if ticks.remembered else None
-        if last is not None and last < ticks.forgotten:
-            return
+        if ticks.forgotten > 0 and (last is None or last < ticks.forgotten):
+            return  # a process may go on from a tick that it has seen before
         due = found if last is None else ticks.due(last, now)
         wanted = [now] if last is None else ticks.wanted(due, now)
         # What is made up for comes in parts where a transaction holds no more, and after one that was too old.
