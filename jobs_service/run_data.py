@@ -186,6 +186,20 @@ def with_details(run_data: bytes, change: Callable[[HistoryEvent], str]) -> byte
     return _HEAD.pack(bits, attempts, count, len(history), expires) + history + run_data[HEAD_BYTES + size :]
 
 
+def set_back(run_data: bytes, now: float) -> bytes:
+    """Return the run data of a job whose newest event is taken to have been now: what lies ahead is as much earlier.
+
+    Raises like `history_of`.
+    """
+    bits, attempts, count, size, expires = _head(run_data)
+    events = history_of(run_data)
+    ahead = events[0].at - now
+    history = b"".join(
+        _event(event.kind, event.at - ahead if event.at > now else event.at, event.detail) for event in events
+    )
+    return _HEAD.pack(bits, attempts, count, size, expires - ahead) + history + run_data[HEAD_BYTES + size :]
+
+
 def with_newest_events(run_data: bytes, count: int) -> bytes:
     """Return the run data with only so many events of the history, the newest."""
     bits, attempts, _, size, expires = _head(run_data)

@@ -3,19 +3,22 @@
 The pause before a job's next run, and the time for which a finished job is kept, are counted from the end of its run,
 by the clock of the process that has ended it. Where that clock was a year ahead, the job would wait, or be kept, for a
 year more. Such a job is known by its newest event, which lies more than MOST_AHEAD ahead of the present clock. Times
-that a caller has given for a job that was added or resubmitted stay as they are.
+that a caller has given stay as they are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from jobs_service import run_data
+from jobs_service.errors import RecordDamaged
 from jobs_service.layer import inspection
 from jobs_service.layer.awake_types import types_in
 from jobs_service.layer.key_parts import AFTER, TIME_BYTES, pack_seconds
 from jobs_service.layer.keyspace import EXPIRING, SCHEDULED, Keyspace, TypeKeys
+from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import SCHEDULED as IS_SCHEDULED
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobState
@@ -25,6 +28,8 @@ from jobs_service.store.base import Snapshot
 
 SECTIONS = (SCHEDULED, EXPIRING)
 """The sections of the keyspace that have such times."""
+
+_BEGINS_A_PAUSE = frozenset({HistoryKind.CRASHED, HistoryKind.STOPPED})
 
 
 class Suspects(NamedTuple):
@@ -71,7 +76,7 @@ async def suspects(
 
 
 async def set_right(unit: UnitOfWork, keys: TypeKeys, ids: Iterable[bytes]) -> int:
-    """Have jobs run now, or expire after the time for which they are kept, if a clock far ahead has ended their run.
+    """Take the runs that a clock far ahead has ended to have ended now, and set back all that followed from it.
 
     Returns:
         How many jobs there were.
@@ -79,19 +84,22 @@ async def set_right(unit: UnitOfWork, keys: TypeKeys, ids: Iterable[bytes]) -> i
     changed = 0
     for entry in await unit.load_fitting(keys, list(ids)):
         record = entry.record
-        newest = None if record is None else next(iter(run_data.history_of(record.run_data)), None)
-        if record is None or newest is None or newest.at <= unit.now + MOST_AHEAD:
-            continue
-        if record.place == IS_SCHEDULED and newest.kind is not HistoryKind.ADDED:
-            moved = record.pending(unit.place_for(unit.now), unit.new_seq(), record.priority, unit.now)
-        elif record.state is JobState.FINISHED and record.outcome is not None:
-            expires = run_data.expires_at(record.run_data)
-            if expires is None or expires < newest.at:  # that was set right before
-                continue
-            expiring = run_data.expiring(record.run_data, unit.now + (expires - newest.at))
-            moved = record.finished(unit.new_seq(), record.outcome, expiring)
-        else:
-            continue
-        unit.replace(entry, moved)
-        changed += 1
+        with suppress(RecordDamaged):
+            if record is not None and (moved := _set_back(unit, record)) is not None:
+                unit.replace(entry, moved)
+                changed += 1
     return changed
+
+
+def _set_back(unit: UnitOfWork, record: Record) -> Record | None:
+    now, newest = unit.now, next(iter(run_data.history_of(record.run_data)), None)
+    if newest is None or newest.at <= now + MOST_AHEAD:
+        return None
+    if record.place == IS_SCHEDULED and record.run_at is not None and newest.kind in _BEGINS_A_PAUSE:
+        run_at = max(now, record.run_at - (newest.at - now))
+        moved = record.pending(unit.place_for(run_at), unit.new_seq(), record.priority, run_at)
+    elif record.state is JobState.FINISHED and record.outcome is not None:
+        moved = record.finished(unit.new_seq(), record.outcome)
+    else:
+        return None
+    return moved.with_run_data(run_data.set_back(record.run_data, now))

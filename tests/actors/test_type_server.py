@@ -113,12 +113,12 @@ def test_what_a_clock_far_ahead_has_written_is_set_right_within_two_hours(ahead:
     async def work(process: Process) -> None:
         async with process.service() as jobs:
 
-            @jobs.handler(T1, keep=1800)
+            @jobs.handler(T1, keep=1200)
             async def work(job: RunningJob) -> None:
                 if job.id == "crashes" and process.name == "ahead":
-                    raise Retry(86_400)
+                    raise Retry(1800)
                 if job.id == "snoozes" and process.name == "ahead":
-                    raise Snooze(86_400)
+                    raise Snooze(1800)
                 done.append(job.id)
 
             reminder = process.sources.wall_time() + 90 * 86_400

@@ -185,13 +185,18 @@ class Model:
         return self.put(key, self.jobs[key]._replace(state=READY, place=self.places))
 
     def set_right(self, key: Key, now: float) -> ModelJob:
-        """Have a job run now, or expire counted from now, whose last run a clock far ahead has ended."""
+        """Take the last run of a job to have ended now, which a clock far ahead has ended."""
         self.places += 1
         job = self.jobs[key]
+        notes, ahead = job.notes, job.notes.history[0][1] - now
+        history = tuple((kind, at - ahead if at > now else at, detail) for kind, at, detail in notes.history)
+        notes = notes._replace(history=history, expires=None if notes.expires is None else notes.expires - ahead)
+        job = job._replace(notes=notes, place=self.places)
         if job.state is SCHEDULED:
-            return self.put(key, job._replace(state=READY, run_at=now, place=self.places))
-        kept = (job.notes.expires or 0.0) - job.notes.history[0][1]
-        return self.put(key, job._replace(notes=job.notes._replace(expires=now + kept), place=self.places))
+            assert job.run_at is not None
+            run_at = max(now, job.run_at - ahead)
+            job = job._replace(state=SCHEDULED if run_at > now else READY, run_at=run_at)
+        return self.put(key, job)
 
     def put_back(self, key: Key) -> ModelJob:
         """Have a ready job that is not due, made ready by a clock that was ahead, wait for its time."""
