@@ -1,4 +1,4 @@
-"""What the simulation has found in the service, each as a small world that shows it; the CHANGELOG names the seeds."""
+"""What the simulation has found in the service, each as a small world that shows it."""
 
 from __future__ import annotations
 
