@@ -1,4 +1,4 @@
-"""The page of guarantees: what it says of the simulation's score is what is recorded."""
+"""The page on tests: what it says of the simulation's score is what is recorded."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ def number(cell: str) -> int:
 
 
 def test_the_defects_are_counted() -> None:
-    told = " ".join(section("docs/guarantees.md", HEADING).split())
+    told = " ".join(section("docs/how-it-is-tested.md", HEADING).split())
     assert f"has {len(EVERY)} mutants" in told
     assert f"{len(ALL)} are by those who wrote the checks, {len(SLIPS)} are slips" in told
     assert re.search(rf"\b{len(EVERY)} deliberate\s+defects", read("README.md"))
 
 
 def test_the_slips_that_nobody_has_written_checks_for_are_counted() -> None:
-    told = " ".join(section("docs/guarantees.md", HEADING).split())
+    told = " ".join(section("docs/how-it-is-tested.md", HEADING).split())
     assert f"there are {len(UNSEEN)} more (`UNSEEN`)" in told
     shown = sum(seed < 300 for seed in known_seeds()["unseen"].values())
     assert f"300 seeds show {shown} of the" in told
 
 
 def test_the_drills_are_counted() -> None:
-    assert f"Drills: {len({*DRILLS})} short programs" in read("docs/guarantees.md")
+    assert f"Drills: {len({*DRILLS})} short programs" in read("docs/how-it-is-tested.md")
 
 
-@pytest.mark.parametrize("row", rows(section("docs/guarantees.md", HEADING), "seeds"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", rows(section("docs/how-it-is-tested.md", HEADING), "seeds"), ids=lambda row: row[0])
 def test_the_score_is_the_recorded_one(row: list[str]) -> None:
     usual, seeds = known_seeds()["usual"], number(row[0])
     shown = [sum(usual.get(each.name, seeds) < seeds for each in kind) for kind in (EVERY, ALL, SLIPS)]
