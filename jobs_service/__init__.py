@@ -1,7 +1,7 @@
-"""Durable background jobs for asyncio programs; this module is the public interface, nothing else.
+"""Durable background jobs for asyncio programs. This module is the public interface and holds nothing else.
 
-What stands behind the names is imported when the first of them is wanted: the command line is there before anything
-that takes long, for Ctrl-C and for `--help`.
+Modules are imported on first use of one of their names, so that the command line starts before any slow import and
+handles Ctrl-C and `--help` at once.
 """
 
 from importlib import import_module
@@ -154,10 +154,10 @@ _HOMES = (
     "layer.transaction",
     "service.service",
 )
-"""Where the names are, what is small first: who uses HTTP alone needs no store."""
+"""Modules that define the public names, small ones first: a program that uses only HTTP needs no store."""
 
 _APART = {"JobsClient": "client"}
-"""What few programs want is imported for those that do."""
+"""Names of rarely used modules, each imported only on request."""
 
 if not TYPE_CHECKING:  # A type checker would take every name for a known one.
 
@@ -174,7 +174,7 @@ if not TYPE_CHECKING:  # A type checker would take every name for a known one.
         return globals()[name]
 
     def _submodule(name: str) -> Any:
-        """Return what `import jobs_service` alone has always brought, such as `jobs_service.errors`."""
+        """Return a submodule such as `jobs_service.errors`, which `import jobs_service` alone makes available."""
         if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
             return import_module(f"{__name__}.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""Checks of callers' arguments: numbers, times, rules and words. The message of each refusal says what is allowed.
+"""Checks of callers' arguments: numbers, times, rules and words. The message of each refusal names the allowed values.
 
-Objects of subclasses, such as members of an IntEnum, are taken as the plain values that they are. Types, ids and
-priorities are checked where they are encoded (`layer/key_parts.py`), and so is data (`json_data.py`).
+Objects of subclasses, such as members of an IntEnum, are converted to their plain values. Types, ids and priorities are
+checked where they are encoded (`layer/key_parts.py`), and so is data (`json_data.py`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Word = TypeVar("Word", bound=enum.StrEnum)
 
 IfExists: TypeAlias = Literal["error", "resubmit", "ignore"]
 EnqueueRule: TypeAlias = IfExists | Literal["unique"]
-"""What `enqueue` does with a job that is there."""
+"""Rules of `enqueue` for a job that exists already."""
 IF_EXISTS: tuple[IfExists, ...] = ("error", "resubmit", "ignore")
-"""What `add` does when the job exists already."""
+"""Rules of `add` for a job that exists already."""
 
 Spread: TypeAlias = int | Literal["adaptive"]
-"""Among how many jobs at the front of a queue a worker begins to take them at random; see JobsService.accept."""
+"""Number of jobs at the front of a queue from which a worker picks its start at random; see JobsService.accept."""
 
 ADAPTIVE: Final = 0
-"""What "adaptive" is as a number: the spread follows how often workers have collided of late."""
+"""The number for "adaptive": the spread follows how often workers have collided recently."""
 
 EARLIEST: Final = datetime(1, 1, 2, tzinfo=UTC).timestamp()
 LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
@@ -111,16 +111,16 @@ def _timestamp(time: datetime, what: str) -> float:
 def check_duration(
     what: str, value: Any, bounds: Bounds = _UP_TO_LONGEST, refused: Callable[[str], Exception] = InvalidJob
 ) -> float | None:
-    """Return a duration in seconds; None where that is given and allowed.
+    """Return a duration in seconds; None if it is None and that is allowed.
 
     Args:
-        what: the argument, for the message.
+        what: the argument's name, for the message.
         value: seconds, a timedelta or a text.
-        bounds: of what is allowed.
+        bounds: the allowed durations.
         refused: makes the error.
 
     Raises:
-        InvalidJob: it is no duration, or not allowed; or what `refused` makes.
+        InvalidJob: the value is no duration, or is not allowed; with `refused`, the error that it makes.
     """
     if value is None and bounds.optional:
         return None
@@ -148,7 +148,7 @@ def check_timeout(timeout: Any) -> float | None:
 
 
 def check_keep(what: str, seconds: Any) -> float | None:
-    """Return how long finished jobs are kept, in seconds; None for ever. Raises like `check_duration`."""
+    """Return the seconds for which finished jobs are kept; None for ever. Raises like `check_duration`."""
     return check_duration(what, seconds, _KEPT)
 
 
@@ -171,7 +171,7 @@ def check_if_exists(if_exists: Any) -> IfExists:
 
 
 def check_spread(spread: Any) -> int:
-    """Return a spread as AcceptTerms have it."""
+    """Return a spread in the form of AcceptTerms."""
     if isinstance(spread, str) and spread == "adaptive":
         return ADAPTIVE
     number = exact_int(spread)
@@ -196,7 +196,7 @@ def check_limit(limit: Any) -> int | None:
 
 
 def check_error(error: Any, job: Job) -> None:
-    """Refuse anything but a JobError of texts as how a run failed."""
+    """Refuse a run's error unless it is a JobError of texts."""
     if not isinstance(error, JobError):
         refused = f"error {shown(error)}: {a_kind_of(error)}; allowed are JobError and None"
         raise InvalidJob(refused).about(job.type, job.id)
@@ -208,11 +208,11 @@ def check_error(error: Any, job: Job) -> None:
 
 
 MOST_AT_ONCE: Final = 1000
-"""Jobs that one request over HTTP takes, lists or summarizes."""
+"""Most jobs that one HTTP request takes, lists or summarizes."""
 
 
 def check_summaries(jobs: Any) -> int:
-    """Return of how many jobs of each type there are to be summaries."""
+    """Return the checked number of summaries per type."""
     number = exact_int(jobs)
     if number is None or not 0 <= number <= MOST_AT_ONCE:
         raise InvalidJob(f"jobs={shown(jobs)}: allowed are integers from 0 to {MOST_AT_ONCE}")
@@ -231,7 +231,7 @@ def check_outcome(outcome: Any, job: Job) -> Outcome:
 
 
 def check_state(state: Any, now: float) -> Callable[[Job], bool] | None:
-    """Return a test of whether a job is in the state to list, None for all jobs; `now` in seconds since the epoch."""
+    """Return a test whether a job is in the given state, None for all jobs; `now` in seconds since the epoch."""
     if state is None:
         return None
     coarse, exact = member(JobState, state), member(Status, state)
@@ -244,7 +244,7 @@ def check_state(state: Any, now: float) -> Callable[[Job], bool] | None:
 
 
 def member(words: type[Word], value: Any) -> Word | None:
-    """Return the member of an enumeration of words that a str names, None when there is none."""
+    """Return the enumeration member that a str names, None if there is none."""
     return next((each for each in words if each == value), None) if isinstance(value, str) else None
 
 
@@ -255,7 +255,7 @@ def json_of(type: JobType, id: JobId, data: Any) -> bytes | None:
     """Return a job's data or result as JSON, None for UNSET.
 
     Raises:
-        InvalidJob, JobTooLarge: JSON cannot carry it; the error says which job.
+        InvalidJob, JobTooLarge: JSON cannot carry it; the error names the job.
     """
     if data is UNSET:
         return None
@@ -272,19 +272,19 @@ def check_running(job: Any) -> None:
 
 
 def check_iterable(what: str, values: Any) -> Iterator[Any]:
-    """Return an iterator over values; a text is refused, as it is one value that was not put into a list."""
+    """Return an iterator over values; a text is refused, as a single value that was not put into a list."""
     try:
         if isinstance(values, str | bytes | bytearray):
             raise TypeError
         return iter(values)
-    except Exception:  # a TypeError, or what an object's own __iter__ raises
+    except Exception:  # a TypeError, or an exception of an object's own __iter__
         raise InvalidJob(
             f"{what} {shown(values)}: {a_kind_of(values)}; allowed is any iterable that is no text"
         ) from None
 
 
 def new_jobs(jobs: Any) -> Iterator[NewJob]:
-    """Return an iterator over the jobs that add_many was given."""
+    """Return an iterator over the jobs passed to add_many."""
     try:
         return iter(jobs)
     except TypeError:

@@ -1,7 +1,7 @@
 """Durations: seconds, a timedelta, or a text as people type it (`90`, `2.5s`, `10m`, `1h30m`, `2d`), everywhere alike.
 
-Arguments, options, settings, the command line, HTTP and the dashboard read them here. This module knows no other: the
-errors of the package are made with it as well.
+Arguments, options, settings, the command line, HTTP and the dashboard parse durations here. This module imports no
+other module of the package, because `errors` needs it too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LONGEST: Final = 1e9
 """Seconds of the longest duration that most arguments may be: 31 years."""
 
 WRITTEN: Final = ("90", "30s", "10m", "1h30m", "2d")
-"""What messages say that a text may be."""
+"""Examples of duration texts for messages."""
 
 _UNITS: Final = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
 _WITH_UNITS: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.ASCII)
@@ -28,11 +28,11 @@ _MOST_SHOWN: Final = 40
 
 
 class Bounds(NamedTuple):
-    """Which durations are allowed.
+    """The allowed range of durations.
 
     Attributes:
-        least, most: seconds; both are allowed.
-        above: whether `least` itself is not.
+        least, most: the limits in seconds, both allowed.
+        above: whether `least` itself is excluded.
         optional: whether None is allowed as well.
     """
 
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
     optional: bool = False
 
     def seconds(self, value: Any) -> float | None:
-        """Return a duration in seconds; None when it is none, or not allowed."""
+        """Return a duration in seconds; None if it is no duration or is out of range."""
         seconds = seconds_of(value)
         if seconds is None or not (self.least < seconds if self.above else self.least <= seconds):
             return None
@@ -57,15 +57,15 @@ class Bounds(NamedTuple):
 
 
 ALLOWED: Final = f"{WRITTEN[0]}, {', '.join(map(repr, WRITTEN[1:]))} or a timedelta"
-"""What messages say that a duration may be."""
+"""Examples of durations for messages."""
 
 
 def seconds_of(value: Any) -> float | None:
-    """Return the seconds of a duration; None for what is none.
+    """Return the seconds of a duration; None if the value is no duration.
 
     Args:
         value: a number (of seconds), a timedelta, or a text: a plain number of seconds, or numbers with the units d, h,
-            m, s in that order, of which only the seconds may have a fraction.
+            m, s in that order; only the seconds may have a fraction.
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
@@ -78,20 +78,20 @@ def seconds_of(value: Any) -> float | None:
 
 
 def plain(value: Any) -> Any:
-    """Return the seconds of a duration that is no number already; anything else as it is, for others to refuse."""
+    """Convert a timedelta or a duration text to seconds; return any other value unchanged, for other code to refuse."""
     seconds = seconds_of(value) if isinstance(value, str | timedelta) else None
     return value if seconds is None else seconds
 
 
 def parsed(text: str, *others: str) -> float:
-    """Return the seconds of a duration that somebody has typed.
+    """Return the seconds of a duration that a user typed.
 
     Args:
-        text: what was typed.
-        others: texts that are allowed as well, for the message.
+        text: the input.
+        others: other allowed texts, for the message.
 
     Raises:
-        ValueError: it is none; the message says what to write.
+        ValueError: the text is no duration; the message shows examples.
     """
     seconds = _seconds_of_text(text)
     if seconds is None:

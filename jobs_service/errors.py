@@ -1,6 +1,6 @@
-"""The errors an application can meet: one flat, named hierarchy.
+"""The errors that an application can meet, in one flat hierarchy.
 
-Each says in one line what was wrong and what to do about it, and carries the job's type and id where there are any.
+Each message names in one line the fault and its correction. An error about a job carries its type and id.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _MOST_OF_A_NAME: Final = 80
 _WAITS: Final = Bounds()
 
 OTHER_LOOP: Final = "was opened on another event loop; use it there (in a thread: asyncio.run_coroutine_threadsafe)"
-"""What is wrong where a service or store is used on a loop that is not its own."""
+"""Message for use of a service or store on another event loop than its own."""
 
 
 class JobsError(Exception):
-    """Whatever jobs_service raises on purpose.
+    """Base of all errors that jobs_service raises on purpose.
 
     Attributes:
         type: the job type concerned, or None.
@@ -45,7 +45,7 @@ class JobsError(Exception):
         return _remade, (self.__class__, self.args, self.__dict__)
 
     def about(self, type: Any, id: Any = None) -> Self:
-        """Return the error, saying which job it is about."""
+        """Return the error after setting the job that it is about."""
         self.type = type
         self.id = id
         return self
@@ -60,7 +60,7 @@ class JobExists(JobsError):
 
 
 class JobChanged(JobsError):
-    """Something has happened to the job since it was looked at: nothing was done. Look at it again."""
+    """The job has changed since the caller read it; nothing was done. Read it again."""
 
 
 class NoTypeTimeout(JobsError):
@@ -84,7 +84,7 @@ class JobTooLarge(JobsError):
 
 
 class ServiceClosed(JobsError):
-    """The service takes nothing: it was not entered yet, is being left, or was left. Nothing was begun."""
+    """The service accepts no calls: it was not entered yet, is being left, or was left. Nothing was begun."""
 
 
 class InvalidSettings(JobsError, ValueError):
@@ -104,11 +104,11 @@ class StoreError(JobsError):
 class RecordDamaged(StoreError):
     """A job's record cannot be read: its bytes are damaged, or a newer version has written it.
 
-    Everything else goes on without the job; `remove` with `force=True` removes it.
+    All other work goes on without the job; `remove` with `force=True` removes it.
     """
 
     def of(self, type: Any, id: Any) -> RecordDamaged:
-        """Return the error saying which job it is about."""
+        """Return the error with the name of its job."""
         if self.type is not None:
             return self
         what = f"job {job_name(type, id)}: {self}; remove it with force=True unless another version can read it"
@@ -116,17 +116,17 @@ class RecordDamaged(StoreError):
 
 
 class InvalidAddress(StoreError):
-    """An address that can be no store's."""
+    """The address does not name any store."""
 
 
 class StoreDamaged(StoreError):
-    """A part of the embedded store's file is damaged: what is stored there cannot be read or changed; all else can."""
+    """A part of the embedded store's file is damaged: it can be neither read nor changed; the rest can."""
 
 
 class StoreLost(StoreError):
     """The embedded store's files were removed, moved or replaced while this process used them. It goes on with none.
 
-    What was not answered is not in the store that the next process opens.
+    Writes that were not acknowledged are missing from the store that the next process opens.
     """
 
 
@@ -153,7 +153,7 @@ class TransactionTooOld(StoreError):
 
 
 class TransactionConflict(StoreError):
-    """Another transaction changed what this one had read. Stores run the function again, so callers rarely see it."""
+    """Another transaction changed data that this one had read. Stores run it again, so callers rarely see it."""
 
     retryable = True
 
@@ -165,15 +165,15 @@ class CommitUnknown(StoreError):
 
 
 class DirectoryMoved(StoreError):
-    """The jobs are in another directory since. Nothing was written; the same call works on that one."""
+    """The jobs have moved to another directory. Nothing was written; the same call works on that directory."""
 
 
 class JobFailed(JobsError):
-    """A job that somebody waited for ended without success.
+    """An awaited job ended without success.
 
     Attributes:
         outcome: "failed" or "canceled".
-        error: how its last run failed (a JobError), None when nobody said.
+        error: how its last run failed (a JobError), None if no error was reported.
     """
 
     def __init__(
@@ -196,11 +196,11 @@ ANOTHER_ATTEMPT: Final = "the handler asked for another attempt"
 class Retry(JobsError):
     """Raised by a handler: this run failed, try again later. It counts as an attempt.
 
-    The job's error tells of the exception that it was raised from, or while that was handled.
+    The job's error shows the exception that this one was raised from, or while handling.
 
     Args:
         after: duration until the next run at the earliest; None for the handler's backoff.
-        message: why, for the job's error.
+        message: the reason, for the job's error.
     """
 
     after: float | None = None
@@ -239,7 +239,7 @@ class AccessDenied(JobsError):
 
 
 class ProcessGone(JobsError):
-    """No process of this id uses the store, or no more: it has died, or is ending."""
+    """No process with this id uses the store: it has died, is ending, or never existed."""
 
 
 class SupervisorFailed(JobsError):
@@ -247,7 +247,7 @@ class SupervisorFailed(JobsError):
 
 
 def shown(value: object, most: int = _MOST_SHOWN) -> str:
-    """Return a value as messages quote it: on one line, printable, not too long, whatever it is."""
+    """Return a value as messages quote it: on one line, printable and short, for any object."""
     brief = _Brief()
     brief.maxlevel = 4
     brief.maxtuple = brief.maxlist = brief.maxdict = brief.maxset = brief.maxfrozenset = 20
@@ -261,12 +261,12 @@ def shown(value: object, most: int = _MOST_SHOWN) -> str:
 
 
 def not_removed(type: Any, id: Any, seconds: float | None, is_canceled: bool) -> TimeoutError:
-    """Return the error for a job that was to be stopped and removed, which took too long.
+    """Return the error for a job that was not stopped and removed in time.
 
     Args:
         type, id: the job.
-        seconds: that it had.
-        is_canceled: whether the store has said that the job is canceled.
+        seconds: the time limit.
+        is_canceled: whether the store has confirmed that the job is canceled.
     """
     if is_canceled:
         return TimeoutError(f"job {job_name(type, id)} did not finish within {seconds} s; it stays canceled")
@@ -276,30 +276,30 @@ def not_removed(type: Any, id: Any, seconds: float | None, is_canceled: bool) ->
 
 
 def job_name(type: object, id: object) -> str:
-    """Return how messages call a job."""
+    """Return a job's name for messages."""
     return f"{shown(type, _MOST_OF_A_NAME)}/{shown(id, _MOST_OF_A_NAME)}"
 
 
 def kind_of(value: object) -> str:
-    """Return the name of a value's class as messages quote it."""
+    """Return the name of a value's class for messages."""
     return in_one_line(type(value).__name__, _MOST_SHOWN)
 
 
 def a_kind_of(value: object) -> str:
-    """Return the same with its article: a str, an int."""
+    """Return a class name with its article: a str, an int."""
     name = kind_of(value)
     return f"{'an' if name[:1] in 'aeioAEIO' else 'a'} {name}"
 
 
 def in_one_line(text: str, most: int) -> str:
-    """Return the beginning of a text, on one line and without what a terminal would act on."""
+    """Return the beginning of a text, on one line and without control characters for a terminal."""
     line = " ".join(text[: 4 * most].splitlines())
     line = line if line.isprintable() else "".join(map(_printable, line))
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
 def meant(name: Any, known: Iterable[str]) -> str:
-    """Return the known names nearest to an unknown one, as the end of a message."""
+    """Return the end of a message about an unknown name: the nearest known name, or all of them."""
     names = [*known]
     close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     if close:
@@ -316,12 +316,12 @@ def _seconds(what: str, value: object) -> float:
 
 
 def wait_of(error: Retry | Snooze) -> float | None:
-    """Return the seconds that a handler asks for; None for its backoff. A time that is over is 0.
+    """Return the wait that a handler asks for, in seconds; None for its backoff. A time in the past is 0.
 
-    An application may have set them itself, in a class of its own for instance, to what the constructor refuses.
+    An application may have set the attribute itself, as in a subclass, to a value that the constructor refuses.
 
     Raises:
-        InvalidJob: no job can have a time in so many seconds.
+        InvalidJob: no job can be due in so many seconds.
     """
     what, value = ("after", error.after) if isinstance(error, Retry) else ("seconds", error.seconds)
     if value is None and isinstance(error, Retry):
@@ -338,8 +338,8 @@ def _text(what: str, value: object) -> str:
 
 
 def anew(error: JobsErrorT) -> JobsErrorT:
-    """Return an error that says the same, to be raised: with each raise an error keeps more frames alive, and its
-    traceback tells of all callers.
+    """Return a copy of an error to raise again: each raise of the same object keeps more frames alive, and its
+    traceback shows all callers.
     """
     again = copy.copy(error)
     again.__cause__ = error.__cause__
@@ -347,14 +347,14 @@ def anew(error: JobsErrorT) -> JobsErrorT:
 
 
 def _remade(kind: type[JobsError], args: tuple[Any, ...], fields: dict[str, Any]) -> JobsError:
-    """Return an error that was copied, or came from another process."""
+    """Rebuild an error from a copy or from another process."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error
 
 
 class _Brief(reprlib.Repr):
-    """Shows the beginnings of what is long, and lets out what an object's own text raises."""
+    """Shows only the beginnings of long values, and passes on exceptions of an object's own `__repr__`."""
 
     def repr_instance(self, x: Any, level: int) -> str:
         plain = type(x).__dict__.get("__repr__") is None and type(x).__mro__[1:] == (object,)

@@ -1,9 +1,9 @@
-"""Strict JSON for a job's data: what goes in comes out equal, or is refused.
+"""Strict JSON for a job's data: decoding returns an equal value, or encoding refuses it.
 
-The check and the codec are separate: no fast encoder refuses what JSON cannot carry (integer keys become strings, NaN
-becomes null), so the value is walked first, and then encoded by pydantic-core, which is installed with
-pydantic-settings. The standard library's codec steps in for what that one takes otherwise: lone surrogates, and objects
-of subclasses of JSON's classes.
+The check and the codec are separate. No fast encoder refuses values that JSON cannot carry (integer keys become
+strings, NaN becomes null), so the value is walked first, and then encoded by pydantic-core, which is installed with
+pydantic-settings. The standard library's codec handles the values that pydantic-core treats differently: lone
+surrogates, and objects of subclasses of JSON's classes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pydantic_core
 from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged, kind_of, shown
 
 MAX_DEPTH = 190
-"""Levels of nesting that data may have: what every decoder in use reads back."""
+"""Levels of nesting that data may have: every decoder in use can read them."""
 
 MAX_INTEGER_BITS = 14_000
 """Longer integers cannot be read back (Python's own limit of 4,300 decimal digits)."""
 
 MAX_VALUES: Final = 100_000
-"""Values that data may consist of, counted as often as they are in it: more than any store takes, quickly counted."""
+"""Most values in data, counting repeated references: more than any store takes, quickly counted."""
 
 _SCALARS = frozenset({str, bool, type(None)})
 _SMALL = 1 << 63
@@ -32,7 +32,7 @@ _SPLIT_CHARACTER = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 
 class _Refused(ValueError):
-    """Why a value is not JSON."""
+    """The reason why a value is not JSON."""
 
 
 def encode(value: Any) -> bytes:
@@ -40,7 +40,7 @@ def encode(value: Any) -> bytes:
 
     Args:
         value: None, bool, int, finite float, str, and lists, tuples and dicts with str keys of these. An object of a
-            subclass, such as an OrderedDict or a member of a StrEnum, is what it holds as one of these classes.
+            subclass, such as an OrderedDict or a member of a StrEnum, is encoded as its base class.
 
     Raises:
         InvalidJob: the value holds something that JSON cannot carry.
@@ -63,7 +63,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(encoded: bytes) -> Any:
-    """Return the value that `encode` was given (tuples as lists, objects of subclasses as plain ones).
+    """Return the value that `encode` encoded (tuples as lists, objects of subclasses as plain ones).
 
     Raises:
         RecordDamaged: the bytes are not JSON.
@@ -80,7 +80,7 @@ def decode(encoded: bytes) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values that were decoded are the same: equal, and not as 0, 0.0 and False are."""
+    """Whether two decoded values are equal and of the same types: 0, 0.0 and False differ."""
     if one is other:
         return True
     kind = type(one)
@@ -96,7 +96,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def canonical(value: Any) -> bytes:
-    """Encode data so that equal values are equal bytes, whatever the order of keys. Raises like `encode`."""
+    """Encode data so that equal values give equal bytes, whatever the order of keys. Raises like `encode`."""
     return encode(_canonical(decode(encode(value))))
 
 
@@ -110,7 +110,7 @@ def _canonical(value: Any) -> Any:
 
 
 def _by_standard_library(value: Any) -> bytes:
-    """Encode a checked value that holds objects of subclasses: a dict that is a dataclass as well remains a dict."""
+    """Encode a checked value that contains objects of subclasses: a dict that is also a dataclass remains a dict."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -118,7 +118,7 @@ def _by_standard_library(value: Any) -> bytes:
 
 
 def _with_lone_surrogates(value: Any) -> bytes:
-    """Encode a checked value whose strings are not all UTF-8."""
+    """Encode a checked value with strings that are not valid UTF-8."""
     if _SPLIT_CHARACTER.search(json.dumps(value, ensure_ascii=False)):
         # Escaped side by side they read back as one character.
         raise InvalidJob("data is not JSON: a str with two surrogates side by side that make one character; join them")
@@ -126,7 +126,7 @@ def _with_lone_surrogates(value: Any) -> bytes:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a small dict of what needs no further check: most data are."""
+    """Whether a value is a small dict of scalars that need no further check, as most data are."""
     if type(value) is not dict or len(value) > _FEW:
         return False
     for key, item in value.items():
@@ -142,7 +142,7 @@ class _Check:
     """One walk through a value.
 
     Attributes:
-        has_subclasses: whether there was an object of a subclass of one of JSON's classes.
+        has_subclasses: whether the walk met an object of a subclass of one of JSON's classes.
     """
 
     __slots__ = ("_left", "has_subclasses")
@@ -152,7 +152,7 @@ class _Check:
         self.has_subclasses = False
 
     def check(self, value: Any, depth: int) -> None:
-        """Refuse what is no JSON."""
+        """Refuse a value that is not JSON."""
         kind = type(value)
         if kind in _SCALARS:
             return
@@ -180,7 +180,7 @@ class _Check:
             self._check_subclass(value, depth)
 
     def _check_subclass(self, value: Any, depth: int) -> None:
-        """Check what an object of a subclass holds: the same that the standard library's json writes."""
+        """Check the contents of an object of a subclass, as the standard library's json writes them."""
         self.has_subclasses = True
         if isinstance(value, dict):
             self.check(dict(value), depth)
@@ -202,7 +202,7 @@ class _Check:
         self.has_subclasses = True
 
     def _count(self, values: Any) -> None:
-        """Count what is in a container: one that is in it many times over would take for ever to encode."""
+        """Count the values of a container: with many references to one container, encoding would take for ever."""
         self._left -= len(values)
         if self._left < 0:
             raise JobTooLarge(f"data of more than {MAX_VALUES} values; no store takes that much")

@@ -12,7 +12,7 @@ from jobs_service.run_values import JobError, Progress
 def name(value: Any) -> Any:
     """Return a type, an id or a priority: bytes as {"bytes": hexadecimal}, a tuple as a list, str and int as they are.
 
-    What else the tuple layer knows (a UUID, a number that is not finite) is {"packed": its encoding in hexadecimal}.
+    Other values of the tuple layer (a UUID, a number that is not finite) become {"packed": hexadecimal encoding}.
     """
     if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
@@ -31,12 +31,12 @@ def time(value: datetime | None) -> str | None:
 
 
 def error(value: JobError | None) -> dict[str, str] | None:
-    """Return how a run failed."""
+    """Return a run's error as an object."""
     return None if value is None else {"type": value.type, "message": value.message, "traceback": value.traceback}
 
 
 def progress(value: Progress | None) -> dict[str, Any] | None:
-    """Return how far a job has come."""
+    """Return a job's progress as an object."""
     if value is None:
         return None
     return {"done": value.done, "total": value.total, "message": value.message, "attempt": value.attempt}

@@ -1,11 +1,11 @@
-"""Where log events go: to structlog as the application has configured it, else to the standard library's logging.
+"""Log events go to structlog as the application has configured it, else to the standard library's logging.
 
 The library configures nothing. If the application has configured neither, logging prints warnings and errors to
 standard error, and nothing else.
 
-An event that cannot be logged (the disk is full, a renderer of the application's does not know what to make of a field)
-is dropped, and named in a line of the standard library's logging: whoever logs goes on. An actor would end otherwise,
-and what restarts it, which logs as well, could not.
+An event that cannot be logged (the disk is full, a renderer of the application fails on a field) is dropped and named
+in a line of the standard library's logging; its caller goes on. Otherwise an actor would end, and its supervisor,
+which logs as well, could not restart it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Final
 import structlog
 
 _CRITICAL: Final = 50
-"""The severity of the worst, in the standard library's numbers."""
+"""The highest severity, as a number of the standard library."""
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 _NOTHING: Final = structlog.make_filtering_bound_logger(_CRITICAL).debug
-"""The method of structlog's loggers for events that are below their level: comparing with it is ten times as fast as
+"""The method of structlog's loggers for events below their level: comparing with it is ten times as fast as
 making a logger that would then do nothing."""
 
 
@@ -30,8 +30,8 @@ class EventLog:
     """A source of log events.
 
     Args:
-        name: of the logger.
-        fields: in every event.
+        name: the logger's name.
+        fields: fields of every event.
     """
 
     def __init__(self, name: str, **fields: Any) -> None:
@@ -44,7 +44,7 @@ class EventLog:
         return EventLog(self._name, **{**self._fields, **fields})
 
     def wants_details(self) -> bool:
-        """Whether details are logged at present. Asked once before many events, whose fields cost time to collect."""
+        """Whether details are logged at present. Callers ask once before many events with costly fields."""
         if not self._hears("debug"):
             return False
         if not structlog.is_configured():
@@ -60,28 +60,28 @@ class EventLog:
         self._log("debug", event, fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """Log what happens as it should."""
+        """Log normal operation."""
         self._log("info", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Log what somebody should know of."""
+        """Log an event that an operator should know of."""
         self._log("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Log what somebody should look after.
+        """Log an event that needs an operator's attention.
 
         Args:
             event: its name.
-            fields: of the event; `exc_info` is an exception, or True for the one that is being handled.
+            fields: the event's fields; `exc_info` is an exception, or True for the one being handled.
         """
         self._log("error", event, fields)
 
     def exception(self, event: str, **fields: Any) -> None:
-        """Log an error with the traceback of the exception that is being handled."""
+        """Log an error with the traceback of the exception being handled."""
         self._log("error", event, {**fields, "exc_info": True})
 
     def _hears(self, method: str) -> bool:
-        """Whether anybody does anything with such events."""
+        """Whether such events are logged at all."""
         if structlog.is_configured():
             return getattr(structlog.get_config()["wrapper_class"], method, None) is not _NOTHING
         return self._plain.isEnabledFor(_LEVELS[method])
@@ -95,12 +95,12 @@ class EventLog:
             else:
                 self._log_plainly(method, event, {**self._fields, **fields})
         except Exception as error:
-            # What logging itself cannot write it prints, but a handler of the application's may raise.
+            # Logging prints events that it cannot write, but a handler of the application may raise.
             with contextlib.suppress(Exception):
                 self._plain.error("the event %s could not be logged: %r", event, error)
 
     def _log_plainly(self, method: str, event: str, fields: dict[str, Any]) -> None:
-        """Log a line of the standard library's: the event and its fields, which the record has as `fields` as well."""
+        """Log a line with the standard library: the event and its fields, also in the log record's `fields`."""
         raised = fields.pop("exc_info", None)
         stack = fields.get("stack")
         words = [f"{name}={value!r}" for name, value in fields.items() if name != "stack"]

@@ -1,4 +1,4 @@
-"""Types, ids and priorities as text and as JSON, and back: the command line and the HTTP interface write them alike.
+"""Types, ids and priorities as text and as JSON, and back, in the same form on the command line and over HTTP.
 
 A string is written as it is. All other values, and strings that would not survive a terminal or a shell (empty, with
 spaces around them, with control characters, starting with "-" or "json:"), are written as `json:` and a JSON value:
@@ -27,7 +27,7 @@ def shown(value: Any) -> str:
 
 
 def parsed(text: str) -> Any:
-    """Return the value that a text stands for; the inverse of `shown`.
+    """Return the value of a text; the inverse of `shown`.
 
     Raises:
         ValueError: the text begins with `json:`, and the rest is not a valid value; the message says why.
@@ -50,12 +50,12 @@ def priority_text(priority: Any) -> str:
 
 
 def parsed_priority(text: str) -> Any:
-    """Return the priority that a text stands for: an integer, a string in JSON's quotes, or `json:` and a value.
+    """Return the priority of a text: an integer, a string in JSON's quotes, or `json:` and a value.
 
     Strings come before all integers. They need quotes, so that a mistyped number does not jump the queue.
 
     Raises:
-        ValueError: it is none; the message says why.
+        ValueError: the text is no priority; the message says why.
     """
     if _INTEGER.fullmatch(text):
         return int(text)
@@ -67,13 +67,13 @@ def parsed_priority(text: str) -> Any:
 
 
 def segment(value: Any) -> str:
-    """Return a type or id as one segment of an address, percent-encoded; of "." and ".." no client makes a path."""
+    """Return a type or id as one percent-encoded URL segment; "." and ".." get a prefix, because clients drop them."""
     text = PREFIX + compact(value) if value in (".", "..") else shown(value)
     return quote(text, safe="")
 
 
 def compact(value: Any) -> str:
-    """Return a value as JSON on one line, without characters that a terminal would act on."""
+    """Return a value as JSON on one line, without control characters for a terminal."""
     return printable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
@@ -105,7 +105,7 @@ def from_json(value: Any) -> Any:
     """Return the type, id or priority of a JSON value that `json_forms.name` made.
 
     Raises:
-        ValueError: it is no such value; the message says why.
+        ValueError: the value has another form; the message says why.
     """
     if isinstance(value, str):
         return _encodable(value)
@@ -139,12 +139,12 @@ def _unpacked(packed: bytes) -> Any:
 
 
 def brief(text: str) -> str:
-    """Return a text as messages quote it."""
+    """Return a text quoted for messages."""
     return repr(text if len(text) <= 60 else f"{text[:59]}…")
 
 
 def one_line(text: str, most: int) -> str:
-    """Return a text on one line, in at most so many characters, all of them printable."""
+    """Return a text on one line, of at most so many characters, all printable."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 

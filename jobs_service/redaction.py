@@ -1,15 +1,15 @@
-"""What of a job may be shown: the fields of its type that are secret are hidden, and so is what texts tell of them.
+"""Redaction of jobs: the secret fields of a type are hidden, and their values are removed from the job's texts.
 
-Programs in Python that read a job see it as it is. Everything else that shows jobs (HTTP, events, dashboard, command
-line, logs) shows what a Redaction returns.
+Python programs that read a job see it unredacted. All other views of jobs (HTTP, events, dashboard, command line, logs)
+show the output of a Redaction.
 
-A rule is a path: the keys that lead to a field, with dots between them. `*` stands for any one key or item, `**` for
-any number of them. Lists count as their items: `cards.number` is that of every card. A dot, a star, a colon or a
-backslash that belongs to a key has a backslash before it. A path is of data and result; one that begins with `data:`,
-`result:`, `error:` or `progress:` is of that part only, and nothing behind it is the whole part. Of an error type,
-message and traceback can be named, of progress its message.
+A rule is a path: the keys that lead to a field, separated by dots. `*` matches any one key or item, `**` any number of
+them. Lists count as their items: `cards.number` matches the number of every card. A dot, a star, a colon or a backslash
+within a key is escaped by a backslash. A path applies to data and result; with the prefix `data:`, `result:`, `error:`
+or `progress:` it applies to that part only, and an empty rest matches the whole part. An error has the fields type,
+message and traceback, progress has its message.
 
-The values of these fields are removed from the texts of the same job as well: from error, progress, history.
+The values of secret fields are also removed from the job's texts: from error, progress and history.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from jobs_service.run_values import HistoryEvent, HistoryKind, Progress
 T = TypeVar("T")
 
 REDACTED: Final = "[redacted]"
-"""What stands where a secret was."""
+"""The replacement of a secret."""
 
 MARK: Final = json_data.encode(REDACTED)
-"""The same as JSON."""
+"""The replacement as JSON."""
 
 _PARTS: Final = ("data", "result", "error", "progress")
 _FIELDS: Final = {"error": ("type", "message", "traceback"), "progress": ("message",)}
@@ -48,10 +48,10 @@ _MOST_BYTES: Final = 10_000
 _LEAST: Final = 3
 """Characters of the shortest value that is removed from texts: shorter ones occur everywhere."""
 _WORD: Final = 8
-"""A value that is shorter is removed where it is a word of its own; of a longer one so many characters are enough, as
-messages are cut off."""
+"""A shorter value is removed only as a word of its own. Of a longer one this many characters are enough, as messages
+may be truncated."""
 _ENCODED: Final = re.compile(r"\S*[%+]\S*")
-"""A word as URLs are, in which a value may be written in many ways: they are compared decoded."""
+"""A URL-encoded word. A value can be encoded in many ways, so words are compared decoded."""
 _DECODINGS: Final[tuple[Callable[[str], str], ...]] = (
     unquote_plus,
     unquote,
@@ -59,24 +59,24 @@ _DECODINGS: Final[tuple[Callable[[str], str], ...]] = (
     functools.partial(unquote, encoding="latin-1"),
 )
 _MOST_ENCODED: Final = 3
-"""Times that a value may be encoded over again, as that of an address within an address is."""
+"""Most nested encodings of a value, such as an address within an address."""
 _MOST_SECRETS: Final = 1000
-"""Where a job has more secret values, its texts are hidden altogether."""
+"""A job with more secret values has its texts hidden altogether."""
 
 _Pattern = tuple[object, ...]
 
 
 class Redaction:
-    """Which fields of a type's jobs are secret.
+    """The secret fields of a type's jobs.
 
     Args:
-        paths: see above.
+        paths: the rules, see above.
 
     Attributes:
-        paths: without those that were given twice.
+        paths: the rules without duplicates.
 
     Raises:
-        InvalidSettings: a path that cannot be.
+        InvalidSettings: a path is invalid.
     """
 
     __slots__ = ("_patterns", "paths")
@@ -102,7 +102,7 @@ class Redaction:
         return f"Redaction({list(self.paths)!r})"
 
     def job(self, job: Job) -> Job:
-        """Return what may be shown of a job, as a Job; what of it cannot be read raises there as it does here."""
+        """Return the redacted job as a Job; its unreadable parts raise as those of the original do."""
         if not self.paths:
             return job
         shown = Job(job.type, job.id, _Shown(job._record, self))
@@ -110,7 +110,7 @@ class Redaction:
         return shown
 
     def event(self, event: JobEvent) -> JobEvent:
-        """Return what may be shown of an event."""
+        """Return the redacted event."""
         if not self.paths:
             return event
         secrets = self.secrets(event.data, event.result)
@@ -123,27 +123,27 @@ class Redaction:
         )
 
     def data(self, data: Any) -> Any:
-        """Return what may be shown of a job's data."""
+        """Return a job's redacted data."""
         return _hidden(data, self._patterns["data"])
 
     def result(self, result: Any) -> Any:
-        """Return what may be shown of a job's result."""
+        """Return a job's redacted result."""
         return _hidden(result, self._patterns["result"])
 
     def error(self, error: JobError | None, job: Job) -> JobError | None:
-        """Return what may be shown of an error of a job's run, which may not be stored yet."""
+        """Return the redacted error of a job's run; it need not be stored yet."""
         return self._error(error, self._secrets_of(job._record)) if self.paths else error
 
     def hides_a_mark(self, data: Any) -> bool:
-        """Whether JSON data have the mark itself in the place of a secret: they were read where that is hidden."""
+        """Whether JSON data have the mark in place of a secret, because they were read redacted."""
         return any(value == REDACTED for value in _found(data, self._patterns["data"]))
 
     def secrets(self, data: Any, result: Any) -> Secrets:
-        """Return the secret values of a job, to remove them from texts."""
+        """Return the secret values of a job, for removal from texts."""
         return Secrets([*_found(data, self._patterns["data"]), *_found(result, self._patterns["result"])])
 
     def _secrets_of(self, record: JobRecord) -> Secrets:
-        """Return the secret values of a job; of one that cannot be read anything may be one."""
+        """Return the secret values of a job; an unreadable job may have any."""
         try:
             return self.secrets(json_data.decode(record.json), run_data.result_of(record.run_data))
         except RecordDamaged:
@@ -161,7 +161,7 @@ class Redaction:
         )
 
     def _detail(self, event: HistoryEvent, secrets: Secrets) -> str:
-        """Return what may be shown of an event's detail; that of a crash tells the error's type and message."""
+        """Return the redacted detail of an event; a crash's detail holds the error's type and message."""
         if event.kind is HistoryKind.CRASHED and event.detail and self._hidden_fields("error") & {"type", "message"}:
             return REDACTED
         return secrets.removed_from(event.detail)
@@ -178,7 +178,7 @@ class Redaction:
         }
 
     def run_data(self, record: JobRecord) -> bytes:
-        """Return the run data of a record as they may be shown."""
+        """Return the redacted run data of a record."""
         packed = record.run_data
         if not packed:
             return packed
@@ -230,7 +230,7 @@ class Secrets:
         return text
 
     def _decoded(self, word: str) -> str:
-        """Return a word in which something may be percent-encoded, decoded and without these values if it has one."""
+        """Return a word decoded and without these values if it contains a percent-encoded one, else the word itself."""
         inner = word
         for _ in range(_MOST_ENCODED):
             for decode in _DECODINGS:
@@ -244,14 +244,14 @@ class Secrets:
 
 
 EVERYTHING: Final = Secrets((), all=True)
-"""Stands for secrets that nobody knows."""
+"""Stands for unknown secrets."""
 
 
 def checked(paths: Any) -> tuple[str, ...]:
-    """Return the paths of a type's secret fields, each once.
+    """Return the checked paths of a type's secret fields, without duplicates.
 
     Raises:
-        InvalidSettings: a path that cannot be; the message says why.
+        InvalidSettings: a path is invalid; the message says why.
     """
     if isinstance(paths, str) or not isinstance(paths, Iterable):
         raise InvalidSettings(f"redact={shown(paths)}: {a_kind_of(paths)}; allowed is a list of paths")
@@ -264,7 +264,7 @@ def checked(paths: Any) -> tuple[str, ...]:
 
 
 def is_marked(value: Any) -> bool:
-    """Whether JSON data have the mark that stands for a secret: whoever writes them would lose what it stands for."""
+    """Whether JSON data contain the replacement of a secret: writing them back would lose the secret."""
     return any(leaf == REDACTED for leaf in _leaves(value))
 
 
@@ -291,7 +291,7 @@ def _checked(path: Any) -> str:
 
 
 def _parsed(path: str) -> tuple[tuple[str, ...], _Pattern]:
-    """Return of which parts a path is, and its steps."""
+    """Return the parts that a path applies to, and its steps."""
     part, colon, rest = path.partition(":")
     if colon and part in _PARTS:
         return (part,), _steps(rest) if rest else ()
@@ -310,7 +310,7 @@ def _steps(path: str) -> _Pattern:
 
 
 def _after(patterns: Iterable[_Pattern], step: str) -> Iterator[_Pattern]:
-    """Yield what is left of patterns behind one key."""
+    """Yield the rest of each pattern that matches a key."""
     for pattern in patterns:
         if not pattern:
             continue
@@ -327,9 +327,9 @@ def _is_secret(patterns: Iterable[_Pattern]) -> bool:
 
 
 def _below(value: Any, patterns: list[_Pattern]) -> Iterator[tuple[Any, Any, list[_Pattern]]]:
-    """Yield each key or index of a value, what is there, and what is left of the patterns.
+    """Yield each key or index of a value, the item there, and the remaining patterns.
 
-    Each is left once: otherwise `**` would have twice as many at each level of nested lists.
+    Patterns are deduplicated: otherwise `**` would double at each level of nested lists.
     """
     if isinstance(value, dict):
         for key, item in value.items():
@@ -340,7 +340,7 @@ def _below(value: Any, patterns: list[_Pattern]) -> Iterator[tuple[Any, Any, lis
 
 
 def _hidden(value: Any, patterns: list[_Pattern]) -> Any:
-    """Return a value without the fields that patterns name; an absent value stays absent."""
+    """Return a value without the fields that match the patterns; an absent value stays absent."""
     if not patterns or value is None:
         return value
     if _is_secret(patterns):
@@ -374,7 +374,6 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=256)
 def _forms_of_text(text: str) -> tuple[str, ...]:
-    """Return how a text is written in messages: as it is, in Python's and JSON's form, and on one line."""
     forms = (text, repr(text)[1:-1], json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1])
     return (*forms, in_one_line(text, len(text) + 1))
 
@@ -384,7 +383,7 @@ def _forms(value: Any) -> tuple[str, ...]:
 
 
 def _without(text: str, secret: str) -> str:
-    """Return a text without a secret, also where only its beginning or its end is left of it."""
+    """Return a text without a secret, even if only its beginning or end occurs."""
     return _without_beginning(_without_beginning(text, secret)[::-1], secret[::-1], REDACTED[::-1])[::-1]
 
 
@@ -401,7 +400,7 @@ def _without_beginning(text: str, secret: str, mark: str = REDACTED) -> str:
 
 
 class _Shown:
-    """A record with what may be shown of it: whatever is read of it, by whomever, is redacted."""
+    """The redacted view of a record: every reader of it gets redacted values."""
 
     __slots__ = ("_record", "json", "run_data")
 
@@ -415,7 +414,7 @@ class _Shown:
 
 
 _DAMAGED: Final = b"\xff"
-"""What nobody can read, as data and as run data."""
+"""Unreadable data and run data."""
 
 
 def _or_damaged(read: Callable[[], bytes]) -> bytes:

@@ -1,22 +1,22 @@
 """The run data of a record, packed: attempts, history, result, error and progress of the job's runs.
 
 Every move of a job adds to its history, so the packed form is changed without unpacking it: a head, then the events,
-newest first, then what is there of result, error, progress and limits. Integers are big-endian:
+newest first, then the parts that exist: result, error, progress, limits. Integers are big-endian:
 
 | offset | bytes | field                                                                          |
 |--------|-------|--------------------------------------------------------------------------------|
-| 0      | 1     | what follows the history: 1 a result, 2 an error, 4 progress, 8 limits; bits 4 |
-|        |       | to 7: how many runs have crashed in a row, 15 for as many or more              |
+| 0      | 1     | parts behind the history: 1 a result, 2 an error, 4 progress, 8 limits; bits 4 |
+|        |       | to 7: number of runs that have crashed in a row, 15 for as many or more        |
 | 1      | 2     | attempts                                                                       |
 | 3      | 1     | events in the history                                                          |
 | 4      | 2     | h: bytes of the history                                                        |
 | 6      | 8     | when the finished job expires, a double: seconds since the epoch; NaN for never |
 | 14     | h     | events: kind (1), time (8, a double), d (1), detail (d)                        |
-|        | 4+n   | each of the others: its length, and JSON                                       |
+|        | 4+n   | each part: its length, and JSON                                                |
 
 A result is any JSON; an error is [type, message, traceback]; progress is [done, total, message, attempt], without the
-attempt where an earlier version has written it; limits, what holds for this job instead of its handler's options, are
-[max_attempts, time_limit], null for what is the handler's, and perhaps traceparent and tracestate (`tracing`).
+attempt if an earlier version wrote it. Limits override the handler's options for this job: [max_attempts, time_limit],
+null for the handler's own, and optionally traceparent and tracestate (`tracing`).
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from jobs_service.errors import RecordDamaged, shown
 from jobs_service.run_values import HistoryEvent, HistoryKind, JobError, Progress
 
 MAX_HISTORY: Final = 20
-"""Events that are kept unless somebody says otherwise."""
+"""Default number of events that are kept."""
 
 MOST_HISTORY: Final = 100
-"""Events that can be kept."""
+"""Most events that can be kept."""
 
 _KEPT_EVENTS: Final = 3
-"""Of the newest: a start, how that run went wrong, and how the job ended."""
+"""Newest events that are always kept: a start, how that run went wrong, and how the job ended."""
 
 RESULT: Final = 1
 ERROR: Final = 2
@@ -61,34 +61,34 @@ _MOST_ATTEMPTS: Final = 0xFFFF
 _NAN: Final = math.nan
 
 ALL_ATTEMPTS: Final = -_MOST_ATTEMPTS
-"""Added to the number of attempts, whatever that is, it leaves none."""
+"""Added to any number of attempts, it leaves none."""
 
 HEAD_BYTES: Final = _HEAD.size
 _NOTHING: Final = _HEAD.pack(0, 0, 0, 0, _NAN)
-"""The head of no history."""
+"""The head of an empty history."""
 
 _NEW: Final = _HEAD.pack(0, 0, 1, _EVENT.size, _NAN)
-"""The head of a job that was just added: one event, without detail."""
+"""The head of a new job: one event, without detail."""
 
 _ENDS_ROW: Final = frozenset({HistoryKind.ADDED, HistoryKind.STOPPED, HistoryKind.FINISHED, HistoryKind.CANCELED})
-"""After these a crash is the first in a row."""
+"""After these events a crash is the first in a row."""
 
 _CRASHED: Final = HistoryKind.CRASHED
 _KINDS: Final = tuple(HistoryKind)
-"""The kinds by their packed number, which is their index here."""
+"""The kinds; a kind's packed number is its index here."""
 _CRASHED_BYTE: Final = bytes((_KINDS.index(HistoryKind.CRASHED),))
 _NEWEST_KIND: Final = slice(HEAD_BYTES, HEAD_BYTES + 1)
 _STARTED_CODE: Final = _KINDS.index(HistoryKind.STARTED)
 
 NEWEST: Final = slice(3, HEAD_BYTES + _EVENT.size)
-"""Where run data tell of the newest event. To many jobs the same has happened at once: there they are the same."""
+"""Where run data hold the newest event. Jobs that moved at once have the same bytes there."""
 
 
 # Changing the packed form
 
 
 def started_anew(run_data: bytes, now: float) -> bytes:
-    """Return the run data of a job that was added or resubmitted: no attempts, and of earlier runs only the limits."""
+    """Return the run data of an added or resubmitted job: no attempts, and only the limits of earlier runs."""
     if not run_data:
         return _NEW + _EVENT.pack(0, now, 0)
     history, count = _history(run_data)
@@ -109,13 +109,13 @@ def with_event(
     """Return the run data with one more event; the job does not expire any more.
 
     Args:
-        run_data: as they were; empty for none.
-        kind: what happened.
+        run_data: the present run data; empty for none.
+        kind: the kind of event.
         now: seconds since the epoch.
         detail: cut to 255 bytes.
         attempts: added to the number of attempts, which stays within 0 and 65,535.
-        most: events that are kept; None for as many as there are, and MAX_HISTORY at least.
-        crashes: how many runs have crashed in a row, when one has; None for one more than before.
+        most: events that are kept; None for the present number, and MAX_HISTORY at least.
+        crashes: how many runs have crashed in a row, for a crash; None for one more than before.
 
     Raises:
         RecordDamaged: the bytes are damaged.
@@ -146,19 +146,19 @@ def with_event(
 
 
 def with_no_attempts(run_data: bytes) -> bytes:
-    """Return the run data of a job that is to run once more, as if it had not run yet; what the last run left stays."""
+    """Return the run data of a job that is to run again, with no attempts counted; the last run's parts stay."""
     bits, _, count, size, expires = _head(run_data)
     return _HEAD.pack(bits, 0, count, size, expires) + run_data[HEAD_BYTES:]
 
 
 def healthy(run_data: bytes) -> bytes:
-    """Return the run data of a job whose run is healthy: it counts as the first one, and none before has crashed."""
+    """Return the run data of a job whose run is healthy: this run is its only attempt, and no crashes are counted."""
     bits, _, count, size, expires = _head(run_data)
     return _HEAD.pack(bits & _ALL_PARTS, 1, count, size, expires) + run_data[HEAD_BYTES:]
 
 
 def with_part(run_data: bytes, part: int, json: bytes | None) -> bytes:
-    """Return the run data with another result, error, progress or limits; None for none."""
+    """Return the run data with another result, error, progress or limits; None removes the part."""
     if not json and not (run_data and run_data[0] & part):
         return run_data  # nothing was there, and nothing comes
     bits, attempts, count, size, expires = _head(run_data)
@@ -174,20 +174,20 @@ def with_part(run_data: bytes, part: int, json: bytes | None) -> bytes:
 
 
 def expiring(run_data: bytes, at: float) -> bytes:
-    """Return the run data of a job that expires then, seconds since the epoch."""
+    """Return the run data of a job that expires at a time, seconds since the epoch."""
     bits, attempts, count, size, _ = _head(run_data)
     return _HEAD.pack(bits, attempts, count, size, at) + run_data[HEAD_BYTES:]
 
 
 def with_details(run_data: bytes, change: Callable[[HistoryEvent], str]) -> bytes:
-    """Return the run data with other details of its events. Raises like `history_of`."""
+    """Return the run data with changed details of its events. Raises like `history_of`."""
     bits, attempts, count, size, expires = _head(run_data)
     history = b"".join(_event(event.kind, event.at, change(event)) for event in history_of(run_data))
     return _HEAD.pack(bits, attempts, count, len(history), expires) + history + run_data[HEAD_BYTES + size :]
 
 
 def set_back(run_data: bytes, now: float) -> bytes:
-    """Return the run data of a job whose newest event is taken to have been now: what lies ahead is as much earlier.
+    """Return the run data with the newest event moved back to the present time, and all later times moved as much.
 
     Raises like `history_of`.
     """
@@ -201,7 +201,7 @@ def set_back(run_data: bytes, now: float) -> bytes:
 
 
 def with_newest_events(run_data: bytes, count: int) -> bytes:
-    """Return the run data with only so many events of the history, the newest."""
+    """Return the run data cut to a number of newest events."""
     bits, attempts, _, size, expires = _head(run_data)
     rest = run_data[HEAD_BYTES:]
     end = _end_of(rest[:size], count)
@@ -209,11 +209,11 @@ def with_newest_events(run_data: bytes, count: int) -> bytes:
 
 
 def fitted(run_data: bytes, most: int) -> bytes:
-    """Return the run data in at most so many bytes, as far as what can be left out of them allows.
+    """Return the run data reduced to at most so many bytes, as far as possible.
 
-    The oldest events go first, but for the newest three; then the traceback, the text of the progress, and the end of
-    the error's message. Only where a record has less room than every job is accepted with (see `kept_bytes`) the rest
-    of the history, the progress and the error go as well. The result and the limits stay.
+    The oldest events go first, except the newest three; then the traceback, the progress message, and the end of the
+    error message. Only in a record with less room than every job is accepted with (see `kept_bytes`), the rest of the
+    history, the progress and the error go as well. The result and the limits stay.
     """
     if len(run_data) <= most:
         return run_data
@@ -229,22 +229,22 @@ def fitted(run_data: bytes, most: int) -> bytes:
 
 
 def kept_bytes(run_data: bytes, room: int) -> int:
-    """Return how many bytes the run data take at least, as long as their job can come to an end.
+    """Return the least bytes that the run data need until the end of their job.
 
     Args:
         run_data: packed.
-        room: bytes that every job has for what is told of its runs, beside its result.
+        room: bytes that every job has for data about its runs, beside its result.
     """
     try:
         parts = _parts(run_data)
-    except RecordDamaged:  # no reason to refuse a heartbeat; whoever reads it will tell
+    except RecordDamaged:  # no reason to refuse a heartbeat; a reader will report it
         return HEAD_BYTES + room
     packed = {part: _LENGTH.size + len(json) for part, json in parts.items()}
     return HEAD_BYTES + packed.get(RESULT, 0) + max(room, packed.get(LIMITS, 0))
 
 
 def of_values(attempts: int, crashes: int, history: Sequence[HistoryEvent], expires: float | None) -> bytes:
-    """Return the run data of a job that came from elsewhere as plain values; the history newest first."""
+    """Return the run data of an imported job from plain values; the history newest first."""
     packed = b"".join(_event(event.kind, event.at, event.detail) for event in history)
     at = _NAN if expires is None else expires
     return _HEAD.pack(crashes << _CRASHES_SHIFT, attempts, len(history), len(packed), at) + packed
@@ -254,17 +254,17 @@ def of_values(attempts: int, crashes: int, history: Sequence[HistoryEvent], expi
 
 
 def attempts_of(run_data: bytes) -> int:
-    """Return how many runs have begun since the count began, without those that were stopped."""
+    """Return the number of runs since the count began, without stopped ones."""
     return int.from_bytes(run_data[1:3], "big")
 
 
 def crashes_of(run_data: bytes) -> int:
-    """Return how many runs have crashed in a row, 15 for as many or more."""
+    """Return the number of runs that have crashed in a row, 15 for as many or more."""
     return run_data[0] >> _CRASHES_SHIFT if run_data else 0
 
 
 def kept_by_others(run_data: bytes) -> int:
-    """Return how many events are kept by callers that do not know the handler's own number: no fewer than before."""
+    """Return the number of events kept by callers that do not know the handler's own number: no fewer than before."""
     return max(MAX_HISTORY, run_data[3] if len(run_data) > 3 else 0)
 
 
@@ -278,7 +278,7 @@ def newest_event(part: bytes) -> tuple[bool, float] | None:
     """Return whether the newest event is a start, and its time in seconds since the epoch; None if there is none.
 
     Args:
-        part: of run data, that at NEWEST.
+        part: the slice NEWEST of run data.
     """
     if len(part) < NEWEST.stop - NEWEST.start or not part[0]:
         return None
@@ -287,7 +287,7 @@ def newest_event(part: bytes) -> tuple[bool, float] | None:
 
 
 def crashed_last(run_data: bytes) -> bool:
-    """Whether the newest event is that a run has crashed."""
+    """Whether the newest event is a crash."""
     return run_data[_NEWEST_KIND] == _CRASHED_BYTE and run_data[3] > 0
 
 
@@ -320,7 +320,7 @@ def history_of(run_data: bytes) -> tuple[HistoryEvent, ...]:
 
 
 def result_of(run_data: bytes) -> Any:
-    """Return the result of the last run that had one; None if there is none. Raises like `history_of`."""
+    """Return the latest result of a run; None if there is none. Raises like `history_of`."""
     return json_data.decode(_parts(run_data).get(RESULT, b""))
 
 
@@ -331,13 +331,13 @@ def error_of(run_data: bytes) -> JobError | None:
 
 
 def progress_of(run_data: bytes) -> Progress | None:
-    """Return how far the job has come, as its worker last reported. Raises like `history_of`."""
+    """Return the job's progress as its worker last reported it. Raises like `history_of`."""
     json = _parts(run_data).get(PROGRESS)
     return None if json is None else Progress(*_values(json, _OF_PROGRESS))
 
 
 def limits_of(run_data: bytes) -> tuple[int | None, float | None]:
-    """Return the most attempts and the time limit in seconds of this job; None where its handler's applies.
+    """Return the most attempts and the time limit in seconds of this job; None for its handler's.
 
     Damaged limits count as none, so that the job still runs.
     """
@@ -361,12 +361,11 @@ def _limits(run_data: bytes) -> tuple[int | None, float | None]:
 
 
 def limits_json(max_attempts: int | None, time_limit: float | None) -> bytes:
-    """Return limits as they are packed in run data."""
     return json_data.encode([max_attempts, time_limit])
 
 
 def parts_of(run_data: bytes) -> bytes:
-    """Return result, error, progress and limits as packed: when they change, subscribers hear of it."""
+    """Return the packed result, error, progress and limits: subscribers are told of their changes."""
     return run_data[HEAD_BYTES + size_of_history(run_data) :]
 
 
@@ -379,14 +378,14 @@ def progress_json(progress: Progress) -> bytes:
     """Return progress as it is packed in run data.
 
     Raises:
-        InvalidJob: it has a number that JSON cannot carry.
+        InvalidJob: JSON cannot carry one of its numbers.
     """
     values: list[Any] = [progress.done, progress.total, progress.message]
     return json_data.encode(values if progress.attempt is None else [*values, progress.attempt])
 
 
 def check(run_data: bytes) -> None:
-    """Check that run data are what this module packs.
+    """Check that run data have the form that this module packs.
 
     Raises:
         RecordDamaged: they are damaged.
@@ -399,7 +398,7 @@ def check(run_data: bytes) -> None:
 
 
 def check_sizes(run_data: bytes) -> None:
-    """Check that run data are as long as their history and their parts say. Raises like `check`."""
+    """Check that the length of run data matches their history and parts. Raises like `check`."""
     _parts(run_data)
 
 
@@ -445,11 +444,11 @@ _SMALLER: Final[tuple[Callable[[bytes, int], bytes], ...]] = (
     lambda run_data, most: with_part(run_data, PROGRESS, None),
     lambda run_data, most: with_part(run_data, ERROR, None),
 )
-"""What `fitted` does, one after the other, until the run data are small enough."""
+"""The steps of `fitted`, in order, until the run data are small enough."""
 
 
 def _values(json: bytes, classes: Sequence[tuple[type, ...]]) -> list[Any]:
-    """Return the three values of an error or of progress, and of the latter perhaps a fourth, each of its classes."""
+    """Return the three or four checked values of an error or of progress."""
     values = json_data.decode(json)
     is_list = type(values) is list and 3 <= len(values) <= len(classes)
     if not is_list or any(type(value) not in allowed for value, allowed in zip(values, classes, strict=False)):
@@ -466,7 +465,7 @@ def _event(kind: HistoryKind, now: float, detail: str) -> bytes:
 
 
 def _end_of(history: bytes, count: int) -> int:
-    """Return where so many events end."""
+    """Return the position behind a number of events."""
     position = 0
     try:
         for _ in range(count):
@@ -489,7 +488,7 @@ def _history(run_data: bytes) -> tuple[bytes, int]:
 
 
 def _parts(run_data: bytes) -> dict[int, bytes]:
-    """Return the JSON of those of result, error and progress that are there."""
+    """Return the JSON of each existing part."""
     bits, _, _, size, _ = _head(run_data)
     position = HEAD_BYTES + size
     parts: dict[int, bytes] = {}

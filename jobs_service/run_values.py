@@ -1,4 +1,4 @@
-"""What an application sees of a job's runs: the events of its history, its last error, and its progress."""
+"""The parts of a job's runs that an application sees: the events of its history, its last error, and its progress."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MOST_OF_A_MESSAGE: Final = 200
 
 
 class HistoryKind(enum.StrEnum):
-    """What happened to a job."""
+    """Kinds of events in a job's history."""
 
     ADDED = "added"
     """It was added, or resubmitted."""
     STARTED = "started"
     """A worker accepted it; the detail names the worker."""
     STOPPED = "stopped"
-    """It was given back unfinished: by rotation, on shutdown, to go on later; the detail is the reason."""
+    """It was given back unfinished, by rotation, on shutdown, or to continue later; the detail is the reason."""
     CRASHED = "crashed"
     """Its run failed; the detail is the reason."""
     LOST = "lost"
@@ -28,7 +28,7 @@ class HistoryKind(enum.StrEnum):
     FINISHED = "finished"
     """Its run ended; `outcome` tells how."""
     CANCELED = "canceled"
-    """It ended because somebody removed it while it ran."""
+    """It ended because it was removed while it ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class HistoryEvent:
     """One event of a job's history.
 
     Attributes:
-        kind: what happened.
-        at: when, seconds since the epoch.
-        detail: who started it, or why it crashed or was stopped; at most 255 bytes.
+        kind: the kind of event.
+        at: its time, seconds since the epoch.
+        detail: the worker of a start, or the reason of a crash or stop; at most 255 bytes.
     """
 
     kind: HistoryKind
@@ -47,10 +47,10 @@ class HistoryEvent:
 
     @property
     def time(self) -> datetime:
-        """When, as an aware datetime (UTC).
+        """The event's time, as an aware datetime (UTC).
 
         Raises:
-            RecordDamaged: `at` is what no date can say.
+            RecordDamaged: `at` is outside the range of dates.
         """
         try:
             return datetime.fromtimestamp(self.at, UTC)
@@ -64,7 +64,7 @@ class JobError:
 
     Attributes:
         type: name of the exception's class.
-        message: what it said.
+        message: the exception's message.
         traceback: the last lines of its traceback; empty when there is none.
     """
 
@@ -75,13 +75,13 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a running job has come.
+    """Progress of a running job.
 
     Attributes:
-        done: so much, in whatever unit.
-        total: of so much; None when nobody knows.
-        message: what it is doing.
-        attempt: which of the job's runs has said so, 1 for the first; None when nobody knows. Equality leaves it out.
+        done: completed amount, in any unit.
+        total: total amount; None if unknown.
+        message: description of the current work.
+        attempt: number of the run that reported it, 1 for the first; None if unknown. Equality ignores it.
     """
 
     done: float
@@ -91,10 +91,10 @@ class Progress:
 
 
 def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None = None) -> Progress:
-    """Return the progress that an application reports, checked.
+    """Return an application's progress report, checked.
 
     Raises:
-        InvalidJob: no numbers, or no text.
+        InvalidJob: the amounts are no numbers, or the message is no text.
     """
     for what, number in (("done", done), ("total", total)):
         is_number = isinstance(number, int | float) and not isinstance(number, bool)

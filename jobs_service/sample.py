@@ -1,4 +1,4 @@
-"""An application to try a store and a daemon with, which docker-compose.yml runs.
+"""A sample application to try a store and a daemon with; docker-compose.yml runs it.
 
 `jobs-service serve jobs_service.sample:jobs` serves it. It uses the store that JOBS_SERVICE_STORE names.
 """
@@ -22,8 +22,8 @@ class Text:
     """The data of a `count-words` job.
 
     Attributes:
-        text: to count the words of.
-        top: how many of its most frequent words the result has.
+        text: the text whose words are counted.
+        top: number of most frequent words in the result.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Text:
 
 @jobs.handler("count-words", slots=8, max_attempts=5)
 async def count_words(job: RunningJob, args: Text) -> None:
-    """Count the words of a text, and add them to the total: exactly once, whatever dies meanwhile."""
+    """Count the words of a text and add them to the total exactly once, even if processes die meanwhile."""
     counts = Counter(args.text.lower().split())
 
     async def add_to_total(tx: JobTransaction) -> dict[str, Any]:
@@ -54,4 +54,4 @@ async def word_total() -> int:
 
 @jobs.handler("health", max_attempts=1, timeout=10)
 async def health() -> None:
-    """Do nothing: when such a job ends, store and daemon work."""
+    """Do nothing: a finished job of this type shows that store and daemon work."""

@@ -25,7 +25,7 @@ _LONGEST = 300
 _MOST_NAMED = 10
 _HANDLERS = "handlers"
 _FACTOR = "activity_batch_factor"
-"""The one setting with a fraction that is no duration."""
+"""The only setting with a fraction that is no duration."""
 # Variables of the tests, and those that Kubernetes sets for a service of this name.
 _OF_OTHERS = tuple(PREFIX + name for name in ("TEST_", "SERVICE_HOST", "SERVICE_PORT", "PORT"))
 _logged: set[str] = set()
@@ -84,7 +84,7 @@ class Settings(BaseSettings):
     activity_max_jitter: Seconds = Field(10.0, ge=0, le=86_400)
     """Most random time between two samples; a shorter timeout sets a smaller bound."""
     notify_holdoff: Seconds = Field(0.05, ge=0, le=3600)
-    """Least time between two reads of what has changed, per subscribed type."""
+    """Least time between two reads of changes, per subscribed type."""
     activity_batch: int = Field(1000, ge=1, le=100_000)
     """Lost jobs re-enqueued per transaction, at first."""
     activity_batch_factor: float = Field(0.75, gt=0, lt=1)
@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     transaction_retries: int = Field(1000, ge=0, le=1_000_000)
     """FoundationDB: how often a transaction function is run again within that time, after conflicts for instance."""
     retry_backoff: Seconds = Field(0.05, gt=0, le=60)
-    """First pause of an actor after a store error that may pass; it doubles up to `retry_backoff_max`."""
+    """First pause of an actor after a temporary store error; it doubles up to `retry_backoff_max`."""
     retry_backoff_max: Seconds = Field(2.0, gt=0, le=3600)
     """Longest such pause."""
     max_restarts: int = Field(3, ge=0, le=1000)
@@ -114,26 +114,26 @@ class Settings(BaseSettings):
     durable: bool = True
     """Embedded store: an answered write survives a power cut. False: a power cut may undo the newest writes."""
     lmdb_map_size: int = Field(64 << 30, ge=1 << 16, le=1 << 46)
-    """Embedded store: bytes that it may hold before adds are refused; only address space is reserved. Calls that end or
+    """Embedded store: its size in bytes at which adds are refused; only address space is reserved. Calls that end or
     remove jobs may use a sixteenth more, and at least 64 MiB."""
     watch_poll: Seconds = Field(0.008, gt=0, le=10)
     """Embedded store: time between two checks for commits of other processes, while there are watches; twice as long
     when nothing has been committed for a second."""
     process_check_period: Seconds = Field(0.25, ge=0, le=60)
-    """Embedded store: time between two checks for processes that have died, whose jobs become pending then. 0: this
-    process does not check, and if it dies, its jobs wait for their type's timeout."""
+    """Embedded store: time between two checks for dead processes; their jobs then become pending. 0: this process
+    does not check, and if it dies, its jobs wait for their type's timeout."""
     process_heartbeat: Seconds = Field(15.0, ge=0, le=3600)
-    """Time between two heartbeats of a process that runs handlers or is a daemon, by which others know that it is
-    there. 0: this process is not listed, and nobody can ask it to stop."""
+    """Time between two heartbeats of a process that runs handlers or is a daemon; they show others that it is alive. 0:
+    this process is not listed, and cannot be asked to stop."""
     fdb_library: str | None = None
     """FoundationDB: path of the client library, libfdb_c; by default where its packages install it."""
     fdb_directory: str = "jobs_service"
-    """FoundationDB: path of the directory that has the jobs, `a/b`; one cluster can hold several. An address can name
+    """FoundationDB: path of the jobs' directory, `a/b`; one cluster can hold several. An address can name
     another one."""
     fdb_tag: str = Field("", max_length=16, pattern="^[ -~]*$")
     """FoundationDB: tag of all transactions, by which an operator can see and throttle them; empty for none."""
     fdb_max_watches: int = Field(10_000, ge=0, le=1_000_000)
-    """FoundationDB: watches that the client holds at most; the keys of others are read every `fdb_watch_poll`."""
+    """FoundationDB: most watches that the client holds; further keys are read every `fdb_watch_poll`."""
     fdb_watch_poll: Seconds = Field(0.25, gt=0, le=60)
     """FoundationDB: time between two reads of the keys that are watched beyond that number."""
     handlers: Annotated[dict[str, HandlerSettings], NoDecode] = Field(default_factory=dict)
@@ -198,7 +198,7 @@ class _TomlFile(PydanticBaseSettingsSource):
 
 
 def log_unknown_variables() -> None:
-    """Log the environment variables that look like settings but are none, once per process. They are no error: other
+    """Log environment variables that look like settings but are none, once per process. They are no error: other
     programs may share the prefix.
     """
     # pydantic-settings ignores the case of variables, so this does, too.

@@ -1,4 +1,4 @@
-"""What comes from the system: wall-clock time, randomness and ids from one place, so that a test can own them all.
+"""System inputs (wall-clock time, randomness, ids) from one place, so that a test can control them all.
 
 Timers are not here: they use the running loop's clock, which a virtual-time loop owns.
 """
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from typing import Final
 
 MOST_AHEAD: Final = 300.0
-"""Most seconds by which the time of something past may lie ahead: clocks of machines differ. One that is further ahead
-comes from a clock that was set wrongly, and is not believed: else nothing would happen until that time has come."""
+"""Most seconds by which the time of a past event may lie ahead: clocks of machines differ. A time further ahead comes
+from a wrong clock and is ignored; otherwise nothing would happen until that time has come."""
 
 _MOST_OF_A_HOST = 100
 
 
 def raised_file_limit() -> int:
-    """Allow this process as many open files as it may have, each connection being one; return how many."""
+    """Raise this process's limit of open files to its maximum, as each connection is one; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):  # macOS names more than it allows
@@ -32,7 +32,7 @@ def raised_file_limit() -> int:
 
 
 def go_on(point: str) -> None:
-    """Do nothing at a named point of a store's thread; tests put a function of their own in its place."""
+    """Do nothing at a named point of a store's thread; tests replace this function."""
 
 
 class Sources:
@@ -41,10 +41,10 @@ class Sources:
     Args:
         seed: None for the operating system's randomness; anything else makes every draw repeatable.
         wall_time: returns seconds since the epoch.
-        monotonic: returns seconds on a clock that never goes back, which threads measure by.
-        worker: the name of this process in the history of the jobs that it runs; None for host name and process id.
-        at: called by a store's threads with the name of each point at which another thread or process may come in
-            between; a test stops them there, or kills the process.
+        monotonic: returns seconds on a clock that never goes back; threads measure by it.
+        worker: the name of this process in the history of its jobs; None for host name and process id.
+        at: called by a store's threads with the name of each point at which another thread or process may interleave; a
+            test stops them there, or kills the process.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Sources:
 
     @property
     def has_threads(self) -> bool:
-        """Whether a service may have threads beside the loop: not where somebody owns the time, and owns no threads."""
+        """Whether a service may use threads beside the loop: not under a test's clock, which controls no threads."""
         return self.wall_time is time.time
 
     @property
     def worker(self) -> str:
-        """What this process is called."""
+        """The name of this process."""
         if self._worker is None or self._process not in (0, os.getpid()):
             self._process = os.getpid()
             self._worker = f"{socket.gethostname()[:_MOST_OF_A_HOST]}:{self._process}"
@@ -79,7 +79,7 @@ class Sources:
 
     @property
     def place(self) -> tuple[str, int]:
-        """Host and id of this process; the name that it was given, and 0, where it was given one."""
+        """Host and process id; (name, 0) if the process was given a name."""
         if self._worker is not None and not self._process:
             return self._worker, 0
         return socket.gethostname()[:_MOST_OF_A_HOST], os.getpid()
@@ -89,7 +89,7 @@ class Sources:
         return self._random.randbytes(size)
 
     def uniform(self, low: float, high: float) -> float:
-        """Return a random float between low and high: jitter, where quality does not matter."""
+        """Return a random float between low and high, for jitter: its quality does not matter."""
         return self._jitter.uniform(low, high)
 
     def below(self, limit: int) -> int:

@@ -1,6 +1,6 @@
-"""What a job does, in one word: the words that people see everywhere.
+"""A job's status in one word, the same in every view.
 
-A job's state and outcome are two values, and `pending` means two things; here each has one word.
+State and outcome of a job are two values, and `pending` has several meanings; here each has one word.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Status(enum.StrEnum):
-    """What a job does."""
+    """The status of a job."""
 
     READY = "ready"
     """Pending: it can run now."""
@@ -23,32 +23,32 @@ class Status(enum.StrEnum):
     RETRYING = "retrying"
     """Pending, due or not: its last run has crashed, and it waits for another attempt."""
     RUNNING = "running"
-    """A worker has it."""
+    """A worker holds it."""
     SUCCEEDED = "succeeded"
     """Finished."""
     FAILED = "failed"
-    """Finished without success, and is not tried again."""
+    """Finished without success; it is not tried again."""
     CANCELED = "canceled"
-    """Finished because somebody removed it while it ran."""
+    """Finished because it was removed while it ran."""
     UNREADABLE = "unreadable"
-    """Its record is damaged, or of a newer version."""
+    """Its record is damaged, or a newer version wrote it."""
 
 
 UNFINISHED = (Status.READY, Status.SCHEDULED, Status.RETRYING, Status.RUNNING)
 ENDED: Final = (Status.SUCCEEDED, Status.FAILED, Status.CANCELED)
 COUNTED: Final[tuple[Status, ...]] = tuple(each for each in Status if each is not Status.UNREADABLE)
-"""Those that pages show figures of, in their order."""
+"""Statuses with figures on pages, in their order."""
 
 MEANT: Final[Mapping[str, tuple[Status, ...]]] = {
     **{each.value: (each,) for each in Status},
     "pending": (Status.READY, Status.SCHEDULED, Status.RETRYING),
     "finished": ENDED,
 }
-"""What the words mean by which people ask for jobs in a state."""
+"""Statuses by the words with which users filter jobs by state."""
 
 
 def status_of(job: Job | JobEvent, now: float) -> Status:
-    """Return what a job does at a time (seconds since the epoch)."""
+    """Return a job's status at a time (seconds since the epoch)."""
     state = job.state.value
     if state == "pending":
         if job.retrying:

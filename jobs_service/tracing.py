@@ -1,12 +1,12 @@
-"""Traces by OpenTelemetry: a span for each job that is added, and for each run, wherever that is.
+"""Traces by OpenTelemetry: a span for each added job, and one for each run, in whichever process.
 
-This needs the extra `tracing`, and an application that sets a tracer provider. As long as nobody has imported
-OpenTelemetry there is none, so this module does not import it either: it looks whether somebody has.
+This needs the extra `tracing`, and an application that sets a tracer provider. A process that has not imported
+OpenTelemetry has no provider, so this module does not import it either: it checks for the loaded module.
 
-Traces are for those who look on: where the application's tracing fails (a provider, a span, a processor or a sampler
-that raises), a span or a part of it is missing and the log says so, but jobs are added, run and ended as ever.
+Traces are for observers. Where the application's tracing fails (a provider, a span, a processor or a sampler raises), a
+span or a part of it is missing and the log says so, but jobs are added, run and ended as usual.
 
-The context (W3C's traceparent and tracestate) is kept with the job, outside of its data, beside its limits.
+The context (W3C's traceparent and tracestate) is kept with the job, outside its data, beside its limits.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Trace: TypeAlias = tuple[str, str]
 SYSTEM: Final = "jobs_service"
 _NAME: Final = "jobs_service"
 MODULE: Final = "opentelemetry.trace"
-"""Nobody traces anything as long as this is not loaded."""
+"""As long as this module is not loaded, nothing is traced."""
 _HEADERS: Final = ("traceparent", "tracestate")
 _LONGEST: Final = 512
-"""Characters of a context that is kept: W3C wants 512 of a tracestate."""
+"""Most characters of a kept context: W3C wants 512 of a tracestate."""
 
 
 class _Nothing(AbstractContextManager[None]):
-    """A span that is none. That of contextlib takes twice as long, and each job that is added has one."""
+    """A null span. contextlib's takes twice as long, and each added job uses one."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ _NOTHING: Final = _Nothing()
 
 
 class _Guarded(AbstractContextManager["Span | None"]):
-    """A span whose failures are logged: None where it cannot be begun.
+    """A span that logs its own failures; its value is None if it cannot be begun.
 
     Args:
         begin: makes the span; a tracer may raise here already.
@@ -95,7 +95,7 @@ class _Guarded(AbstractContextManager["Span | None"]):
 
 
 def _harmless(function: Callable[P, T]) -> Callable[P, T | None]:
-    """Return a function that logs what the application's tracing raises, and returns None then."""
+    """Return a function that logs exceptions of the application's tracing and then returns None."""
 
     @wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T | None:
@@ -109,12 +109,12 @@ def _harmless(function: Callable[P, T]) -> Callable[P, T | None]:
 
 
 _known: tuple[Any, Any] = (None, None)
-"""The provider that was found last, and its tracer."""
+"""The latest provider, and its tracer."""
 
 
 @_harmless
 def tracer() -> Tracer | None:
-    """Return the tracer of the application's provider; None when there is none."""
+    """Return the tracer of the application's provider; None if it has none."""
     global _known
     api = modules.get(MODULE)
     if api is None:
@@ -132,7 +132,7 @@ def tracer() -> Tracer | None:
 
 @_harmless
 def current() -> Trace | None:
-    """Return the context of the caller, to be kept with a job; None when nothing is traced."""
+    """Return the caller's context, to be kept with a job; None if nothing is traced."""
     if MODULE not in modules or tracer() is None:
         return None
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -144,13 +144,13 @@ def current() -> Trace | None:
 
 
 def headers() -> dict[str, str]:
-    """Return the context of the caller as headers of a request; none when nothing is traced."""
+    """Return the caller's context as request headers; empty if nothing is traced."""
     trace = current() if MODULE in modules else None
     return {} if trace is None else {name: value for name, value in zip(_HEADERS, trace, strict=True) if value}
 
 
 def within(parent: str | None, state: str | None) -> AbstractContextManager[None]:
-    """Return what a request is answered in: the context that its headers name, unless there is one already."""
+    """Return a context manager for answering a request: it attaches the headers' context unless a span is active."""
     if parent is None or MODULE not in modules or tracer() is None:
         return _NOTHING
     return _within({"traceparent": parent, "tracestate": state or ""})
@@ -173,7 +173,7 @@ def _within(carrier: dict[str, str]) -> Iterator[None]:
 
 @_harmless
 def _has_span() -> bool:
-    """Whether there is one already, that of whoever traces requests."""
+    """Whether a span is active already, such as one of a web framework's tracing."""
     from opentelemetry.trace import get_current_span
 
     return get_current_span().get_span_context().is_valid
@@ -183,13 +183,13 @@ def _has_span() -> bool:
 
 
 def with_trace(limits: bytes | None, trace: Trace) -> bytes:
-    """Return a job's limits, as run data have them, with a context in place of the one that is there."""
+    """Return a job's packed limits with the given context in place of their own."""
     values = [None, None] if limits is None else json_data.decode(limits)[:2]
     return json_data.encode([*values, *trace])
 
 
 def trace_of(packed: bytes) -> Trace | None:
-    """Return the context that run data have, None when they have none, or one that cannot be read."""
+    """Return the context in run data; None if it is missing or unreadable."""
     try:
         values = json_data.decode(run_data._parts(packed).get(run_data.LIMITS, b""))
     except RecordDamaged:
@@ -201,7 +201,7 @@ def trace_of(packed: bytes) -> Trace | None:
 
 
 def carrier_of(packed: bytes) -> dict[str, str]:
-    """Return the context that run data have, as a propagator takes it."""
+    """Return the context in run data as a propagator takes it."""
     trace = trace_of(packed)
     found = {} if trace is None else {"traceparent": trace[0], "tracestate": trace[1]}
     return {name: value for name, value in found.items() if value}
@@ -211,11 +211,11 @@ def carrier_of(packed: bytes) -> dict[str, str]:
 
 
 def sending(operation: str, type: JobType, id: JobId | None = None) -> AbstractContextManager[Span | None]:
-    """Return what a job is added in: a span, if anything is traced.
+    """Return a context manager for adding a job: a span, if anything is traced.
 
     Args:
         operation: "add", "enqueue", "resubmit".
-        type, id: of the job; no id for many jobs, or one that is not known yet.
+        type, id: of the job; no id for many jobs, or if it is not known yet.
     """
     if MODULE not in modules or (found := tracer()) is None:
         return _NOTHING
@@ -234,7 +234,7 @@ def _sending(found: Tracer, operation: str, type: JobType, id: JobId | None) -> 
         f"{operation} {_name(type)}",
         kind=SpanKind.PRODUCER,
         attributes=attributes,
-        record_exception=False,  # what is secret of a job may be in its message
+        record_exception=False,  # its message may contain a secret of the job
         set_status_on_exception=False,
     )
     with _Guarded(begin) as span:
@@ -256,7 +256,7 @@ def _refused(span: Span | None, error: BaseException) -> None:
 
 @_harmless
 def sent(span: Span | None, jobs: Job | list[Job]) -> None:
-    """Say in a span which job was added, or how many."""
+    """Record the added job's id in a span, or the number of jobs."""
     if span is None:
         return
     if isinstance(jobs, list):
@@ -266,7 +266,7 @@ def sent(span: Span | None, jobs: Job | list[Job]) -> None:
 
 
 def processing(found: Tracer, job: Job) -> AbstractContextManager[Span | None]:
-    """Return what a job's run is in: a span, whose parent is that in which the job was added."""
+    """Return a span for a job's run; its parent is the span that added the job."""
     from opentelemetry.trace import SpanKind
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -288,13 +288,13 @@ def processing(found: Tracer, job: Job) -> AbstractContextManager[Span | None]:
 
 @_harmless
 def ended(span: Span | None, outcome: str, error: JobError | None, *, failed: bool) -> None:
-    """Say in a span how a run ended.
+    """Record a run's end in its span.
 
     Args:
         span: of the run; None if there is none.
-        outcome: what became of the job.
-        error: without what is secret; None for none.
-        failed: whether the error is a failure, and not what the handler wanted.
+        outcome: the job's outcome.
+        error: already redacted; None for none.
+        failed: whether the error is a failure, and not an intended end by the handler.
     """
     from opentelemetry.trace import Status, StatusCode
 
@@ -311,7 +311,7 @@ def ended(span: Span | None, outcome: str, error: JobError | None, *, failed: bo
 
 
 def _attributes(operation: str, kind: str, type: JobType) -> dict[str, Any]:
-    """Return what every span has, by OpenTelemetry's conventions for messaging."""
+    """Return the attributes of every span, by OpenTelemetry's conventions for messaging."""
     return {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,

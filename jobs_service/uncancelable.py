@@ -1,7 +1,7 @@
-"""Waits that a cancellation of the caller does not cut short, for work that must go on to its end.
+"""Waits that survive cancellation of the caller, for work that must complete.
 
-The cancellation is not lost: the caller raises it when the wait is over. And tasks for such work, which whoever cancels
-all tasks of the loop does not find.
+The cancellation is not lost: the caller raises it when the wait is over. Tasks for such work are hidden from code that
+cancels all tasks of the loop.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ T = TypeVar("T")
 def own_task(work: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
     """Begin a task that only its owner cancels: `asyncio.all_tasks()` does not list it.
 
-    A program that ends cancels all tasks, as `asyncio.run` does. The service hears of that in the tasks that have
-    entered it and that run its handlers, and then ends in order: what it needs for that must not be canceled with them.
+    A program that ends cancels all tasks, as `asyncio.run` does. The service receives that in the tasks that have
+    entered it and that run its handlers, and then shuts down in order: the tasks needed for that must not be canceled.
 
     Args:
-        work: what the task does. Its owner waits for its end.
+        work: the task's coroutine. Its owner waits for its end.
         name: for people.
     """
     task = asyncio.get_running_loop().create_task(work, name=name)
@@ -32,10 +32,10 @@ def own_task(work: Coroutine[Any, Any, T], *, name: str | None = None) -> asynci
 
 
 async def through_cancellation(work: Coroutine[Any, Any, None]) -> None:
-    """Do something to its end, also when the caller is canceled meanwhile; then raise the cancellation.
+    """Complete some work even if the caller is canceled meanwhile; then raise the cancellation.
 
     Args:
-        work: what to do, in a task of its own.
+        work: the coroutine, run in a task of its own.
 
     Raises:
         CancelledError: the caller was canceled meanwhile.
@@ -96,7 +96,7 @@ async def wait_until(
                 await wait()
             except asyncio.CancelledError as error:
                 if canceled is None and (anyio := sys.modules.get("anyio")) is not None:
-                    # A canceled scope of anyio cancels what is in it in each turn of the loop. Without that module
+                    # A canceled scope of anyio cancels its tasks in each turn of the loop. Without that module
                     # there is no such scope.
                     shield.enter_context(anyio.CancelScope(shield=True))
                 canceled = error

@@ -1,4 +1,4 @@
-"""The activity monitor of one type: re-enqueues lost jobs, makes scheduled ones ready, removes those that expired.
+"""The activity monitor of one type: re-enqueues lost jobs, makes scheduled jobs ready, removes expired ones.
 
 It samples the type's activity stamp several times per timeout. An ACTIVITY entry at or below a stamp that was sampled
 at least one timeout ago belongs to a job that was silent for at least the timeout. Samples are at most a quarter of the
@@ -37,7 +37,7 @@ _SILENT: Final = "their workers fell silent"
 _LONGEST_IDLE: Final = 60.0
 _NEVER = math.inf
 _UNREAD_FOR: Final = 60.0
-"""Seconds after which a row of changes that is still there has no reader left: notifiers remove theirs sooner."""
+"""Seconds after which a remaining row of changes has no reader left: notifiers remove their rows sooner."""
 
 _LONGEST_STAGGER: Final = 0.25
 _LARGEST_BATCH: Final = 10
@@ -45,7 +45,7 @@ _LARGEST_BATCH: Final = 10
 
 
 class _Unread(NamedTuple):
-    """What notifiers may still read.
+    """The type's rows that notifiers may still read.
 
     Attributes:
         oldest: key of the oldest row of changes.
@@ -67,7 +67,8 @@ class ActivityMonitor(DutifulActor):
         context: the service's.
         keys: of the type.
         sampler: shared by all monitors.
-        note_idle: called with the type's keys when nothing has happened for a while, and repeatedly while nothing does.
+        note_idle: called with the type's keys when the type has been idle for a while, and repeatedly while it stays
+            idle.
 
     Attributes:
         keys: of the type.
@@ -101,12 +102,12 @@ class ActivityMonitor(DutifulActor):
         self._stamp: bytes | None = None
         self._expired_at = 0.0
         self._expiry_at = 0.0
-        # Rows of changes, and of jobs that have left, that no notifier may be left to read
+        # Rows of changes and of jobs that have left, without a remaining reader
         self._unread: _Unread | None = None
         self._unread_at = 0.0
-        # Up to which versionstamp such jobs are removed, and behind which row.
+        # The versionstamp up to which such rows are removed, and the row to continue behind.
         self._told: tuple[bytes, bytes] | None = None
-        # Behind which of the jobs that were set aside the others have not been tried yet; None when all were.
+        # The last retried job among those set aside; None if all were retried.
         self._set_aside: bytes | None = b""
         self._set_aside_at = 0.0
         most = _LARGEST_BATCH * context.settings.pending_batch
@@ -132,7 +133,7 @@ class ActivityMonitor(DutifulActor):
             self._watch.cancel()
 
     def _wait(self) -> float:
-        """Return the seconds until there is something to do."""
+        """Return the seconds until the next duty is due."""
         if self._told is not None:
             return 0.0
         now = self._time()
@@ -153,7 +154,7 @@ class ActivityMonitor(DutifulActor):
             sample, self._sample = self._sample, None
             assert sample is not None
             if sample.stamp != self._stamp:
-                # Jobs have changed. One of them may have finished, and expire.
+                # Jobs have changed; a finished one may expire.
                 self._stamp = sample.stamp
                 self._idle_after = self._context.settings.type_idle_after
                 self._idle_at = self._time() + self._idle_after
@@ -168,7 +169,7 @@ class ActivityMonitor(DutifulActor):
             await self.handle(message)
 
     async def _take_turn(self) -> None:
-        """Do one batch of every duty that is due; one whose rows are damaged is put off, in the way of no other."""
+        """Do one batch of every due duty; a duty with damaged rows is postponed and blocks no other."""
         if self._lost is not None and self._lost_at <= self._time():
             await self._tried(self._re_enqueue(*self._lost), "_lost_at")
         if self._set_aside is not None and self._set_aside_at <= self._time():
@@ -186,7 +187,7 @@ class ActivityMonitor(DutifulActor):
         if self._told is not None and not await self._tried(self._remove_told(*self._told), "_unread_at"):
             self._told = None
         if self._idle_at <= self._time():
-            # A job that runs for hours shows no activity but heartbeats: ask less and less often.
+            # A job that runs for hours shows no activity but heartbeats: check less and less often.
             self._idle_after = min(2 * self._idle_after, max(_LONGEST_IDLE, self._idle_after))
             self._idle_at = self._time() + self._idle_after
             self._note_idle(self.keys)
@@ -194,7 +195,7 @@ class ActivityMonitor(DutifulActor):
     # Jobs that were set aside
 
     async def _put_back(self, after: bytes) -> None:
-        """Put a batch of jobs that were set aside back into their indexes: this version may be able to read them."""
+        """Return a batch of jobs that were set aside to their indexes: this version may be able to read them."""
         keys, limit = self.keys, self._context.settings.pending_batch
 
         async def read(transaction: Transaction) -> list[bytes]:
@@ -224,7 +225,7 @@ class ActivityMonitor(DutifulActor):
             self._look_for_expired_without_samples()
         if sample.timeout is None:
             return
-        # An unchanged stamp is in the list already, with the earlier time: keep that one, it proves a longer silence.
+        # An unchanged stamp is in the list already, with an earlier time: keep the earlier, it proves a longer silence.
         if sample.stamp is not None and (not history or history[-1].stamp != sample.stamp):
             history.append(sample)
         silent_since = sample.at - sample.timeout
@@ -268,13 +269,13 @@ class ActivityMonitor(DutifulActor):
         if batch.more:
             self._batch += settings.activity_batch_increment if len(batch.ids) == size else 0
             return
-        # A heartbeat moves an entry to a newer stamp, never to an older one: there will be none at or below this again.
+        # A heartbeat moves an entry to a newer stamp, never to an older one: no entry at or below this one will appear.
         self._lost = None
         self._clean = until
         self._be_quiet_if_clean()
 
     async def _take_for_lost(self, until: bytes, timeout: float, size: int, attempt: Attempt) -> activity.Batch | None:
-        """Re-enqueue one batch; return None if the type's timeout is no longer the one that silence was measured by."""
+        """Re-enqueue one batch; return None if the type's timeout has changed since silence was measured."""
         keys = self.keys
 
         async def take(unit: UnitOfWork) -> activity.Batch | None:
@@ -344,16 +345,16 @@ class ActivityMonitor(DutifulActor):
             self._expiry_at = self._time()
 
     def _look_for_expired_without_samples(self) -> None:
-        """Look again after a period, where the next sample comes too late to tell that jobs have finished meanwhile."""
+        """Look for expired jobs after a period, if the next sample would come too late to report finished jobs."""
         settings = self._context.settings
         period = settings.expiry_check_period
         if self._timeout is not None and self._timeout > settings.activity_samples * period:
             self._expiry_at = min(self._expiry_at, self._expired_at + period)
 
-    # Rows for readers who have read them, or died
+    # Rows whose readers have read them, or died
 
     async def _drop_unread(self) -> None:
-        """Remove what all readers had time for, and what readers who have died left: see `layer/changes.py`."""
+        """Remove rows that all readers had time to read, and rows of dead readers: see `layer/changes.py`."""
         keys = self.keys
         before, now = self._unread, await self._read(self._read_unread)
         self._unread, self._unread_at = now, self._time() + _UNREAD_FOR
@@ -387,10 +388,10 @@ class ActivityMonitor(DutifulActor):
         self._told = None if last is None else (until, last)
 
     async def _one_batch(self, work: Callable[[UnitOfWork, int], Awaitable[int]]) -> int:
-        """Do one batch of a duty that can wait: a small one while there are lost jobs.
+        """Do one batch of a duty that can wait; a small batch while there are lost jobs.
 
         Args:
-            work: takes a unit of work and the largest number of jobs; returns how many it did.
+            work: takes a unit of work and the largest number of jobs; returns the number of jobs that it did.
         """
         if self._lost is not None:
             self._pace.size = min(self._pace.size, self._context.settings.pending_batch)

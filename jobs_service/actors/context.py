@@ -1,4 +1,4 @@
-"""What all actors of one service share: its store, keyspace and settings, and the retries of errors that pass."""
+"""The context of a service's actors: its store, keyspace and settings, and the retries of transient errors."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ T = TypeVar("T")
 log = EventLog("jobs_service.actors")
 
 _MOST_DAMAGED: Final = 10_000
-"""Unreadable jobs that are remembered, so that each is logged once."""
+"""Unreadable jobs to remember, so that each is logged once."""
 _LONGEST_PAUSE = 60.0
-"""Most seconds between two attempts where the store's file is damaged."""
+"""Most seconds between two attempts on a damaged file of the store."""
 
 LONGEST_REST: Final = 3.0
-"""Most seconds between two reads that take long."""
+"""Most seconds between two slow reads."""
 
 
 def rest_after(took: float) -> float:
-    """Return the seconds until what took so long is read again: such reads take a quarter of the time at most.
+    """Return the pause after a read of this duration: reads take a quarter of the time at most.
 
-    A read takes very long where the store was away. Who waits for news then is not to wait three times as long again.
+    The pause is bounded: a read is very slow after an outage of the store, and subscribers must not wait three times as
+    long again.
     """
     return min(3 * took, LONGEST_REST)
 
 
 class OnceEach:
-    """Remembers what has occurred already, so that it is logged once.
+    """Remembers occurrences, so that each is logged once.
 
     Args:
         most: number of things remembered; beyond it the oldest are forgotten.
@@ -61,8 +62,8 @@ class Context:
     """One service's store, keyspace, settings and sources.
 
     Attributes:
-        keyspace: set by `open_keyspace`, before anybody reads a job.
-        own_runs: by type, as packed, the jobs that this very service runs, by their locks.
+        keyspace: set by `open_keyspace`, before any job is read.
+        own_runs: the jobs that this very service runs, by packed type and lock.
         phase: a random part of a second that offsets periodic work, so that many processes do not do it all at once.
     """
 
@@ -84,7 +85,7 @@ class Context:
             self.keyspace = Keyspace(prefix, self.store.limits.key)
 
     async def read(self, function: TransactionFunction[T]) -> T:
-        """Run a function in a transaction that only reads."""
+        """Run a function in a read-only transaction."""
         return await self._locating(self.store.read(function))
 
     async def transact(
@@ -94,7 +95,7 @@ class Context:
         return await self._locating(self.store.transact(self._function(operation), abandoned=abandoned))
 
     async def transact_after(self, before: asyncio.Future[Any], operation: Callable[[UnitOfWork], Awaitable[T]]) -> T:
-        """Do `transact`, but only when another call has taken effect; see Store.transact_after."""
+        """Do `transact`, but commit only after another call has taken effect; see Store.transact_after."""
         return await self._locating(self.store.transact_after(before, self._function(operation)))
 
     def transact_in_thread(
@@ -104,7 +105,7 @@ class Context:
         self.store.transact_in_thread(self._function(operation), answered)
 
     async def until_idle(self) -> None:
-        """Return when no transaction is under way."""
+        """Wait until no transaction is under way."""
         while self._under_way:
             self._idle = asyncio.get_running_loop().create_future()
             await self._idle
@@ -142,7 +143,7 @@ class Context:
     async def retried(
         self, operation: Callable[[], Awaitable[T]], *, unless: tuple[type[StoreError], ...] = (), **fields: Any
     ) -> T:
-        """Repeat an operation, with a growing pause in between, while it raises errors that may pass.
+        """Repeat an operation, with growing pauses, while it raises transient errors.
 
         Damage of the store's file does not pass. But if it ended the actor, the supervisor would restart it a few times
         and then take down the whole service, for one damaged page. So it is retried as well, after longer pauses.
@@ -153,7 +154,7 @@ class Context:
             fields: for the log.
 
         Raises:
-            Exception: any error that does not pass by itself.
+            Exception: any error that is not transient.
         """
         return await retried(self.settings, operation, unless=unless, **fields)
 
@@ -165,7 +166,7 @@ async def retried(
     unless: tuple[type[StoreError], ...] = (),
     **fields: Any,
 ) -> T:
-    """Do what `Context.retried` does, wherever the errors come from."""
+    """Implements `Context.retried`."""
     pause = settings.retry_backoff
     while True:
         try:

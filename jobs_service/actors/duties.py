@@ -1,4 +1,4 @@
-"""Actors with several duties: one that meets damage in the store's file is put off, and is in the way of no other."""
+"""Actors with several duties: a duty that meets damage in the store's file is postponed and blocks no other."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from jobs_service.supervision import Actor
 T = TypeVar("T")
 
 DAMAGED_PAUSE: Final = 60.0
-"""Seconds for which a duty is put off that has met damage in the store's file, which does not pass by itself."""
+"""Seconds to postpone a duty after damage in the store's file, which does not pass by itself."""
 
 _TYPES_PAGE: Final = 1000
 
 PageOfTypes: TypeAlias = Callable[[Snapshot, Keyspace, bytes | None, int], Awaitable[awake_types.Page]]
 
 Raw: TypeAlias = bytes | StoreDamaged | None
-"""A value as stored: None if there is none, an error if it is on a damaged page of the file."""
+"""A stored value: None if missing, an error if it is on a damaged page of the file."""
 
 
 async def around_damage(
@@ -32,12 +32,12 @@ async def around_damage(
     things: Sequence[T],
     skip: Callable[[T, StoreDamaged], object] = lambda thing, error: None,
 ) -> None:
-    """Do something with several things at once; where that meets damage in the store's file, with halves of them.
+    """Call a function with several things at once; after damage in the store's file, retry with each half of them.
 
     Args:
-        do: may be called again for things that it has been called for.
+        do: the function; may be called more than once for the same thing.
         things: at least one.
-        skip: called for each thing that is damaged itself.
+        skip: called for each damaged thing.
     """
     try:
         await do(things)
@@ -51,7 +51,7 @@ async def around_damage(
 
 
 async def read_each(transaction: Snapshot, keys: Sequence[bytes]) -> list[Raw]:
-    """Read several values at once; where that meets damage in the store's file, one by one."""
+    """Read several values at once; after damage in the store's file, one by one."""
     try:
         return [*await transaction.get_many(keys)]
     except StoreDamaged:
@@ -66,7 +66,7 @@ async def _read_one(transaction: Snapshot, key: bytes) -> Raw:
 
 
 class DutifulActor(Actor):
-    """An actor that does what is due in turns, part by part.
+    """An actor that does its due duties in turns, part by part.
 
     Args:
         name: for people.
@@ -85,11 +85,11 @@ class DutifulActor(Actor):
         self._time = asyncio.get_running_loop().time
 
     async def _tried(self, duty: Awaitable[object], at: str | None = None) -> bool:
-        """Do a duty, and return True; False where it has met damage in the store's file.
+        """Do a duty, and return True; False after damage in the store's file.
 
         Args:
-            duty: to be done; it makes its transactions by `_read` and `_transact`.
-            at: the attribute with the loop's time at which the duty is due next; None if it has none.
+            duty: makes its transactions by `_read` and `_transact`.
+            at: name of the attribute with the loop's time of the duty's next turn; None if there is none.
         """
         try:
             await duty
@@ -101,7 +101,7 @@ class DutifulActor(Actor):
         return True
 
     async def _read(self, function: TransactionFunction[T]) -> T:
-        """Run a function in a transaction that only reads, again and again as Context.retried says.
+        """Run a function in a read-only transaction, with the retries of Context.retried.
 
         Raises:
             StoreDamaged: the only error that may last and is not retried.
@@ -111,7 +111,7 @@ class DutifulActor(Actor):
     async def _transact(
         self, work: Callable[[UnitOfWork], Awaitable[T]], unless: tuple[type[StoreError], ...] = ()
     ) -> T:
-        """Do work in a transaction of its own, again and again as Context.retried says.
+        """Do work in a transaction of its own, with the retries of Context.retried.
 
         Args:
             work: on a unit of work.
@@ -128,7 +128,7 @@ class DutifulActor(Actor):
         return await page_of(transaction, self._context.keyspace, after, _TYPES_PAGE)
 
     async def _types(self, page_of: PageOfTypes, after: bytes | None = None) -> AsyncIterator[list[bytes]]:
-        """Yield types, as packed, those behind one of them, by pages that are read in a transaction each."""
+        """Yield packed types after a given one, by pages that are read in a transaction each."""
 
         async def read(transaction: Snapshot) -> awake_types.Page:
             return await self._page(page_of, transaction, after)
@@ -142,9 +142,9 @@ class DutifulActor(Actor):
             after = types[-1]
 
     async def _each_type(self, do: Callable[[Sequence[bytes]], Awaitable[object]]) -> None:
-        """Do something with all types that exist, those excepted that are damaged.
+        """Call a function with all existing types, except damaged ones.
 
-        It is the way around damage that hides which types have something: each is asked about itself.
+        For use when damage hides an index of types: each type is examined by itself.
         """
         async for types in self._types(awake_types.existing_types):
             await around_damage(do, types)

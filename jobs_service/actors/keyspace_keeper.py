@@ -1,4 +1,4 @@
-"""The first child of the tree: finds out where the jobs' keys are, before any other child reads one."""
+"""The first child of the tree: opens the keyspace before any other child reads a job's key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from jobs_service.supervision import Actor
 
 
 class KeyspaceKeeper(Actor):
-    """Opens the keyspace when it starts; the children that are started after it rely on that."""
+    """Opens the keyspace when it starts; later children rely on that."""
 
     def __init__(self, context: Context) -> None:
         super().__init__("keyspace")

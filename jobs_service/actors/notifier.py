@@ -1,10 +1,10 @@
 """The notifier of one type: reads the jobs that have changed, and sends events to their subscribers.
 
 Two messages make it read: the type had activity (from its type monitor), and there are new subscriptions (from the
-hub). It reads which jobs have changed since its last read (see `layer/changes.py`), and the records of those that have
-subscribers. At first, when it is too far behind, and while few jobs are subscribed, it reads all their records.
-A job that is not kept has no record any more when it has ended. So where a type has such jobs the notifier follows the
-changes of the type, however few are subscribed, and reads their last records (see `layer/last_records.py`).
+hub). It reads the changes since its last read (see `layer/changes.py`), and the records of changed jobs with
+subscribers. At first, when it is too far behind, and while few jobs are subscribed, it reads the records of all
+subscribed jobs. A job without retention has no record after its end. So for a type with such jobs the notifier follows
+the type's changes, however few jobs are subscribed, and reads their last records (see `layer/last_records.py`).
 
 It does one read at a time, so that no subscriber gets an older event after a newer one.
 """
@@ -35,20 +35,20 @@ T = TypeVar("T")
 
 _READ: Final = "read"
 _FEW: Final = 8
-"""Up to so many subscribed jobs are simply read each time. That costs less than asking which of them have changed (0.1
-of 0.4 ms from a finish to its event on the embedded store), and nothing has to be written by those who change them."""
+"""Up to so many subscribed jobs are simply read each time. That costs less than reading their changes (0.1 of 0.4 ms
+from a finish to its event on the embedded store), and spares the rows of changes."""
 
 _CHANGES_PAGE: Final = 1000
 _FIRST_BATCH: Final = 100
 _LARGEST_READ: Final = 4_000_000
-"""Bytes of records that one read should return, about."""
+"""Approximate bytes of records per read."""
 
 _SEEN_FOR: Final = 10.0
-"""Seconds that rows of changes are left in the store for the slower notifiers of other services."""
+"""Seconds that rows of changes stay in the store for the slower notifiers of other services."""
 
 
 class _Left(NamedTuple):
-    """A job that has left with its end."""
+    """The last record of a job that left the store at its end."""
 
     raw: bytes
     """Its last record."""
@@ -64,7 +64,7 @@ class Notifier(Actor):
     Args:
         context: the service's.
         keys: of the type.
-        hub: where the subscriptions are.
+        hub: holds the subscriptions.
     """
 
     def __init__(self, context: Context, keys: TypeKeys, hub: Hub) -> None:
@@ -74,11 +74,11 @@ class Notifier(Actor):
         self._hub = hub
         self._log = log.bind(type=keys.type)
         self._asked = False
-        # Set while no read is asked for or under way; and until when the next one had better wait.
+        # Set while no read is requested or under way; and the earliest time of the next read.
         self._idle = asyncio.Event()
         self._rests_until = 0.0
         self._pace = Pace(Batch(context.settings.notifier_batch, _LARGEST_READ), first=_FIRST_BATCH)
-        # Whether jobs of the type leave with their end, as far as was read; and whether it is followed.
+        # Whether jobs of the type leave at their end, by the last read; and whether its changes are followed.
         self._leaves = False
         self._follows = False
         self._position: Position | None = None
@@ -114,7 +114,7 @@ class Notifier(Actor):
         wanted = self._hub.targets(self._keys)
         self._follows = self._leaves or len(wanted) > _FEW
         if not self._follows:
-            # Forget the position: when there are more, the first read is one of all.
+            # Forget the position: when there are more subscriptions, the first read covers all jobs.
             self._position = None
             await self._report_jobs([*wanted])
             self._follows = self._leaves
@@ -143,7 +143,7 @@ class Notifier(Actor):
     # Reading
 
     async def _report_changes(self) -> bool:
-        """Report the subscribed jobs that have changed; return False if the store does not know any more which have."""
+        """Report the changed jobs among the subscribed ones; return False if the store no longer has the changes."""
         more = True
         while more:
             position = self._position
@@ -194,7 +194,7 @@ class Notifier(Actor):
             await self._report(select)
 
     async def _report(self, select: Callable[[Transaction], Awaitable[tuple[T, list[bytes]]]]) -> T:
-        """Read the records of some jobs in one transaction, send their subscribers what is new.
+        """Read the records of some jobs in one transaction, and send news to their subscribers.
 
         Args:
             select: returns any result, and the DATA keys of the jobs to read; runs in the same transaction.
@@ -202,8 +202,8 @@ class Notifier(Actor):
         Returns:
             The result of `select`.
         """
-        # Leave out whoever subscribes during the read. Such a subscriber may have made a change just before, which this
-        # read does not show yet: its first event would be older than what it knows.
+        # Skip targets that are added during the read. Their subscriber may have made a change just before, which this
+        # read does not show yet: its first event would be older than its own change.
         asking = self._hub.added
 
         def attempt(size: int) -> Awaitable[tuple[T, list[bytes], list[_Raw]]]:
@@ -218,7 +218,7 @@ class Notifier(Actor):
         found, data_keys, [kept, *raws] = await self._pace.fitting(attempt, measure=lambda found: _measured(found[2]))
         self._leaves = (Retention.decode(kept) if isinstance(kept, bytes) else FOR_EVER).lets_leave
         if self._leaves and not self._follows:
-            return found  # A job that leaves later may do so unseen: the type is to be followed first.
+            return found  # A job may leave unseen later: follow the type first.
         by_key = self._hub.targets(self._keys)
         for data_key, raw in zip(data_keys, raws, strict=False):
             for target in [*by_key.get(data_key, ())]:
@@ -250,7 +250,7 @@ class Notifier(Actor):
     def _report_to(self, target: Target, raw: _Raw) -> None:
         reported = target.reported
         if isinstance(raw, _Left):
-            # Whoever comes when it has left finds no job.
+            # For later subscribers the job does not exist.
             raw = raw.raw if target.knows_it else None
         if isinstance(raw, StoreDamaged):
             raise RecordDamaged(f"job {job_name(target.keys.type, target.id)}: {raw}")
@@ -298,7 +298,7 @@ class Notifier(Actor):
 
 
 async def _read_all(transaction: Transaction, keys: TypeKeys, data_keys: list[bytes]) -> list[_Raw]:
-    """Return how long finished jobs are kept, and the records of these jobs; an error for those on damaged pages."""
+    """Return the type's retention and the records of these jobs, all as stored; an error for each on a damaged page."""
     raws: list[_Raw] = [*await read_each(transaction, [keys.retention, *data_keys])]
     gone = [place for place, raw in enumerate(raws) if raw is None and place]
     if gone:
@@ -309,5 +309,5 @@ async def _read_all(transaction: Transaction, keys: TypeKeys, data_keys: list[by
 
 
 def _measured(raws: list[_Raw]) -> tuple[int, int]:
-    """Return how many records were read, and their bytes."""
+    """Return the number of records, and their bytes."""
     return len(raws) - 1, sum([len(raw) for raw in raws if type(raw) is bytes])

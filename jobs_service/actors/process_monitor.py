@@ -1,7 +1,7 @@
-"""The process monitor: re-enqueues the jobs of dead processes at once, on stores that know which processes have died.
+"""The process monitor: re-enqueues the jobs of dead processes at once, on stores that can detect dead processes.
 
-A process on another machine, and one that lives but hangs, are not found here: the activity monitors find their jobs
-when the type's timeout has passed.
+It finds neither processes on other machines nor hanging ones: the activity monitors find their jobs after the type's
+timeout.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Transaction
 
 _PAGE: Final = 250
-"""Running jobs that one transaction reads: as many of the largest records are within its limits."""
+"""Running jobs that one transaction reads: so many of the largest records are within its limits."""
 _SHOWN_IDS: Final = 10
 
 
 class ProcessMonitor(DutifulActor):
-    """Finds instances of the store whose process has died, and re-enqueues the jobs that they held.
+    """Finds store instances of dead processes, and re-enqueues the jobs that they held.
 
     Args:
         context: the service's.
@@ -55,7 +55,7 @@ class ProcessMonitor(DutifulActor):
     async def _bury(self, dead: frozenset[bytes]) -> None:
         """Re-enqueue all jobs that dead instances hold, then forget the instances.
 
-        If this process dies half way, another one finds the same instances and does the rest.
+        If this process dies half way, another process finds the same instances and does the rest.
         """
         context = self._context
         try:
@@ -66,7 +66,7 @@ class ProcessMonitor(DutifulActor):
         log.debug("processes_died", count=len(dead))
 
     async def _take_by_types(self, dead: frozenset[bytes]) -> None:
-        """Do the same type by type, so that only the jobs of damaged types have to wait for their timeout."""
+        """Do the same type by type, so that only the jobs of damaged types wait for their timeout."""
         async for types in self._types(awake_types.awake_types):
             for type in types:
                 keys = self._context.keyspace.found(type)
@@ -87,7 +87,7 @@ class ProcessMonitor(DutifulActor):
     async def _held(
         self, dead: frozenset[bytes], keys: TypeKeys | None, after: bytes | None
     ) -> tuple[list[Place], bytes | None]:
-        """Read one page of running jobs; return those that dead instances hold, and where the next page begins."""
+        """Read one page of running jobs; return the jobs of dead instances, and the begin of the next page."""
         context = self._context
 
         async def read(transaction: Transaction) -> tuple[list[Place], bytes | None]:
@@ -96,7 +96,7 @@ class ProcessMonitor(DutifulActor):
         return await self._read(read)
 
     async def _re_enqueue(self, held: Sequence[Place], dead: frozenset[bytes]) -> None:
-        """Re-enqueue jobs; those whose place in the queue is damaged stay."""
+        """Re-enqueue jobs; a job whose place in the queue is damaged stays."""
         await around_damage(partial(self._re_enqueue_together, dead), held, lambda place, e: _note_damaged(place[0], e))
 
     async def _re_enqueue_together(self, dead: frozenset[bytes], held: Sequence[Place]) -> None:

@@ -1,4 +1,4 @@
-"""The process row: says in the store that this process is there, again and again, and hears what it is asked."""
+"""The process row: a heartbeat that lists this process in the store, and the requests to this process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from jobs_service.model import ProcessRequest
 from jobs_service.store.base import Transaction, Watch
 
 _HOLDOFF: Final = 0.2
-"""Least seconds between two writes, however often something changes."""
+"""Least seconds between two writes, even if changes come faster."""
 _SPREAD: Final = 0.1
-"""Part of the time between two heartbeats by which it varies, so that processes do not write all at once."""
+"""Jitter of the heartbeat period, as a fraction, so that processes do not write all at once."""
 _CLEAN_EVERY: Final = 3600.0
-"""Seconds between two searches for the rows of processes that have ended without removing theirs."""
+"""Seconds between two searches for rows that ended processes have left."""
 _REMOVED_AT_ONCE: Final = 100
-"""Of these rows, in one transaction."""
+"""Left rows that one transaction removes."""
 
 _Page: TypeAlias = tuple[list[ProcessRow], bytes | None]
 
@@ -31,7 +31,7 @@ _Page: TypeAlias = tuple[list[ProcessRow], bytes | None]
 async def all_rows(
     read: Callable[[Callable[[Transaction], Coroutine[Any, Any, _Page]]], Awaitable[_Page]], context: Context
 ) -> tuple[list[ProcessRow], set[bytes]]:
-    """Return the rows of all processes, and which of their instances of the store have ended.
+    """Return the rows of all processes, and the ended ones among their store instances.
 
     Args:
         read: reads in a transaction of its own.
@@ -48,7 +48,7 @@ async def all_rows(
         rows += found
         if after is None:
             break
-        await asyncio.sleep(0)  # a store that answers at once lets nobody else have a turn
+        await asyncio.sleep(0)  # a store that answers at once never yields to the loop
     return rows, await context.store.ended_instances({row.instance for row in rows if row.instance})
 
 
@@ -58,8 +58,8 @@ class ProcessRowWriter(DutifulActor):
     Args:
         context: the service's.
         id: of the process.
-        row: returns what is to be written now.
-        obey: called with what the process was asked to do last, whenever that has changed, or may have.
+        row: returns the present row.
+        obey: called with the latest request to the process, whenever it has or may have changed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class ProcessRowWriter(DutifulActor):
         self.cast("changed")
 
     async def run(self) -> None:
-        """Write for ever."""
+        """Write the row for ever."""
         context = self._context
         period = context.settings.process_heartbeat
         self.spawn_link(self._listen(), "requests")
@@ -90,7 +90,7 @@ class ProcessRowWriter(DutifulActor):
             if await self.receive(pause) is not None:
                 await asyncio.sleep(written + _HOLDOFF - self._time())
                 while await self.receive(0) is not None:
-                    """One write is for all of them."""
+                    """One write covers all changes."""
             pause = period * context.sources.uniform(1 - _SPREAD, 1 + _SPREAD)
 
     async def _write(self) -> None:
@@ -105,7 +105,7 @@ class ProcessRowWriter(DutifulActor):
         await self._context.retried(written)
 
     async def _listen(self) -> None:
-        """Hear what the process is asked."""
+        """Pass on requests to the process."""
         context = self._context
 
         async def read(transaction: Transaction) -> tuple[ProcessRequest | None, Watch]:
@@ -122,7 +122,7 @@ class ProcessRowWriter(DutifulActor):
                 watch.cancel()
 
     async def _clean(self) -> None:
-        """Remove the rows of processes that have ended long ago."""
+        """Remove the rows of processes that ended long ago."""
         context = self._context
         rows, dead = await all_rows(self._read, context)
         ids = process_rows.to_remove(rows, context.sources.wall_time(), dead)

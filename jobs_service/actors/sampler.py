@@ -1,6 +1,6 @@
 """Samples the activity stamps of all types, many in one transaction.
 
-Otherwise each of a thousand activity monitors would read its own stamp several times per timeout, mostly to find it
+Without it each of a thousand activity monitors would read its own stamp several times per timeout, mostly to find it
 unchanged. The sampler aligns the times of samples to a common grid, so that types share transactions. A monitor gets a
 sample if the type's timeout or stamp has changed, or if the monitor waits for a stamp to become old enough.
 """
@@ -23,7 +23,7 @@ _COARSEST = 0.25
 _FINEST = 2.0**-7
 _MISSING_TYPE_CHECK = 5.0
 _MOST_TYPES = 1000
-# Shorter and longer timeouts are sampled as if they were these, in seconds.
+# Bounds in seconds: shorter and longer timeouts are sampled like these.
 _SHORTEST = 0.001
 _LONGEST = 1e7
 _AT_ONCE = -math.inf
@@ -34,9 +34,9 @@ class Sample:
     """One read of a type's activity.
 
     Attributes:
-        timeout: its activity timeout in seconds; None when it does not exist any more.
-        stamp: 10-byte versionstamp of its last activity; None when there was none yet.
-        at: the loop's time in seconds when the read had ended: the stamp is at least this old.
+        timeout: its activity timeout in seconds; None if the type no longer exists.
+        stamp: 10-byte versionstamp of its last activity; None before any activity.
+        at: the loop's time in seconds at the end of the read: the stamp is at least this old.
     """
 
     timeout: float | None
@@ -49,7 +49,7 @@ class Sampled:
 
     Attributes:
         keys: of the type.
-        quiet: set by the listener: whether it wants changes only.
+        quiet: whether the listener wants changes only; set by the listener.
         is_damaged: whether it could not be read when its last sample was due.
     """
 
@@ -82,7 +82,7 @@ def _note_damaged(sampled: Sampled, error: StoreDamaged) -> None:
 
 
 class Sampler:
-    """One for all activity monitors of a service; the type server runs it in a task linked to itself."""
+    """Samples for all activity monitors of a service; the type server runs it in a task linked to itself."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -108,7 +108,7 @@ class Sampler:
         self._unschedule(sampled)
 
     def hurry(self, sampled: Sampled) -> None:
-        """Take the type's next sample at once, and pass it on whether changed or not."""
+        """Take the type's next sample at once, and pass it on even if unchanged."""
         self._unschedule(sampled)
         self._schedule(sampled, _AT_ONCE)
         sampled.quiet = False
@@ -121,7 +121,7 @@ class Sampler:
             self._hurry.clear()
             due = self._take_due(time())
             for start in range(0, len(due), _MOST_TYPES):
-                # The next sample of a type on a damaged page comes when it is due.
+                # A type on a damaged page gets its next sample at the regular time.
                 await around_damage(self._sample, due[start : start + _MOST_TYPES], _note_damaged)
             if not due:
                 await self._until_next(time())
@@ -142,7 +142,7 @@ class Sampler:
             sampled.take(Sample(timeout, stamp, now))
 
     def _take_due(self, now: float) -> list[Sampled]:
-        """Return the types whose next sample is due, and schedule the one after."""
+        """Return the types with a due sample, and schedule the sample after it."""
         due: list[Sampled] = []
         while self._ticks and self._ticks[0] <= now:
             due += self._by_tick.pop(heapq.heappop(self._ticks))
@@ -151,7 +151,7 @@ class Sampler:
         return due
 
     def _next_tick(self, now: float, timeout: float | None) -> float:
-        """Return when a type is to be sampled again: at most timeout / samples from now, less some jitter."""
+        """Return the time of a type's next sample: at most timeout / samples from now, less some jitter."""
         if timeout is None:
             return now + _MISSING_TYPE_CHECK
         timeout = min(max(timeout, _SHORTEST), _LONGEST)

@@ -1,4 +1,4 @@
-"""Subscriptions: which subscriber waits for which job, and the events that it has not taken yet.
+"""Subscriptions to jobs, with the events that the subscribers have not taken yet.
 
 The hub belongs to the service, not to its supervisor tree: no restart of an actor ends a subscription.
 """
@@ -24,15 +24,15 @@ FINAL = frozenset({JobState.FINISHED, JobState.REMOVED})
 
 
 class Target:
-    """One job that one subscription waits for.
+    """One job of one subscription.
 
     Attributes:
         keys, id: the job.
         reported: the newest event that was put into the mailbox, None before the first.
-        raw: the record that event came from, as stored.
+        raw: the stored record of that event.
         taken: the newest event that the subscriber has taken.
-        ended: whether the last event, or an error, was put there.
-        number: counts the targets that the hub was given, from 1; 0 before that.
+        ended: whether the last event, or an error, is in the mailbox.
+        number: of the target in the hub, from 1; 0 before the hub has it.
     """
 
     __slots__ = ("data_key", "ended", "id", "keys", "mailbox", "number", "raw", "reported", "taken")
@@ -50,11 +50,11 @@ class Target:
 
     @property
     def knows_it(self) -> bool:
-        """Whether the subscriber was told of the job before."""
+        """Whether the subscriber got an event of the job before."""
         return self.reported is not None
 
     def report(self, event: JobEvent) -> None:
-        """Put an event into the mailbox, in place of one that the subscriber has not taken yet."""
+        """Put an event into the mailbox, replacing an untaken one."""
         self.reported = event
         self.ended = event.state in FINAL
         self.mailbox.put(self, event)
@@ -66,7 +66,7 @@ class Target:
 
 
 class Mailbox:
-    """The newest untaken event of each target of one subscription: it never holds more than that.
+    """The newest untaken event of each target of one subscription, and never more.
 
     Several tasks may take from it: each event goes to one of them, and the end to all.
     """
@@ -84,7 +84,7 @@ class Mailbox:
         if target not in self._newest:
             self._order.append(target)
         elif isinstance(event, JobEvent) and target.taken is not None and is_same(event, target.taken):
-            # The job is again as the subscriber last saw it: an event would only repeat that.
+            # The job is in the subscriber's last state again: an event would only repeat it.
             del self._newest[target]
             self._order.remove(target)
             return
@@ -92,7 +92,7 @@ class Mailbox:
         self._wake()
 
     def close(self) -> None:
-        """End after the events that are there already; wake the tasks that wait for more."""
+        """End after the present events; wake the tasks that wait for more."""
         self.open_targets = 0
         self._wake()
 
@@ -129,7 +129,7 @@ class Mailbox:
 
 
 def other_loop() -> JobsError:
-    """Return the error of a call on another event loop than the service's own."""
+    """Return the error for a call on another event loop than the service's own."""
     return JobsError(f"the service {OTHER_LOOP}")
 
 
@@ -156,7 +156,7 @@ class Hub:
     """All subscriptions of one service, by type and job.
 
     Attributes:
-        added: how many targets it was given.
+        added: number of targets added so far.
     """
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class Hub:
         return self._targets.get(keys, {})
 
     def take_fresh(self, keys: TypeKeys) -> list[bytes]:
-        """Return the DATA keys of a type's jobs that were subscribed to since this was called last."""
+        """Return the DATA keys of a type's jobs with subscriptions since the last call."""
         return [*self._fresh.pop(keys, ())]
 
     def open(self) -> None:
@@ -189,12 +189,12 @@ class Hub:
         self._thread = threading.get_ident()
 
     def check_loop(self) -> None:
-        """Raise JobsError on another event loop than the service's: nothing could wake a waiter there."""
+        """Raise JobsError on another event loop than the service's, where nothing could wake a waiting task."""
         if self._failure is None and self._loop is not asyncio.get_running_loop():
             raise other_loop()
 
     def close(self, error: JobsError) -> None:
-        """End all subscriptions with this error, and every later one."""
+        """End all present and later subscriptions with this error."""
         self._failure = error
         for by_key in list(self._targets.values()):
             for targets in list(by_key.values()):
@@ -236,7 +236,7 @@ class Hub:
                 self._start_notifier(keys)
 
     def discard(self, target: Target) -> None:
-        """Forget a target; it need not be there."""
+        """Forget a target; a missing one is no error."""
         with self._changing():
             by_key = self._targets.get(target.keys)
             if by_key is None:
@@ -253,14 +253,14 @@ class Hub:
     def forget(self, targets: Sequence[Target]) -> None:
         """Discard the targets of a subscription that is garbage.
 
-        The garbage collector calls this on any thread, and in the midst of anything, such as `add`: then it is done
-        later, on the loop.
+        The garbage collector calls this on any thread and at any point, even within `add`: then the targets are
+        discarded later, on the loop.
         """
         if threading.get_ident() == self._thread and not self._is_changing:
             for target in targets:
                 self.discard(target)
         else:
-            with contextlib.suppress(RuntimeError):  # a closed loop: nobody is told anything any more
+            with contextlib.suppress(RuntimeError):  # a closed loop: no subscriber is left
                 self._loop.call_soon_threadsafe(self.forget, targets)
 
     @contextlib.contextmanager
@@ -281,8 +281,8 @@ class Subscription:
 
     Raises while iterating:
         JobNotFound: there is no such job.
-        RecordDamaged: the job's record cannot be read, or not any more.
-        JobsError: the service was closed or failed, or was opened on another event loop.
+        RecordDamaged: the job's record is unreadable. JobsError: the service was closed or failed, or was opened on
+        another event loop.
     """
 
     def __init__(self, hub: Hub, jobs: Sequence[tuple[TypeKeys, JobId]]) -> None:
@@ -313,14 +313,14 @@ class Subscription:
         self.close()
 
     def close(self) -> None:
-        """End the subscription; an iterator ends after the events that are there already."""
+        """End the subscription; an iterator ends after the present events."""
         for target in self._targets:
             self._hub.discard(target)
         self._mailbox.close()
         self._begun = self._is_closed = True
 
     def __del__(self) -> None:
-        # A `break` out of `async for` calls nothing: the end of the object is the only sign that nobody listens.
+        # A `break` out of `async for` calls nothing: only the end of the object tells that the subscriber has gone.
         if self._begun and not self._is_closed:
             self._hub.forget(self._targets)
 

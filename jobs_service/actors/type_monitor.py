@@ -13,7 +13,7 @@ from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.store.base import Transaction, Watch
 
 _SHORTEST_REST: Final = 0.002
-"""Seconds below which the notifier's rest is left out: the loop's timers are no finer than a millisecond."""
+"""Rests of the notifier below so many seconds are skipped: the loop's timers are no finer than a millisecond."""
 
 
 class TypeMonitor:
@@ -23,7 +23,7 @@ class TypeMonitor:
         context: the service's.
         keys: of the type.
         notify: wakes the notifier.
-        rested: returns, when no read of the notifier is under way, until when it rests, on the loop's clock, seconds.
+        rested: waits for the end of the notifier's read; returns the end of its rest in seconds of the loop's clock.
     """
 
     def __init__(
@@ -63,6 +63,6 @@ class TypeMonitor:
 
 
 async def _change(watch: Watch) -> None:
-    """Return when there may be a change. Stores may lose watches: then the stamp is read again."""
+    """Wait for a possible change: stores may lose watches, and then the stamp is read again."""
     with contextlib.suppress(StoreError):
         await watch.wait()

@@ -1,9 +1,9 @@
-"""The type server: keeps a monitor running for every type that is awake, a notifier for every type with subscribers.
+"""The type server: keeps a monitor running for every awake type, and a notifier for every type with subscribers.
 
-However many idle types the store has, all of them together cost a service one watch, on the counter of
-`layer/awake_types.py`. When that counter changes, the server reads which types are awake, and starts and stops monitors
-accordingly. A monitor reports when nothing has happened for a while; the server then settles such types, many in one
-transaction. It also wakes the types whose alarm is due. Of all services on a store the first to commit does it for all.
+All idle types of the store together cost a service one watch, on the counter of `layer/awake_types.py`. When the
+counter changes, the server reads the awake types, and starts and stops monitors accordingly. A monitor reports when its
+type has been idle for a while; the server then settles such types, many in one transaction. It also wakes the types
+whose alarm is due. The first of a store's services to commit does it for all.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Process, Restart
 
 _WAKE_UP: Final = "wake up"
-"""The message that one of the server's duties may be due."""
+"""The message that a duty of the server may be due."""
 
 _NEVER = math.inf
 _CLOCK_CHECK: Final = 5.0
 _AHEAD: Final = 1.0
-"""Seconds before its jobs come due that a type is woken: time to start its monitors."""
+"""Seconds from the wake-up of a type until its jobs come due: time to start its monitor."""
 
 _HOLDOFF: Final = 0.02
-"""Least seconds between two reads of the types that are awake."""
+"""Least seconds between two reads of the awake types."""
 
 _LOST_WATCH_PAUSE: Final = 0.25
 
 _DAMAGED_PERIOD: Final = 1.0
-"""Seconds between two reads of the types that are awake while damage hides some of the rows that tell it."""
+"""Seconds between two reads of the awake types while damage hides some of their rows."""
 
 _SETTLED_TOGETHER: Final = 50
 _SCANNED_TOGETHER: Final = 100
 
 _SWEEP_PERIOD: Final = 3600.0
-"""Seconds from the start, and from the end of one look at all types, until types are looked at for old counts."""
+"""Seconds from the start, and between two passes, until the next pass over all types for old counts."""
 
 _SWEPT_TOGETHER: Final = 20
-"""Types that one check looks at for old counts: each may have 2,340 rows to be removed in one transaction."""
+"""Types that one check examines for old counts: each may have 2,340 rows to remove in one transaction."""
 
 _SUSPECTS_TOGETHER: Final = 100
-"""Jobs of which one check reads whether a clock far ahead has written their time."""
+"""Jobs that one check examines for times written by a clock far ahead."""
 
 
 class TypeServer(DutifulActor):
-    """Starts and stops what runs for types.
+    """Starts and stops the actors of types.
 
     Args:
         context: the service's.
-        hub: where the subscriptions are: a type that has some keeps its notifier.
+        hub: holds the subscriptions: a type with some keeps its notifier.
         monitors, notifiers: the supervisors of the actors that it starts.
     """
 
@@ -81,10 +81,10 @@ class TypeServer(DutifulActor):
         self._read_at = _NEVER
         self._held_off_until = 0.0
         self._check_at = 0.0
-        # From where on types are looked at for old counts, and when.
+        # The begin and the time of the next examination of types for old counts.
         self._sweep_from = b""
         self._sweep_at = 0.0
-        # From where on jobs are looked at whose time lies far ahead, in which of the sections, and when.
+        # The begin, the section and the time of the next examination of jobs whose time lies far ahead.
         self._far_ahead_from = b""
         self._far_ahead_in = 0
         self._far_ahead_at = 0.0
@@ -95,13 +95,13 @@ class TypeServer(DutifulActor):
 
     async def init(self) -> None:
         await super().init()
-        # Those that an earlier type server has started are there still. This one would not notice their end.
+        # Children of an earlier type server still run. This one would not notice their end.
         await self._monitor_supervisor.stop_all()
         await self._notifier_supervisor.stop_all()
         self.spawn_link(self._sampler.run(), "sampler")
         try:
             await self._tried(self._complete_rows())
-            # This version may be able to read jobs that an earlier one has set aside: monitors try when they start.
+            # This version may be able to read jobs that an earlier version set aside: monitors try when they start.
             await self._tried(self._wake_all_in(SET_ASIDE))
             await self._tried(self._read_awake(), "_read_at")
             self._plan_check()
@@ -111,7 +111,7 @@ class TypeServer(DutifulActor):
                 self._subscribed[keys] = None
             await self._start_notifiers()
         except BaseException:
-            await self.terminate()  # nobody else does where a start fails, and the watch would stay
+            await self.terminate()  # a failed start does not call it, and the watch would stay
             raise
 
     async def terminate(self) -> None:
@@ -161,13 +161,13 @@ class TypeServer(DutifulActor):
         return 0.0 if self._idle or self._subscribed else wait
 
     async def _take_turn(self) -> None:
-        """Do a bounded part of every duty that is due."""
+        """Do a bounded part of every due duty."""
         if self._subscribed:
             await self._start_notifiers()
         if self._idle:
             await self._settle()
         if self._wake_at is None and self._until_alarm() <= 0:
-            # All services read the same alarm. A random pause lets one of them be first, the others find it done.
+            # All services read the same alarm. A random pause lets one of them be first; the others find the work done.
             self._wake_at = self._time() + self._context.sources.uniform(0.0, _AHEAD / 2)
         if self._wake_at is not None and self._wake_at <= self._time():
             await self._tried(self._wake_due(), "_wake_at")
@@ -179,10 +179,10 @@ class TypeServer(DutifulActor):
     def _until_alarm(self) -> float:
         return self._next_alarm - _AHEAD - self._context.sources.wall_time()
 
-    # Types that are awake
+    # Awake types
 
     async def _read_awake(self) -> None:
-        """Read which types are awake, and have monitors for exactly those."""
+        """Read the awake types, and have monitors for exactly these."""
         self._cancel_watch()
         self._read_at = _NEVER
         began = self._time()
@@ -201,7 +201,7 @@ class TypeServer(DutifulActor):
             watch.on_fire(lambda: self._awake_changed(lost=watch.error is not None))
 
     async def _awake(self) -> dict[bytes, None]:
-        """Return the types that are awake; set a watch that fires when these change, and note the next alarm."""
+        """Return the awake types; set a watch that fires when they change, and note the next alarm."""
         keyspace = self._context.keyspace
 
         async def first(transaction: Transaction) -> tuple[Watch, float, awake_types.Page]:
@@ -219,7 +219,7 @@ class TypeServer(DutifulActor):
         return found
 
     async def _awake_by_rows(self, error: StoreDamaged) -> dict[bytes, None]:
-        """Return the types that are awake by asking for each, and wake those whose time has come."""
+        """Return the awake types by examining each type, and wake the types whose time has come."""
         self._next_alarm = _NEVER
         await self._wake_by_rows(error)
         keyspace = self._context.keyspace
@@ -239,7 +239,7 @@ class TypeServer(DutifulActor):
         self._wake_up()
 
     async def _serve(self, found: dict[bytes, None]) -> None:
-        """Stop the monitors of types that are not awake any more, and start those that are missing."""
+        """Stop the monitors of types that are no longer awake, and start missing monitors."""
         gone = [type for type in self._monitors if type not in found]
         async with asyncio.TaskGroup() as group:
             for type in gone:
@@ -263,14 +263,14 @@ class TypeServer(DutifulActor):
         await self._stop_child(self._monitor_supervisor, monitor)
         log.debug("type_left", type=monitor.keys.type)
 
-    # Types that settle, and that are woken
+    # Settling and waking types
 
     def _note_idle(self, keys: TypeKeys) -> None:
         self._idle[keys] = None
         self._wake_up()
 
     async def _settle(self) -> None:
-        """Settle idle types. One that is not idle after all stays awake, and its monitor reports again later."""
+        """Settle idle types. A type that is not idle after all stays awake, and its monitor reports again later."""
         keyspace = self._context.keyspace
         idle = list(self._idle)[:_SETTLED_TOGETHER]
         sleep_from = self._context.sources.wall_time() + self._context.settings.type_idle_after + _AHEAD
@@ -297,7 +297,7 @@ class TypeServer(DutifulActor):
         self._read_at = self._time()
 
     async def _wake_by_rows(self, error: StoreDamaged) -> None:
-        """Wake the types whose time has come by asking for each: damage hides some of the alarms."""
+        """Wake the types whose time has come by examining each type: damage hides some of the alarms."""
         if self._complain_at <= self._time():
             self._complain_at = self._time() + DAMAGED_PAUSE
             self._log.error("awake_types_unreadable", error=str(error))
@@ -308,7 +308,7 @@ class TypeServer(DutifulActor):
 
         await self._each_type(lambda types: self._transact(lambda unit: wake(unit, types)))
 
-    # Now and then
+    # Occasional checks
 
     def _plan_check(self) -> None:
         settings = self._context.settings
@@ -318,8 +318,8 @@ class TypeServer(DutifulActor):
     async def _check(self) -> None:
         """Wake types with running jobs that are not marked as awake: after a restore of the store, for example.
 
-        And remove old counts of some types, and set times right that a clock far ahead has written: nobody else does
-        where nothing happens to jobs of a type any more.
+        Also remove old counts of some types, and correct times written by a clock far ahead: for inactive types nothing
+        else does so.
         """
         is_done = await self._tried(self._wake_unmarked())
         if self._sweep_at <= self._time():
@@ -353,7 +353,7 @@ class TypeServer(DutifulActor):
             self._sweep_at = self._time() + _SWEEP_PERIOD
 
     async def _set_times_right(self) -> None:
-        """Look at some of the jobs whose time lies far ahead: a clock may have been there that has ended their run."""
+        """Examine some jobs whose time lies far ahead, since the clock at the end of their run may have been wrong."""
         looked_at = 0
         for _ in range(_SWEPT_TOGETHER):
             looked_at += await self._set_times_of_one_type_right(_SUSPECTS_TOGETHER - looked_at)
@@ -361,7 +361,7 @@ class TypeServer(DutifulActor):
                 return
 
     async def _set_times_of_one_type_right(self, most: int) -> int:
-        """Look at so many jobs of the next type; return how many there were."""
+        """Examine so many jobs of the next type; return the number of examined jobs."""
         context, begin = self._context, self._far_ahead_from
         section, now = far_ahead.SECTIONS[self._far_ahead_in], context.sources.wall_time()
         suspects, behind = await self._read(
@@ -383,7 +383,7 @@ class TypeServer(DutifulActor):
             await self._wake_all_in(ACTIVITY)
 
     async def _complete_rows(self) -> bool:
-        """Wake all types that need a monitor if an earlier version has written the store; return whether it was so."""
+        """Wake all types that need a monitor if an earlier version wrote the store; return whether it did."""
         key = awake_types.is_complete(self._context.keyspace)
         found = await self._read(lambda transaction: transaction.get(key))
         if found is not None:
@@ -401,7 +401,7 @@ class TypeServer(DutifulActor):
         """Wake the types that have rows in a section of the keyspace.
 
         Raises:
-            StoreDamaged: for the first of those whose rows cannot be read; all others are awake.
+            StoreDamaged: for the first type with unreadable rows; all others are awake.
         """
         keyspace = self._context.keyspace
         begin: bytes | None = b""
@@ -452,7 +452,7 @@ class TypeServer(DutifulActor):
         self._notifiers[keys] = notifier
 
     async def _stop_unused_notifiers(self) -> None:
-        """Stop the notifiers of types that had no subscribers in this check and in the one before."""
+        """Stop the notifiers of types that had no subscribers in this check and in the previous one."""
         unused = {keys for keys in self._notifiers if not self._hub.targets(keys)}
         for keys in list(self._notifiers):
             if keys in unused and keys in self._unused:

@@ -17,18 +17,18 @@ from jobs_service.layer.keyspace import TypeKeys
 L = TypeVar("L")
 
 SharedTerms: TypeAlias = tuple[TypeKeys, AcceptTerms, bool]
-"""What workers that share an accept have in common: the type, the terms, and whether they want a watch."""
+"""The common key of workers that share an accept: the type, the terms, and whether they want a watch."""
 
 _LONGEST_WAIT: Final = 0.1
-"""Seconds after which an accept begins although the one before has not ended: the store may keep that one waiting."""
+"""Seconds after which an accept no longer waits for the end of the previous one, which the store may delay."""
 
 
 class AcceptTurns(Generic[L]):
-    """The accepts that wait for their turn.
+    """The accepts of one process that wait for their turn.
 
     Args:
-        spreading: knows at which queues turns are taken.
-        begin: called with an accept whose turn has come.
+        spreading: tells the queues at which accepts take turns.
+        begin: called with an accept at its turn.
     """
 
     def __init__(self, spreading: Spreading, begin: Callable[[L], None]) -> None:
@@ -39,11 +39,11 @@ class AcceptTurns(Generic[L]):
         self._timers: dict[TypeKeys, asyncio.TimerHandle] = {}
 
     def must_wait(self, keys: TypeKeys) -> bool:
-        """Whether an accept of the type has to wait for another one."""
+        """Whether an accept of the type must wait for another one."""
         return keys in self._under_way and self._spreading.takes_turns(keys)
 
     def waiting(self, key: SharedTerms) -> L | None:
-        """Return the accept that waits, None when none does."""
+        """Return the waiting accept, None if none waits."""
         return self._waiting.get(key)
 
     def wait(self, key: SharedTerms, accept: L) -> None:
@@ -54,20 +54,20 @@ class AcceptTurns(Generic[L]):
             self._timers[key[0]] = loop.call_later(_LONGEST_WAIT, self._have_turn, key[0])
 
     def begin(self, key: SharedTerms) -> None:
-        """Begin an accept that waits."""
+        """Begin a waiting accept."""
         self._begin(self._waiting.pop(key))
 
     def begin_all(self) -> None:
-        """Begin all accepts that wait."""
+        """Begin all waiting accepts."""
         for keys in [*self._timers]:
             self._have_turn(keys)
 
     def begun(self, keys: TypeKeys) -> None:
-        """Note that an accept of the type has begun."""
+        """Note the begin of an accept of the type."""
         self._under_way[keys] += 1
 
     def ended(self, keys: TypeKeys) -> None:
-        """Note that an accept of the type has ended; begin those that wait when it was the last."""
+        """Note the end of an accept of the type; after the last one begin the waiting accepts."""
         self._under_way[keys] -= 1
         if not self._under_way[keys]:
             del self._under_way[keys]

@@ -1,8 +1,8 @@
-"""Group commit of operations: what many callers ask for at the same time shares one transaction.
+"""Group commit: simultaneous operations of many callers share one transaction.
 
-Every transaction has its price, on a cluster a round trip, so the operations of one turn of the loop are run one after
-the other on one unit of work: they behave as if each had a transaction of its own. One that raises leaves no trace and
-concerns no other. Workers that accept jobs on the same terms share one read of the queue.
+Every transaction has its price, on a cluster a round trip, so the operations of one turn of the loop run one after the
+other on one unit of work: they behave as if each had a transaction of its own. An operation that raises has no effect,
+and affects no other. Workers that accept jobs on the same terms share one read of the queue.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ T = TypeVar("T")
 _MOST_OPERATIONS: Final = 500
 _MOST_BYTES: Final = 2_000_000
 _READ_TOGETHER: Final = 250
-"""Jobs that are read together before they are touched: a transaction can read as many of the largest records."""
+"""Jobs that are read together before their operations: a transaction can read so many of the largest records."""
 
 _PLACE_OF: Final = attrgetter("place")
 _READS_OF: Final = attrgetter("reads")
 
 _HALVED: Final = (*TOO_MUCH, StoreFull, StoreDamaged)
-"""Errors that fewer operations in one transaction may avoid: what a commit reads or writes may be damaged for one."""
+"""Errors that fewer operations in one transaction may avoid: the damage or excess may come from a single operation."""
 
 _ALONE: Final = 32
-"""On a cluster, a caller with at least this many operations gets its own transaction, so that it commits in parallel
-with others, such as the one that accepts the next jobs."""
+"""On a cluster, a caller with at least this many operations gets its own transaction, which commits in parallel with
+others, such as the accept of the next jobs."""
 
 Transact: TypeAlias = Callable[[Callable[[UnitOfWork], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
 
@@ -48,10 +48,10 @@ class GroupCommit:
     """Collects the operations of one turn of the loop and runs them in few transactions.
 
     Args:
-        transact: runs a function on a unit of work in a transaction; takes the function, and a callback for
-            its result when that comes after the call has failed (`abandoned` of Store.transact).
-        give_back: called with a job that was accepted for somebody who has gone.
-        spreading: how widely accepts spread over each queue.
+        transact: runs a function on a unit of work in a transaction; takes the function, and a callback for a result
+            that comes after the call has failed (`abandoned` of Store.transact).
+        give_back: called with a job that was accepted for a caller that has gone.
+        spreading: the adaptive spread of accepts over each queue.
         overlaps: see Store.
     """
 
@@ -74,14 +74,14 @@ class GroupCommit:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def open(self) -> None:
-        """Take operations on the running event loop from now on, and on no other: its callers share transactions."""
+        """Take operations from now on, on the running event loop only: its callers share transactions."""
         self._loop = asyncio.get_running_loop()
 
     def own_loop(self) -> asyncio.AbstractEventLoop:
-        """Return the event loop that runs here.
+        """Return the running event loop.
 
         Raises:
-            StoreError: it is another one than that on which operations are taken.
+            StoreError: this object takes operations on another loop.
         """
         loop = asyncio.get_running_loop()
         if loop is not self._loop and self._loop is not None:
@@ -96,16 +96,15 @@ class GroupCommit:
         size: int = 0,
         reads: bytes | None = None,
     ) -> asyncio.Future[Any]:
-        """Run an operation on a job; await the result. One that is canceled before it has begun is withdrawn.
+        """Run an operation on a job; await the result. An operation that is canceled before its begin is withdrawn.
 
-        The result of one that returns an Entry is a JobSnapshot: the job as it was at that moment.
+        If the operation returns an Entry, the result is a JobSnapshot: the job at that moment.
 
         Args:
-            operation: called with a unit of work, the place and the arguments; raises before it changes anything, or
-                not at all.
-            place: of the job that it touches.
-            size: bytes of the values that it writes, about.
-            reads: the key that it reads beside the job, without conflicts: both are asked for together.
+            operation: called with a unit of work, the place and the arguments; raises before any change, or not at all.
+            place: of the job.
+            size: approximate bytes of the written values.
+            reads: a key that is read without conflicts, together with the job.
         """
         future: asyncio.Future[Any] = self.own_loop().create_future()
         self._enqueue(SingleOperation(operation, place, arguments, future, size, reads))
@@ -114,12 +113,12 @@ class GroupCommit:
     def operate_all(
         self, calls: Sequence[Call], answer: Callable[[Sequence[Exception | None]], None], *, size: int
     ) -> None:
-        """Run operations on many jobs without returning their results; one that raises does not affect the others.
+        """Run operations on many jobs without returning their results; an error of one does not affect the others.
 
         Args:
             calls: operation, place and arguments of each, as for `operate`.
-            answer: called with the error of each call, None for those that succeeded.
-            size: bytes of the values that they write, about: no more than a part of a transaction.
+            answer: called with the error of each call, None for a successful one.
+            size: approximate bytes of the written values: no more than a part of a transaction.
         """
         self._enqueue(ManyOperations(calls, answer, size))
 
@@ -128,8 +127,8 @@ class GroupCommit:
 
         Args:
             keys: of their type.
-            terms: which ones, and how many.
-            watch: whether to come back with a watch when there are none.
+            terms: select the jobs and their number.
+            watch: whether to return a watch if there are no jobs.
         """
         future: asyncio.Future[Accepted] = self.own_loop().create_future()
         key = (keys, terms, watch)
@@ -142,16 +141,16 @@ class GroupCommit:
                 self._accepts[key] = group
                 self._enqueue(group)
         if not group.join(future) and self._accepts.pop(key, None) is None:
-            # It waits for its turn, and has no room for another caller: let it begin. The next caller gets a new one.
+            # The accept waits for its turn, but has no room for another caller: begin it. The next caller gets another.
             self._turns.begin(key)
         return future
 
     def is_crowded(self, keys: TypeKeys) -> bool:
-        """Whether accepts of a type have collided with those of other services of late."""
+        """Whether accepts of a type have lately collided with accepts of other services."""
         return self._spreading.is_crowded(keys)
 
     async def drain(self) -> None:
-        """Return when every operation that was begun has ended."""
+        """Wait until all operations have ended."""
         while self._queue or self._running:
             self._turns.begin_all()
             self._send()
@@ -165,7 +164,7 @@ class GroupCommit:
 
     def _send(self) -> None:
         """Begin the operations of this turn of the loop, in transactions well within the limits."""
-        # Accepts come last, so that they find jobs that the others add. `_begin` relies on that order.
+        # Accepts come last, so that they find jobs added by the others. `_begin` relies on that order.
         begun, self._queue = self._queue, []
         self._accepts.clear()
         queue = sorted((each for each in begun if not each.withdrawn() and not self._is_alone(each)), key=_is_accept)
@@ -201,7 +200,7 @@ class GroupCommit:
                 batch = await self._run_front(batch)
             except _HALVED as error:
                 if len(batch) > 1:
-                    # Halve until only operations that are too much by themselves fail.
+                    # Halve until only operations that exceed the limits by themselves fail.
                     middle = len(batch) // 2
                     await self._run(batch[:middle])
                     batch = batch[middle:]
@@ -214,7 +213,7 @@ class GroupCommit:
                 return
 
     async def _run_front(self, batch: list[Operation]) -> list[Operation]:
-        """Run as many of a batch as one transaction holds, and answer them; return the operations that are left."""
+        """Run as many of a batch as one transaction holds, and answer them; return the remaining operations."""
 
         def answer(answers: list[tuple[Any, Exception | None]]) -> None:
             _answer(batch, answers)
@@ -226,7 +225,7 @@ class GroupCommit:
 
 
 async def _do(unit: UnitOfWork, batch: list[Operation]) -> list[tuple[Any, Exception | None]]:
-    """Run operations one after the other, at least one, as far as the transaction holds them; return their answers."""
+    """Run operations one after the other, at least one, until the transaction is full; return their answers."""
     answers: list[tuple[Any, Exception | None]] = []
     for first in range(0, len(batch), _READ_TOGETHER):
         if first and unit.is_full:
@@ -254,7 +253,7 @@ async def _do(unit: UnitOfWork, batch: list[Operation]) -> list[tuple[Any, Excep
 
 
 def _answer(batch: list[Operation], answers: list[tuple[Any, Exception | None]]) -> list[Operation]:
-    """Answer the operations that were run; return those that were done only in part, to be run again."""
+    """Answer the operations that were run; return the partly done ones, which must run again."""
     done = zip(batch, answers, strict=False)
     return [operation for operation, (result, failure) in done if operation.answer(result, failure)]
 

@@ -1,6 +1,6 @@
 """The three kinds of work in a group commit: an operation on one job, operations on many jobs, a shared accept.
 
-Each knows how to run on a unit of work, how to answer its callers, and whether it can be done in smaller parts.
+Each class runs on a unit of work, answers its callers, and can be split into smaller parts if it has any.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from jobs_service.layer.unit_of_work import Place, UnitOfWork
 
 _MOST_JOBS: Final = 1000
 Accepted: TypeAlias = list[Entry] | EmptyQueue
-"""The result of an accept: jobs, or a watch to wait on when there are none.
+"""The result of an accept: jobs, or a watch to wait on if there are none.
 
-Of several who come back without jobs together, only the first gets the watch. Nobody gets one when there may be more
-in the queue: they accept again. Whoever did not ask for a watch gets an empty list when there is nothing.
+If several callers get no jobs together, only the first gets the watch. If the queue may have more jobs, no caller gets
+a watch, and all accept again. A caller that wants no watch gets an empty list if there are no jobs.
 """
 Call: TypeAlias = tuple[Callable[..., Awaitable[Any]], Place, tuple[Any, ...]]
 """An operation on a job, the job's place, and the other arguments."""
 
 
 class Operation(Protocol):
-    """Something to do on a unit of work, and its caller."""
+    """Work on a unit of work, with its caller."""
 
     size: int
     place: Place | None
     reads: bytes | None
 
     def withdrawn(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether no caller waits for the result any more."""
 
     def run(self, unit: UnitOfWork) -> Awaitable[Any]:
-        """Do it."""
+        """Do the work."""
 
     def answer(self, result: Any, failure: Exception | None) -> bool:
-        """Answer its caller; return whether it was done only in part, and has to run once more."""
+        """Answer the caller; return whether the work was done only in part, and must run once more."""
 
     def halve(self) -> bool:
-        """Do only half as much in one transaction from now on; return False when there is nothing to halve."""
+        """Do only half as much per transaction from now on; return False if the work cannot be halved."""
 
     def refuse(self, error: Exception) -> bool:
-        """Answer that what is left, or the first part of it, fails by itself; return whether the rest has to run."""
+        """Answer the remaining work, or its first part, with an error of its own; return whether a rest must run."""
 
 
 class SingleOperation:
@@ -96,7 +96,7 @@ class SingleOperation:
 
 
 class ManyOperations:
-    """One caller's operations on many jobs: each is done as if it were alone, and all are answered together."""
+    """One caller's operations on many jobs: each is done independently, and all are answered together."""
 
     __slots__ = ("_answer", "_calls", "_errors", "_most", "count", "place", "reads", "size")
 
@@ -105,7 +105,7 @@ class ManyOperations:
         self.count = len(calls)
         self._answer = answer
         self._most = self.count
-        # The errors of the calls that are done, None for those that succeeded.
+        # The errors of finished calls, None for successful ones.
         self._errors: list[Exception | None] = []
         self.place: Place | None = None
         self.reads: bytes | None = None
@@ -115,7 +115,7 @@ class ManyOperations:
         return False
 
     async def run(self, unit: UnitOfWork) -> list[Exception | None]:
-        """Return what each of the remaining calls raised, as far as the transaction holds them."""
+        """Run remaining calls until the transaction is full; return the error of each, None for a successful one."""
         calls = self._calls[len(self._errors) :][: self._most]
         await unit.prefetch([place for _, place, _ in calls])
         errors: list[Exception | None] = []
@@ -186,7 +186,7 @@ class SharedAccept:
         return not self._callers
 
     async def run(self, unit: UnitOfWork) -> tuple[list[Entry], Accepted]:
-        """Return the jobs for all callers, and the result for those callers who get none."""
+        """Return the jobs for all callers, and the result for callers without a job."""
         keys, queue_reads = self.keys, self._queue_reads
         limit, spread = min(self._terms.limit * len(self._callers), self._most), self._terms.spread
         queue_reads.begin()
@@ -228,7 +228,7 @@ class SharedAccept:
         for position, future in enumerate(self._callers):
             share = taken[position * limit : (position + 1) * limit]
             if future.done():
-                # The caller has gone meanwhile. Without this, its jobs would stay locked until the type's timeout.
+                # The caller has gone. Without this release its jobs would stay locked until the type's timeout.
                 for entry in share:
                     self._give_back(entry)
             elif share:

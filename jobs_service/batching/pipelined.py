@@ -1,4 +1,4 @@
-"""Transactions that take effect one after the other: each is begun while the one before it commits."""
+"""Pipelined transactions, which take effect in order: each begins while the previous one commits."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ TransactAfter: TypeAlias = Callable[[asyncio.Future[Any], Operation[T]], Corouti
 async def in_order(
     operations: Iterable[Operation[T]], transact: Transact[T], transact_after: TransactAfter[T]
 ) -> list[T]:
-    """Run each operation in a transaction of its own; when one fails, those before it have taken effect, none after it.
+    """Run each operation in a transaction of its own; after a failure only the earlier ones have taken effect.
 
     Args:
-        operations: read as they are run, never further than two ahead.
-        transact: runs one in a transaction.
-        transact_after: the same, when another call has taken effect; see Store.transact_after.
+        operations: read while they run, at most two ahead.
+        transact: runs an operation in a transaction.
+        transact_after: the same, but commits only after another call has taken effect; see Store.transact_after.
 
     Returns:
         Their results, in their order.
 
     Raises:
-        BaseException: what the first that failed has raised, or the iterable.
+        BaseException: the error of the first failed operation, or of the iterable.
     """
     given = _Given(operations)
     first, second = given.next(), given.next()
@@ -40,7 +40,7 @@ async def in_order(
     if first is not None and second is not None:
         results = await _overlapped(chain((first, second), given), transact, transact_after)
     elif first is not None:
-        # Alone, without the turns of the loop that a task costs: its caller is told before others act on what it did.
+        # A single operation, without the loop turns of a task: the caller is told before others act on its effects.
         results = [await transact(first)]
     if given.failure is not None:
         raise given.failure
@@ -53,16 +53,16 @@ async def in_parts(
     transact: Transact[list[T]],
     most: int,
 ) -> list[T]:
-    """Do something with many jobs that may exist already, one transaction after the other; return all results in order.
+    """Write many jobs that may exist already, one transaction after the other; return all results in order.
 
-    How large the records are that are rewritten is known only when they were read. So each transaction takes as many
-    jobs from the front of its batch as it can hold; half as many when the store says that it was too much all the same.
+    The sizes of the rewritten records are known only after reading them. So each transaction takes as many jobs from
+    the front of its batch as it can hold; half as many if the store refuses the transaction as too large all the same.
 
     Args:
-        batches: as many jobs as one transaction takes at most, by what is known of them beforehand.
-        work: does it with the first of these jobs, at least one; returns a result for each of those.
+        batches: jobs for one transaction each, by the sizes known beforehand.
+        work: writes the first jobs of a batch, at least one; returns a result for each written job.
         transact: runs an operation in a transaction.
-        most: jobs of one batch.
+        most: largest number of jobs in a batch.
     """
     results: list[T] = []
     pace = Pace(Batch(most))
@@ -79,10 +79,10 @@ async def in_parts(
 
 
 class _Given(Iterator[Operation[T]]):
-    """The operations that an iterable gives before it fails, if it does.
+    """The operations of an iterable, up to its failure if there is one.
 
     Attributes:
-        failure: what it has raised.
+        failure: the iterable's exception.
     """
 
     def __init__(self, operations: Iterable[Operation[T]]) -> None:
@@ -99,7 +99,7 @@ class _Given(Iterator[Operation[T]]):
             raise StopIteration from error
 
     def next(self) -> Operation[T] | None:
-        """Return the next one, None when there are no more."""
+        """Return the next operation, None at the end."""
         return next(self, None)
 
 
@@ -108,7 +108,7 @@ async def _overlapped(
 ) -> list[T]:
     loop = asyncio.get_running_loop()
     results: list[T] = []
-    # One that commits, and one behind it whose function runs meanwhile.
+    # A committing transaction, and the next one, whose function runs meanwhile.
     under_way: list[asyncio.Task[T]] = []
     try:
         while True:
@@ -119,10 +119,10 @@ async def _overlapped(
             if not under_way:
                 return results
             if operation is None or len(under_way) > 1:
-                # Shielded, as whoever comes after it waits for it: so both go on in the same turn of the loop.
+                # Shielded, because the next transaction waits for it: so both go on in the same turn of the loop.
                 results.append(await asyncio.shield(under_way[0]))
                 del under_way[0]
-            # The next one is asked for, which may take a while, when those under way have been sent on theirs.
+            # Send the running transactions on their way before reading the next operation, which may take a while.
             await asyncio.sleep(0)
     finally:
         for task in under_way:

@@ -1,9 +1,9 @@
-"""Staggered work: services that collide over the same work come one after the other.
+"""Staggered work: services that collide over the same work take turns.
 
 The monitors of all services see the same jobs come due, and the same jobs lost, at the same moment. On the embedded
 store they queue for the writer; on a cluster all but one of them meet a conflict, and would meet it again with the next
 batch. A service that collides waits a random time before the next attempt, up to a bound that doubles with every
-collision and shrinks slowly without; whoever comes first does the work, the others find it done. A service that never
+collision and shrinks slowly without; the first service does the work, the others find it done. A service that never
 collides never waits: alone, it does everything at once.
 """
 
@@ -17,11 +17,11 @@ _SHRINKS_BY: Final = 0.9
 
 
 class Stagger:
-    """How long one kind of work is put off.
+    """The pause before each attempt at one kind of work.
 
     Args:
         uniform: draws a number between two others.
-        longest: seconds that it is put off at most.
+        longest: longest pause in seconds.
     """
 
     def __init__(self, uniform: Callable[[float, float], float], longest: float) -> None:
@@ -34,11 +34,11 @@ class Stagger:
         return self._uniform(0.0, self._window) if self._window else 0.0
 
     def learn(self, *, collided: bool, useful: bool) -> None:
-        """Take into account how an attempt went.
+        """Adapt the pause to the outcome of an attempt.
 
         Args:
-            collided: whether somebody else was at the same work.
-            useful: whether there was something left to do. Where there was not, the pause has served its purpose.
+            collided: whether another service did the same work meanwhile.
+            useful: whether any work was left. If none was, the pause has served its purpose.
         """
         if collided:
             self._window = min(self._longest, max(_FIRST, 2 * self._window))
@@ -51,7 +51,7 @@ class Attempt:
     """One call of `transact`, whose function may be run several times.
 
     Attributes:
-        collided: whether it was run again, because somebody else had done something with the same jobs.
+        collided: whether the function was run again, because of another transaction on the same jobs.
     """
 
     __slots__ = ("_runs",)

@@ -1,6 +1,6 @@
-"""The command line: parses what a person types, calls the service, prints the result.
+"""The command line: parses arguments, calls the service, prints the result.
 
-Nothing heavy is imported before a verb needs it, so that `jobs-service --help` answers at once.
+Heavy imports wait until a verb needs them, so that `jobs-service --help` answers at once.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line.
 
     Args:
-        arguments: without the program's name; None takes them from sys.argv.
+        arguments: the arguments without the program's name; None takes them from sys.argv.
 
     Returns:
         The exit code: 0 done, 1 the answer is no, 2 wrong usage or bad input, 3 the store cannot be used, 70 a bug,
-        74 the output cannot be written, 130 after Ctrl-C, 141 the reader of the output went away, 143 after SIGTERM.
+        74 the output cannot be written, 130 after Ctrl-C, 141 the reader of the output is gone, 143 after SIGTERM.
     """
     try:
         from jobs_service.cli.app import run

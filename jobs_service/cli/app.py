@@ -1,4 +1,4 @@
-"""Puts the verbs together into one program, and runs one command line."""
+"""Assembles the verbs into one program, and runs one command line."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Exit codes: 0 done; 1 the answer is no (not found, exists already, timed out, co
 
 
 def run(arguments: Sequence[str] | None) -> int:
-    """Run one command line and return its exit code; errors are one line on stderr."""
+    """Run one command line and return its exit code; an error is one line on stderr."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
@@ -66,7 +66,7 @@ def run(arguments: Sequence[str] | None) -> int:
 def _open_closed_streams() -> None:
     """Open /dev/null in place of each standard stream that the shell has closed.
 
-    Otherwise the next file that is opened, such as the store's, would get that descriptor, and prints would go into it.
+    Otherwise the next opened file, such as the store's, would get that descriptor, and the output would go into it.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -82,7 +82,7 @@ def _invoke(arguments: list[str]) -> None:
 
 
 def application() -> typer.Typer:
-    """Build the program. Its help is plain text, because rich would take longer and look different elsewhere."""
+    """Build the program. Its help is plain text, because rich is slower and its output varies between terminals."""
     app = typer.Typer(
         help=HELP,
         add_completion=False,

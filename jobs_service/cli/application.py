@@ -1,4 +1,4 @@
-"""Loads the service that an application of the user has made, by its name MODULE:ATTR."""
+"""Loads the service of a user's application by its name MODULE:ATTR."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HINT = "MODULE:ATTR"
 
 
 def load(name: str) -> JobsService:
-    """Import a module, first looked for in the working directory, and return the service in it.
+    """Import a module, from the working directory first, and return the service in it.
 
     If the module raises, the traceback is printed without frames of installed code, and the error names it in one line.
 

@@ -1,6 +1,6 @@
 """Adds the jobs of many JSON lines in batches, for `add-many`.
 
-A batch fits into one transaction. So exactly the jobs of the lines before a bad line are added.
+A batch fits into one transaction, so that exactly the jobs of the lines before a bad line are added.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class _NumberedJob(NamedTuple):
 
 
 async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: IfExists) -> int:
-    """Add a job for every line from a file descriptor; return how many there were.
+    """Add a job for every line from a file descriptor; return the number of jobs.
 
     Raises:
         Refused: a line does not describe a job; the jobs of the lines before it are added.
         AnswerIsNo: a job was refused; the jobs of the lines before it are added.
-        StoreError: the store failed; the message says how much was added.
+        StoreError: the store failed; the message tells the number of added jobs.
     """
     with progress(os.fstat(descriptor)) as advance:
         adder = _BatchAdder(jobs, type, if_exists, advance)
@@ -57,7 +57,7 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
 
 
 class _BatchAdder:
-    """Adds jobs in batches, and finds the line to blame when a batch is refused."""
+    """Adds jobs in batches, and finds the bad line of a refused batch."""
 
     def __init__(self, jobs: JobsService, type: Any, if_exists: IfExists, advance: Advance) -> None:
         self.added = 0
@@ -95,7 +95,7 @@ class _BatchAdder:
         self._advance(size, self.added)
 
     def so_far(self) -> str:
-        """Return how many jobs were added, as the last words of an error message."""
+        """Return the number of added jobs as the last words of an error message."""
         return f"{_count(self.added)} added before, which stay" if self.added else "nothing was added"
 
     async def _add(self, batch: list[_NumberedJob]) -> None:
@@ -103,7 +103,7 @@ class _BatchAdder:
         self.added += len(batch)
 
     async def _add_up_to_the_culprit(self, batch: list[_NumberedJob]) -> None:
-        """Add a refused batch's jobs one by one, up to the one that is refused again."""
+        """Add the jobs of a refused batch one by one, until one is refused again."""
         for numbered in batch:
             try:
                 await self._add([numbered])

@@ -1,4 +1,4 @@
-"""The daemon that `serve` runs: a service and its handlers, until a signal comes."""
+"""The daemon of `serve`: runs a service and its handlers until a signal arrives."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from jobs_service.http.serving import Address
 
 GC_THRESHOLDS: Final = (20_000, 20, 20)
-"""Jobs make and drop thousands of objects. With Python's own threshold of 700, collecting took a fifth of the time."""
+"""Jobs create and drop thousands of objects: with Python's default of 700, collections took a fifth of the time."""
 
 LAST_GRACE: Final = 1.0
-"""Seconds that threads and tasks left behind by handlers get to end, after the service is closed."""
+"""Seconds for threads and tasks left behind by handlers to end after the service is closed."""
 
 NO_HANDLERS: Final = (
     "no job is run here, jobs are only watched over; name the service that has your handlers, jobs-service serve "
@@ -43,14 +43,14 @@ def serve(
 ) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
-    On SIGHUP the settings are read again. Logs `serving` (store, pid, types) when everything is ready, `draining`
+    On SIGHUP it reloads the settings. It logs `serving` (store, pid, types) when everything is ready, `draining`
     (signal), `stopped`, and after a SIGHUP `reloaded` or `reload_failed`. An error is one line on stderr.
 
     Args:
-        service: not open yet.
-        types: whose handlers run; None for all.
-        max_jobs: that run at the same time; None for as many as the handlers have slots.
-        http: where it is served over HTTP; None for nowhere.
+        service: the service, not open yet.
+        types: the types of the handlers to run; None for all.
+        max_jobs: most jobs that run at the same time; None for the number of the handlers' slots.
+        http: the address of the HTTP server; None for no server.
 
     Returns:
         The exit code. If handlers have left threads or tasks behind, the process ends with it after LAST_GRACE.
@@ -63,7 +63,7 @@ def serve(
 
     def heed(number: signal.Signals) -> None:
         if loop.is_closed() or (daemon.is_ending and number is not signal.SIGHUP):
-            kill_all()  # their jobs run again at once where another process has the store
+            kill_all()  # their jobs run again at once if another process uses the store
             os._exit(128 + number)
         if number is signal.SIGHUP:
             loop.call_soon_threadsafe(daemon.reload)
@@ -83,11 +83,11 @@ class Daemon:
     """A service that runs until it is stopped.
 
     Args:
-        service: not open yet.
+        service: the service, not open yet.
         types, max_jobs, http: see `serve`.
 
     Attributes:
-        is_ending: whether it was told to end, by a signal or a request; the next signal ends it at once.
+        is_ending: whether a signal or a request has told it to end; the next signal ends it at once.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class Daemon:
                         jobs.run(types=self._served, max_jobs=self._max_jobs, started=self._ready)
                     )
                     await self._stop.wait()
-                    # Who waits over HTTP is told at once, not when the last handler has ended.
+                    # Waiting HTTP requests are answered at once, not after the end of the last handler.
                     await self._leave_http()
                     running.cancel()
         log.info("stopped")
 
     @asynccontextmanager
     async def _served_over_http(self) -> AsyncIterator[None]:
-        """Serve over HTTP as long as the block runs, if that is wanted."""
+        """Run the HTTP server, if there is an address for it, while the block runs."""
         if self._http is None:
             yield
             return
@@ -147,9 +147,9 @@ class Daemon:
 
     @asynccontextmanager
     async def _bulk_actions_run(self) -> AsyncIterator[None]:
-        """Run bulk actions as long as the block runs, those that others have left as well.
+        """Run bulk actions while the block runs, including unfinished ones of other processes.
 
-        Where it is served over HTTP, that is done there.
+        With an HTTP server this does nothing, because the server runs them.
         """
         if self._http is not None:
             yield
@@ -169,15 +169,15 @@ class Daemon:
         log.info("draining", signal=number.name)
 
     def _stop_on_request(self) -> None:
-        """Do what SIGTERM does; what a signal has begun is not hurried."""
+        """Stop as on SIGTERM; a stop that has begun already goes on at its pace."""
         if not self.is_ending:
             self.is_ending = True
             self.stop(signal.SIGTERM)
 
     def reload(self) -> None:
-        """Read the settings again; settings that cannot be read change nothing."""
+        """Reload the settings; settings that cannot be read change nothing."""
         if self._on_terminal and not os.isatty(sys.stderr.fileno()):
-            # The signal means that the terminal was closed: nobody can press Ctrl-C any more, so end as for SIGTERM.
+            # The signal means that the terminal was closed, and Ctrl-C is impossible from now on: end as on SIGTERM.
             exits.drop(sys.stderr)
             signal.raise_signal(signal.SIGTERM)
             return

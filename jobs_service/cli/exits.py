@@ -30,7 +30,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Without a file's name these come only from printing: errors of files have the name, and stores raise their own."""
+"""Without a file's name they come from printing only: errors of files have one, and stores raise their own errors."""
 
 
 class AnswerIsNo(Exception):
@@ -60,9 +60,9 @@ class _TyperError(Protocol):
 
 
 def say(message: str) -> None:
-    """Print a message as one line on stderr, its line feeds and control characters made harmless."""
+    """Print a message as one line on stderr, with its line feeds replaced and its control characters escaped."""
     line = printable(re.sub(r"\s*\n\s*", " ", message.strip()))
-    with contextlib.suppress(OSError):  # Nobody reads stderr any more.
+    with contextlib.suppress(OSError):  # stderr has no reader any more.
         print(f"{PROGRAM}: {line}", file=sys.stderr, flush=True)
 
 
@@ -95,7 +95,7 @@ def guard(invoke: Callable[[], None]) -> int:
 
 
 def _flush_log() -> None:
-    """Write what is left of the log; what a full disk does not take must not change the exit code."""
+    """Flush the log; a full disk must not change the exit code."""
     try:
         sys.stderr.flush()
     except OSError:
@@ -103,10 +103,10 @@ def _flush_log() -> None:
 
 
 def damaged_types(jobs: str, damaged: Sequence[tuple[Any, StoreDamaged]]) -> StoreDamaged:
-    """Return the error of a verb that has shown all but the jobs of some types, which are on damaged pages.
+    """Return the error of a verb that could not show the jobs of some types, because they are on damaged pages.
 
     Args:
-        jobs: which jobs of them.
+        jobs: the jobs of these types in words.
         damaged: the types, each with its error.
     """
     from jobs_service.errors import StoreDamaged
@@ -117,7 +117,7 @@ def damaged_types(jobs: str, damaged: Sequence[tuple[Any, StoreDamaged]]) -> Sto
 
 
 def wording(error: BaseException) -> str:
-    """Return an error's message, with the command or option that helps."""
+    """Return an error's message, with a helpful command or option."""
     from jobs_service.errors import JobExists, JobNotFound, NoTypeTimeout
 
     if isinstance(error, NoTypeTimeout):
@@ -131,7 +131,7 @@ def wording(error: BaseException) -> str:
 
 
 def place(error: BaseException) -> str:
-    """Return file and line where an exception was raised, for a one-line report."""
+    """Return the file and line that raised an exception, for a one-line report."""
     frames = traceback.extract_tb(error.__traceback__)
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
 
@@ -139,7 +139,7 @@ def place(error: BaseException) -> str:
 def _report(error: BaseException) -> int:
     code = _code(error)
     if _is_typer_error(error):
-        # Validation puts the words "Value error" before the message, which help nobody.
+        # Validation puts the useless words "Value error" before the message.
         say(error.format_message().replace(": Value error, ", ": ", 1) + _help_hint(error))
     elif code == BUG:
         say(f"internal error, please report it: {type(error).__name__}: {error} at {place(error)}")

@@ -12,7 +12,7 @@ import anyio
 
 CHUNK = 1 << 18
 MAX_LINE = 1_000_000
-"""Bytes of the longest line: more than any job can hold. Without a bound, input could fill the memory."""
+"""Most bytes of a line: more than any job can hold. Without a limit, input could fill the memory."""
 
 
 class Unreadable(Exception):
@@ -23,9 +23,9 @@ class Line(NamedTuple):
     """One line.
 
     Attributes:
-        number: from 1.
-        text: without its line feed.
-        size: its bytes in the input, the line feed included.
+        number: its number, from 1.
+        text: its text without the line feed.
+        size: its bytes in the input, including the line feed.
         pause: whether the next line may take long to arrive.
     """
 
@@ -58,7 +58,7 @@ async def lines(descriptor: int) -> AsyncGenerator[Line, None]:
 async def _read(descriptor: int, is_file: bool) -> bytes:
     try:
         if not is_file:
-            # The selector accepts pipes, terminals and sockets. What it refuses, such as /dev/null, never blocks.
+            # The selector accepts pipes, terminals and sockets. Files that it refuses, such as /dev/null, never block.
             with suppress(PermissionError):
                 await anyio.wait_readable(descriptor)
         return os.read(descriptor, CHUNK)

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
 _PASSES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors after which there may be room again."""
+"""Errors of a full disk, which may have room again later."""
 
 
 def configure(level: Level) -> None:
-    """Send log events to stderr, also those of the standard library's logging.
+    """Send log events to stderr, including the standard library's logging.
 
     On a terminal: time, level, event and its fields, in colour. Elsewhere: one JSON object per line with `timestamp`
     (ISO 8601, UTC), `level`, `event`, the event's fields and, after a failure, `exception`.
 
     Args:
-        level: less severe events are dropped.
+        level: the least severe level that is logged.
     """
     people = sys.stderr.isatty()
     number = logging.getLevelNamesMapping()[level.upper()]
@@ -64,11 +64,11 @@ def configure(level: Level) -> None:
 
 
 class _LogStream:
-    """A stream whose writes never fail: an event that cannot be written is dropped, and the code that logs goes on.
+    """A stream whose writes never fail: an event that cannot be written is dropped, and the logging code goes on.
 
-    While the disk is full each event is tried. When the stream's reader has gone, all further ones are dropped.
+    While the disk is full, each event is tried. After the stream's reader is gone, all further events are dropped.
 
-    It does not inherit from Python's file classes: those close themselves when they are collected, which flushes a
+    It does not inherit from Python's file classes, which close themselves when they are collected and then flush a
     stream that may be closed already.
     """
 
@@ -104,7 +104,7 @@ def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Escape characters that a terminal would act on."""
+    """Escape control characters of terminals."""
     for field, value in event.items():
         if isinstance(value, str):
             event[field] = "\n".join(printable(line) for line in value.split("\n"))

@@ -1,6 +1,6 @@
-"""Types, ids and priorities as arguments of the command line: each verb accepts what another prints.
+"""Types, ids and priorities as arguments of the command line: each verb accepts the output of the others.
 
-How they look is told in `jobs_service/names.py`.
+`jobs_service/names.py` describes their syntax.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class Verb(TyperCommand):
-    """A verb whose usage line is as in manuals: `TYPE [ID]`, where typer would write `{TYPE} [ID]`."""
+    """A verb with a usage line as in manuals: `TYPE [ID]`, where typer would write `{TYPE} [ID]`."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words behind the command's name."""
+        """Return the words after the command's name."""
         return [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
 

@@ -25,7 +25,7 @@ def line(text: str) -> None:
 
 
 def styled_line(text: str, word: str) -> None:
-    """Print one line, which must be printable, and flush; on a terminal in the colour of a status."""
+    """Print one line, which must be printable, and flush; a terminal shows it in the colour of a status."""
     line(painted(text, word) if sys.stdout.isatty() and paints() else text)
 
 
@@ -44,11 +44,11 @@ def rows(
     """Print rows: as one line of JSON each, or as a table for people.
 
     Args:
-        columns: of the table.
+        columns: columns of the table.
         found: the rows, as JSON objects.
-        cells: returns the table's cells of a row.
+        cells: returns the cells of a row.
         as_json: whether to print JSON.
-        nothing: the sentence that is printed for people when there are no rows.
+        nothing: the sentence for people if there are no rows.
     """
     if as_json:
         for row in found:
@@ -60,9 +60,9 @@ def rows(
 
 
 def as_far_as_readable(show: Callable[[Any], T], job: Job | JobEvent) -> T:
-    """Return what `show` makes of one of many jobs; of a job with a damaged part, of one that is "unreadable".
+    """Return the result of `show` for one of many jobs; a job with a damaged part is replaced by an unreadable one.
 
-    So a single damaged job does not end a list of others.
+    So a single damaged job does not end a list.
     """
     from jobs_service.errors import RecordDamaged
 
@@ -101,7 +101,7 @@ def history_json(job: Job) -> list[dict[str, Any]]:
 
 
 def event_json(event: Job | JobEvent) -> dict[str, Any]:
-    """Return an event for `--json`; of a job, the same fields."""
+    """Return an event, or the same fields of a job, for `--json`."""
     return {
         "type": shown(event.type),
         "id": shown(event.id),
@@ -135,7 +135,7 @@ def progress_json(progress: Progress) -> dict[str, Any]:
 
 
 def status_text(job: Job | JobEvent) -> str:
-    """Return a job's status in one word; of an event also "removed"."""
+    """Return the status of a job or an event in one word; an event may be "removed"."""
     from jobs_service.sources import Sources
     from jobs_service.status import status_of
 
@@ -154,7 +154,7 @@ def error_text(error: JobError) -> str:
 
 
 def note_text(job: Job | JobEvent) -> str:
-    """Return a note about a job on one line: its progress while it runs, its result or its error at its end."""
+    """Return a note about a job on one line: its progress while it runs, else its result or error."""
     progress: Progress | None = job.progress
     if job.state == "running" and progress is not None:
         return progress_text(progress)
@@ -164,7 +164,7 @@ def note_text(job: Job | JobEvent) -> str:
 
 
 def detail_text(job: Job | JobEvent, attempts: int = 1) -> str:
-    """Return attempts, note and data of a job on one line, to stand beside its status."""
+    """Return attempts, note and data of a job on one line, for display beside its status."""
     tried = f"attempt {attempts}" if attempts > 1 else ""
     return GAP.join(filter(None, (tried, note_text(job), data_text(job.data))))
 
@@ -206,7 +206,7 @@ def data_text(data: Any) -> str:
 
 
 def many(number: int, noun: str) -> str:
-    """Return a number of things."""
+    """Return a number with a noun, in the plural unless it is 1."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 

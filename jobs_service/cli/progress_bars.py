@@ -10,15 +10,15 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
 Advance: TypeAlias = Callable[[int, int], None]
-"""Called with the bytes that have been read since the last call, and how many jobs have been added so far."""
+"""Called with the bytes read since the last call, and the number of jobs added so far."""
 
 
 @contextmanager
 def progress(source: os.stat_result) -> Iterator[Advance]:
-    """Show how much of a source is done, while the block runs.
+    """Show the progress through a source while the block runs.
 
     Args:
-        source: what `os.fstat` says of it; the size of a pipe is not known beforehand.
+        source: its `os.fstat` result; the size of a pipe is unknown.
     """
     if not sys.stderr.isatty():
         yield lambda size, added: None
@@ -39,7 +39,7 @@ def progress(source: os.stat_result) -> Iterator[Advance]:
 
 @contextmanager
 def conversion_shown() -> Iterator[None]:
-    """If the block opens a store that is converted, show how far the conversion is."""
+    """Show the progress of a conversion if the block opens a store of an earlier format."""
     if not sys.stderr.isatty():
         yield
         return

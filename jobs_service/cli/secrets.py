@@ -1,4 +1,4 @@
-"""What the command line shows of jobs: not the fields that their types call secret."""
+"""Redacts the secret fields of jobs and events for the command line."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 
 
 async def without(jobs: JobsService, what: Shown) -> Shown:
-    """Return what may be shown of a job or of an event."""
+    """Return a job or an event without its secret fields."""
     return _by(await jobs.get_redaction(what.type), what)
 
 
 async def without_in_changed(jobs: JobsService, what: Shown) -> Shown:
-    """Return what may be shown of a job that was changed, or of its end, also when the store has failed since."""
+    """Return a changed job, or its end, without its secret fields, even if the store has failed since."""
     from jobs_service.service.answers import rules_of_changed
 
     return _by(await rules_of_changed(jobs, what.type), what)
 
 
 async def without_in_all(jobs: JobsService, page: Iterable[Job]) -> list[Job]:
-    """Return what may be shown of some jobs, by one read per type."""
+    """Return some jobs without their secret fields, by one read per type."""
     from jobs_service.runner.stats import exact_type
 
     found = [*page]
-    # Read after the jobs: what was secret of each when it was added is known by then.
+    # Read after the jobs, so that the rules at each job's addition are known by then.
     rules = {type: await jobs.get_redaction(type) for type in dict.fromkeys(exact_type(job.type) for job in found)}
     return [rules[exact_type(job.type)].job(job) for job in found]
 

@@ -1,4 +1,4 @@
-"""Finds the store that a verb works on, and opens the service while the verb runs."""
+"""Finds the store of a verb, and opens the service while the verb runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GlobalOptions:
     """The options before the verb.
 
     Attributes:
-        store: the store's address, None if it was not given.
+        store: the store's address; None if it was not given.
     """
 
     def __init__(self, store: str | None) -> None:
@@ -27,7 +27,7 @@ class GlobalOptions:
 
 
 def chosen_store(context: typer.Context, store: str | None) -> str:
-    """Return the store's address: the verb's option, else the one before the verb, the variable, the default."""
+    """Return the store's address: the verb's option, else the option before the verb, the variable or the default."""
     from jobs_service.service import DEFAULT_STORE
     from jobs_service.settings import STORE_VARIABLE
 
@@ -38,7 +38,7 @@ def refuse_store(context: typer.Context, why: str, store: str | None = None) -> 
     """Refuse `--store` for a verb that would not use it.
 
     Raises:
-        typer.BadParameter: it was given, before the verb or after it.
+        typer.BadParameter: the option was given, before the verb or after it.
     """
     if store is not None or context.obj.store is not None:
         raise typer.BadParameter(why, param_hint="--store")
@@ -55,11 +55,11 @@ def run(
     """Open the service, run a verb's body with it, close the service, and return the body's result.
 
     Args:
-        context: the verb's.
+        context: the verb's context.
         store: the verb's `--store`.
         body: called with the open service.
-        rehearsal: run first on a memory store if the embedded store does not exist, so that an operation that is
-            refused leaves no empty store behind. None for a body that must not make a store: then it must exist.
+        rehearsal: run first on a memory store if the embedded store does not exist, so that a refused operation leaves
+            no empty store behind. None if the body must not make a store: then the store must exist.
         supervise: whether to run the supervisor tree, which subscriptions need.
 
     Raises:
@@ -75,7 +75,7 @@ def run_at(
     rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
     supervise: bool = False,
 ) -> T:
-    """Do the same as `run`, given the address of the store."""
+    """Do the same as `run` for a store's address."""
     import asyncio
 
     if rehearsal is None:
@@ -86,7 +86,7 @@ def run_at(
 
 
 def require_store(address: str) -> None:
-    """Raise StoreError if the address is that of an embedded store that does not exist."""
+    """Raise StoreError if the address names an embedded store that does not exist."""
     from jobs_service.errors import StoreError
     from jobs_service.settings import STORE_VARIABLE
 
@@ -109,7 +109,7 @@ def missing_store(address: str) -> str | None:
 
 
 def imitated(address: str) -> Store:
-    """Return a memory store with the limits of the store at an address, and its address."""
+    """Return a memory store with the limits and the address of the store at an address."""
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
     from jobs_service.store import open_address

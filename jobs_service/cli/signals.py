@@ -1,4 +1,4 @@
-"""Handles signals while a verb runs, and notices when nobody reads its output any more."""
+"""Handles signals while a verb runs, and notices the loss of its output's reader."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOW_CURSOR = b"\x1b[?25h\n"
 
 @contextmanager
 def handled(react: React, *signals: signal.Signals) -> Iterator[None]:
-    """While the block runs, call `react` with each of these signals that comes, on the running loop."""
+    """While the block runs, call `react` on the running loop with each of these signals on its arrival."""
     loop = asyncio.get_running_loop()
     for number in signals:
         loop.add_signal_handler(number, react, number)
@@ -35,10 +35,10 @@ def handled(react: React, *signals: signal.Signals) -> Iterator[None]:
 
 @asynccontextmanager
 async def while_read() -> AsyncIterator[None]:
-    """End the block when standard output is a pipe that nobody reads any more, even while there is nothing to print.
+    """End the block when standard output is a pipe that has lost its reader, even while there is nothing to print.
 
     Raises:
-        BrokenPipeError: nobody reads the pipe any more.
+        BrokenPipeError: the pipe has no reader any more.
     """
     try:
         output = sys.stdout.fileno()
@@ -87,10 +87,10 @@ def cursor_given_back(terminal: TextIO) -> Iterator[None]:
 
 @contextmanager
 def in_thread(react: React, *signals: signal.Signals) -> Iterator[None]:
-    """While the block runs, call `react` with each of these signals that comes, in a thread of its own.
+    """While the block runs, call `react` in a thread of its own with each of these signals on its arrival.
 
-    It is called even while something blocks the event loop. Python's own handlers run in the main thread, which does
-    not wake up if the system delivers the signal to another thread.
+    The call comes even while the event loop is blocked. Python's own handlers run in the main thread, which does not
+    wake up if the system delivers the signal to another thread.
     """
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)

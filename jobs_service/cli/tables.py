@@ -1,7 +1,7 @@
 """Prints tables page by page: fitted to the width of a terminal, uncut and without colours elsewhere.
 
-A table may have any number of rows, so rows are printed as they come and are not kept. A line takes some microseconds;
-rich, which also prints tables, needs all rows at once and takes much longer.
+A table may have any number of rows, so rows are printed as they arrive and are not kept. A line takes some
+microseconds; rich, which also prints tables, needs all rows at once and takes much longer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 GAP: Final = "  "
 LEAST_CUT: Final = 16
-"""Columns of the terminal that a cut value gets at least."""
+"""Least width of a cut value, in columns of the terminal."""
 
 STYLES: Final = {
     "ready": "yellow",
@@ -47,10 +47,10 @@ class Column:
     Attributes:
         name: its heading.
         right: whether its values are aligned to the right.
-        cut: whether its values may be cut to a terminal's width; only the last column may.
-        nothing: its usual value: the column is left out if no row has another one.
-        status: whether its values are statuses of jobs, which have colours.
-        whole: whether its values stay on one line while others can be folded: people type them.
+        cut: whether its values may be cut to a terminal's width; possible for the last column only.
+        nothing: its usual value: the column is left out if all rows have it.
+        status: whether its values are statuses of jobs, which are coloured.
+        whole: whether its values are folded after all others, because people type them.
     """
 
     name: str
@@ -65,8 +65,8 @@ class Table:
     """A table that is printed page by page.
 
     Args:
-        columns: values are never cut unless the column says so, because people copy them; on a narrow terminal they
-            are folded. A column other than the first is left out if it has only usual values.
+        columns: its columns. A value is cut only if its column allows it, because people copy values; on a narrow
+            terminal values are folded. A column other than the first is left out if it has only usual values.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -99,7 +99,7 @@ class Table:
             yield from _row(row, columns, widths, paint=self._paints)
 
     def _fitted(self, places: Sequence[int], rows: Sequence[Sequence[str]]) -> list[int]:
-        """Return the widths of columns: those of their cells, reduced to the width of the terminal."""
+        """Return the widths of columns: the widths of their cells, reduced to fit the terminal."""
         for at, place in enumerate(places):
             self._widths[place] = max([self._widths[place], *(cells(row[at]) for row in rows)])
         widths = [self._widths[place] for place in places]
@@ -108,7 +108,7 @@ class Table:
         room = width() - len(GAP) * (len(widths) - 1)
         if self._columns[places[-1]].cut:
             widths[-1] = min(widths[-1], max(LEAST_CUT, room - sum(widths[:-1])))
-        # Names that are too long for the terminal are folded, never cut.
+        # Names longer than the terminal's width are folded, never cut.
         whole = {at for at, place in enumerate(places) if self._columns[place].whole}
         while sum(widths) > room and max(widths) > 1:
             foldable = [at for at, columns in enumerate(widths) if at not in whole and columns > 1] or range(
@@ -129,12 +129,12 @@ def width() -> int:
 
 
 def paints() -> bool:
-    """Whether to print colours on a terminal: https://no-color.org."""
+    """Return whether to print colours on a terminal: https://no-color.org."""
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def cells(text: str) -> int:
-    """Return the number of columns that a text takes on a terminal."""
+    """Return the width of a text in columns of a terminal."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len
@@ -143,7 +143,7 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return the text in at most so many columns of a terminal."""
+    """Return a text cut to a width in columns of a terminal."""
     if cells(text) <= columns:
         return text
     from rich.cells import set_cell_size
@@ -164,7 +164,7 @@ def _in_use(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> set[int
 
 
 def _row(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], *, paint: bool) -> Iterator[str]:
-    """Yield the lines of one row: more than one where something is folded."""
+    """Yield the lines of one row: several if a value is folded."""
     if all(cells(cell) <= size for cell, size in zip(row, widths, strict=True)):
         yield _line(row, columns, widths, paint=paint)
         return

@@ -22,14 +22,14 @@ STATUS_COLUMNS: Final = (
     Column("canceled", right=True, nothing="0"),
     Column("unreadable", right=True, nothing="0"),
 )
-"""A column for each Status, in its order."""
+"""A column for each Status, in the order of the enumeration."""
 
 
 class Tally:
-    """Counts the jobs of one type by status, with the time since the latest event of unfinished ones.
+    """Counts the jobs of one type by status, with the time since the latest event of unfinished jobs.
 
     Args:
-        wanted: how many unfinished jobs to summarize as well.
+        wanted: most unfinished jobs to summarize as well.
     """
 
     def __init__(self, wanted: int = 0) -> None:
@@ -43,7 +43,7 @@ class Tally:
         self._counts: TypeCounts | None = None
 
     def add(self, job: Job, now: float) -> None:
-        """Count a job by its status at a time, in seconds since the epoch."""
+        """Count a job by its status at a time in seconds since the epoch."""
         self._gauges.add(job, now)
         status = status_of(job, now)
         if status in UNFINISHED:
@@ -57,12 +57,12 @@ class Tally:
         self.jobs[status] += 1
 
     def take(self, counts: TypeCounts) -> None:
-        """Take what is counted of the type, when only some of its jobs were added."""
+        """Take the store's counts of the type, if only some of its jobs were added."""
         self._counts = counts
         self.jobs = Counter({status: getattr(counts, status.value) for status in Status})
 
     def counts(self) -> dict[str, int]:
-        """Return the number of jobs by status; that of unreadable ones only if there are any."""
+        """Return the number of jobs by status; unreadable jobs are included only if there are any."""
         return {
             status.value: self.jobs[status] for status in Status if status is not Status.UNREADABLE or self.jobs[status]
         }
@@ -72,7 +72,7 @@ class Tally:
         return {status.value: since.average for status, since in self._since_latest.items()}
 
     def gauges(self) -> dict[str, Any]:
-        """Return the type's figures as `JobsService.stats` has them."""
+        """Return the type's figures in the form of `JobsService.stats`."""
         return self._gauges.as_dict(self._counts)
 
 

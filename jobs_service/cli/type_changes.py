@@ -1,7 +1,7 @@
-"""Finds the changes of all jobs of a type by listing them again and again, for `watch`.
+"""Finds the changes of all jobs of a type by listing them repeatedly, for `watch`.
 
-A store has no index that is made for this, and subscriptions to very many jobs would cost more than lists of them. A
-pause follows each list, so that together the lists take a small share of a core.
+A store has no index for this, and subscriptions to very many jobs would cost more than lists of them. A pause follows
+each list, so that together the lists take a small share of a core.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ MOST_JOBS: Final = 100_000
 """With more jobs, the snapshots would take too much memory and the lists too much time."""
 
 LEAST_PAUSE: Final = 0.25
-"""Seconds between two lists, at least."""
+"""Least seconds between two lists."""
 
 PAUSE_PER_LIST: Final = 9.0
-"""A pause takes this many times as long as the list before it: so lists take a tenth of a core."""
+"""Ratio of a pause to the list before it: so lists take a tenth of a core."""
 
 MOST_PAUSE: Final = 30.0
-"""Seconds: a list also takes very long when whoever reads what is printed does so slowly."""
+"""Most seconds between two lists; a list also takes very long if the reader of the output is slow."""
 
 
 class _JobSnapshot(NamedTuple):
-    """The part of a job that shows whether it has changed."""
+    """The fields of a job that reveal a change."""
 
     seq: bytes | None
     cancel: bool
@@ -38,7 +38,7 @@ class _JobSnapshot(NamedTuple):
 
 
 async def changes(jobs: JobsService, type: Any) -> AsyncIterator[Job | JobEvent]:
-    """Yield the running jobs of a type; then, without end, changed jobs, and unfinished jobs that were removed.
+    """Yield the running jobs of a type; then, without end, changed jobs and removed unfinished jobs.
 
     Raises:
         AnswerIsNo: there are too many jobs.

@@ -1,4 +1,4 @@
-"""Checks that a type exists, so that a mistyped name changes nothing, and makes a new type when asked to."""
+"""Checks that a type exists, so that a mistyped name changes nothing, and makes new types."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def ensure_type(tx: JobTransaction, type: Any, timeout: float) -> None:
 
 
 async def exists(tx: JobTransaction, type: Any) -> bool:
-    """Whether the type exists: it has an activity timeout or jobs, or it is paused."""
+    """Return whether the type exists: it has an activity timeout or jobs, or it is paused."""
     from jobs_service import NoTypeTimeout
 
     try:

@@ -1,4 +1,4 @@
-"""Parses durations, times and data as people type them."""
+"""Parses durations, times and data of the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs_service import durations
 from jobs_service.sources import Sources
 
 MOST_BYTES: Final = 10_000_000
-"""Bytes of the largest input for a job, which holds far less. Without a bound, input could fill the memory."""
+"""Most bytes of input for a job, which holds far less. Without a limit, input could fill the memory."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -64,7 +64,7 @@ def moment(text: str) -> datetime:
 
 
 def run_at(after: str | None, at: str | None) -> datetime | float | None:
-    """Return the time that `--in` or `--at` gives, None when neither is given.
+    """Return the time of `--in` or `--at`; None if neither is given.
 
     Raises:
         typer.BadParameter: both are given, or the given one is not a time.
@@ -82,10 +82,10 @@ def run_at(after: str | None, at: str | None) -> datetime | float | None:
 
 
 def data(text: str) -> Any:
-    """Return the JSON value that `--data` gives.
+    """Return the JSON value of `--data`.
 
     Args:
-        text: JSON, `@` and a file's name, or `-` for standard input.
+        text: JSON, or `@` and a file's name, or `-` for standard input.
 
     Raises:
         typer.BadParameter: it is not JSON, or the file cannot be read.

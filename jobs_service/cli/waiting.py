@@ -1,4 +1,4 @@
-"""`--wait` and `--timeout` of the verbs that add a job and can wait for its end."""
+"""The options `--wait` and `--timeout` of verbs that add a job and can wait for its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobs_service import Job, JobsService
 
 PATIENCE = 3.0
-"""Seconds after which whoever waits for a job that nobody runs is told who would."""
+"""Seconds until a waiting verb gives a hint why its ready job has not begun."""
 
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="S", help=f"With --wait: wait no longer than this: {DURATION_HELP}.")
@@ -27,17 +27,17 @@ def wait_option(help: str) -> typer.models.OptionInfo:
     """Return `--wait`, for the annotation of a parameter.
 
     Args:
-        help: what is done at the job's end.
+        help: the action at the job's end, in words.
     """
     option: typer.models.OptionInfo = typer.Option("--wait", help=f"Wait for its end{help}")
     return option
 
 
 def wait_limit(wait: bool, timeout: str | None) -> float | None:
-    """Return the seconds of `--timeout`, None without it.
+    """Return the seconds of `--timeout`; None without it.
 
     Raises:
-        typer.BadParameter: it is no duration, or there is nothing that it limits.
+        typer.BadParameter: it is no duration, or `--wait` is missing.
     """
     if timeout is not None and not wait:
         raise typer.BadParameter("it limits --wait; give both", param_hint="--timeout")
@@ -46,13 +46,13 @@ def wait_limit(wait: bool, timeout: str | None) -> float | None:
 
 @asynccontextmanager
 async def waiting_for(jobs: JobsService, job: Job, seconds: float | None, daemon: str) -> AsyncIterator[None]:
-    """Let the block wait for the end of a job, and say what has become of the job if the block is stopped.
+    """Let the block wait for the end of a job, and report the job's state if the block is stopped.
 
     Args:
         jobs: the service.
-        job: what is waited for.
-        seconds: as long as that at most; None for any time.
-        daemon: the command whose daemon runs such jobs: "serve --commands".
+        job: the job.
+        seconds: the time limit; None for none.
+        daemon: the arguments of a daemon that runs such jobs: "serve --commands".
 
     Raises:
         AnswerIsNo: the time is over.
@@ -73,7 +73,7 @@ async def waiting_for(jobs: JobsService, job: Job, seconds: float | None, daemon
 
 @asynccontextmanager
 async def _hinting(jobs: JobsService, job: Job, daemon: str) -> AsyncIterator[None]:
-    """Let the block run, and meanwhile say who would run the job, if nobody has begun it after a while."""
+    """Run the block, and meanwhile give a hint if no worker begins the job for a while."""
     import asyncio
 
     hint = asyncio.create_task(_hint(jobs, job, daemon))
@@ -85,7 +85,7 @@ async def _hinting(jobs: JobsService, job: Job, daemon: str) -> AsyncIterator[No
 
 
 async def _hint(jobs: JobsService, job: Job, daemon: str) -> None:
-    """Say why a job waits that is ready, and that nobody has begun, PATIENCE seconds after its time has come."""
+    """Say why a ready job has not begun, PATIENCE seconds after its due time."""
     import asyncio
 
     from jobs_service.sources import Sources
@@ -106,7 +106,7 @@ async def _why_it_waits(jobs: JobsService, job: Job, daemon: str) -> str:
 
 
 async def _advice(jobs: JobsService, job: Job, daemon: str) -> str:
-    """Return advice about a job that has not ended in time, as the last words of an error."""
+    """Return advice about a job that did not end in time, as the last words of an error."""
     from jobs_service.errors import JobNotFound
 
     try:

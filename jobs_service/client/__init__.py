@@ -1,4 +1,4 @@
-"""A service in another process, over HTTP, with the methods of JobsService."""
+"""The HTTP client: a service in another process, with the methods of JobsService."""
 
 from __future__ import annotations
 

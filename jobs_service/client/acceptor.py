@@ -1,4 +1,4 @@
-"""How a client takes jobs: each accept has a key, by which what comes of it for nobody is given back at once."""
+"""Accepts jobs for a client. Each accept has a key, by which jobs without a caller are given back at once."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from jobs_service.http import wire
 from jobs_service.model import JobType, RunningJob, Worker
 
 _LEAVE_WITHIN: Final = 2.0
-"""Seconds in which jobs are given back as the client is left; a server that is away holds nobody up."""
+"""Seconds to give jobs back when the client is closed, so that an unreachable server does not delay the exit."""
 
 
 class RemoteAcceptor:
-    """Takes jobs for callers, who may be canceled.
+    """Accepts jobs for callers, which may be canceled meanwhile.
 
     Args:
-        access: to the server.
-        worker: what the jobs call that are accepted.
+        access: access to the server.
+        worker: the worker that accepted jobs call.
     """
 
     def __init__(self, access: ServerAccess, worker: Worker) -> None:
@@ -32,13 +32,13 @@ class RemoteAcceptor:
         self._given_back: set[asyncio.Task[None]] = set()
 
     async def accept(self, type: JobType, form: Mapping[str, Any], limit: int, seconds: float) -> list[RunningJob]:
-        """Return the jobs that a server takes: in several requests where it takes no more at once.
+        """Return accepted jobs; a `limit` above the server's limit takes several requests.
 
         Args:
-            type: of the jobs.
-            form: what is asked for.
-            limit: jobs at most.
-            seconds: that the server waits for one.
+            type: the type of the jobs.
+            form: the terms of the request.
+            limit: most jobs.
+            seconds: seconds that the server waits for the first job.
         """
         keys: list[str] = []
         jobs: list[RunningJob] = []
@@ -72,7 +72,7 @@ class RemoteAcceptor:
         return self._access.read(self._running_jobs, answer)
 
     async def closed(self) -> None:
-        """Return when all that was taken for nobody is given back, or the server has not answered for too long."""
+        """Wait until all jobs without a caller are given back, or the server has not answered for too long."""
         if self._given_back:
             _, late = await asyncio.wait(self._given_back, timeout=_LEAVE_WITHIN)
             for task in late:

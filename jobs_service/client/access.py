@@ -1,4 +1,4 @@
-"""What the operations of a client have in common: addresses, requests, names that are checked before any is sent."""
+"""The common part of a client's operations: addresses, requests, and checks of names before a request."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ T = TypeVar("T")
 
 _KEY_BYTES: Final = 16
 _LONGEST_SEGMENT: Final = 20_000
-"""Characters: more than any store takes, and less than servers refuse."""
+"""Characters: above the limit of every store, below the limit of HTTP servers."""
 _MOST_LOCKS: Final = 10_000
-"""Locks that are remembered; beyond it the oldest are forgotten."""
+"""Most locks that are remembered; beyond it the oldest are dropped."""
 
 
 class ServerAccess:
-    """How operations get to the server.
+    """Access of the operations to the server.
 
     Attributes:
-        connection: to it.
-        sources: randomness.
+        connection: the connection to the server.
+        sources: the source of randomness.
     """
 
     def __init__(self, connection: Connection, sources: Sources) -> None:
@@ -46,12 +46,12 @@ class ServerAccess:
         self._locks: OrderedDict[str, str] = OrderedDict()
 
     def of_type(self, type: JobType, rest: str = "") -> str:
-        """Return the path of a type. Raises InvalidJob if no type can be called that."""
+        """Return the path of a type. Raises InvalidJob for an invalid type."""
         self.connection.check_open()
         return f"/v1/types/{_segment('type', type)}{rest}"
 
     def of_job(self, type: JobType, id: JobId, rest: str = "") -> str:
-        """Return the path of a job. Raises InvalidJob if no job can be called that."""
+        """Return the path of a job. Raises InvalidJob for an invalid type or id."""
         path = self.of_type(type, "/jobs/")
         check_id(type, id)
         try:
@@ -60,7 +60,7 @@ class ServerAccess:
             raise error.about(type, id) from None
 
     def hold(self, job: RunningJob) -> RunningJob:
-        """Remember the lock of a job that was accepted here: who holds it may read everything of the job."""
+        """Remember the lock of a job that was accepted here: its holder may read the job's secret fields."""
         path = self.of_job(job.type, job.id)
         self._locks[path] = job.lock.hex()
         self._locks.move_to_end(path)
@@ -69,7 +69,7 @@ class ServerAccess:
         return job
 
     async def get(self, type: JobType, id: JobId) -> Any:
-        """Return a job as the server shows it; one that runs here with what it hides from others."""
+        """Return a job in the server's form; a job that runs here includes its secret fields."""
         path = self.of_job(type, id)
         lock = self._locks.get(path)
         if lock is not None:
@@ -92,7 +92,7 @@ class ServerAccess:
         tries: Tries | None = None,
         longest_pause: float = LONGEST_PAUSE,
     ) -> Any:
-        """Return the JSON that the server answers; arguments and errors as for `Connection.call`."""
+        """Return the server's answer as JSON; arguments and errors as for `Connection.call`."""
         encoded = body if body is None or isinstance(body, bytes) else dumps(body)
         return await self.connection.call(
             method,
@@ -107,10 +107,10 @@ class ServerAccess:
         )
 
     def read(self, read: Callable[[Any], T], answer: Any) -> T:
-        """Return what is read of an answer.
+        """Return an answer as decoded by a function.
 
         Raises:
-            JobsError: it is not what this program knows.
+            JobsError: the answer has a form that this version does not know.
         """
         try:
             return read(answer)
@@ -119,7 +119,7 @@ class ServerAccess:
             raise JobsError(f"{self.connection.url} answers what this version cannot read: {why}") from None
 
     def new_key(self) -> str:
-        """Return an idempotency key: a request that is sent again with it is done once."""
+        """Return an idempotency key: a request that is repeated with it takes effect once."""
         return self.sources.token(_KEY_BYTES).hex()
 
 
@@ -127,7 +127,7 @@ def dumps(form: Any) -> bytes:
     """Return a request as JSON.
 
     Raises:
-        InvalidJob: there is something in it that no server can take.
+        InvalidJob: it has a value that JSON cannot represent.
     """
     try:
         return wire.dumps(form)
@@ -136,10 +136,10 @@ def dumps(form: Any) -> bytes:
 
 
 def name_form(what: str, value: Any) -> Any:
-    """Return a type, an id or a priority as JSON has it.
+    """Return the JSON form of a type, an id or a priority.
 
     Raises:
-        InvalidJob: it can be none.
+        InvalidJob: it is invalid.
     """
     if not isinstance(value, str | bytes | int | tuple) or isinstance(value, bool):
         raise InvalidJob(f"{what} {shown(value)}: {a_kind_of(value)}; allowed are str, bytes, int and tuples of these")
@@ -153,16 +153,16 @@ def name_form(what: str, value: Any) -> Any:
 
 
 def named(type: JobType) -> JobType:
-    """Return a type if one can be called that. Raises InvalidJob."""
+    """Return the type if it is valid. Raises InvalidJob."""
     name_form("type", type)
     return type
 
 
 def check_id(type: Any, id: Any) -> None:
-    """Check that a job can have an id.
+    """Check that an id is valid.
 
     Raises:
-        InvalidJob: it can be none.
+        InvalidJob: it is not.
     """
     if not isinstance(id, str | bytes):
         raise InvalidJob(f"id {shown(id)}: {a_kind_of(id)}; allowed are str and bytes").about(type)
@@ -173,7 +173,7 @@ def check_id(type: Any, id: Any) -> None:
 
 
 def _segment(what: str, value: Any) -> str:
-    """Return a name as one segment of a path; raises like `name_form`."""
+    """Return a type or an id as one segment of a path; raises like `name_form`, and JobTooLarge."""
     try:
         name_form(what, value)
         found = names.segment(value)

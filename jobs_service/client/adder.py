@@ -1,4 +1,4 @@
-"""How a client adds jobs: what is added within one turn of the loop shares a request, a line for each job."""
+"""Adds jobs for a client: all jobs added within one turn of the loop share a request, a line for each job."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from jobs_service.http import problems
 
 _MOST_JOBS: Final = 500
 _MOST_BYTES: Final = 500_000
-"""Jobs and bytes of one request: well within what a server takes."""
+"""Most jobs and bytes of one request: well below the limits of a server."""
 
 _Asked: TypeAlias = tuple[bytes, asyncio.Future[Any]]
-"""A new job as JSON, and who waits for the answer."""
+"""A new job as JSON, and the future of its answer."""
 
 
 class RemoteAdder:
-    """Adds jobs for callers, each as if alone; a request that is sent again adds none twice.
+    """Adds jobs for callers, each job independently; a repeated request adds no job twice.
 
     Args:
-        access: to the server.
+        access: access to the server.
     """
 
     def __init__(self, access: ServerAccess) -> None:
         self._access = access
-        # By path, and by the trace to which a request belongs.
+        # By path and by the trace of the request.
         self._waiting: dict[tuple[str, tuple[tuple[str, str], ...]], list[_Asked]] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
     async def add(self, path: str, body: bytes) -> Any:
-        """Return what the server answers to one job.
+        """Return the server's answer for one job.
 
         Args:
-            path: of the jobs of its type.
+            path: the path of its type's jobs.
             body: the job as JSON.
         """
         self._access.connection.check_open()
@@ -51,7 +51,7 @@ class RemoteAdder:
         return await answer
 
     async def closed(self) -> None:
-        """Return when nothing is under way."""
+        """Wait until no request is under way."""
         await asyncio.gather(*self._sending, return_exceptions=True)
 
     def _send(self, group: tuple[str, tuple[tuple[str, str], ...]]) -> None:
@@ -84,19 +84,19 @@ class RemoteAdder:
             return [await self._access.call("POST", path, bodies[0], key=key)]
         answers: list[Any] = await self._access.call("POST", path, b"".join(each + b"\n" for each in bodies), key=key)
         found = [_error_in(form) or form for form in answers]
-        if len(found) < len(bodies):  # the server has stopped to read, and its last line says why
+        if len(found) < len(bodies):  # the server has stopped reading, and its last line says why
             last = found[-1] if found and isinstance(found[-1], JobsError) else JobsError("the answer is not complete")
             found += [copy.copy(last) for _ in range(len(bodies) - len(found))]
         return found[: len(bodies)]
 
 
 def _error_in(form: Any) -> JobsError | None:
-    """Return why a line was refused; None if it was not."""
+    """Return the error of a refused line; None for an accepted one."""
     return problems.error_of(form["problem"]) if isinstance(form, dict) and "problem" in form else None
 
 
 def parts(bodies: Sequence[bytes] | Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield requests' worth of jobs, read as they are asked for."""
+    """Yield the jobs in parts of one request each, and read them lazily."""
     part: list[bytes] = []
     size = 0
     for body in bodies:

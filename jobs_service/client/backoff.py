@@ -1,4 +1,4 @@
-"""How long to wait before something is tried again: longer each time, and never all clients at once."""
+"""Exponential backoff with jitter: pauses grow, and clients do not retry all at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobs_service.sources import Sources
 
 _FIRST: Final = 0.05
 LONGEST_PAUSE: Final = 3.0
-"""Seconds."""
+"""Seconds of the longest pause."""
 
 
 class Backoff:
@@ -28,5 +28,5 @@ class Backoff:
         return self._sources.uniform(longest / 2, longest)
 
     def reset(self) -> None:
-        """Begin again with the shortest: what was tried has worked."""
+        """Start over with the shortest pause, after a success."""
         self._next = min(_FIRST, self._longest)

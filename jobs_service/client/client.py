@@ -1,4 +1,4 @@
-"""JobsClient: what a program uses to reach a service in another process, on this machine or another one."""
+"""JobsClient: reaches a service in another process, on this machine or another one."""
 
 from __future__ import annotations
 
@@ -45,25 +45,24 @@ class JobsClient(
 ):
     """A JobsService in another process, over HTTP: an async context manager with its operations.
 
-    They have the same arguments, results and errors. `run` runs the handlers of an application. What needs the store
-    raises JobsError: `transact`, `within`, and `finish_with` of a running job. Two answers of the network are errors of
-    their own: StoreUnavailable when the server cannot be reached, or has not answered in time, and AccessDenied. A
-    request whose answer is lost is sent again for as long as `timeout` allows; `remove` and `resubmit` only where the
-    server cannot have begun them. Subscriptions, `wait`, `result` and `run` connect again by themselves, however long
-    it takes.
+    They have the same arguments, results and errors. `run` runs the handlers of an application. Operations that need
+    the store raise JobsError: `transact`, `within`, and `finish_with` of a running job. The network adds two errors:
+    StoreUnavailable, if the server cannot be reached or has not answered in time, and AccessDenied. A request whose
+    answer is lost is sent again within `timeout`; `remove` and `resubmit` only if the server cannot have begun them.
+    Subscriptions, `wait`, `result` and `run` reconnect by themselves, without a time limit.
 
     Args:
         url: `http://HOST:PORT` or `https://...`, with any prefix, as `jobs-service serve --http` prints it.
-        token: as `jobs-service token add` prints it; None for none, or for that of a server on this machine which the
-            same user has started: it is found by itself.
-        timeout: duration within which a call is answered while the server is away.
-        verify: of TLS: True for the usual certificate authorities, an ssl.SSLContext for others.
+        token: as `jobs-service token add` prints it; None for no token, or to find the token of a server that the same
+            user has started on this machine.
+        timeout: duration after which a call to an unreachable server fails.
+        verify: TLS verification: True for the usual certificate authorities, an ssl.SSLContext for others.
         transport: an httpx transport, for Unix sockets or proxies; None for TCP.
-        sources: what this process is called in the history of its jobs, and randomness; None for the machine's.
+        sources: this process's name in the history of its jobs, and randomness; None for the machine's.
 
     Raises:
-        InvalidAddress: the URL can be no server's.
-        JobsError: httpx is not installed, or an argument that cannot be.
+        InvalidAddress: the URL is invalid for a server.
+        JobsError: httpx is not installed, or an argument is invalid.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class JobsClient(
 
     @property
     def url(self) -> str:
-        """Where the server is."""
+        """The address of the server."""
         return self._connection.url
 
     async def run(
@@ -114,11 +113,11 @@ class JobsClient(
         """Run the handlers of an application with the server's jobs until the caller is canceled.
 
         Retries, heartbeats, progress, turns and the end with its grace are those of JobsService.run. While the server
-        is away, handlers go on; what became of them is said when it is back. The role work is enough, but periodic
-        handlers add jobs, which needs the role write. Opens the client if it is not open.
+        is away, handlers go on; their outcomes are sent when it is back. The token needs the role work, and for
+        periodic handlers, which add jobs, the role write. Opens the client if it is not open.
 
         Args:
-            jobs: has the handlers; it need not be open, and nothing is done with its store.
+            jobs: the service with the handlers; it need not be open, and its store is not used.
             types, max_jobs, started: as for JobsService.run.
 
         Raises:

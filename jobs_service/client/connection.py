@@ -1,4 +1,4 @@
-"""Sends requests to a server, again where that does no harm, and turns what goes wrong into errors of this package."""
+"""Sends requests to a server, repeats them if that is safe, and turns failures into errors of this package."""
 
 from __future__ import annotations
 
@@ -29,39 +29,39 @@ if TYPE_CHECKING:
     import httpx
 
 _CONNECT: Final = 5.0
-"""Seconds until a connection is there."""
+"""Seconds to establish a connection."""
 _KEPT: Final = 3.0
-"""Seconds that a connection is kept for the next request: less than servers do, so that none ends as it is used."""
+"""Seconds that an idle connection is kept: fewer than servers keep it, so that none is closed as it is used."""
 _MOST_CALLS: Final = 20
-"""Calls that are sent at the same time, each over a connection of its own; further ones wait for their turn."""
+"""Most simultaneous calls, each over a connection of its own; further calls wait for their turn."""
 _MOST_WAITING: Final = 500
-"""The same for those that wait for something to happen, and streams: a process has 1,024 files, often."""
+"""Most simultaneous long polls and streams: the limit of open files is often 1,024 per process."""
 _NDJSON: Final = "application/x-ndjson"
 _SILENCE: Final = 45.0
-"""Seconds without any byte after which a stream counts as lost: three signs of life of the server are missing."""
+"""Seconds without any byte until a stream counts as lost: three missing signs of life of the server."""
 _GRACE: Final = 0.2
-"""Seconds by which the limit of a whole answer is above that of its parts. So when a connection cannot be made in time,
-that is the error, and not just that there was no answer."""
+"""Seconds by which the limit of a whole answer exceeds the limits of its parts, so that a connection that cannot be
+made in time is reported as such, and not as a missing answer."""
 _BAD_GATEWAYS: Final = frozenset({502, 503, 504})
 _NOTHING_BEGUN: Final = frozenset({"/problems/busy", "/problems/too-many-requests", "/problems/service-closed"})
-"""Problems after which the same request may succeed, and of which nothing was done."""
+"""Problems of requests without any effect, which may succeed on another try."""
 _AUTHORIZATION: Final = "Authorization"
 _NO_TOKEN: Final = "/problems/unauthorized"
 _NO_ADDRESS: Final = "/problems/not-found"
-"""The problem of a server that is asked below another prefix than its own."""
+"""The problem of a request below a wrong prefix."""
 
 
 class Again(enum.Enum):
-    """When a request is sent again after its answer was lost."""
+    """The rule for repeating a request after its answer was lost."""
 
     ALWAYS = enum.auto()
-    """Twice is as good as once."""
+    """The request is idempotent."""
     UNSENT = enum.auto()
-    """Only if the server has not begun it: otherwise nobody can say what the second would do."""
+    """Only if the server has not begun it: otherwise the effect of a repetition is unknown."""
 
 
 class Tries:
-    """What became of a request's tries.
+    """The state of a request's tries.
 
     Attributes:
         unsure: whether one of them may have taken effect although its answer was lost.
@@ -75,15 +75,15 @@ class Connection:
 
     Args:
         url: `http://HOST:PORT` or `https://...`, with any prefix.
-        token: sent with each request; None for that which a server on this machine has left for its user, if any.
-        timeout: seconds within which a call is answered, tries and pauses included.
-        verify: of TLS: True for the system's certificate authorities, an ssl.SSLContext for others.
+        token: sent with each request; None for the token file of a server on this machine, if there is one.
+        timeout: seconds until a call fails, tries and pauses included.
+        verify: TLS verification: True for the system's certificate authorities, an ssl.SSLContext for others.
         transport: an httpx transport, for Unix sockets or proxies; None for TCP.
-        sources: randomness of pauses.
+        sources: the source of randomness for pauses.
 
     Raises:
         JobsError: httpx is not installed.
-        InvalidAddress: the URL can be no server's.
+        InvalidAddress: the URL is invalid for a server.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Connection:
         self.url = _checked(url, httpx)
         self.timeout = timeout
         self._token = None if token is None else _checked_token(token)
-        # Who answers behind a transport of the caller's is not known.
+        # The server behind the caller's own transport is unknown.
         self._finds_token = token is None and transport is None
         self._refused_headers: set[str] = set()
         self._verify = verify
@@ -113,7 +113,7 @@ class Connection:
         self._is_left = False
 
     async def open(self) -> None:
-        """Be ready for requests; nothing is sent yet."""
+        """Get ready for requests; nothing is sent yet."""
         self._calls, self._waiting = asyncio.Semaphore(_MOST_CALLS), asyncio.Semaphore(_MOST_WAITING)
         headers = {"User-Agent": "jobs-service"}
         if authorization := _header(token_file.found(self.url) if self._finds_token else self._token):
@@ -140,7 +140,7 @@ class Connection:
         return self._client is not None
 
     def check_open(self) -> None:
-        """Raise ServiceClosed unless it is open."""
+        """Raise ServiceClosed unless the connection is open."""
         if self._client is None:
             raise ServiceClosed(
                 "the client was left: it takes nothing new"
@@ -166,20 +166,20 @@ class Connection:
         tries: Tries | None = None,
         longest_pause: float = LONGEST_PAUSE,
     ) -> Any:
-        """Return what the server answers.
+        """Return the server's answer.
 
         Args:
-            method, path, params: of the request.
+            method, path, params: method, path and query parameters of the request.
             body: JSON, lines of JSON, or None.
             key: its idempotency key.
-            again: when it is sent again.
-            wait: seconds that the server may wait before it answers, in addition to the timeout.
-            tries: gets to know whether one of the tries may have taken effect.
-            longest_pause: seconds between two tries at most.
+            again: the rule for repeating it.
+            wait: seconds that the server may wait before its answer, in addition to the timeout.
+            tries: records whether one of the tries may have taken effect.
+            longest_pause: most seconds between two tries.
 
         Raises:
             StoreUnavailable: the server cannot be reached, or has not answered in time.
-            JobsError: what it answered.
+            JobsError: the server answered with an error.
         """
         self.check_open()
         headers = tracing.headers()
@@ -212,7 +212,7 @@ class Connection:
         seconds: float,
         wait: float,
     ) -> Any:
-        """Return the answer to one request, or the failure after which it may be sent again."""
+        """Return the answer to one request, or a failure if it may be sent again."""
         timeout = self._httpx.Timeout(seconds + wait, connect=min(_CONNECT, seconds), pool=None)
         self.check_open()
         places = self._waiting if wait else self._calls
@@ -249,7 +249,7 @@ class Connection:
         return self._refused(response)
 
     def _refused(self, response: httpx.Response) -> _Failure:
-        """Return a failure if the request may be sent again after this answer; raise an error if not."""
+        """Return a failure if the request may be sent again after this answer; raise an error otherwise."""
         try:
             found = wire.loads(response.content)
         except ValueError:
@@ -269,10 +269,10 @@ class Connection:
         raise self._foreign(response)
 
     def _has_found_another(self, refused: str) -> bool:
-        """Return whether there is something else to try than what was refused, which is sent from now on.
+        """Return whether there is another token than the refused one, or none; it is used from now on.
 
-        The server may have been started anew, and have left another token; or one that was killed has left it, and the
-        server that is there now wants none.
+        The server may have been restarted with a new token in its file; or the file is that of a killed server, and the
+        present server needs no token.
 
         Args:
             refused: the header that was sent, "" for none.
@@ -289,7 +289,7 @@ class Connection:
         return bool(sent.get(_AUTHORIZATION, "") != refused)
 
     def _away(self, error: httpx.TransportError) -> _Failure:
-        """Return the failure of a request that got no answer."""
+        """Return the failure of a request without an answer."""
         httpx = self._httpx
         is_unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
         what = in_one_line(str(error), 100) or type(error).__name__
@@ -297,7 +297,7 @@ class Connection:
         return _Failure(StoreUnavailable(f"{self.url} does not answer: {what}; {effect}"), is_unsent)
 
     def _impossible(self, error: Exception) -> JobsError:
-        """Return the error of a request that cannot be sent, or whose answer cannot be read, at any try."""
+        """Return the error of a request that fails on every try: it cannot be sent, or its answer cannot be read."""
         what = in_one_line(str(error), 100) or type(error).__name__
         return JobsError(f"{self.url} cannot be asked for this: {what}")
 
@@ -311,11 +311,11 @@ class Connection:
     async def stream(
         self, method: str, path: str, body: bytes | None = None, *, headers: Mapping[str, str], params: Any = None
     ) -> AsyncIterator[AsyncIterator[bytes] | None]:
-        """Send a request whose answer comes bit by bit, and give the block its bytes; None if the answer is empty.
+        """Send a request with a streamed answer, and yield the iterator of its bytes; None for an empty answer.
 
         Raises:
-            Lost: the connection could not be made, or has ended; asking again may succeed.
-            JobsError: what the server answered.
+            Lost: the connection could not be made, or has ended; another try may succeed.
+            JobsError: the server answered with an error.
         """
         self.check_open()
         timeout = self._httpx.Timeout(_SILENCE, connect=_CONNECT, pool=None)
@@ -343,10 +343,10 @@ class Connection:
 
 
 class Lost(Exception):
-    """A stream has ended too soon, or did not begin; asking again may succeed.
+    """A stream has ended too soon, or did not begin; another try may succeed.
 
     Attributes:
-        error: what to say if it does not.
+        error: the error to raise if no further try succeeds.
     """
 
     def __init__(self, error: JobsError) -> None:
@@ -355,11 +355,11 @@ class Lost(Exception):
 
 
 class _Failure:
-    """Why a request has no answer.
+    """The reason for a request without a result.
 
     Attributes:
-        error: raised to the caller if the request is not sent again.
-        is_unsent: whether it is certain that the server has done nothing.
+        error: the error to raise if the request is not sent again.
+        is_unsent: whether the request certainly had no effect.
     """
 
     __slots__ = ("error", "is_unsent")
@@ -370,7 +370,7 @@ class _Failure:
 
 
 def _checked(url: Any, httpx: Any) -> str:
-    """Return a URL without a slash at its end, if a server can have it."""
+    """Return a server's URL without a slash at its end. Raises InvalidAddress."""
     if not isinstance(url, str):
         raise InvalidAddress(f"{shown(url)}: {a_kind_of(url)}; allowed is a URL, as http://127.0.0.1:8700")
     try:
@@ -379,7 +379,7 @@ def _checked(url: Any, httpx: Any) -> str:
     except (ValueError, httpx.InvalidURL):
         good = False
     if not good or parts.username is not None or parts.query or parts.fragment:
-        # What stands before an @, or behind a ?, may be secret.
+        # The parts before an @ and after a ? may be secret.
         is_secret = any(mark in url for mark in "@?#")
         hint = "; a token is given as token=" if is_secret else ""
         name = "the URL" if is_secret else shown(url, 100)

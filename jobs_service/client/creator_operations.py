@@ -1,4 +1,4 @@
-"""What a client offers to those who create jobs: add, enqueue, resubmit, remove."""
+"""The operations of a client that create jobs: add, enqueue, resubmit, remove."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from jobs_service.model.enqueueing import Enqueueable, How, delay_of, one_value,
 from jobs_service.model.signatures import as_enqueue, as_enqueue_many
 
 _MOMENT: Final = 0.05
-"""Seconds that a removal gets which is not to wait."""
+"""Seconds for the requests of a removal that is not to wait."""
 
 
 class RemoteCreatorOperations:
@@ -57,7 +57,7 @@ class RemoteCreatorOperations:
         run_at: RunAt | None = None,
         if_exists: IfExists = "error",
     ) -> Job:
-        """Add a job; see JobsService.add. It is added once, also if an answer is lost and it is asked for again."""
+        """Add a job; see JobsService.add. It is added once, even if an answer is lost and the request is repeated."""
         path = self._access.of_type(type, "/jobs")
         form = _described(type, id, priority, run_at)
         form["if_exists"] = check_if_exists(if_exists)
@@ -67,7 +67,7 @@ class RemoteCreatorOperations:
     async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> list[Job]:
         """Add jobs of one type, as many per request as the limits allow; see JobsService.add_many.
 
-        Each is added once, also if an answer is lost and it is asked for again.
+        Each is added once, even if an answer is lost and the request is repeated.
         """
         rule = check_if_exists(if_exists)
         self._access.of_type(type)
@@ -86,7 +86,7 @@ class RemoteCreatorOperations:
 
     @as_enqueue
     async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
-        """Add a job for a handler; see JobsService.enqueue. Its type is made where it is missing."""
+        """Add a job for a handler; see JobsService.enqueue. A missing type is created."""
         self._access.connection.check_open()
         resolved = _handler_of(handler)
         path = self._access.of_type(resolved.type, "/jobs")
@@ -96,9 +96,9 @@ class RemoteCreatorOperations:
 
     @as_enqueue_many
     async def enqueue_many(self, handler: Any, jobs: Iterable[Any], how: How) -> list[Job]:
-        """Add a job for a handler for each of many arguments; see JobsService.enqueue_many.
+        """Add a job for a handler for each element of many arguments; see JobsService.enqueue_many.
 
-        One that is refused is raised, and does not hold up the others of the same request.
+        The error of a refused job is raised; the other jobs of the same request are added nevertheless.
         """
         self._access.connection.check_open()
         resolved = _handler_of(handler)
@@ -148,7 +148,7 @@ class RemoteCreatorOperations:
         return self._access.read(wire.job_of, answer)
 
     async def _add_together(self, type: JobType, bodies: list[bytes], rule: IfExists) -> list[Job]:
-        """Add jobs in one transaction, or in several where one does not take them all."""
+        """Add jobs in one transaction, or in several if they are too large for one."""
         body = b'{"jobs":[' + b",".join(bodies) + b'],"if_exists":' + wire.dumps(rule) + b"}"
         path, key = self._access.of_type(type, "/jobs"), self._access.new_key()
         try:
@@ -162,7 +162,7 @@ class RemoteCreatorOperations:
         return self._access.read(lambda form: [*map(_uncounted, form["jobs"])], answer)
 
     async def _with_type(self, handler: Enqueueable[Any, Any], ask: Any) -> Any:
-        """Return what is asked for, and make the handler's type if that was missing."""
+        """Return the answer to a request, and create the handler's type if it is missing."""
         try:
             return await ask()
         except NoTypeTimeout:
@@ -175,7 +175,7 @@ class RemoteCreatorOperations:
         """Return the request for one job of a handler.
 
         Raises:
-            InvalidJob, JobTooLarge: arguments or options that cannot be.
+            InvalidJob, JobTooLarge: the arguments or options are invalid.
         """
         data = handler.data(one_value(handler, args, arguments))
         delay = delay_of(how.run_at, how.delay)
@@ -186,13 +186,13 @@ class RemoteCreatorOperations:
         if delay is not None:  # by the server's clock
             form["delay"] = delay
         if (rule := rule_of(handler, how)) == "unique":
-            # Whoever knows the handler knows its defaults, and so which arguments are equal.
+            # Equal arguments are recognized by the handler's defaults, which are known beside the handler only.
             is_left_to_server = how.unique is True and isinstance(handler, _Named)
             form["unique"] = True if is_left_to_server else unique_key(handler, data, how.unique)
             if how.unique_for is not None:
                 form["unique_for"] = check_duration("unique_for", how.unique_for)
         if how.id is not None or "unique" not in form:
-            # Chosen here: asked for again it is the same job, whatever becomes of the key.
+            # Chosen here, so that a repeated request means the same job even without the key.
             id = self._access.new_key() if how.id is None else how.id
             check_id(handler.type, id)
             form["id"] = json_forms.name(id)
@@ -206,7 +206,7 @@ class RemoteCreatorOperations:
         return with_json(form, "data", None if data is UNSET else json_of(handler.type, how.id, data))
 
     async def _enqueue_lines(self, handler: Enqueueable[Any, Any], lines: list[bytes]) -> list[Job]:
-        """Enqueue what one request asks for, each line by itself; raise why the first one is refused that is."""
+        """Enqueue the jobs of one request, each line independently; raise the error of the first refused line."""
         path = self._access.of_type(handler.type, "/jobs")
         body, key = b"".join(line + b"\n" for line in lines), self._access.new_key()
 
@@ -219,10 +219,10 @@ class RemoteCreatorOperations:
 
 
 def changes_body(form: dict[str, Any], type: Any, id: Any, data: Any, priority: Any, run_at: Any) -> bytes:
-    """Return a request to change a job: only what is given is in it.
+    """Return a request to change a job, with the given fields only.
 
     Raises:
-        InvalidJob, JobTooLarge: what is given can be nobody's.
+        InvalidJob, JobTooLarge: a given value is invalid.
     """
     try:
         if priority is not UNSET:
@@ -235,7 +235,7 @@ def changes_body(form: dict[str, Any], type: Any, id: Any, data: Any, priority: 
 
 
 def with_json(form: dict[str, Any], name: str, json: bytes | None) -> bytes:
-    """Return a JSON object with one more member that is encoded already; None for no member."""
+    """Return a JSON object with one more member in encoded form; None adds no member."""
     found = dumps(form)
     if json is None:
         return found
@@ -243,7 +243,7 @@ def with_json(form: dict[str, Any], name: str, json: bytes | None) -> bytes:
 
 
 def _described(type: Any, id: Any, priority: Any, run_at: Any) -> dict[str, Any]:
-    """Return what a new job is to be beside its data; raises like `changes_body`."""
+    """Return the fields of a new job other than its data; raises like `changes_body`."""
     check_id(type, id)
     try:
         form = {"id": name_form("id", id), **_when(priority, run_at)}
@@ -262,7 +262,7 @@ def _when(priority: Any, run_at: Any) -> dict[str, Any]:
 
 
 class _Named(Enqueueable[Any, Any]):
-    """A handler that is named by its type: its server may know it."""
+    """A handler that is given by its type only; the server may know it."""
 
     takes_keywords = True
 
@@ -272,11 +272,11 @@ class _Named(Enqueueable[Any, Any]):
 
     @property
     def timeout(self) -> None:
-        """Nothing: the type must be there."""
+        """None: the type must exist."""
         return
 
     def data(self, args: Any) -> Any:
-        """Return the data of a job as they are."""
+        """Return the data of a job unchanged."""
         return args
 
 
@@ -284,7 +284,7 @@ def _handler_of(handler: Any) -> Enqueueable[Any, Any]:
     """Return the handler to enqueue a job for.
 
     Raises:
-        InvalidJob: neither a handler nor a type.
+        InvalidJob: the argument is neither a handler nor a type.
     """
     if isinstance(handler, Enqueueable):
         return handler
@@ -296,14 +296,14 @@ def _handler_of(handler: Any) -> Enqueueable[Any, Any]:
 
 
 def _uncounted(form: Any) -> Job:
-    """Return the job of an answer to `add`, which does not tell whether it was there."""
+    """Return the job in an answer to `add`, which does not tell whether the job existed before."""
     job = wire.job_of(form)
     job._enqueued = None
     return job
 
 
 def _unless_problem(form: Any) -> Any:
-    """Return a job of many that were added; raise why one was not."""
+    """Return the form of an added job; raise the error of a refused one."""
     if "problem" in form:
         raise problems.error_of(form["problem"])
     return form

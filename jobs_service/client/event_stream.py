@@ -1,6 +1,6 @@
-"""Server-sent events, read from bytes as they come.
+"""Parses server-sent events incrementally from bytes.
 
-Lines end with a line feed, a carriage return, or both, and with nothing else: JSON has other line separators in it.
+A line ends with a line feed, a carriage return, or both. Other line separators are text, because JSON may contain them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 _END_OF_LINE: Final = re.compile(rb"\r\n|\r(?!\Z)|\n")
 _MOST_BYTES: Final = 16 << 20
-"""Bytes of one event: far more than a server sends."""
+"""Most bytes of one event: far above a server's largest."""
 
 
 class ServerEvent(NamedTuple):
@@ -20,7 +20,7 @@ class ServerEvent(NamedTuple):
     Attributes:
         kind: its name.
         data: its text.
-        id: what to go on behind after the connection was lost; None where the stream has not said.
+        id: the position to resume after when the connection is lost; None if the stream has not sent one.
     """
 
     kind: str
@@ -29,7 +29,7 @@ class ServerEvent(NamedTuple):
 
 
 class EventParser:
-    """Takes the bytes of one stream, and gives its events."""
+    """Parses the bytes of one stream into its events."""
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
@@ -39,10 +39,10 @@ class EventParser:
         self._id: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
-        """Yield the events that end in the next bytes.
+        """Yield the events that the next bytes complete.
 
         Raises:
-            ValueError: one is larger than any that a server sends.
+            ValueError: an event is too large.
         """
         if self._rest and self._rest[-1] == b"\r":  # it may be half of an end
             chunk = self._rest.pop() + chunk
@@ -63,7 +63,7 @@ class EventParser:
 
     @property
     def last_id(self) -> str | None:
-        """The id behind which the stream goes on; also of an event without data, which is none."""
+        """The id to resume after; an id without data, which makes no event, counts as well."""
         return self._id
 
     def _take(self, line: bytes) -> None:

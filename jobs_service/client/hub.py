@@ -1,6 +1,6 @@
-"""Who waits for which job of a server, and the streams that tell them.
+"""The subscriptions of a client, and the streams that deliver their events.
 
-A stream that breaks is opened again, for ever once it was there: what is told then is what has changed meanwhile.
+A broken stream is reopened, without a time limit once it has worked; it then delivers the changes of the meantime.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from jobs_service.sources import Sources
 
 _PATH: Final = "/v1/events"
 _MOST_JOBS: Final = 1_000
-"""Jobs of one stream."""
+"""Most jobs of one stream."""
 _TOGETHER: Final = 10
-"""Streams of about the same size at which one takes their place."""
+"""This number of streams of about the same size is merged into one."""
 _SIZES: Final = (1, 10, 100)
 _PASSING: Final = (StoreUnavailable, ServiceClosed, SupervisorFailed)
-"""What the server says of itself, rather than of a job."""
+"""Errors of the server itself rather than of a job."""
 
 
 class RemoteType:
-    """A type as the hub knows it, in the place of the keys that it has in a store; equal to the same type only."""
+    """A type in the hub, in place of its keys in a store; equal to the same type only."""
 
     __slots__ = ("_path", "type")
 
@@ -47,7 +47,7 @@ class RemoteType:
         self._path = names.segment(type)
 
     def data_key(self, id: JobId) -> bytes:
-        """Return what tells a job from all others."""
+        """Return a unique key of a job."""
         return f"{self._path}/{names.segment(id)}".encode()
 
     def __eq__(self, other: object) -> bool:
@@ -60,7 +60,7 @@ class RemoteType:
 class RemoteHub(Hub):
     """All subscriptions of one client.
 
-    What is subscribed to within one turn of the loop shares a stream.
+    Subscriptions within one turn of the loop share a stream.
     """
 
     def __init__(self, connection: Connection, sources: Sources) -> None:
@@ -72,7 +72,7 @@ class RemoteHub(Hub):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, targets: Sequence[Target]) -> None:
-        """Begin to tell the targets what becomes of their jobs. Raises ServiceClosed unless the client is open."""
+        """Begin to deliver the events of their jobs to targets. Raises ServiceClosed unless the client is open."""
         super().add(targets)
         for target in targets:
             self.take_fresh(target.keys)
@@ -81,24 +81,24 @@ class RemoteHub(Hub):
         self._waiting += targets
 
     def discard(self, target: Target) -> None:
-        """Forget a target; it need not be there."""
+        """Remove a target if it is present."""
         super().discard(target)
         stream = self._streams.pop(target, None)
         if stream is not None:
             stream.leave(target)
 
     def close(self, error: JobsError) -> None:
-        """End all subscriptions with this error, and every later one."""
+        """End all present and later subscriptions with an error."""
         super().close(error)
         for task in self._tasks:
             task.cancel()
 
     async def closed(self) -> None:
-        """Return when every stream has ended."""
+        """Wait for the end of every stream."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _start(self) -> None:
-        """Open streams for what was subscribed to and not left since."""
+        """Open streams for the new subscriptions that have not ended yet."""
         waiting = [target for target in self._waiting if not target.ended and self._has(target)]
         self._waiting = []
         waiting += self._merged()
@@ -111,9 +111,9 @@ class RemoteHub(Hub):
             task.add_done_callback(self._tasks.discard)
 
     def _merged(self) -> list[Target]:
-        """Return the targets of streams that are many and small, which end: each has a connection of its own.
+        """End groups of many small streams, each with a connection of its own, and return their targets.
 
-        Streams of about the same size go together, so that a job is told of by few streams one after the other.
+        Only streams of about the same size are merged, so that a target changes its stream a few times only.
         """
         taken: list[Target] = []
         streams = [*dict.fromkeys(self._streams.values())]
@@ -128,10 +128,10 @@ class RemoteHub(Hub):
 
 
 class _Stream:
-    """The events of some jobs, for as long as somebody waits for them.
+    """The stream of the events of some jobs, while targets wait for them.
 
     Attributes:
-        task: runs it.
+        task: the task that runs it.
     """
 
     def __init__(self, connection: Connection, sources: Sources, targets: Iterable[Target]) -> None:
@@ -147,11 +147,11 @@ class _Stream:
 
     @property
     def size(self) -> int:
-        """How many jobs it tells of."""
+        """The number of its jobs."""
         return len(self._targets)
 
     def give_up(self) -> list[Target]:
-        """End, and return the targets for another stream."""
+        """End the stream, and return its targets for another one."""
         targets = [target for targets in self._targets.values() for target in targets]
         self._targets.clear()
         if self.task is not None:
@@ -159,13 +159,13 @@ class _Stream:
         return targets
 
     def leave(self, target: Target) -> None:
-        """Tell a target nothing more; the stream ends with its last."""
+        """Remove a target; the stream ends with its last one."""
         self._forget(target)
         if not self._targets and self.task is not None:
             self.task.cancel()
 
     async def run(self) -> None:
-        """Tell the targets until each has ended."""
+        """Deliver events until every target has ended."""
         deadline = asyncio.get_running_loop().time() + self._connection.timeout
         while self._targets:
             try:
@@ -186,15 +186,15 @@ class _Stream:
             self._fail(JobsError(why), [*self._targets])
 
     async def _tell_all(self) -> None:
-        """Tell what one connection brings."""
+        """Deliver the events of one connection."""
         headers = {"Accept": "text/event-stream"}
         if self._last_id is None:
             jobs = [next(iter(targets)) for targets in self._targets.values()]
             self._names = [[json_forms.name(target.keys.type), json_forms.name(target.id)] for target in jobs]
-        else:  # it says where each of these jobs stands, also those that have ended since
+        else:  # the id holds the state of each of these jobs, including jobs that have ended since
             headers["Last-Event-ID"] = self._last_id
         async with self._connection.stream("POST", _PATH, wire.dumps({"jobs": self._names}), headers=headers) as chunks:
-            if chunks is None:  # Nothing to tell behind that id: but somebody waits, so from the beginning.
+            if chunks is None:  # No events after that id, but targets wait, so start from the beginning.
                 self._last_id = None
             else:
                 parser = EventParser()
@@ -215,7 +215,7 @@ class _Stream:
             self._refused(problems.error_of(wire.loads(event.data)))
 
     def _tell(self, event: JobEvent) -> None:
-        """Tell of one job what is new: a connection that was made again begins with what is known."""
+        """Report a new event of a job; a reconnected stream begins with events that are known already."""
         for target in [*self._targets.get(self._key(event.type, event.id), ())]:
             if target.reported is None or not is_same(event, target.reported):
                 target.report(event)
@@ -223,10 +223,10 @@ class _Stream:
                 self._forget(target)
 
     def _refused(self, error: JobsError) -> None:
-        """Take what the server says instead of events.
+        """Handle an error from the server.
 
         Raises:
-            Lost: it is about the server, and will pass.
+            Lost: the error is a passing one of the server.
         """
         if isinstance(error, _PASSING) or (isinstance(error, StoreError) and error.retryable):
             raise Lost(error)
@@ -234,7 +234,7 @@ class _Stream:
             return self._fail(error, [*self._targets])
         key = self._key(error.type, error.id)
         if isinstance(error, JobNotFound) and any(target.reported for target in self._targets.get(key, ())):
-            # It was there when it was told of last.
+            # The job existed at its last event.
             return self._tell(JobEvent(error.type, error.id, JobState.REMOVED, None, None, None))
         if key not in self._targets:
             return self._fail(error, [*self._targets])

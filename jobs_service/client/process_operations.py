@@ -1,4 +1,4 @@
-"""What a client offers on the processes that use the server's store."""
+"""The operations of a client on the processes that use the server's store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs_service.model import ProcessAction, ProcessInfo
 
 
 class RemoteProcessOperations:
-    """The part of JobsClient about processes; as those of JobsService."""
+    """The part of JobsClient about processes, as in JobsService."""
 
     _access: ServerAccess
 

@@ -1,4 +1,4 @@
-"""What a client offers to those who look at jobs."""
+"""The operations of a client that read jobs."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class RemoteReaderOperations:
     _access: ServerAccess
 
     async def get(self, type: JobType, id: JobId) -> Job:
-        """Return a job without its secret fields, or all of one that this client runs; see JobsService.get."""
+        """Return a job without its secret fields, unless this client runs the job; see JobsService.get."""
         return self._access.read(wire.job_of, await self._access.get(type, id))
 
     async def list(
         self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000
     ) -> AsyncGenerator[Job, None]:
-        """Yield jobs in key order, as the server reads them; see JobsService.list.
+        """Yield jobs in key order while the server reads them; see JobsService.list.
 
         Args:
-            type, state: as there.
-            page_size: without effect: the server reads pages of its own.
+            type, state: as for JobsService.list.
+            page_size: without effect, as the server chooses its page size.
 
         Raises:
-            StoreUnavailable: the connection was lost; what was yielded until then are the first ones.
+            StoreUnavailable: the connection was lost; the jobs until then are valid.
         """
         path = "/v1/jobs" if type is None else self._access.of_type(type, "/jobs")
         check_state(state, 0.0)
@@ -61,12 +61,12 @@ class RemoteReaderOperations:
             raise lost.error from None
 
     async def active_ids(self, type: JobType) -> _Ids:
-        """Return the ids of the type's running jobs, the ones that have been silent for longest first."""
+        """Return the ids of the type's running jobs, the longest silent first."""
         found = await self._access.call("GET", self._access.of_type(type, "/active"))
         return self._access.read(lambda form: [wire.name_of(id) for id in form["ids"]], found)
 
     async def pending_count(self, type: JobType, *, due_by: RunAt | None = None, limit: int | None = None) -> int:
-        """Return how many jobs of the type are pending; see JobsService.pending_count."""
+        """Return the number of pending jobs of a type; see JobsService.pending_count."""
         path = self._access.of_type(type, "/pending")
         params = {}
         if (due := to_seconds(due_by, "due_by")) is not None:
@@ -77,7 +77,7 @@ class RemoteReaderOperations:
         return self._access.read(lambda form: int(form["count"]), found)
 
     async def counts(self, type: JobType | None = None) -> dict[JobType, TypeCounts]:
-        """Return what is counted of types; see JobsService.counts."""
+        """Return the counts of types; see JobsService.counts."""
         if type is None:
             found = await self._access.call("GET", "/v1/counts")
             return self._access.read(
@@ -89,7 +89,7 @@ class RemoteReaderOperations:
     async def throughput(
         self, type: JobType, *, since: RunAt, until: RunAt | None = None, resolution: str = "minute"
     ) -> _Intervals:
-        """Return what happened to jobs of a type, minute by minute or hour by hour; see JobsService.throughput."""
+        """Return the events of a type's jobs by minute or by hour; see JobsService.throughput."""
         path = self._access.of_type(type, "/throughput")
         if since is None or resolution not in ("minute", "hour"):
             raise InvalidJob(f"since={shown(since)}, resolution={shown(resolution)}: a time, and 'minute' or 'hour'")
@@ -109,7 +109,7 @@ class RemoteReaderOperations:
         newest_first: bool = False,
         prefix: JobId | None = None,
     ) -> JobsPage:
-        """Return some jobs of a type; see JobsService.page."""
+        """Return a page of a type's jobs; see JobsService.page."""
         path = self._access.of_type(type, "/jobs")
         check_state(state, 0.0)
         left = check_positive("limit", limit)
@@ -134,13 +134,13 @@ class RemoteReaderOperations:
             params["after"] = page.next
 
     async def oldest_ready(self, type: JobType) -> Job | None:
-        """Return the job of a type that has been ready for longest; None when none is ready."""
+        """Return the longest ready job of a type; None without ready jobs."""
         found = await self._access.call("GET", self._access.of_type(type, "/oldest"))
         return self._access.read(lambda form: None if form["job"] is None else wire.job_of(form["job"]), found)
 
 
 def _job_of_line(line: bytes) -> Any:
-    """Return the job of a line of a list; raise the problem that ends it."""
+    """Return the job in a line of a list; raise the error of a line that reports one."""
     form = wire.loads(line)
     if "problem" in form:
         raise problems.error_of(form["problem"])

@@ -1,6 +1,6 @@
-"""Runs the handlers of an application against a server elsewhere, by the runner that runs them beside a store.
+"""Runs the handlers of an application against a remote server, by the same runner as with a store.
 
-It is imported when `JobsClient.run` is called: a client that only adds jobs needs no runner.
+`JobsClient.run` imports it on its first call, as a client that only adds jobs needs no runner.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from jobs_service.uncancelable import through_cancellation
 T = TypeVar("T")
 
 _POLL: Final = 25.0
-"""Seconds that the server waits for a change; then it is asked again."""
+"""Seconds that the server waits for a change; then the client polls again."""
 _MOST_AT_ONCE: Final = 500
 _MOST_BYTES: Final = 500_000
-"""Jobs and bytes of one request: well within what a server takes."""
+"""Most jobs and bytes of one request: well below the limits of a server."""
 _TICK_CHECK: Final = 1.0
-"""Seconds after which it is asked again whether a tick's job may be added."""
+"""Seconds between two checks whether a tick's job may be added."""
 _LONGEST_REASON: Final = 1000
 _TOO_LATE: Final = "the runner has ended, and the server has not answered"
 _KINDS: Final[Mapping[Callable[..., Awaitable[Any]], set[HistoryKind]]] = {
@@ -58,7 +58,7 @@ _KINDS: Final[Mapping[Callable[..., Awaitable[Any]], set[HistoryKind]]] = {
     running_jobs.crash: {HistoryKind.CRASHED, HistoryKind.CANCELED},
     running_jobs.stop: {HistoryKind.STOPPED, HistoryKind.CANCELED},
 }
-"""What is the newest of a job's events when its run has ended so."""
+"""The possible newest events of a job after each way of ending its run."""
 
 
 async def run(
@@ -95,11 +95,11 @@ async def run(
 
 
 class RemoteAccess:
-    """See ServiceAccess; each call is a request.
+    """The remote form of ServiceAccess: each call is a request.
 
     Args:
-        access, acceptor, worker: of the client.
-        settings: of the service that has the handlers.
+        access, acceptor, worker: parts of the client.
+        settings: settings of the service with the handlers.
     """
 
     def __init__(self, access: ServerAccess, acceptor: RemoteAcceptor, worker: Worker, settings: Settings) -> None:
@@ -111,7 +111,7 @@ class RemoteAccess:
         self._keyspace = Keyspace(b"")
         self.own_runs: dict[bytes, Mapping[bytes, object]] = {}
         self._queues: dict[TypeKeys, str] = {}
-        # Seconds between tries of what must be heard within the type's timeout.
+        # Seconds between tries of requests that must arrive within the type's timeout.
         self._pauses: dict[TypeKeys, float] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -130,10 +130,10 @@ class RemoteAccess:
         return self._keyspace.of(type)
 
     async def check_allowed(self, types: Iterable[JobType]) -> None:
-        """Return when the server is there, and lets this client work on jobs of these types.
+        """Wait until the server answers and allows this client to work on jobs of these types.
 
         Raises:
-            AccessDenied: it does not. A worker pool would be started again and again.
+            AccessDenied: it does not allow it. Raised here, as the supervisor would restart a worker pool on and on.
         """
         for keys in map(self.keys, types):
             await self.retried(lambda keys=keys: self._call("POST", keys, "/alive", {"jobs": []}), type=keys.type)  # type: ignore[misc]
@@ -158,7 +158,7 @@ class RemoteAccess:
     # Accepting
 
     async def accept(self, keys: TypeKeys, terms: AcceptTerms) -> list[RunningJob] | EmptyQueue:
-        # Read before jobs are asked for: what is added behind that is another stamp.
+        # Read before the accept: a job that is added after it changes the stamp.
         known = self._queues.get(keys)
         if known is None:
             known = self._queues[keys] = (await self._changed(keys, "queue"))["stamp"]
@@ -173,7 +173,7 @@ class RemoteAccess:
         return EmptyQueue(_RemoteWatch(wait), None)
 
     def is_crowded(self, keys: TypeKeys) -> bool:
-        return False  # what collides on the store is the server
+        return False  # conflicts on the store are the server's
 
     async def count_due(self, keys: TypeKeys, limit: int, max_priority: bytes | None) -> int:
         params = {"limit": str(limit)}
@@ -229,7 +229,7 @@ class RemoteAccess:
             except asyncio.CancelledError:
                 answer([StoreUnavailable(_TOO_LATE) for _ in calls])
                 raise
-            except Exception as error:  # nobody else would hear of it, and the runs would never end
+            except Exception as error:  # otherwise it would be lost, and the runs would never end
                 errors = [copy.copy(error) for _ in calls]
             answer(errors)
 
@@ -256,7 +256,7 @@ class RemoteAccess:
         self._send(send())
 
     async def close(self) -> None:
-        """Send nothing more; jobs whose ends the server has not heard of count as lost after their type's timeout."""
+        """Stop all requests; jobs whose ends have not reached the server count as lost after their type's timeout."""
         for task in self._sending:
             task.cancel()
         await asyncio.gather(*self._sending, return_exceptions=True)
@@ -267,7 +267,7 @@ class RemoteAccess:
             raise error
 
     async def _ended(self, calls: Sequence[EndCall]) -> list[Exception | None]:
-        """End runs; return the error of each, None for those that have ended so, now or by an earlier request."""
+        """End runs; return the error of each, None for a run that has ended so, now or by an earlier request."""
         body = b'{"jobs":[' + b",".join(map(_end_form, calls)) + b"]}"
 
         def read(form: Any) -> list[tuple[EndCall, Exception | None]]:
@@ -278,14 +278,14 @@ class RemoteAccess:
             ends = self._access.read(read, await self._call("POST", calls[0][1][0], "/ends", body))
         except StoreError:
             raise
-        except JobsError as error:  # such as 413 of a proxy: the runs that are not at fault shall end
+        except JobsError as error:  # such as 413 of a proxy: the other runs must end nevertheless
             return [error] if len(calls) == 1 else [each for call in calls for each in await self._ended([call])]
         return [
             None if isinstance(error, WorkerConflict) and await self._has_ended(call) else error for call, error in ends
         ]
 
     async def _has_ended(self, call: EndCall) -> bool:
-        """Return whether a run that is this worker's no more has ended as it should: its answer was lost before."""
+        """Return whether a run with a lost lock has ended as intended, by an earlier request with a lost answer."""
         operation, (keys, id, _), _ = call
         try:
             job = self._access.read(wire.job_of, await self._access.call("GET", self._access.of_job(keys.type, id)))
@@ -332,7 +332,7 @@ class RemoteAccess:
         return await self._access.call(method, path, body, longest_pause=pause)
 
     async def _changed(self, keys: TypeKeys, of: str, stamp: str | None = None) -> dict[str, Any]:
-        """Return where something of a type stands, when it is another stamp than the known one or the time is over."""
+        """Return the state of a part of a type, once its stamp differs from the known one or the time is over."""
         wait = 0.0 if stamp is None else _POLL
         form = {"of": of, "stamp": stamp, "timeout": wait}
         found = await self._access.call("POST", self._access.of_type(keys.type, "/watch"), form, wait=wait)
@@ -349,10 +349,10 @@ class RemoteAccess:
 
 
 class _RemoteWatch(Watch):
-    """A watch that asks the server, as long as somebody waits.
+    """A watch that polls the server while a caller waits.
 
     Args:
-        poll: returns when there may be a change.
+        poll: a coroutine function that returns when there may be a change.
     """
 
     __slots__ = ("_poll",)
@@ -374,7 +374,7 @@ class _RemoteWatch(Watch):
 
 
 def _end_form(call: EndCall) -> bytes:
-    """Return how a run ends as JSON."""
+    """Return the end of a run as JSON."""
     operation, (_, id, _), (lock, *arguments) = call
     form: dict[str, Any] = {"id": json_forms.name(id), "lock": lock.hex(), "end": operation.__name__}
     if operation is running_jobs.set_aside:

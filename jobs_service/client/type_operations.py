@@ -1,4 +1,4 @@
-"""What a client offers on types."""
+"""The operations of a client on types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs_service.redaction import Redaction
 
 
 class RemoteTypeOperations:
-    """The part of JobsClient about types; as those of JobsService."""
+    """The part of JobsClient about types, as in JobsService."""
 
     _access: ServerAccess
 
@@ -32,7 +32,7 @@ class RemoteTypeOperations:
         return self._access.read(lambda form: float(form["timeout"]), found)
 
     async def clear_type_timeout(self, type: JobType) -> None:
-        """Remove a type: its jobs stay, nothing new can be added; see JobsService.clear_type_timeout."""
+        """Remove a type: its jobs stay, new jobs are refused; see JobsService.clear_type_timeout."""
         await self._access.call("DELETE", self._access.of_type(type))
 
     async def pause(self, type: JobType) -> None:
@@ -50,28 +50,28 @@ class RemoteTypeOperations:
     async def set_retention(
         self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
     ) -> None:
-        """Set after which time finished jobs of a type are removed; see JobsService.set_retention."""
+        """Set the time until finished jobs of a type are removed; see JobsService.set_retention."""
         path = self._access.of_type(type)
         kept = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
         await self._access.call("PUT", path, wire.retention(kept))
 
     async def get_retention(self, type: JobType) -> Retention:
-        """Return how long finished jobs of a type are kept; see JobsService.get_retention."""
+        """Return the retention of a type's finished jobs; see JobsService.get_retention."""
         found = await self._access.call("GET", self._access.of_type(type, "/retention"))
         return self._access.read(wire.retention_of, found)
 
     async def set_redaction(self, type: JobType, paths: Iterable[str]) -> None:
-        """Say which fields of a type's jobs are secret; see JobsService.set_redaction."""
+        """Set the secret fields of a type's jobs; see JobsService.set_redaction."""
         form = {"paths": [*Redaction(paths).paths]}
         await self._access.call("PUT", self._access.of_type(type, "/redaction"), form)
 
     async def get_redaction(self, type: JobType) -> Redaction:
-        """Return which fields of a type's jobs are secret; see JobsService.get_redaction."""
+        """Return the secret fields of a type's jobs; see JobsService.get_redaction."""
         found = await self._access.call("GET", self._access.of_type(type, "/redaction"))
         return self._access.read(lambda form: Redaction(form["paths"]), found)
 
     async def redactions(self) -> dict[JobType, Redaction]:
-        """Return the types whose jobs have secret fields; see JobsService.redactions."""
+        """Return the types with secret fields, and these fields; see JobsService.redactions."""
         found = await self._access.call("GET", "/v1/redactions")
         return self._access.read(
             lambda form: {exact_type(wire.name_of(each["type"])): Redaction(each["paths"]) for each in form["types"]},
@@ -84,7 +84,7 @@ class RemoteTypeOperations:
         return self._access.read(wire.queue_state_of, found)
 
     async def last_ticks(self) -> dict[JobType, float]:
-        """Return when each periodic type in the store ticked last; see JobsService.last_ticks."""
+        """Return the time of the last tick of each periodic type in the store; see JobsService.last_ticks."""
         found = await self._access.call("GET", "/v1/ticks")
         return self._access.read(
             lambda form: {wire.name_of(each["type"]): wire.seconds_of(each["last"]) or 0.0 for each in form["ticks"]},
@@ -97,7 +97,7 @@ class RemoteTypeOperations:
         return self._access.read(lambda form: [wire.name_of(each["type"]) for each in form["types"]], found)
 
     async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
-        """Return how many jobs of each type are in which state, and for how long; see JobsService.stats."""
+        """Return the figures of each type: its jobs by state, and their times; see JobsService.stats."""
         params = {"jobs": str(check_summaries(jobs))}
         if type is not None:
             params["type"] = names.shown(named(type))

@@ -1,4 +1,4 @@
-"""What a client offers to workers: accepting jobs, and what the methods of a running job do."""
+"""The operations of a client for workers: accepting jobs, and the methods of a running job."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from jobs_service.model import (
 )
 
 _LONGEST_POLL: Final = 30.0
-"""Seconds that the server waits for jobs; then it is asked again."""
+"""Seconds that the server waits for jobs; then the client polls again."""
 _ENDS: Final = frozenset({HistoryKind.FINISHED, HistoryKind.CANCELED})
 
 
@@ -61,8 +61,8 @@ class RemoteWorkerOperations:
     ) -> RunningJob | None:
         """Take the due job at the front of the queue; see JobsService.accept.
 
-        A job that comes when the caller was canceled is given back, and one whose answer is lost is asked for again.
-        Only if the server is restarted just then it counts as running until its type's timeout.
+        A job that arrives after the caller was canceled is given back, and a lost answer is requested again. If the
+        server restarts in between, the job counts as running until its type's timeout.
         """
         jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, timeout=timeout, spread=spread)
         return jobs[0] if jobs else None
@@ -98,7 +98,7 @@ class RemoteWorkerOperations:
 
 
 class RemoteWorker:
-    """What the methods of running jobs call that were accepted over HTTP; see model.Worker."""
+    """The worker of running jobs that were accepted over HTTP; see model.Worker."""
 
     def __init__(self, access: ServerAccess) -> None:
         self._access = access
@@ -120,7 +120,7 @@ class RemoteWorker:
         return await self._alive(job, "/resubmit", body)
 
     async def _alive(self, job: RunningJob, verb: str, body: bytes) -> RunningJob:
-        """Return a running job after a sign of life. Done twice it is the same: the lock is still the worker's."""
+        """Send a sign of life, and return the running job. It is idempotent, as the lock stays the worker's."""
         answer = await self._access.call("POST", self._access.of_job(job.type, job.id, verb), body)
         return self._access.read(lambda form: wire.running_job_of(form, self), answer)
 
@@ -143,7 +143,7 @@ class RemoteWorker:
         return await self._end(job, "/release", wire.dumps(_lock(job)), _was_given_back)
 
     async def _end(self, job: RunningJob, verb: str, body: bytes, is_done: Callable[[Job, Job], bool]) -> Job:
-        """End a run, and return the job. When an answer is lost, the request is sent again; it may find its own effect.
+        """End a run, and return the job. After a lost answer the request is repeated, and may find its own effect.
 
         Raises:
             WorkerConflict: the lock is no longer the caller's.
@@ -155,8 +155,8 @@ class RemoteWorker:
         except WorkerConflict:
             if not tries.unsure:
                 raise
-            # If the job has as many attempts as before, nobody else has run it since: this worker has ended it.
-            # If the job is gone, nobody can tell whether it was not to be kept, or was removed.
+            # If the job has the same number of attempts, no other worker has run it since: this worker has ended it.
+            # If the job is gone, it is unknown whether it was not to be kept or was removed.
             with contextlib.suppress(JobNotFound):
                 now = await self._access.call("GET", self._access.of_job(job.type, job.id))
                 found = self._access.read(wire.job_of, now)
@@ -170,10 +170,10 @@ class RemoteWorker:
         )
 
     def _check_caller(self) -> None:
-        """Nothing: it runs no transaction functions."""
+        """Do nothing: a client runs no transaction functions."""
 
     def _ending(self, job: RunningJob, whether: bool) -> None:
-        """Do nothing: only a runner keeps an account of its running jobs."""
+        """Do nothing: only a runner tracks its running jobs."""
 
 
 def _lock(job: RunningJob) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Whether one store has all jobs of another, as they are there and in the same order."""
+"""Comparison of two stores: the target must have all jobs of the source, unchanged and in the same order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Comparison(NamedTuple):
     """The differences of two stores.
 
     Attributes:
-        differing: number of jobs that are in one store only, or not the same; 1 if the order differs.
-        first: says what is wrong with the first of them; empty if there is none.
-        strays: entries in the queues of the source that belong to no job.
+        differing: number of jobs that are in one store only, or differ; 1 if the order differs.
+        first: describes the first difference; empty if there is none.
+        strays: entries in the source's queues without a job.
     """
 
     differing: int
@@ -32,10 +32,10 @@ async def compare(source: Source, target: Target, *, whole: bool, progress: Call
     """Compare all jobs, then the order of the queues.
 
     Args:
-        source, target: not written to meanwhile.
-        whole: whether the target must have no other jobs, and the same order: then the comparison stops at the first
-            difference. Otherwise other jobs may be there, and all differences are counted.
-        progress: called with the number of jobs that have been compared.
+        source, target: the stores; neither may be written to during the comparison.
+        whole: whether the target must have no other jobs and the same order: then the comparison stops at the first
+            difference. Otherwise other jobs are allowed, and all differences are counted.
+        progress: called with the number of jobs compared so far.
     """
     found = await _compare_jobs(source, target, whole, progress)
     if found.differing or not whole:
@@ -44,7 +44,7 @@ async def compare(source: Source, target: Target, *, whole: bool, progress: Call
 
 
 def has_settings(target: Overview, source: Overview) -> bool:
-    """Return whether all settings of the types in one store are set in another."""
+    """Return whether the target has all type settings of the source."""
     for type, wanted in source.settings.items():
         found = target.settings.get(type, TypeSettings())
         if (found.timeout, found.retention) != (wanted.timeout, wanted.retention) or found.paused < wanted.paused:
@@ -67,13 +67,13 @@ def same(record: Record, copied: Record) -> bool:
         (copied.state, copied.place, copied.outcome) == (record.state, record.place, record.outcome)
         and (copied.priority, copied.run_at, copied.next) == (record.priority, record.run_at, record.next)
         and copied.json == record.json
-        # One that does not fit into the target has lost what is told of its runs before the rest.
+        # A record too large for the target has lost part of its run data.
         and copied.run_data == run_data.fitted(record.run_data, len(copied.run_data))
     )
 
 
 def _record(raw: bytes) -> Record | None:
-    """Return a record, None when it cannot be read."""
+    """Decode a record; None if it is damaged."""
     try:
         record = Record.decode(raw, True)
         run_data.check(record.run_data)
@@ -83,15 +83,15 @@ def _record(raw: bytes) -> Record | None:
 
 
 def _difference(ours: bytes, theirs: bytes) -> str:
-    """Return what is wrong with the target's copy of a job; empty if nothing is."""
+    """Describe the difference of the target's copy of a job; empty if there is none."""
     record, copied = _record(ours), _record(theirs)
     if record is None:
-        return ""  # It was left out; the target's job was there before.
+        return ""  # The copy left it out; the target's job was there before.
     return "" if copied is not None and same(record, copied) else "is not the same in"
 
 
 def _name(target: Target, rest: bytes) -> str:
-    """Return the name, for messages, of the job with a DATA key, which is given without its section."""
+    """Return the job's name for messages, from its DATA key without the section's prefix."""
     try:
         keys, id = target.keyspace.split_data_key(target.keyspace.sections[DATA] + rest)
     except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
@@ -115,7 +115,7 @@ async def _compare_jobs(source: Source, target: Target, whole: bool, progress: C
             progress(compared)
         elif other is None or (name is not None and name < other):
             assert ours is not None
-            # One that cannot be read was left out.
+            # The copy left out damaged records.
             problem = "is not in" if _record(ours[1]) is not None else ""
             other = name
             ours = await wanted.next()

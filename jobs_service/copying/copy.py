@@ -1,4 +1,4 @@
-"""One copy, from its beginning, or from where it was stopped, to its end."""
+"""One copy, from its beginning or from its last note to its end."""
 
 from __future__ import annotations
 
@@ -35,30 +35,30 @@ async def copy_jobs(
     batch: Batch | None = None,
     progress: Progress | None = None,
 ) -> Copied:
-    """Copy all types and jobs of one store into another; go on with a copy that was stopped.
+    """Copy all types and jobs of one store into another, or continue an unfinished copy.
 
     Args:
-        source: open; is not written to.
-        target: open, without jobs or with an unfinished copy of the same source, which its address names.
+        source: an open store; never written to.
+        target: an open store without jobs, or with an unfinished copy of the same source (compared by address).
         sources: wall-clock time.
-        make: makes and opens the target when nothing in the source is in the way; `target` is an empty store with its
-            address and limits until then. None if the target is there.
-        force: copy although jobs run, or other programs use one of the stores. Running jobs are copied as pending ones,
-            ahead of all others of their priority; jobs that are in the target already stay as they are there.
-        start_over: first remove the jobs that an unfinished copy has left in the target.
+        make: creates and opens the target once the source has been checked; until then `target` is an empty store with
+            the same address and limits. None if the target exists.
+        force: copy although jobs run, or other programs use one of the stores. Running jobs are copied as pending,
+            ahead of all others of their priority; jobs that the target already has stay unchanged.
+        start_over: first remove the jobs of an unfinished copy from the target.
         batch: bounds of one transaction; None for bounds that suit every store.
-        progress: called now and then with how far the copy is.
+        progress: called now and then; see `Progress`.
 
     Raises:
-        CopyRefused: one of the stores is not as it must be; jobs copied so far stay, and the next call continues.
-        JobTooLarge: the target takes no records or keys as long as those of a job; nothing was written.
-        RecordDamaged: records of the source cannot be read (with force they are left out); nothing was written.
+        CopyRefused: one of the stores is in the wrong state; copied jobs stay, and the next call continues.
+        JobTooLarge: a job's record or keys exceed the target's limits; nothing was written.
+        RecordDamaged: the source has damaged records (with force they are left out); nothing was written.
         StoreError: one of the stores failed; call it again to continue.
     """
     if source is target:
         raise _same(target.address)
     batch = batch or DEFAULT_BATCH
-    # A copy reads and writes everything there is: on a busy cluster others come first.
+    # A copy reads and writes whole stores: on a busy cluster other transactions come first.
     with background():
         if await target.needs_conversion():
             raise CopyRefused(f"{target.address} has the format of an earlier version: run jobs-service upgrade first")
@@ -86,7 +86,7 @@ class _Copy:
 
     Args:
         source, target: the stores.
-        make: returns the target that is to be written to.
+        make: returns the target to write to.
         force, progress: as for `copy_jobs`.
     """
 
@@ -108,7 +108,7 @@ class _Copy:
         self._counts: dict[bytes, Counts] = {}
 
     async def run(self, start_over: bool) -> Copied:
-        """Do the whole copy; see `copy_jobs`."""
+        """Run the whole copy; see `copy_jobs`."""
         note = await self._unfinished(start_over)
         resumed = note is not None
         await self._survey()
@@ -155,7 +155,7 @@ class _Copy:
         return note
 
     async def _survey(self) -> None:
-        """Read all jobs once: count them, and refuse, before anything is written, those that cannot be copied."""
+        """Read all jobs once before anything is written: count them, and refuse jobs that cannot be copied."""
         if not self._force and (running := await self._source.running_job()) is not None:
             raise CopyRefused(
                 f"{self._source.name} is being worked on: job {running} runs. End the workers and wait until it is "
@@ -218,7 +218,7 @@ class _Copy:
         return note, page.last if page.more else None
 
     async def _compare(self, note: Note) -> Comparison:
-        """Compare both stores; jobs may differ only if a store was in use."""
+        """Compare both stores; refuse differences unless the copy was forced."""
         total = self._total()
         found = await compare(
             self._source, self._target, whole=not note.forced, progress=partial(self._report, Step.COMPARING, total)
@@ -244,7 +244,7 @@ class _Copy:
         raise not_empty(self._target.name)
 
     async def _require_unchanged(self, note: Note, overview: Overview | None = None) -> None:
-        """Refuse a source that is not as it was when the copy began."""
+        """Refuse a source that has changed since the copy began."""
         overview = overview or await self._source.overview()
         if overview.fingerprint != note.fingerprint and not self._force:
             raise changed(self._source.name)

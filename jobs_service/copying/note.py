@@ -1,4 +1,4 @@
-"""Rows that an unfinished copy keeps in its target: how far it has come, and a claim on every type it has begun.
+"""Rows of an unfinished copy in its target: a note of its progress, and a claim on every type it has begun.
 
 Both are written in the transactions that write the jobs.
 """
@@ -33,23 +33,23 @@ class Phase(enum.StrEnum):
     REST = "rest"
     """The jobs that have not been copied yet: pages of DATA."""
     SETTINGS = "settings"
-    """All jobs are there: the types get their settings, and may be used."""
+    """All jobs are copied: the types get their settings, and are released for use."""
     REMOVING = "removing"
     """The copied jobs are removed, to start over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """How far a copy has come.
+    """The progress of a copy.
 
     Attributes:
-        source: the address of the store that is copied.
-        fingerprint: of the source; see `Overview`.
+        source: the address of the source.
+        fingerprint: the fingerprint of the source; see `Overview`.
         phase: the current one.
-        after: the last key that is done in this phase, without the section's prefix; hexadecimal.
-        jobs: how many have been copied or skipped so far.
-        skipped: how many of them were in the target already.
-        forced: whether jobs were copied although one of the stores was in use.
+        after: the last key done in this phase, without the section's prefix; hexadecimal.
+        jobs: number of jobs copied or skipped so far.
+        skipped: number of these jobs that the target already had.
+        forced: whether the stores may have been in use during the copy.
     """
 
     source: str
@@ -61,15 +61,15 @@ class Note:
     forced: bool = False
 
     def encode(self) -> bytes:
-        """Return the value that the target keeps."""
+        """Return the note as stored in the target."""
         return json.dumps({"version": _VERSION, **asdict(self)}).encode()
 
     @classmethod
     def decode(cls, raw: bytes) -> Note:
-        """Return the note that `encode` encoded.
+        """Decode a stored note.
 
         Raises:
-            CopyRefused: another version has written it.
+            CopyRefused: another version wrote it.
             StoreError: it is damaged.
         """
         try:
@@ -87,11 +87,11 @@ class Note:
 
 
 class TypeClaim(NamedTuple):
-    """Marks a type in the target whose jobs a copy has begun to write.
+    """Marks a type of the target: a copy has begun to write its jobs.
 
     Attributes:
-        stamp: the versionstamp of the copy's last transaction with jobs of the type. While nobody else changes such
-            jobs, it equals the type's activity stamp.
+        stamp: the versionstamp of the copy's last transaction with jobs of the type. It equals the type's activity
+            stamp until another program changes such jobs.
         flags: WAS_PAUSED, HAD_JOBS.
     """
 
@@ -100,7 +100,7 @@ class TypeClaim(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> TypeClaim:
-        """Return the claim that `set_claim` has written.
+        """Decode a claim written by `set_claim`.
 
         Raises:
             StoreError: it is damaged.

@@ -1,4 +1,4 @@
-"""The result of a copy, the progress that it reports, and the error when it is refused."""
+"""The result of a copy, its progress reports, and the error of a refused copy."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Step(enum.StrEnum):
     """The steps of a copy, for progress."""
 
     REMOVING = "removing"
-    """Jobs that an unfinished copy has left in the target are removed."""
+    """The jobs of an unfinished copy are removed from the target."""
     LOOKING = "looking"
-    """All jobs of the source are read once, to count them and to see whether the target can hold them."""
+    """All jobs of the source are read once, to count them and to check that the target can hold them."""
     COPYING = "copying"
     """Jobs are written."""
     COMPARING = "comparing"
@@ -31,7 +31,7 @@ class Step(enum.StrEnum):
 
 
 Progress: TypeAlias = Callable[[Step, int, int | None], object]
-"""Called now and then with the step, the number of jobs done in it, and of how many (None while that is unknown)."""
+"""Called now and then with the step, the number of jobs done in it, and their total (None while unknown)."""
 
 
 @dataclass(slots=True)
@@ -39,8 +39,8 @@ class Counts:
     """Jobs of one type by state.
 
     Attributes:
-        type: of the jobs.
-        ready, scheduled, running, finished: how many.
+        type: the type of the jobs.
+        ready, scheduled, running, finished: numbers of jobs.
     """
 
     type: JobType
@@ -62,7 +62,7 @@ class Counts:
 
     @property
     def jobs(self) -> int:
-        """How many in all."""
+        """The number of jobs in all states."""
         return self.ready + self.scheduled + self.running + self.finished
 
 
@@ -71,13 +71,13 @@ class Copied:
     """The result of a copy.
 
     Attributes:
-        types: of the source, with or without jobs: the jobs that each had there.
-        resumed: whether it went on with an unfinished copy.
-        complete_before: whether the target was a complete copy already, so that nothing was written.
-        skipped: jobs that were in the target already and stayed as they were there (only with force).
-        differing: jobs that are not in the target as they are in the source (only with force).
-        unreadable: jobs of the source that are left out, because their records cannot be read (only with force).
-        strays: entries in queues of the source that belong to no job, and are left out (counted without force only).
+        types: numbers of jobs in the source by type, types without jobs included.
+        resumed: whether it continued an unfinished copy.
+        complete_before: whether the target was a complete copy already; nothing was written then.
+        skipped: jobs that the target already had, left unchanged (only with force).
+        differing: jobs that are missing or different in the target (only with force).
+        unreadable: damaged jobs of the source, left out (only with force).
+        strays: entries in the source's queues without a job, left out (counted without force only).
     """
 
     types: tuple[Counts, ...]
@@ -90,10 +90,10 @@ class Copied:
 
     @property
     def jobs(self) -> int:
-        """How many jobs the source has."""
+        """The number of jobs in the source."""
         return sum(counts.jobs for counts in self.types)
 
     @property
     def running(self) -> int:
-        """How many of them run in the source, and are pending in the target (only with force)."""
+        """The number of jobs that run in the source, and are pending in the target (only with force)."""
         return sum(counts.running for counts in self.types)

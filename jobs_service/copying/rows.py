@@ -8,12 +8,12 @@ from jobs_service.store.base import KeyValue, Store
 
 
 class Stream:
-    """The rows of a range, one after the other, read in as many transactions as it takes.
+    """The rows of a range in order, read in several bounded transactions.
 
     Args:
-        store: open.
-        begin, end: of the range.
-        pace: of the transactions.
+        store: an open store.
+        begin, end: the bounds of the range.
+        pace: bounds the transactions.
     """
 
     def __init__(self, store: Store, begin: bytes, end: bytes, pace: Pace) -> None:
@@ -26,7 +26,7 @@ class Stream:
         self._last = False
 
     async def next(self) -> KeyValue | None:
-        """Return the next row, None when there are no more."""
+        """Return the next row, None after the last."""
         if self._position == len(self._rows):
             if self._last:
                 return None

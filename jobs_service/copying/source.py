@@ -1,4 +1,4 @@
-"""The source of a copy: reads its jobs page by page, and finds out whether it changes."""
+"""The source of a copy: reads its jobs page by page, and detects changes."""
 
 from __future__ import annotations
 
@@ -63,20 +63,20 @@ _DIGEST_BYTES: Final = 16
 
 
 _Row: TypeAlias = tuple[bytes, bytes, bytes]
-"""The key of the entry that points at a job, the job's DATA key, and its record as stored."""
+"""The key read in the phase's section, the job's DATA key, and its record as stored."""
 
 
 @dataclass(slots=True)
 class TypeSettings:
-    """The settings of one type: values as the store has them, None for those that are not set.
+    """The settings of one type: values as stored, None for unset ones.
 
     Attributes:
         timeout: the activity timeout.
         retention: how long finished jobs are kept.
         periodic: the last tick of its periodic jobs.
-        declared: the settings that programs have declared for it.
-        redaction: which fields of its jobs are secret.
-        paused: whether its jobs must not be accepted.
+        declared: the settings declared by programs.
+        redaction: the secret fields of its jobs.
+        paused: whether accepting its jobs is paused.
     """
 
     timeout: bytes | None = None
@@ -93,12 +93,12 @@ class TypeSettings:
 
 @dataclass(slots=True)
 class Overview:
-    """The types of a store, and a fingerprint that shows whether anything changes.
+    """The types of a store, and a fingerprint that detects changes.
 
     Attributes:
-        fingerprint: of everything that changes with any job or type; the same while nothing changes.
-        activity: by packed type, its activity stamp.
-        settings: by packed type, its settings.
+        fingerprint: a digest of all rows that change with any job or type.
+        activity: activity stamps by packed type.
+        settings: settings by packed type.
     """
 
     fingerprint: str = ""
@@ -111,9 +111,9 @@ class Found:
     """One job of the source.
 
     Attributes:
-        type: packed.
-        id, packed_id: its id.
-        record: its record.
+        type: the packed type.
+        id, packed_id: the id, plain and packed.
+        record: the record.
     """
 
     type: bytes
@@ -124,11 +124,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some jobs in the order in which they must be written.
+    """Some jobs in the order for writing them.
 
     Attributes:
-        jobs: may be empty although more follow.
-        last: the last key that was read, without the section's prefix; empty when there was none.
+        jobs: the jobs; may be empty although more follow.
+        last: the last key read, without the section's prefix; empty if there was none.
         more: whether there are more.
     """
 
@@ -138,11 +138,11 @@ class Page:
 
 
 class Source:
-    """A store whose jobs are read.
+    """The store that a copy reads.
 
     Args:
-        store: open.
-        prefix: of the jobs' keys in it.
+        store: an open store.
+        prefix: the prefix of the jobs' keys in it.
         batch: bounds of one transaction.
     """
 
@@ -159,7 +159,7 @@ class Source:
         return Stream(self.store, begin, begin + AFTER, Pace(self._batch))
 
     async def is_complete(self) -> bool:
-        """Return whether it is not itself the target of an unfinished copy."""
+        """Return whether the store is not the target of an unfinished copy."""
         return await self.store.read(lambda tr: tr.get(note_key(self.keyspace))) is None
 
     async def overview(self) -> Overview:
@@ -172,7 +172,7 @@ class Source:
             while (row := await rows.next()) is not None:
                 packed, value = row[0][start:], row[1]
                 digest.update(b"%d %d %d " % (section, len(packed), len(value)) + packed + value)
-                if type_in(packed) is not None:  # a row that nobody wrote is no setting of a type
+                if type_in(packed) is not None:  # a foreign row is no setting of a type
                     _take(overview, section, packed, value)
         overview.fingerprint = digest.hexdigest()
         return overview
@@ -210,7 +210,7 @@ class Source:
         return Found(keys.packed, id, packed_id, record)
 
     def _readable(self, rows: Iterable[_Row], unchanged: Overview | None) -> list[tuple[bytes, Found]]:
-        """Return the jobs of DATA rows; if the source may be in use, without those that cannot be read."""
+        """Decode the jobs of DATA rows; skip damaged ones if the source may be in use."""
         jobs: list[tuple[bytes, Found]] = []
         for key, data_key, raw in rows:
             try:
@@ -225,7 +225,7 @@ class Source:
 
         Args:
             phase: RUNNING, READY or REST.
-            after: `last` of the page before; empty for the first one.
+            after: `last` of the previous page; empty for the first one.
             size: the largest number of entries to read.
             unchanged: the overview that must still hold for the types; None if they may change.
 
@@ -260,7 +260,7 @@ class Source:
     async def _indexed(
         self, transaction: Snapshot, phase: Phase, rows: Sequence[tuple[bytes, bytes]]
     ) -> tuple[list[_Row], int]:
-        """Return the DATA rows of index entries, as many as fit into a page, and the number of these entries."""
+        """Return the DATA rows of index entries, as many as fit into a page, and the number of entries read."""
         room = Room(self._batch.bytes)
         jobs: list[_Row] = []
         read = 0
@@ -278,7 +278,7 @@ class Source:
         return jobs, read
 
     def _data_key(self, phase: Phase, key: bytes, value: bytes) -> bytes:
-        """Return the DATA key of an index entry's job; a key that no job has, if the entry does not parse."""
+        """Return the DATA key of an index entry's job; an unused key if the entry does not parse."""
         try:
             keys = self._types.keys_of(key[len(self.keyspace.sections[SECTIONS[phase]]) :])
             return keys.data + (value if phase is Phase.RUNNING else key[end_of_priority(keys, key) + STAMP_LENGTH :])
@@ -291,7 +291,7 @@ class Source:
         return self.keyspace.of_packed(job.type).ready + record.priority + STAMP_CODE + record.seq + job.packed_id
 
     async def is_stray(self, key: bytes) -> bool:
-        """Return whether a READY entry belongs to no job that waits there; accepting jobs removes such entries."""
+        """Return whether a READY entry belongs to no ready job; accepting jobs removes such entries."""
         data_key = self._data_key(Phase.READY, key, b"")
         raw = await self.store.read(lambda transaction: transaction.get(data_key))
         try:
@@ -324,7 +324,7 @@ def changed(name: str, keys: TypeKeys | None = None) -> CopyRefused:
 
 
 def counted(counts: dict[bytes, Counts], keyspace: Keyspace, job: Found) -> None:
-    """Count a job with its type."""
+    """Count a job under its type."""
     own = counts.get(job.type)
     if own is None:
         own = counts[job.type] = Counts(keyspace.of_packed(job.type).type)
@@ -335,9 +335,9 @@ def _belongs(record: Record, phase: Phase, unchanged: bool) -> bool:
     """Return whether a phase copies a job.
 
     Args:
-        record: of the job.
+        record: the record of the job.
         phase: the current one.
-        unchanged: whether the source has not changed since the phases before.
+        unchanged: whether the source is the same as in the earlier phases.
     """
     if phase is Phase.RUNNING:
         return record.state is JobState.RUNNING

@@ -1,4 +1,4 @@
-"""The target of a copy: everything that a copy writes."""
+"""The target of a copy: all writes of a copy."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _ONE: Final = (1).to_bytes(8, "little")
 
 
 class Target:
-    """A store whose jobs are written by one copy, which notices when others write or copy to it.
+    """The store that a copy writes; detects other writers and other copies.
 
     Args:
-        store: open.
-        prefix: of the jobs' keys in it.
+        store: an open store.
+        prefix: the prefix of the jobs' keys in it.
         sources: wall-clock time.
         batch: bounds of one transaction.
         force: whether other programs may use it.
@@ -65,14 +65,14 @@ class Target:
         return None if raw is None else Note.decode(raw)
 
     async def is_empty(self) -> bool:
-        """Return whether there are no jobs."""
+        """Return whether the store has no jobs."""
         return await self.store.read(self._has_no_jobs)
 
     async def begin(self, note: Note) -> None:
-        """Write the note of a copy that begins.
+        """Write the note of a new copy.
 
         Raises:
-            CopyRefused: there are jobs, or another copy has begun.
+            CopyRefused: the store has jobs, or another copy has begun.
         """
 
         async def write(transaction: Transaction) -> None:
@@ -85,7 +85,7 @@ class Target:
         await self.store.transact(write)
 
     async def forget(self, note: Note) -> None:
-        """Remove the note of a copy that has written nothing."""
+        """Remove the note of a copy without jobs in the target."""
 
         async def nothing(_: UnitOfWork) -> tuple[None, None]:
             return None, None
@@ -93,10 +93,10 @@ class Target:
         await self._step(note, nothing)
 
     def require_room(self, found: Found) -> None:
-        """Check that the store takes the record and the keys of a job, in every state.
+        """Check that a job's record and keys fit into the store, in every state.
 
         Raises:
-            JobTooLarge: it does not.
+            JobTooLarge: they do not.
         """
         keys = self.keyspace.of_packed(found.type)
         record = found.record.with_next(found.record.next)
@@ -104,10 +104,10 @@ class Target:
         refuse_too_large(self.store.limits, keys, found.id, found.packed_id, record, f"the limit of {self.name}")
 
     def require_room_for_type(self, type: bytes) -> None:
-        """Check that the store takes the keys of a packed type.
+        """Check that the keys of a packed type fit into the store.
 
         Raises:
-            JobTooLarge: it does not.
+            JobTooLarge: they do not.
         """
         keys = self.keyspace.of_packed(type)
         if len(keys.retention) > self.store.limits.key:
@@ -121,19 +121,19 @@ class Target:
         return await self._rewrite(note, replace(note, forced=True))
 
     async def write(self, expected: Note, following: Note, jobs: Sequence[Found], keep: Keeping) -> Note:
-        """Write jobs in their order, and the next note in the same transaction.
+        """Write jobs in order, and the next note in the same transaction.
 
         Args:
-            expected: the note so far.
-            following: the next note, but without these jobs in its counts.
-            jobs: of the source.
-            keep: returns how long finished jobs of a packed type are kept.
+            expected: the current note.
+            following: the next note, without these jobs in its counts.
+            jobs: jobs of the source.
+            keep: returns the retention of a packed type.
 
         Returns:
             The next note.
 
         Raises:
-            CopyRefused: others use these types, or work on this copy.
+            CopyRefused: other programs use these types, or work on this copy.
         """
 
         async def work(unit: UnitOfWork) -> tuple[Note, Note]:
@@ -157,24 +157,24 @@ class Target:
         return await self._step(expected, work)
 
     async def claims(self) -> dict[bytes, TypeClaim]:
-        """Return the claims on the types that the copy has begun, by packed type."""
+        """Return the claims of the copy by packed type."""
         start = len(self.keyspace.sections[COPYING])
         rows = self.stream(COPYING)
         claims: dict[bytes, TypeClaim] = {}
         while (row := await rows.next()) is not None:
-            if type_in(packed := row[0][start:]) is not None:  # neither the note nor a row that nobody wrote has one
+            if type_in(packed := row[0][start:]) is not None:  # neither the note nor a foreign row has one
                 claims[packed] = TypeClaim.decode(row[1])
         return claims
 
     async def open_types(self, note: Note, settings: Mapping[bytes, TypeSettings]) -> None:
-        """Give all types their settings and let them be used, then remove the note.
+        """Set the settings of all types, release the types for use, then remove the note.
 
         Args:
             note: the current one.
-            settings: of the source's types, by packed type.
+            settings: settings of the source's types, by packed type.
 
         Raises:
-            CopyRefused: others use these types, or work on this copy.
+            CopyRefused: other programs use these types, or work on this copy.
         """
         done = bytes.fromhex(note.after) if note.phase is Phase.SETTINGS else b""
         left = [type for type in sorted(settings.keys() | (await self.claims()).keys()) if type > done]
@@ -184,14 +184,14 @@ class Target:
             following, left = await pace.fitting(partial(self._open_some, following, left, settings))
 
     async def undo(self, note: Note, progress: Callable[[int], object]) -> None:
-        """Remove the jobs that an unfinished copy has written, then its note.
+        """Remove the jobs of an unfinished copy, then its note.
 
         Args:
             note: the current one.
-            progress: called with the number of jobs that are removed.
+            progress: called with the number of jobs removed so far.
 
         Raises:
-            CopyRefused: not all of these jobs were written by the copy.
+            CopyRefused: some of these jobs are not the copy's, or other programs changed them.
         """
         claims = await self.claims()
         for type, claim in claims.items():
@@ -219,7 +219,7 @@ class Target:
         """Run a function on a unit of work in a transaction, and return its result.
 
         Args:
-            expected: the note that must be there.
+            expected: the note that the store must have.
             function: returns the next note, None to remove it, and its result.
         """
         key = note_key(self.keyspace)
@@ -252,10 +252,10 @@ class Target:
         set_claim(transaction, self.keyspace, keys, flags)
 
     async def _flags(self, transaction: Transaction, keys: TypeKeys) -> int | None:
-        """Return the flags of the type's claim, None if it has none.
+        """Return the flags of the type's claim, None without a claim.
 
         Raises:
-            CopyRefused: others have changed jobs of the type since it was claimed.
+            CopyRefused: other programs have changed jobs of the type since it was claimed.
         """
         raw = await transaction.get(claim_key(self.keyspace, keys))
         if raw is None:
@@ -269,10 +269,10 @@ class Target:
     async def _open_some(
         self, note: Note, types: list[bytes], settings: Mapping[bytes, TypeSettings], size: int
     ) -> tuple[Note | None, list[bytes]]:
-        """Give the first of these types their settings and let them be used.
+        """Set the settings of the first of these types, and release them for use.
 
         Returns:
-            The next note, None after the last of them; and the types that are left.
+            The next note (None after the last type), and the remaining types.
         """
         first, left = types[:size], types[size:]
         following = replace(note, phase=Phase.SETTINGS, after=first[-1].hex()) if left else None
@@ -285,7 +285,7 @@ class Target:
         return await self._step(note, work), left
 
     async def _open(self, unit: UnitOfWork, keys: TypeKeys, settings: TypeSettings) -> None:
-        """Give a type its settings, and let it be used."""
+        """Set the settings of a type, and release it for use."""
         transaction = unit.transaction
         flags = await self._flags(transaction, keys)
         if settings.keep().lets_leave:
@@ -307,7 +307,7 @@ class Target:
             transaction.clear(keys.paused)
         if flags is not None:
             transaction.clear(claim_key(self.keyspace, keys))
-            # Wakes those who wait for jobs of the type.
+            # Wakes the accepts that wait for jobs of the type.
             transaction.add(keys.watch_pending, _ONE)
 
     async def _require_removable(self, keys: TypeKeys, claim: TypeClaim) -> None:
@@ -323,7 +323,7 @@ class Target:
             ).about(keys.type)
 
     async def _remove(self, note: Note, keys: TypeKeys, size: int) -> tuple[int, bool]:
-        """Remove the first jobs of a type, the last ones with its claim. Return their number, and if more are left."""
+        """Remove the first jobs of a type, the last with its claim; return their number, and whether more are left."""
 
         async def work(unit: UnitOfWork) -> tuple[Note, tuple[int, bool]]:
             transaction = unit.transaction
@@ -359,13 +359,13 @@ class Target:
 
 
 Keeping: TypeAlias = Callable[[bytes], Retention]
-"""Returns how long finished jobs of a packed type are kept."""
+"""Returns the retention of a packed type."""
 
 
 def moved(unit: UnitOfWork, record: Record, retention: Retention) -> Record:
-    """Return the record of another store's job for this store: all its parts, at the end of its queue.
+    """Return the record of a source's job for this store, complete, at the end of its queue.
 
-    A running job becomes pending, as one that was given back; one that was to be canceled is finished.
+    A running job becomes pending, like a released job; a running job that was to be canceled becomes finished.
     """
     seq = unit.new_seq()
     if record.state is JobState.PENDING:
@@ -396,5 +396,5 @@ def not_empty(name: str) -> CopyRefused:
 
 
 def _copied_before_rest(record: Record) -> bool:
-    """Return whether the copy has written the job in an earlier phase, unless the job has changed since."""
+    """Return whether an earlier phase copied the job, provided that the job has not changed since."""
     return record.state is JobState.RUNNING or record.place == READY

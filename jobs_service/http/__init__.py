@@ -1,1 +1,1 @@
-"""A service over HTTP: what programs in any language and browsers reach."""
+"""A service over HTTP, for programs in any language and for browsers."""

@@ -1,7 +1,7 @@
-"""Which accept has taken which jobs: asked again with its key it gets the same ones, and they can be given back.
+"""Recent accepts and their jobs: a request with the same key gets the same jobs again, or gives them back.
 
-The answer to an accept may be lost on its way, or nobody may want it any more when it comes. Nothing of this is stored:
-after a restart of the server such jobs are pending again after their type's timeout.
+The answer to an accept may be lost, or its client may have gone by then. Accepts are not stored: after a restart of the
+server, such jobs become pending again after their type's timeout.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final
 from jobs_service.model import RunningJob
 
 _KEPT: Final = 120.0
-"""Seconds for which it is remembered what an accept has taken."""
+"""Seconds for which an accept is remembered."""
 _MOST: Final = 10_000
-"""Accepts that are remembered; beyond it the oldest are forgotten."""
+"""Most accepts that are remembered; beyond it the oldest are forgotten."""
 
 
 @dataclass(slots=True)
@@ -25,10 +25,10 @@ class Accept:
     """One accept.
 
     Attributes:
-        at: when it was heard of, seconds of the loop's clock.
-        jobs: that it has answered with.
-        canceled: whether nobody wants them.
-        answered: set when it is over.
+        at: time of its first request, in seconds of the loop's clock.
+        jobs: the jobs of its answer.
+        canceled: whether its jobs are to be given back.
+        answered: set when its request has ended.
     """
 
     at: float
@@ -38,15 +38,15 @@ class Accept:
 
 
 class Accepts:
-    """The accepts of the last minutes, by whose they are and their key."""
+    """The accepts of the last minutes, by caller, type and key."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, Accept] = OrderedDict()
 
     async def begin(self, key: Hashable) -> Accept:
-        """Return the accept of a key, when another request for it is over; its jobs are there already if it is known.
+        """Return the accept of a key once no other request for it is open; a repeated accept has its jobs already.
 
-        One that takes nothing is begun anew by the next request.
+        An accept that took no jobs is begun anew by the next request.
         """
         while (found := self._known.get(key)) is not None and not found.canceled:
             if not found.answered.is_set():
@@ -58,7 +58,7 @@ class Accepts:
         return found if found is not None and found.canceled else self._remember(key)
 
     def cancel(self, key: Hashable) -> Sequence[RunningJob]:
-        """Return what an accept has answered with, once; whatever comes of it later is given back."""
+        """Cancel an accept and return its jobs, once; jobs that it takes later are given back."""
         accept = self._known.get(key) or self._remember(key)
         accept.canceled = True
         jobs, accept.jobs = accept.jobs, ()

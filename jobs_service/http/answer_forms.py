@@ -1,4 +1,4 @@
-"""What answers tell, as types: the documentation is made of them."""
+"""The JSON of answers as models; the documentation is generated from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TypesForm(BaseModel):
 
 
 class QueueForm(BaseModel):
-    """Where a queue stands."""
+    """The state of a queue."""
 
     id: Name | None
     ready_since: str | float | None
@@ -38,14 +38,14 @@ class QueueForm(BaseModel):
 
 
 class RetentionForm(BaseModel):
-    """How long finished jobs are kept, in seconds; null for ever."""
+    """Seconds for which finished jobs are kept; null for ever."""
 
     keep: float | None
     keep_failed: float | None
 
 
 class RedactionForm(BaseModel):
-    """Which fields of a type's jobs are secret."""
+    """The secret fields of a type's jobs."""
 
     paths: list[str]
 
@@ -75,7 +75,7 @@ class IdsForm(BaseModel):
 
 
 class TotalsForm(BaseModel):
-    """How often something happened."""
+    """The number of events of each kind."""
 
     added: int
     started: int
@@ -89,14 +89,14 @@ class TotalsForm(BaseModel):
 
 
 class HistogramForm(BaseModel):
-    """How many times of which length; `counts[k]` are those below `2 ** (k - 9)` seconds and above the one before."""
+    """A histogram of durations; `counts[k]` are those below `2 ** (k - 9)` seconds and in no earlier bucket."""
 
     counts: list[int]
     sum: float
 
 
 class CountsForm(BaseModel):
-    """What is counted of a type."""
+    """The counts of a type."""
 
     type: Name
     ready: int
@@ -113,13 +113,13 @@ class CountsForm(BaseModel):
 
 
 class AllCountsForm(BaseModel):
-    """What is counted of all types."""
+    """The counts of all types."""
 
     types: list[CountsForm]
 
 
 class IntervalForm(BaseModel):
-    """What happened in a minute or an hour."""
+    """The events of a minute or an hour."""
 
     begin: float
     seconds: float
@@ -129,19 +129,19 @@ class IntervalForm(BaseModel):
 
 
 class ThroughputForm(BaseModel):
-    """What happened, interval by interval."""
+    """The events, interval by interval."""
 
     intervals: list[IntervalForm]
 
 
 class TicksForm(BaseModel):
-    """When periodic types ticked last."""
+    """The last ticks of periodic types."""
 
     ticks: list[dict[str, Any]]
 
 
 class StatsForm(BaseModel):
-    """How many jobs of each type are in which state, and for how long."""
+    """How many jobs of each type are in each state, and for how long."""
 
     types: list[dict[str, Any]]
 
@@ -150,7 +150,7 @@ class StatsForm(BaseModel):
 
 
 class ErrorForm(Form):
-    """How a run failed."""
+    """The error of a run."""
 
     type: str
     message: str
@@ -165,7 +165,7 @@ class NextRunForm(BaseModel):
 
 
 class ProgressForm(BaseModel):
-    """How far a job has come."""
+    """The progress of a job."""
 
     done: float
     total: float | None
@@ -174,7 +174,7 @@ class ProgressForm(BaseModel):
 
 
 class HistoryForm(BaseModel):
-    """Something that happened to a job."""
+    """An event of a job's history."""
 
     kind: str
     at: str | float | None
@@ -182,7 +182,7 @@ class HistoryForm(BaseModel):
 
 
 class TraceForm(BaseModel):
-    """The span in which a job was added, as W3C's Trace Context has it and propagators take it."""
+    """The span of a job's creation: a W3C Trace Context, as propagators take it."""
 
     traceparent: str
     tracestate: str | None = None
@@ -199,7 +199,7 @@ class JobForm(BaseModel):
     priority: Name = 0
     run_at: str | float | None = None
     retrying: bool = False
-    """Whether the pending job waits for another attempt, because its last run has crashed."""
+    """Whether the pending job waits for another attempt after a crash of its last run."""
     resubmit: bool = False
     cancel: bool = False
     seq: str | None = None
@@ -211,13 +211,13 @@ class JobForm(BaseModel):
     max_attempts: int | None = None
     time_limit: float | None = None
     enqueued: Literal["new", "again", "there"] | None = None
-    """What an add did that was an `enqueue`; left out of other answers."""
+    """The effect of an add that was an `enqueue`; absent from other answers."""
     trace_context: TraceForm | None = None
-    """Left out of a job that was added in no span; a worker continues the trace with it."""
+    """Absent if the job was added outside a span; a worker continues the trace with it."""
     lock: str | None = None
     """Only for its worker."""
     next_run: NextRunForm | None = None
-    """The run after this one, if one was asked for; only for its worker."""
+    """The run after this one, if one was requested; only for its worker."""
 
 
 class JobOrNone(BaseModel):
@@ -233,20 +233,20 @@ class JobsForm(BaseModel):
 
 
 class JobsPageForm(BaseModel):
-    """Some jobs; `next` goes into the `after` of the request for those that follow, null at the end."""
+    """A page of jobs; `next` is the `after` of the request for the following page, null at the end."""
 
     jobs: list[JobForm]
     next: str | None
 
 
 class RemovalForm(BaseModel):
-    """What became of a job that was to be removed."""
+    """The effect of a removal."""
 
     removal: Literal["removed", "canceled"]
 
 
 class CancellationForm(BaseModel):
-    """What became of a job that was to be canceled; "unchanged": it had ended, and is as it was."""
+    """The effect of a cancellation; "unchanged": the job had ended, and is as it was."""
 
     removal: Literal["removed", "canceled", "unchanged"]
 
@@ -258,11 +258,11 @@ class FailuresOfType(BaseModel):
     count: int
     newest: Name
     filter: dict[str, str]
-    """For `POST .../bulk`: all jobs of the type with this error, also those that were not looked at."""
+    """For `POST .../bulk`: all jobs of the type with this error, including jobs that were not read."""
 
 
 class FailureGroup(BaseModel):
-    """Failed or retrying jobs with the same error; times are those of the first and the last failure, or crash."""
+    """Failed or retrying jobs with the same error, with the times of the first and the last failure or crash."""
 
     state: Literal["failed", "retrying"]
     error: str | None
@@ -275,7 +275,7 @@ class FailureGroup(BaseModel):
 
 
 class FailuresForm(BaseModel):
-    """Failed and retrying jobs by their errors: `read` of all that have `failed` or are `retrying` were looked at."""
+    """Failed and retrying jobs by error; `read` is how many of the `failed` and `retrying` jobs were read."""
 
     groups: list[FailureGroup]
     failed: int
@@ -287,7 +287,7 @@ class FailuresForm(BaseModel):
 
 
 class ProblemForm(BaseModel):
-    """A problem (RFC 9457); with more members where it is about a job."""
+    """A problem (RFC 9457); a problem of a job has more members."""
 
     model_config = ConfigDict(extra="allow")
     type: str
@@ -297,25 +297,25 @@ class ProblemForm(BaseModel):
 
 
 class EndedAnswer(BaseModel):
-    """What became of several runs: jobs, or problems, in their order."""
+    """The results of ending several runs, in their order: jobs, or problems."""
 
     jobs: list[dict[str, Any]]
 
 
 class LocksAnswer(BaseModel):
-    """Whether locks still hold, in their order: held, canceled, taken; null where damage hides it."""
+    """The states of locks, in their order: held, canceled, taken; null if damage hides the state."""
 
     locks: list[str | None]
 
 
 class RunEndsAnswer(BaseModel):
-    """What became of several ends of runs, in their order: null, or why one was refused."""
+    """The results of ending several runs, in their order: null, or the problem of a refused end."""
 
     ends: list[ProblemForm | None]
 
 
 class DeclaredAnswer(BaseModel):
-    """What is in force of a type."""
+    """The settings of a type that are in force."""
 
     timeout: float
     keep: float | None
@@ -324,7 +324,7 @@ class DeclaredAnswer(BaseModel):
 
 
 class WatchAnswer(BaseModel):
-    """Where what was waited for stands now; of `timeout` and `redaction` with what they are."""
+    """The present stamp of the watched item, with its value for `timeout` and `redaction`."""
 
     stamp: str
     timeout: float | None = None
@@ -350,9 +350,9 @@ class TickAnswer(BaseModel):
 
 
 class BulkAnswer(BaseModel):
-    """How many jobs matched and were changed; `next` goes into the `after` of the request for the rest.
+    """How many jobs matched and were changed; `next` is the `after` of the request for the rest.
 
-    Those that are too large were left alone: changed they would be more than the store takes.
+    Jobs that the change would make too large for the store were left alone.
     """
 
     matched: int
@@ -374,7 +374,7 @@ class HandlerForm(BaseModel):
 
 
 class ProcessRequestForm(BaseModel):
-    """What a process was asked to do last."""
+    """The last request to a process."""
 
     action: Literal["quiet", "resume", "stop"]
     who: str
@@ -410,7 +410,7 @@ class ProcessesForm(BaseModel):
 
 
 class MeForm(BaseModel):
-    """Who asks, and what may be done here."""
+    """The caller, and its rights here."""
 
     name: str
     role: str
@@ -419,7 +419,7 @@ class MeForm(BaseModel):
 
 
 class HealthForm(BaseModel):
-    """Whether it is well."""
+    """The health of the server."""
 
     status: str
 

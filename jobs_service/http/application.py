@@ -1,4 +1,4 @@
-"""The ASGI application: finds what a request asks for, checks that it may, and answers; whatever fails is a problem."""
+"""The ASGI application: routes requests to endpoints, checks their rights, and answers; errors become problems."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _WHO, _FROM = "jobs_service.who", "jobs_service.from"
-"""Members of a request's scope: who asks, and the address that it comes from, once they are known."""
+"""Keys of a request's scope: the caller and the client's address, once they are known."""
 _EVERYWHERE = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -50,16 +50,15 @@ _EVERYWHERE = [
     ),
     (b"cache-control", b"no-store"),
 ]
-"""Headers of all answers that do not say otherwise themselves."""
+"""Headers of all answers that do not set them themselves."""
 
 
 class Application:
     """A service over HTTP.
 
     Args:
-        service: opened by somebody else.
-        options: how it is served.
-        pages: further routes, which get the state of this application as `state.jobs` of the request.
+        service: the service; the application does not open it.
+        options: settings of the server.
     """
 
     def __init__(self, service: JobsService, options: Options | None = None) -> None:
@@ -70,14 +69,14 @@ class Application:
             each.path.split("/")[1] for each in (*ENDPOINTS, *self._pages.routes) if isinstance(each, Endpoint | Route)
         }
         if (prefix := self.state.options.prefix).split("/")[1:2] and prefix.split("/")[1] in own:
-            # Nobody could tell whether a proxy has taken it away.
+            # It would be ambiguous whether a proxy has stripped the prefix.
             raise InvalidSettings(
                 f"prefix {prefix}: the server's own paths begin like that; take another one, as /jobs"
             )
         service._lifecycle.before_leaving.append(self.state.end_waiting)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, as ASGI has it."""
+        """Answer an ASGI request."""
         if scope["type"] == "lifespan":
             return await _lifespan(receive, send)
         if scope["type"] != "http":
@@ -108,12 +107,12 @@ class Application:
                 self._note(error, scope)
             response = self._told(scope, *_failed(error, scope))
             if started:
-                # What was begun cannot be taken back: the connection ends, so that nobody takes it for complete.
+                # The answer has begun: the connection is cut, so that no client takes it for complete.
                 raise RuntimeError("an answer failed after it had begun") from error
         await response(scope, receive, sending)
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        """Return an answer that may take long, so that nothing else is kept for it; None if it has been sent."""
+        """Return a long-lived answer, to be sent without holding a place; None if the answer has been sent."""
         headers = gate.Headers(scope)
         origin = gate.Origin(scope, headers, self.state.options.proxies)
         scope[_FROM] = origin.client
@@ -134,7 +133,7 @@ class Application:
         request = Request(scope, receive, send)
         call = Call(self.state, request, who, origin.client, origin.is_secure)
         call.named(found.names)
-        # Of names that may be there several times all are taken.
+        # Repeated names are all kept.
         _check_query(call, endpoint, [(name, value) for name, value in query if name not in found.used])
         if endpoint.is_health:
             return await endpoint.handle(call)
@@ -153,7 +152,7 @@ class Application:
         from jobs_service.http.roles import Role
 
         if endpoint.role is Role.NOBODY:
-            # Whoever only asks whether the process lives is not told by the store.
+            # Without a role, the store is not read: liveness must not depend on it.
             return Identity("", Role.NOBODY)
         who = scope[_WHO] = await gate.identify(self.state, scope, headers)
         return gate.check_role(self.state, who, endpoint.role, changes=endpoint.changes)
@@ -161,8 +160,8 @@ class Application:
     async def _page(
         self, scope: Scope, receive: Receive, send: Send, headers: gate.Headers, origin: gate.Origin
     ) -> Response | None:
-        """Have a page answer, if there is one; what it may do it asks `require` itself."""
-        # As ASGI has it, the path begins with what the application is mounted at, also if a proxy took that away.
+        """Let a page answer, if there is one; the page checks the caller's role itself, by `require`."""
+        # In ASGI the path begins with the mount point, even if a proxy has stripped it.
         path, root = path_of(scope), scope.get("root_path", "")
         scope["path"], scope["raw_path"] = root + unquote(path), quote(root).encode() + path
         matches = [(route, route.matches(scope)[0]) for route in self._pages.routes]
@@ -182,19 +181,19 @@ class Application:
             "base": origin.base,
         }
         is_stream = any(match is Match.FULL and getattr(route, "name", "") == STREAM for route, match in matches)
-        # A stream has a place of its own, for as long as its page is open.
+        # A stream takes a place of another kind while its page is open.
         with nullcontext() if is_stream else self.state.place(who, origin.client):
             await self._pages(scope, receive, send)
         return None
 
     def _note(self, refusal: Refusal, scope: Scope) -> None:
-        """Note a refusal in the audit log, with as much as is known by then of who asked."""
+        """Note a refusal in the audit log, with the caller and address as far as they are known."""
         who, client = scope.get(_WHO), scope.get("client")
         address = scope.get(_FROM) or (client[0] if client else "")
         self.state.audit.refused("" if who is None else who.name, address, refusal.kind, scope["method"], scope["path"])
 
     def _told(self, scope: Scope, problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
-        """Return a problem as whoever asks reads it: programs as JSON, people as a page."""
+        """Return a problem in the form for its reader: JSON for programs, a page for people."""
         accepts = gate.Headers(scope).all("accept")
         if not any("text/html" in each for each in accepts) or not self._pages.routes:
             return problem_response(problem, headers)
@@ -214,12 +213,12 @@ def application(service: JobsService, options: Options | None = None) -> Applica
 
 
 def mounted(service: JobsService, options: Mapping[str, Any]) -> Application:
-    """Return what `JobsService.asgi` returns.
+    """Return the application for `JobsService.asgi`.
 
     Raises:
-        InvalidSettings: an option that there is not.
+        InvalidSettings: an unknown option.
     """
-    # A prefix is what it is mounted at.
+    # The mount point takes the place of a prefix.
     known = [field.name for field in fields(Options) if field.name not in ("limits", "prefix")]
     for name in options:
         if name not in known:
@@ -231,12 +230,12 @@ def mounted(service: JobsService, options: Mapping[str, Any]) -> Application:
 
 
 def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
-    """Return a problem as an answer."""
+    """Return an answer with a problem."""
     return Response(wire.dumps(problem), problem["status"], headers, media_type=problems.MEDIA_TYPE)
 
 
 def _failed(error: Exception, scope: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]]:
-    """Return the problem that went wrong, and headers of the answer."""
+    """Return the problem for an error, and headers of the answer."""
     if isinstance(error, Refusal):
         return error.problem(), error.headers
     if isinstance(error, JobsError):
@@ -251,7 +250,7 @@ def _failed(error: Exception, scope: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def _check_query(call: Call, endpoint: Endpoint, query: list[tuple[str, str]]) -> None:
-    """Check what the query says."""
+    """Check the query against the endpoint's model."""
     if endpoint.query is None:
         if query:
             raise Refusal("invalid-request", f"the address takes no {query[0][0][:60]!r} in its query")
@@ -268,11 +267,11 @@ def _check_query(call: Call, endpoint: Endpoint, query: list[tuple[str, str]]) -
 
 
 async def _read_body(call: Call, endpoint: Endpoint, headers: gate.Headers) -> None:
-    """Read and check the body, unless the endpoint does so itself."""
+    """Read and check the body, unless the endpoint reads it itself."""
     if endpoint.method == "GET":
         return
     if endpoint.takes is None:
-        # A request that does not come to its end has no effect, although there is nothing in it that is wanted.
+        # An incomplete request has no effect, even if its body is not used.
         await bodies.whole(call.request, call.state.options.limits)
         return
     kind = bodies.kind_of(call.request)
@@ -289,7 +288,7 @@ async def _read_body(call: Call, endpoint: Endpoint, headers: gate.Headers) -> N
 
 
 def _pages(state: State) -> list[BaseRoute]:
-    """Return the routes of the dashboard, if it is there."""
+    """Return the routes of the dashboard, if it is installed."""
     if find_spec("jobs_service.http.dashboard") is None:
         return []
     return [*import_module("jobs_service.http.dashboard").routes(state)]

@@ -1,4 +1,4 @@
-"""Who did what, when, and with how many jobs: as log events, and as lines of a file. Never what is in a job."""
+"""The audit log of callers, actions, times and numbers of jobs: log events, and lines of a file. No job contents."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ log = EventLog("jobs_service.http")
 
 
 _SPARED: Final = 10.0
-"""Seconds in which refusals of one kind to one client are noted once: whoever asks again and again fills no disk."""
+"""Seconds in which refusals of one kind to one client are noted once: repeated requests must not fill the disk."""
 _MOST_CLIENTS: Final = 1000
 _LONGEST_PATH: Final = 200
 
 
 class Audit:
-    """Writes what was changed, exported and refused over HTTP, and who has logged in and out.
+    """Writes changes, exports, refusals, logins and logouts over HTTP.
 
     Args:
-        path: of a file that gets a line of JSON for each; None for log events alone.
+        path: of a file with a line of JSON for each; None for log events alone.
 
     Raises:
         InvalidSettings: the file cannot be written.
     """
 
     def __init__(self, path: str | None) -> None:
-        # Opened anew by whoever rotates it: each line is one write to a file opened for appending.
+        # Log rotation may replace the file, so it is opened for each line, which is one appending write.
         self._path = path
         self._refusals: OrderedDict[tuple[str, str, str], tuple[float, int]] = OrderedDict()
         if path is not None:
@@ -58,12 +58,12 @@ class Audit:
         """Note a change.
 
         Args:
-            who: the name of the token; empty for whoever has started the server.
-            address: from which the request came.
-            action: what was done.
-            type, id: the job or type, None where it is about none or several; the log event leaves that out.
-            jobs: how many were changed.
-            what: how they were changed, and which were chosen; nothing of what is in a job.
+            who: name of the token; empty for the server's own token, or for none.
+            address: of the client.
+            action: name of the change.
+            type, id: the job or type; None for none or several, and then absent from the log event.
+            jobs: number of changed jobs.
+            what: parameters of the change, and the filter of its jobs; no job contents.
         """
         about = {key: value for key, value in (("type", type), ("id", id), ("what", what or None)) if value is not None}
         log.info("http_changed", who=who, address=address, action=action, **about, jobs=jobs)
@@ -72,29 +72,29 @@ class Audit:
     def exported(
         self, who: str, address: str, type: Any, id: Any = None, jobs: int = 1, what: Mapping[str, Any] | None = None
     ) -> None:
-        """Note that jobs were taken out as a file, of all types if `type` is None; arguments as for `changed`."""
+        """Note an export of jobs as a file, of all types if `type` is None; arguments as for `changed`."""
         about = {key: value for key, value in (("type", type), ("id", id), ("what", what or None)) if value is not None}
         log.info("http_exported", who=who, address=address, **about, jobs=jobs)
         self._write(who, address, "export", type, id, jobs, what)
 
     def logged_in(self, who: str, address: str) -> None:
-        """Note that somebody has logged in."""
+        """Note a login."""
         log.info("logged_in", who=who, address=address)
         self._write(who, address, "login")
 
     def logged_out(self, who: str, address: str) -> None:
-        """Note that somebody has logged out."""
+        """Note a logout."""
         log.info("logged_out", who=who, address=address)
         self._write(who, address, "logout")
 
     def login_refused(self, address: str) -> None:
-        """Note that somebody could not log in."""
+        """Note a refused login."""
         if times := self._times("", address, "login"):
             log.warning("login_refused", address=address, times=times)
             self._write("", address, "login_refused", what={"times": times})
 
     def refused(self, who: str, address: str, kind: str, method: str, path: str) -> None:
-        """Note that a request was refused because of who asks, or from where.
+        """Note a request that was refused because of its caller or origin.
 
         Args:
             who, address: as for `changed`.
@@ -107,7 +107,7 @@ class Audit:
             self._write(who, address, "refused", what=what)
 
     def _times(self, who: str, address: str, kind: str) -> int:
-        """Return for how many refusals one is noted now; 0 if it is not, but counted with the next."""
+        """Return the number of refusals to note now; 0 if this one is counted with the next note instead."""
         key, now = (who, address, kind), time.monotonic()
         noted, left_out = self._refusals.pop(key, (-_SPARED, 0))
         is_spared = now - noted < _SPARED
@@ -133,14 +133,14 @@ class Audit:
         try:
             self._append(json.dumps({**row, "jobs": jobs, "what": what or {}}, default=str).encode() + b"\n")
         except OSError as error:
-            # It is done: whoever were told that it has failed would do it again. The event above is there.
+            # The change is done: after an error the client would repeat it. The log event above exists.
             log.error("audit_log_failed", path=self._path, error=str(error))
 
     def _append(self, line: bytes) -> None:
         assert self._path is not None
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # A full disk may have cut the line before, of this process or another one.
+            # A full disk may have cut the previous line, of this process or another one.
             whole = b"\n" + line if line and _ends_within_a_line(self._path, file) else line
             if (written := os.write(file, whole)) < len(whole):
                 raise OSError(f"only {written} of {len(whole)} bytes were written")
@@ -149,7 +149,7 @@ class Audit:
 
 
 def chosen(filter: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a filter as the audit log has it: of the fields of data that are looked for their names alone."""
+    """Return a filter for the audit log: tests of data are reduced to the names of their fields."""
     given = {key: value for key, value in filter.items() if value not in (None, "", ())}
     return {key: _fields(value) if key == "data" else value for key, value in given.items()}
 

@@ -1,4 +1,4 @@
-"""Reads what clients send: never more than a limit at once, and not for as long as they like."""
+"""Reads request bodies, within limits of size and time."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ async def whole(request: Request, limits: Limits) -> bytes:
     """Return the body of a request.
 
     Raises:
-        Refusal: it is too large, or does not come.
+        Refusal: it is too large, or does not come in time.
     """
     size = request.headers.get("content-length", "")
     if size.isdecimal() and (len(size) > 15 or int(size) > limits.body):
         raise _too_large(limits)
     body = bytearray()
-    # What comes byte by byte is not waited for for ever.
+    # A body that comes byte by byte must end as well.
     async with _deadline(limits):
         async for part in chunks(request, limits):
             body += part
@@ -62,7 +62,7 @@ async def whole(request: Request, limits: Limits) -> bytes:
 
 
 class _deadline:
-    """Ends a body that takes very long as a whole."""
+    """Limits the total time of a body."""
 
     def __init__(self, limits: Limits) -> None:
         self._seconds = limits.whole_body_time
@@ -79,10 +79,10 @@ class _deadline:
 
 
 async def lines(request: Request, limits: Limits, most: int) -> AsyncIterator[list[bytes]]:
-    """Yield the lines of a body as they come, up to so many at once, without those that are empty.
+    """Yield the non-empty lines of a body as they come, up to so many at once.
 
     Raises:
-        Refusal: one is too large, or nothing came for too long.
+        Refusal: a line is too large, or nothing came for too long.
     """
     rest = b""
     async for part in chunks(request, limits):
@@ -108,10 +108,10 @@ def kind_of(request: Request) -> str:
 
 
 def decoded(raw: bytes, what: str) -> Any:
-    """Return what JSON says; `what` it is a part of, for the message: the body, the line.
+    """Return the decoded JSON; `what` names it in the message: the body, the line.
 
     Raises:
-        Refusal: it is none.
+        Refusal: the bytes are not JSON.
     """
     try:
         return wire.loads(raw)
@@ -120,15 +120,15 @@ def decoded(raw: bytes, what: str) -> Any:
 
 
 def checked(model: type[BaseModel], value: Any, what: str) -> Any:
-    """Return what a request says as a model has it.
+    """Return a part of a request, validated by a model.
 
     Args:
-        model: what the address takes.
+        model: of the endpoint.
         value: as decoded.
-        what: it is a part of: the body, the query.
+        what: name of the part in messages: the body, the query.
 
     Raises:
-        Refusal: it is something else.
+        Refusal: the value does not fit the model.
     """
     try:
         return model.model_validate(value)
@@ -143,16 +143,16 @@ def checked(model: type[BaseModel], value: Any, what: str) -> Any:
 
 
 def _what(model: type[BaseModel], complaint: ErrorDetails) -> str:
-    """Return what is wrong with a part of a request, and what is allowed there."""
+    """Return the message of a validation error; for an unknown field with the allowed ones."""
     if complaint["type"] == "extra_forbidden":
         return f"unknown; allowed are {', '.join(_within(model, complaint['loc'][:-1]).model_fields)}"
     if complaint["type"] == "model_type":
-        return "Input should be an object"  # pydantic names the class of ours that it would be
+        return "Input should be an object"  # pydantic's message would name our class
     return complaint["msg"].removeprefix("Value error, ")
 
 
 def _within(model: type[BaseModel], place: Sequence[int | str]) -> type[BaseModel]:
-    """Return the model of a part of what a model has; numbers are places in lists."""
+    """Return the model of a nested part; numbers are indexes of lists."""
     for name in place:
         if isinstance(name, str):
             model = next(_models(model.model_fields[name].annotation))
@@ -160,7 +160,7 @@ def _within(model: type[BaseModel], place: Sequence[int | str]) -> type[BaseMode
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the models that a type is made of, as `list[Model] | None` is."""
+    """Yield the models in an annotation such as `list[Model] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):

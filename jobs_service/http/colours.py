@@ -1,4 +1,4 @@
-"""Colours of environments: by a name that there is, or as CSS writes them."""
+"""Colours of environments, by name or in CSS notation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLOURS: Final = {
 
 
 def colour_of(given: str) -> str:
-    """Return a colour as CSS writes it, `#rrggbb`; "" for "".
+    """Return a colour in CSS notation, `#rrggbb`; "" for "".
 
     Args:
         given: a colour's name, `#rgb` or `#rrggbb`.

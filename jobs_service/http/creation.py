@@ -1,4 +1,4 @@
-"""Jobs that programs elsewhere add: one, several together, and a stream of them."""
+"""Adding jobs over HTTP: one, several together, or a stream of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from jobs_service.model import UNSET, Job, JobId, NewJob
 from jobs_service.redaction import Redaction
 
 AT_ONCE: Final = 500
-"""Jobs of a stream that are under way at the same time: they share transactions."""
+"""Jobs of a stream that are added at the same time; they share transactions."""
 _BYTES_AT_ONCE: Final = 4 << 20
-"""Bytes of their lines."""
+"""Total bytes of their lines."""
 _LONGEST_KEY: Final = 200
 
 
@@ -32,7 +32,7 @@ def key_of(request: Request) -> str | None:
     """Return the idempotency key of a request, None for none.
 
     Raises:
-        Refusal: it can be none.
+        Refusal: the key is malformed.
     """
     key = request.headers.get("idempotency-key")
     if key is None:
@@ -43,25 +43,25 @@ def key_of(request: Request) -> str | None:
 
 
 async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -> tuple[Job | dict[str, Any], bool]:
-    """Add a job; return it, and whether it was there before: by the same request, or another one.
+    """Add a job; return it, and whether it existed before: by the same request, or another one.
 
-    One that the same request has added, and that is gone since, is returned as JSON has it.
+    A job that the same request added, and that is gone since, is returned as JSON.
 
     Args:
         call: the request.
-        form: what the job is to be.
-        key: by which the request is known if it comes again; None if it need not be.
+        form: of the job.
+        key: idempotency key of the request; None for none.
         raw: the form as it was sent.
 
     Raises:
         JobsError: as `JobsService.add` and `enqueue`.
-        Refusal: the same key came with another request before.
+        Refusal: another request has used the key before.
     """
     of_enqueue = (form.unique, form.unique_for, form.max_attempts, form.time_limit, form.redact)
     special = any(each is not None for each in of_enqueue)
     data = form.data if "data" in form.model_fields_set else UNSET
     known = None if key is None else Known(key, hashlib.sha256(raw).digest())
-    # Without an id, or with what `enqueue` alone has, it is enqueued: an id is found, and limits are kept.
+    # Without an id, or with an option of `enqueue` alone, the job is enqueued: it gets an id, and its limits.
     if form.id is None or form.delay is not None or special:
         found = await _enqueued(call, form, data, known)
     else:
@@ -104,14 +104,14 @@ async def _added(call: Call, form: forms.NewJobForm, data: Any, known: Known | N
 
 
 def _check_same(found: Repeated) -> JobId:
-    """Return the id that a request has added before; raise Refusal if it was another request."""
+    """Return the id that the request added before; raise Refusal if the key is another request's."""
     if found.id is None:
         raise Refusal("idempotency-key-reused", "this key came with another request before; take a new one")
     return found.id
 
 
 async def _as_they_are(call: Call, ids: list[JobId]) -> list[Job | dict[str, Any]]:
-    """Return what became of jobs that a request has added before."""
+    """Return the present state of jobs that a request added before."""
     return [
         {"type": json_forms.name(call.type), "id": json_forms.name(id), "state": "removed"} if job is None else job
         for id, job in zip(ids, await call.remote.jobs(call.type, ids), strict=True)
@@ -121,21 +121,21 @@ async def _as_they_are(call: Call, ids: list[JobId]) -> list[Job | dict[str, Any
 async def add_together(
     call: Call, wanted: list[forms.JobOfSeveral], if_exists: Any, key: str | None, raw: bytes
 ) -> tuple[list[Job | dict[str, Any]], bool]:
-    """Add several jobs; return them, and whether the same request has added them before.
+    """Add several jobs; return them, and whether the same request added them before.
 
-    Without a key each transaction is all or nothing. With one there is a single transaction. Of a request that comes
-    again the jobs are returned as they are now; one that is gone is returned as JSON has it.
+    Without a key, each transaction is all or nothing. With a key there is a single transaction. A repeated request
+    returns the jobs as they are now; a job that is gone is returned as JSON.
 
     Args:
         call: the request.
-        wanted: what the jobs are to be.
+        wanted: forms of the jobs.
         if_exists: as for `JobsService.add_many`.
-        key: by which the request is known if it comes again; None if it need not be.
+        key: idempotency key of the request; None for none.
         raw: the form as it was sent.
 
     Raises:
         JobsError: as `JobsService.add_many`.
-        Refusal: the same key came with another request before; with a key, more jobs than one transaction takes.
+        Refusal: another request has used the key before; with a key, the jobs do not fit into one transaction.
     """
     jobs = [NewJob(form.id, form.data, form.priority, form.run_at) for form in wanted]
     if key is None or not jobs:
@@ -153,9 +153,9 @@ async def add_together(
 
 
 async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:
-    """Add the jobs of the lines of a request as they come, and yield a line for each, in their order.
+    """Add the jobs of a request's lines as they come, and yield a line for each, in their order.
 
-    What is under way is bounded by number and bytes, so that a client that is slow to take answers is slow to be read.
+    Unanswered lines are bounded by number and bytes: a client that reads answers slowly is read slowly.
     """
     waiting: deque[tuple[asyncio.Task[Job | dict[str, Any]], int]] = deque()
     under_way = number = added = 0
@@ -186,7 +186,7 @@ async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:
                 added += sum(isinstance(each, Job) for each in done)
                 yield await _answers(call, done)
     except Refusal as refusal:
-        # The answer has begun: its last line says why there is no more.
+        # The answer has begun: its last line says why it ends.
         rest = [await task for task, _ in waiting]
         waiting.clear()
         added += sum(isinstance(each, Job) for each in rest)
@@ -194,7 +194,7 @@ async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:
     finally:
         if reading is not None:
             reading.cancel()
-        # What was begun is added: nobody would know of half of it.
+        # Adds under way are completed: a canceled one would leave it unknown whether its job was added.
         await asyncio.gather(*(task for task, _ in waiting), return_exceptions=True)
         if number:
             call.changed("add", type=call.type, jobs=added)
@@ -205,7 +205,7 @@ async def _next(source: AsyncIterator[list[bytes]]) -> list[bytes] | None:
 
 
 async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any]:
-    """Add the job of one line; return it, or what the line is answered with instead."""
+    """Add the job of one line; return it, or the problem that answers the line instead."""
     try:
         form = bodies.checked(forms.NewJobForm, bodies.decoded(line, "the line"), "the line")
         found, _ = await add(call, form, key, line)
@@ -217,11 +217,11 @@ async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any
 
 
 async def _answers(call: Call, done: list[Job | dict[str, Any]]) -> bytes:
-    """Return the lines that answer some lines."""
+    """Return the answer lines for some results."""
     return b"".join(wire.dumps(form) + b"\n" for form in await shown(call, done))
 
 
 async def shown(call: Call, done: list[Job | dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Return jobs as JSON has them: what is secret is asked for all of them together; what is JSON already stays."""
+    """Return jobs as JSON; redaction rules are read for all jobs together, and dictionaries stay as they are."""
     forms = await call.state.changed_forms([each for each in done if isinstance(each, Job)])
     return (next(forms) if isinstance(each, Job) else each for each in done)

@@ -1,4 +1,4 @@
-"""What can be asked of the server itself: whether it lives and is ready, who asks, its supervisor tree."""
+"""Endpoints of the server itself: liveness, readiness, the caller's rights, the supervisor tree, metrics."""
 
 from __future__ import annotations
 

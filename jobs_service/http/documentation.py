@@ -1,4 +1,4 @@
-"""The readable pages of the interface: all addresses, and what each problem means. Nothing of them is elsewhere."""
+"""The readable pages of the interface: all addresses, and the meaning of each problem. They load nothing else."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _addresses(found: dict[str, Any]) -> str:
 
 
 def _named(content: dict[str, Any]) -> str:
-    """Return what a body is, with links to its schema."""
+    """Return the types of a body, with links to their schemas."""
     found = []
     for media, each in content.items():
         name = each["schema"].get("$ref", "").rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""One address of the interface: what it takes, what it answers, and who may use it."""
+"""Endpoints of the interface, with their input, answers and roles; helpers for answers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ HandleT = TypeVar("HandleT", bound=Handle)
 
 
 class Form(BaseModel):
-    """What a request says: nothing else, and each part as it is meant."""
+    """The body of a request: unknown fields are refused, and types are strict."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
 class Query(BaseModel):
-    """What the query of an address says, as text."""
+    """The query of an address, as text."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
 
@@ -41,16 +41,16 @@ class Endpoint:
 
     Attributes:
         method, path: of the request; `{type}` and `{id}` are one segment each.
-        role: who may use it.
-        handle: answers.
-        summary: one line on what it does.
-        takes: the JSON body; None for none.
-        query: of the address; None for none.
-        answers: what the JSON of an answer is, by status; None for an answer without a body.
-        media: what else it answers with, or takes, by media type, in words.
+        role: the required role.
+        handle: the function that answers.
+        summary: its purpose, in one line.
+        takes: model of the JSON body; None for none.
+        query: model of the query; None for none.
+        answers: models of the answers' JSON by status; None for an answer without a body.
+        media: descriptions of its other answers, or bodies, by media type.
         changes: whether it changes something, so that read-only servers refuse it.
-        is_long: whether it has limits of its own on how many may be open.
-        is_health: whether it says how the server is, and so is answered however much that has to do.
+        is_long: whether it has its own limit of open requests.
+        is_health: whether it is a health check, to be answered under any load.
     """
 
     method: str
@@ -72,12 +72,12 @@ class Call:
 
     Attributes:
         state: of the server.
-        request: as Starlette has it.
-        who: asks.
-        client: the address that it comes from.
-        is_secure: whether its way here is encrypted.
-        names: types and ids in the path, by what they are.
-        query, body: checked; what the endpoint says.
+        request: Starlette's request.
+        who: the caller.
+        client: address of the client.
+        is_secure: whether the client's connection is encrypted.
+        names: types and ids in the path, by the name of their segment.
+        query, body: validated by the endpoint's models.
         raw: the body as it came.
     """
 
@@ -99,7 +99,7 @@ class Call:
 
     @property
     def remote(self) -> Remote:
-        """What the service has for programs elsewhere."""
+        """The service's operations for programs elsewhere."""
         return self.state.service._remote
 
     @property
@@ -119,16 +119,16 @@ class Call:
         self.names = dict(names)
 
     def check_may_run(self, type: JobType) -> None:
-        """Check that the caller may say what is run of a type; see `gate.check_may_run`."""
+        """Check that the caller may control the runs of a type; see `gate.check_may_run`."""
         gate.check_may_run(self.state, self.who, type)
 
     def changed(self, action: str, *, type: Any = None, id: Any = None, jobs: int = 1, **what: Any) -> None:
-        """Note in the audit log what was changed; `what` has nothing of what is in a job."""
+        """Note a change in the audit log; `what` has no job contents."""
         self.state.audit.changed(self.who.name, self.client, action, type, id, jobs, what)
 
 
 ENDPOINTS: Final[list[Endpoint]] = []
-"""All of them, in the order of the documentation."""
+"""All endpoints, in the order of the documentation."""
 
 
 def endpoint(
@@ -145,7 +145,7 @@ def endpoint(
     is_long: bool = False,
     is_health: bool = False,
 ) -> Callable[[HandleT], HandleT]:
-    """Make a function an endpoint; see Endpoint. What is not GET changes something unless `changes` says otherwise."""
+    """Make a function an endpoint; see Endpoint. By default, each method but GET changes something."""
 
     def register(handle: HandleT) -> HandleT:
         alters = method != "GET" if changes is None else changes
@@ -162,7 +162,7 @@ def endpoint(
 
 
 class Flowing(Response):
-    """An answer that is made while the request is still read: nothing else may ask for the request's messages.
+    """An answer that is made while its source still reads the request: nothing else may receive its messages.
 
     Args:
         source: yields the parts of the answer.
@@ -184,17 +184,17 @@ class Flowing(Response):
 
 
 _PIECE: Final = 1 << 15
-"""Bytes that are made of a long list before anything else gets its turn: a millisecond or less."""
+"""Bytes of a long list that are encoded before other tasks get a turn: a millisecond or less."""
 _MOST_KEPT: Final = 3
-"""Pieces of an answer that is sent as a whole, with its length."""
+"""Pieces from which on an answer is streamed; a shorter one is sent as a whole, with its length."""
 
 
 async def pieces(name: str, forms: Iterable[Any], more: Mapping[str, Any] | None = None) -> AsyncGenerator[bytes]:
-    """Yield a JSON object piece by piece, so that the loop goes on while a long list is made.
+    """Yield a JSON object piece by piece, so that a long list does not block the loop.
 
     Args:
-        name: of the member that is the list.
-        forms: the list; each is taken when it is its turn.
+        name: of the list's member.
+        forms: the items of the list, each taken at its turn.
         more: the other members.
     """
     begin = b"{%s:[" % wire.dumps(name)
@@ -208,7 +208,7 @@ async def pieces(name: str, forms: Iterable[Any], more: Mapping[str, Any] | None
 
 
 def _piece(encoded: Iterator[bytes]) -> list[bytes]:
-    """Take some of what is encoded; none at the end."""
+    """Take some encoded items; none at the end."""
     taken: list[bytes] = []
     size = 0
     for each in encoded:
@@ -227,7 +227,7 @@ async def long_answer(
     *,
     more: Mapping[str, Any] | None = None,
 ) -> Response:
-    """Return an answer of JSON of which a list may be long: see `pieces`. One that is, is sent while it is made."""
+    """Return a JSON answer with a list: see `pieces`. A long one is sent while it is encoded."""
     source = pieces(name, forms, more)
     begun: list[bytes] = []
     async for piece in source:
@@ -245,5 +245,5 @@ async def _together(begun: Sequence[bytes], rest: AsyncGenerator[bytes]) -> Asyn
 
 
 def answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return an answer of JSON."""
+    """Return a JSON answer."""
     return Response(wire.dumps(form), status, headers, media_type="application/json")

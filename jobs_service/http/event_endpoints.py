@@ -1,4 +1,4 @@
-"""Events of one job, of several jobs, and of all jobs of a type that change, as streams of server-sent events."""
+"""Streams of server-sent events: of one job, of several jobs, and of all changes of a type's jobs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from jobs_service.store.base import Transaction
 
 _MEDIA: Final = {"text/event-stream": "Server-sent events"}
 _FIRST_WITHIN: Final = 5.0
-"""Seconds after which the answer begins, whether there is an event or not."""
+"""Seconds after which the answer begins, with or without an event."""
 _LONGEST_ID: Final = 9_000
-"""Characters: what was told of a thousand jobs."""
+"""Characters: enough for the digests of a thousand jobs."""
 _JOBS_OF_A_TYPE: Final = 10
-"""For so many jobs a stream of a type counts: for a client that is slow, changes of many wait."""
+"""Jobs for which a stream of a type counts: changes of many may wait for a slow client."""
 
 
 @endpoint(
@@ -98,10 +98,10 @@ def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: boo
     """Answer with the events of jobs.
 
     Raises:
-        JobsError: a type or an id that cannot be, or no supervisor tree.
+        JobsError: a type or an id is invalid, or there is no supervisor tree.
     """
     state, hub = call.state, call.remote.hub
-    call.service.subscribe_many([])  # whether there is a tree that tells of jobs
+    call.service.subscribe_many([])  # raises without a supervisor tree
     stream = call.state.stream(call.who, _last_id(call))
     wanted: dict[tuple[TypeKeys, JobId], None] = {}
     for type, id in jobs:
@@ -128,7 +128,7 @@ def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: boo
 
 
 async def _there(call: Call, keys: list[TypeKeys]) -> set[TypeKeys]:
-    """Return which types exist, or have jobs all the same: who follows others would leave rows of them in the store."""
+    """Return the types that exist or have jobs; following another type would leave rows of it in the store."""
 
     async def read(transaction: Transaction) -> list[tuple[float | None, bytes | None]]:
         return await activity.samples(transaction, keys)
@@ -145,10 +145,10 @@ class EventsResponse(Response):
 
     Args:
         call: the request.
-        stream: what is to be told.
-        begin: has events put into the stream.
-        leave: has no more put there.
-        jobs: for how many jobs it counts.
+        stream: the events for the client.
+        begin: makes events go into the stream.
+        leave: ends that.
+        jobs: number of jobs for which it counts.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class EventsResponse(Response):
         if stream.refusal is not None:
             raise stream.refusal
         if part is streams.END and not stream.has_told:
-            # At this a browser stops connecting again and again.
+            # This status stops a browser from reconnecting.
             return await Response(status_code=204)(scope, receive, send)
         headers = [(b"content-type", b"text/event-stream"), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -210,7 +210,7 @@ def _last_id(call: Call) -> str:
 
 
 def _pair(text: str) -> tuple[Any, Any]:
-    """Return type and id of what a query names: each is percent-encoded within it."""
+    """Return the type and id of a job in a query: each is percent-encoded within it."""
     type, slash, id = text.partition("/")
     try:
         if not slash:

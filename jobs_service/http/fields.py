@@ -1,4 +1,4 @@
-"""Parts of what requests say and answers tell: names, times, locks."""
+"""Fields of requests and answers: names, times, locks."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ _DURATION_SCHEMA: Final = {
 }
 
 Duration = Annotated[Any, BeforeValidator(durations.plain), WithJsonSchema(_DURATION_SCHEMA)]
-"""As a number; what takes it checks it."""
+"""As a number; the operation that takes it checks it."""
 
 Seconds = Annotated[float, BeforeValidator(durations.plain), Field(ge=0, le=1e9), WithJsonSchema(_DURATION_SCHEMA)]
 
 
 def _allowed(what: str) -> WrapValidator:
-    """Say in one line what is allowed, where pydantic tells of each kind by itself."""
+    """Name the allowed values in one line, where pydantic has a message for each kind."""
 
     def check(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         try:
@@ -120,11 +120,11 @@ def _query_name(text: str) -> Any:
 
 
 def _query_time(text: str) -> Any:
-    """Return the time that a query names: a number is seconds."""
+    """Return the time in a query: a number is seconds."""
     try:
         return float(text)
     except ValueError:
-        return seconds_of(text.replace(" ", "+"))  # a + that nobody has encoded
+        return seconds_of(text.replace(" ", "+"))  # an unencoded +
 
 
 QueryName = Annotated[Any, BeforeValidator(_query_name), WithJsonSchema(_TEXT_SCHEMA)]

@@ -1,4 +1,4 @@
-"""What requests say, as types: they check requests, and the documentation is made of them."""
+"""Bodies and queries of requests as models; they check requests, and the documentation is generated from them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from jobs_service.http.fields import (
 
 
 class TypeSettings(Form):
-    """What `PUT /v1/types/{type}` takes."""
+    """The body of `PUT /v1/types/{type}`."""
 
     timeout: Duration | None = None
     keep: Duration | None = None
@@ -37,7 +37,7 @@ class TypeSettings(Form):
 
 
 class SecretFields(Form):
-    """What `PUT /v1/types/{type}/redaction` takes."""
+    """The body of `PUT /v1/types/{type}/redaction`."""
 
     paths: list[str]
 
@@ -74,7 +74,7 @@ class StatsQuery(Query):
 
 
 class NewJobForm(Form):
-    """A job to be added."""
+    """A new job."""
 
     id: Name | None = None
     data: Json = None
@@ -105,14 +105,14 @@ class CreateForm(NewJobForm):
 
 
 class Changes(Form):
-    """What a resubmission changes; what is left out stays."""
+    """The changes of a resubmission; an absent field stays as it is."""
 
     data: Json = None
     priority: Name = 0
     run_at: Time | None = None
 
     def given(self) -> dict[str, Any]:
-        """Return what is not left out."""
+        """Return the given fields."""
         return {name: getattr(self, name) for name in ("data", "priority", "run_at") if name in self.model_fields_set}
 
 
@@ -127,7 +127,7 @@ class ListQuery(Query):
 
 
 class JobQuery(Query):
-    """The query of a job; with its lock, a worker gets everything of the job that it runs."""
+    """The query of a job; with the lock, a worker gets all fields of its running job."""
 
     lock: Lock | None = None
 
@@ -146,7 +146,7 @@ class RemoveQuery(Query):
 
 
 class CancelForm(Form):
-    """The job that is to end, as it was looked at; left out: however it is."""
+    """A cancellation; with `seq`, the job must be unchanged since it was looked at."""
 
     seq: Seq | None = None
 
@@ -159,7 +159,7 @@ AcceptKey = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class AcceptForm(Form):
-    """What a worker takes."""
+    """The terms of an accept."""
 
     limit: int = Field(1, ge=1, le=MOST_AT_ONCE)
     max_priority: Name | None = None
@@ -172,26 +172,26 @@ class AcceptForm(Form):
 
 
 class AcceptKeyForm(Form):
-    """Which accept."""
+    """The key of an accept."""
 
     key: AcceptKey
 
 
 class LockForm(Form):
-    """The right to do something with a running job."""
+    """The lock of a running job: the right to change or end it."""
 
     lock: Lock
 
 
 class UpdateForm(LockForm):
-    """That a job is alive, perhaps with other data; if `healthy`, instead of data, its attempts are counted anew."""
+    """A heartbeat of a job, perhaps with new data; with `healthy`, instead of data, its attempts are counted anew."""
 
     data: Json = None
     healthy: bool = False
 
 
 class SaidProgress(LockForm):
-    """How far a job has come."""
+    """The progress of a job."""
 
     done: float
     total: float | None = None
@@ -199,7 +199,7 @@ class SaidProgress(LockForm):
 
 
 class FinishForm(LockForm):
-    """How a run ends."""
+    """The end of a run."""
 
     data: Json = None
     outcome: Literal["succeeded", "failed", "canceled"] = "succeeded"
@@ -208,7 +208,7 @@ class FinishForm(LockForm):
 
 
 class FailForm(LockForm):
-    """How a run fails."""
+    """The failure of a run."""
 
     error: ErrorForm
     data: Json = None
@@ -221,25 +221,25 @@ class HeldForm(LockForm):
 
 
 class AliveForm(Form):
-    """Several running jobs; `renew` is false to look only whether they are still their worker's."""
+    """Heartbeats of several running jobs; with `renew` false, their locks are only looked at."""
 
     jobs: list[HeldForm] = Field(max_length=MOST_AT_ONCE)
     renew: bool = True
 
 
 class AskedForm(Form):
-    """The next run that a handler itself has asked for: a `next_run` of its job."""
+    """The next run that a handler itself has requested: a `next_run` of its job."""
 
     priority: Name
     run_at: Time | None
 
 
 class RunEndForm(HeldForm):
-    """How a run of a handler ends.
+    """The end of a handler's run.
 
-    `finish` is an end as in `FinishForm`; `crash` has the job run again from `run_at` on, and counts the attempt: a run
-    that the handler itself has `asked` for does not shorten that pause; `stop` does not count it, with `anew` none of
-    those before either, and `run_at` may be left out; `set_aside` is for a record of which a part cannot be read.
+    `finish` is an end as in `FinishForm`. `crash` makes the job run again from `run_at` on, and counts the attempt; a
+    run that the handler itself has `asked` for does not shorten that pause. `stop` does not count the attempt, nor,
+    with `anew`, the earlier ones; its `run_at` is optional. `set_aside` is for a record with an unreadable part.
     """
 
     end: Literal["finish", "crash", "stop", "set_aside"]
@@ -262,13 +262,13 @@ class RunEndForm(HeldForm):
 
 
 class RunEndForms(Form):
-    """How several runs end."""
+    """The ends of several runs of a handler."""
 
     jobs: list[RunEndForm] = Field(max_length=MOST_AT_ONCE)
 
 
 class DeclaredForm(Form):
-    """What a handler declares of its type; `redact` is null where it says nothing."""
+    """The settings that a handler declares for its type; `redact` is null if it declares none."""
 
     timeout: float
     keep: float | None = None
@@ -277,7 +277,7 @@ class DeclaredForm(Form):
 
 
 class WatchForm(Form):
-    """What is waited for, and the stamp with which it was read; without one it is answered at once."""
+    """A watched item, and the stamp of its last read; without a stamp, the answer comes at once."""
 
     of: Literal["queue", "canceled", "timeout", "redaction"]
     stamp: str | None = Field(None, max_length=100)
@@ -312,20 +312,20 @@ class TickForm(Form):
 
 
 class ResubmitForm(Changes):
-    """Another run; with a lock its worker asks for it, otherwise `seq` may be that of the job as it was looked at."""
+    """Another run: for its worker with a lock; else, with `seq`, the job must be unchanged since it was looked at."""
 
     lock: Lock | None = None
     seq: Seq | None = None
 
 
 class EndedForm(FinishForm):
-    """How a run of several ends."""
+    """The end of one of several runs."""
 
     id: Name
 
 
 class EndedForms(Form):
-    """How several runs end."""
+    """The ends of several runs."""
 
     jobs: list[EndedForm] = Field(max_length=MOST_AT_ONCE)
 
@@ -334,13 +334,13 @@ class EndedForms(Form):
 
 
 class EventsQuery(Query):
-    """The jobs to tell of, as type/id, each percent-encoded once more."""
+    """The jobs to follow, as type/id, each percent-encoded once more."""
 
     job: list[str] = Field(max_length=MOST_AT_ONCE)
 
 
 class EventsForm(Form):
-    """The jobs to tell of, as pairs of type and id."""
+    """The jobs to follow, as pairs of type and id."""
 
     jobs: list[Annotated[tuple[Name, Name], Field(strict=False)]] = Field(max_length=MOST_AT_ONCE)
 
@@ -349,7 +349,7 @@ class EventsForm(Form):
 
 
 class BulkForm(Form):
-    """What is to be done with all jobs that match."""
+    """An action on all matching jobs."""
 
     action: Literal["resubmit", "cancel", "remove"]
     filter: JobFilter

@@ -1,4 +1,4 @@
-"""What every request passes before anything is done: whose host it names, which site it comes from, and who asks."""
+"""Checks of every request before any work: the host that it names, its site of origin, and its caller."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_PROXIES: Final = re.compile(
     r"forward|^via$|^x-(real|original|rewrite|envoy|amzn|amz-cf|azure|appengine|proxy|arr)|client-?ip|connecting-ip"
     r"|user-ip|remote-(addr|ip)|cluster-ip|^cf-|^fly-|^fastly-|^cdn-|^max-forwards$|^front-end-|^proxy-|^x-(host|scheme)$"
 )
-"""Headers that programs which pass requests on add, and that no client sends by itself."""
+"""Headers that proxies add to requests, and that no client sends by itself."""
 _MOST_COOKIES: Final = 5
 _PORTS: Final = {"http": "80", "https": "443"}
 _SAME: Final = frozenset({"same-origin", "none"})
@@ -43,7 +43,7 @@ _ASKED_FOR: Final[Mapping[JobType, str]] = {
     CONTINUOUS: "a replication is asked for by `jobs-service replicate`",
 }
 INTERNAL_TYPES: Final = frozenset(_ASKED_FOR)
-"""Types whose jobs are done by a daemon, whoever has added them."""
+"""Types of the service's own jobs: a daemon runs them, regardless of their origin."""
 
 
 class Headers:
@@ -59,10 +59,10 @@ class Headers:
             self._all.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
 
     def one(self, name: str) -> str | None:
-        """Return the value of a header that may be there once.
+        """Return the value of a header that may occur once.
 
         Raises:
-            Refusal: it is there more than once: others may have believed another one.
+            Refusal: it occurs more than once: a proxy may have used another value.
         """
         values = self._all.get(name, [])
         if len(values) > 1:
@@ -70,7 +70,7 @@ class Headers:
         return values[0] if values else None
 
     def first(self, name: str) -> str | None:
-        """Return the first value of a header that nothing depends on."""
+        """Return the first value of a header; no check may depend on it."""
         return next(iter(self._all.get(name, ())), None)
 
     @property
@@ -84,18 +84,18 @@ class Headers:
 
 
 class Origin:
-    """Where a request comes from, and where it is meant to go.
+    """The source and the target of a request.
 
     Args:
         scope: of the request.
         headers: its headers.
-        proxies: addresses whose forwarded headers are believed.
+        proxies: addresses whose forwarded headers are trusted.
 
     Attributes:
-        client: the address that it comes from.
-        host: what it calls this server, with the port.
-        is_secure: whether its way here is encrypted.
-        base: where whoever asks finds this server, without a slash at the end.
+        client: address of the client.
+        host: the server's name in the request, with the port.
+        is_secure: whether the client's connection is encrypted.
+        base: URL of the server for the client, without a slash at the end.
     """
 
     def __init__(self, scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...]) -> None:
@@ -110,17 +110,17 @@ class Origin:
 
     def _believe(self, headers: Headers, proxies: tuple[str, ...]) -> None:
         chain = [each.strip() for line in headers.all("x-forwarded-for") for each in line.split(",")]
-        # Whoever is named last, and is no proxy of ours, was seen by one of ours.
+        # The last address that is no trusted proxy was seen by a trusted one.
         self.client = next((each for each in reversed(chain) if each and each not in proxies), self.client)
         self.is_secure = self.is_secure or (headers.one("x-forwarded-proto") or "").strip().lower() == "https"
         self.host = headers.one("x-forwarded-host") or self.host
 
 
 def check_host(host: str | None, allowed: tuple[str, ...]) -> None:
-    """Check that a request names a host of this server: a page of others whose name leads here names its own.
+    """Check that a request names a host of this server: a foreign page whose name resolves to it names its own.
 
     Raises:
-        Refusal: it does not.
+        Refusal: it names another host.
     """
     if host is None:
         raise Refusal("bad-request", "the header Host is missing")
@@ -132,13 +132,13 @@ def check_host(host: str | None, allowed: tuple[str, ...]) -> None:
 
 
 def check_site(method: str, host: str | None, headers: Headers, allowed: tuple[str, ...]) -> None:
-    """Check that no page of others asks: only links may lead here from elsewhere.
+    """Check that no foreign page sends the request: only links may lead here from other sites.
 
-    What the browser itself says of the site counts: a proxy may have put another host into the request than the browser
-    asked for. Browsers say it where connections are encrypted or lead to this machine; elsewhere the Origin has to fit.
+    The browser's own statement on the site decides, because a proxy may have replaced the host. Browsers make it on
+    connections that are encrypted or lead to this machine; on others the Origin has to match.
 
     Raises:
-        Refusal: one does.
+        Refusal: a foreign page sends it.
     """
     site, origin = headers.one("sec-fetch-site"), headers.one("origin")
     if site is not None:
@@ -146,19 +146,19 @@ def check_site(method: str, host: str | None, headers: Headers, allowed: tuple[s
         if site.lower() not in _SAME and not (is_link and method in SAFE):
             raise Refusal("cross-site", "a browser says that a page of another site asks for this")
         return
-    # No page can have a browser send X-Forwarded-Host elsewhere, so for this it counts whoever has sent it.
+    # A page cannot make a browser send X-Forwarded-Host to another site, so here it counts from any sender.
     hosts = [host or "", *headers.all("x-forwarded-host")]
     if origin is not None and not any(_is_ours(origin, each, allowed) for each in hosts):
-        # A plain GET tells another site nothing, but no program of our own sends an Origin that is not ours.
+        # Another site cannot read the answer to a plain GET, but no client of this server sends a foreign Origin.
         how = "have it pass the Host on, or name what browsers call this server with --allow-host NAME"
         raise Refusal("cross-site", f"the Origin of the request is not this server; if a proxy is in front, {how}")
 
 
 def _is_ours(origin: str, host: str, allowed: tuple[str, ...], *, by_port: bool = False) -> bool:
-    """Return whether a page of an origin is a page of this server.
+    """Return whether pages of an origin are pages of this server.
 
-    The ports of a host have their cookies in common, so a port that a proxy has taken away need not be known, unless
-    who asks is known `by_port` alone.
+    All ports of a host share their cookies, so a port that a proxy has dropped need not be known, unless the caller is
+    identified `by_port` alone.
     """
     scheme, _, place = origin.lower().partition("://")
     name = _name_of(place)
@@ -170,11 +170,11 @@ def _is_ours(origin: str, host: str, allowed: tuple[str, ...], *, by_port: bool 
 
 
 async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> Identity | None:
-    """Return who asks; None for somebody who has not said so and would have to.
+    """Return the caller; None if it needs credentials and has none.
 
     Raises:
-        Refusal: a token that is none, or none any more.
-        JobsError: the store cannot be asked.
+        Refusal: the token is malformed, unknown or revoked.
+        JobsError: the store cannot be read.
     """
     authenticate = state.options.authenticate
     if authenticate is not None:
@@ -200,10 +200,10 @@ async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> 
 
 
 def _is_here(scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...]) -> bool:
-    """Whether a request seems to be made on this machine: what a proxy beside the server lets through is anybody's.
+    """Return whether a request seems to be made on this machine, and not passed on by a proxy beside the server.
 
-    A proxy need not say that it is one: nginx from 1.29.7 on names this server as the host, speaks HTTP/1.1 and adds no
-    header, unless it is told to.
+    A proxy may be invisible: nginx from 1.29.7 on names this server as the host, speaks HTTP/1.1 and adds no header,
+    unless configured to.
     """
     peer = scope.get("client")
     if (peer and peer[0] in proxies) or scope.get("http_version") == "1.0":
@@ -211,21 +211,21 @@ def _is_here(scope: Mapping[str, Any], headers: Headers, proxies: tuple[str, ...
     if any(map(_OF_PROXIES.search, headers.names)):
         return False
     host, origin = headers.one("host") or "", headers.one("origin")
-    if origin is not None and not _is_ours(origin, host, (), by_port=True):  # the browser has asked for another host
+    if origin is not None and not _is_ours(origin, host, (), by_port=True):  # the browser asked another host
         return False
     return is_loopback(_name_of(host))
 
 
 def unauthorized(why: str) -> Refusal:
-    """Return the refusal for somebody who has not said who they are."""
+    """Return the refusal of a caller without valid credentials."""
     return Refusal("unauthorized", why, headers={"WWW-Authenticate": 'Bearer realm="jobs_service"'})
 
 
 def check_role(state: State, who: Identity | None, role: Role, *, changes: bool) -> Identity:
-    """Check that somebody may do what needs a role, and return them.
+    """Check that the caller has a role, and return its identity.
 
     Raises:
-        Refusal: they may not, or nobody may.
+        Refusal: it does not, or the server is read-only.
     """
     if role is Role.NOBODY:
         return who or Identity("", Role.NOBODY)
@@ -241,14 +241,14 @@ def check_role(state: State, who: Identity | None, role: Role, *, changes: bool)
 
 
 def check_may_run(state: State, who: Identity | None, type: JobType) -> None:
-    """Check that somebody may say what is run of a type: add its jobs, take and end them, have them run again.
+    """Check that the caller may control the runs of a type: add its jobs, take and end them, make them run again.
 
-    Jobs of the service's own types are done by a daemon, with the rights of a daemon, so nobody may write what is in
-    them: who asks for a bulk action goes by the address for that, which knows who asks. Commands are for admins with a
-    token, if they are at all.
+    A daemon runs jobs of the service's own types with its own rights, so no caller may write their contents: bulk
+    actions have an address of their own, which knows the caller. Commands are for admins with a token, on servers
+    that allow them.
 
     Raises:
-        Refusal: they may not.
+        Refusal: it may not.
     """
     if type in INTERNAL_TYPES:
         raise Refusal("internal-type", f"jobs of the type {shown(type)} are the service's own: {_ASKED_FOR[type]}")
@@ -257,20 +257,20 @@ def check_may_run(state: State, who: Identity | None, type: JobType) -> None:
 
 
 def check_commands(state: State, who: Identity | None) -> None:
-    """Check that somebody may have to do with commands.
+    """Check that the caller may use commands.
 
     Raises:
-        Refusal: they may not, or a server that does not.
+        Refusal: it may not, or the server does not allow commands.
     """
     if who is None or not (state.options.commands and who.role is Role.ADMIN and who.proven):
         raise Refusal("commands-forbidden", "commands need a server with --commands, and a token with the role admin")
 
 
 def _told(found: Any) -> Identity | None:
-    """Return what a host application says of whoever asks.
+    """Return the identity that a host application has found for a caller.
 
     Raises:
-        ValueError: it is none of what it may say.
+        ValueError: an invalid result of the host application.
     """
     if found is None:
         return None
@@ -283,10 +283,10 @@ def _told(found: Any) -> Identity | None:
 
 
 def cookies(headers: Headers) -> list[str]:
-    """Return what a browser shows as the cookie of a login: of several, as of servers below one another, the first few.
+    """Return the login cookies of a browser; of several, as of servers on nested paths, the first few.
 
-    All servers of a host get the cookies of all of them, whatever their ports are, so what the others look like, and
-    whether they can be read, is no concern of ours.
+    All servers of a host get each other's cookies, regardless of their ports, so cookies of other names are ignored,
+    even malformed ones.
     """
     parts = [part for line in headers.all("cookie") for part in line.split(";")]
     return [cookie_parser(part)[COOKIE] for part in parts if part.strip().startswith(f"{COOKIE}=")][:_MOST_COOKIES]
@@ -297,7 +297,7 @@ def _name_of(host: str) -> str:
     host = host.strip().lower()
     if host.startswith("["):
         name, bracket, port = host[1:].partition("]")
-        # What others may read otherwise is no address.
+        # A text that other programs may read otherwise is no address.
         return name if bracket and (not port or (port[0] == ":" and port[1:].isdecimal())) else ""
     name, _, port = host.rpartition(":")
     name = name if name and port.isdecimal() else host

@@ -1,4 +1,4 @@
-"""What can be asked of jobs, by those who add them and by those who look at them."""
+"""Endpoints of jobs: to add, list, read, change and remove them."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ async def bulk(call: Call) -> Response:
 
 
 def _how(form: Form) -> dict[str, Any]:
-    """Return what a request says of how a job is to run, for the audit log: of what is in it only that it was given."""
+    """Return the options of a request for the audit log; job contents are reduced to the fact that they were given."""
     said = {name: getattr(form, name) for name in sorted(form.model_fields_set - {"id", "jobs", "lock"})}
     return {name: True if name in ("data", "unique") else value for name, value in said.items()}
 
@@ -238,10 +238,10 @@ def _wants_lines(call: Call) -> bool:
 
 
 async def _lines(call: Call, type: JobType | None, state: str | None, prefix: JobId | None) -> Response:
-    """Answer with every job, a line each, as they are read."""
+    """Answer with every job, one per line, as jobs are read."""
     begins = None if prefix is None else pack_id(prefix)[:-1]
     found: Any = call.service.list(type, state=state)
-    # A name that is none, or a store that is away, is answered as a problem, not with an answer that breaks off.
+    # An invalid name or an unavailable store makes a problem, not an answer that breaks off.
     first: Job | None = await anext(found, None)
 
     async def lines() -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""How much of the server one request, one client and all of them together may take."""
+"""Limits on one request, on one client, and on all of them together."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class Limits:
     """The limits of one server; bytes and seconds.
 
     Attributes:
-        body: of a request, and of a line of NDJSON.
-        head: of request line and headers.
-        head_time: within which these must come.
-        body_time: that a client may be silent within a body.
-        send_time: that a client may take nothing of what is sent to it.
-        requests, requests_of_client: answered at the same time, of all who have shown who they are and of one of them.
-        strangers, strangers_of_address: the same of those who have not, and of one address.
-        polls, polls_of_client: that wait for jobs at the same time.
-        poll_time: that one of them waits.
-        streams, streams_of_client: of events that are open.
-        jobs_of_stream: that one stream tells of.
-        followed, followed_of_client: jobs that all streams tell of, each as often as it is told.
-        heartbeat: between two signs of life on a stream.
+        body: size of a request's body, and of a line of NDJSON.
+        head: size of request line and headers.
+        head_time: time to receive these.
+        body_time: longest silence of a client within a body.
+        send_time: longest time for which a client reads nothing of its answer.
+        requests, requests_of_client: concurrent requests of all identified clients, and of one of them.
+        strangers, strangers_of_address: the same for unidentified clients, and for one address.
+        polls, polls_of_client: concurrent requests that wait for jobs.
+        poll_time: longest wait of one of them.
+        streams, streams_of_client: open streams of events.
+        jobs_of_stream: jobs of one stream.
+        followed, followed_of_client: jobs of all streams together, counted once per stream.
+        heartbeat: time between two signs of life on a stream.
     """
 
     body: int = 1 << 20
@@ -51,17 +51,17 @@ class Limits:
 
     @property
     def whole_body_time(self) -> float:
-        """Within which a body must have come that is read as a whole, or that nobody wants any more."""
+        """Seconds to receive a whole body, or to drain one that is not wanted."""
         return 6 * self.body_time
 
 
 class Places:
-    """Counts what is open at the same time.
+    """Counts things that are open at the same time.
 
     Args:
-        what: is counted, for messages.
-        most: of them.
-        of_client: of one client.
+        what: their name, for messages.
+        most: limit for all clients.
+        of_client: limit for one client.
     """
 
     def __init__(self, what: str, most: int, of_client: int) -> None:
@@ -73,14 +73,14 @@ class Places:
 
     @contextmanager
     def taken_by(self, client: str, places: int = 1) -> Iterator[None]:
-        """Take places as long as the block runs.
+        """Take places while the block runs.
 
         Args:
-            client: who takes them.
-            places: how many.
+            client: its name or address.
+            places: number of places.
 
         Raises:
-            Refusal: there are not so many.
+            Refusal: too few are free.
         """
         if self.taken + places > self._most:
             raise Refusal("busy", f"{self.taken} {self._what} are open; try again later", headers={"Retry-After": "1"})

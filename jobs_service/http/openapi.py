@@ -1,4 +1,4 @@
-"""The description of the interface as OpenAPI 3.1, made of the endpoints and the types of what they take and answer."""
+"""The description of the interface as OpenAPI 3.1, generated from the endpoints and their models."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _query_parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     found = []
     for name, each in schema["properties"].items():
         each = {key: value for key, value in each.items() if key != "title"}
-        # What may be left out is never null in a query.
+        # An optional parameter of a query is absent, never null.
         choices = [choice for choice in each.pop("anyOf", []) if choice.get("type") != "null"]
         if len(choices) == 1:
             each = {**choices[0], **each}

@@ -1,7 +1,7 @@
 """Errors as problem details (RFC 9457), and back to the same errors.
 
 The `type` of a problem is stable: `/problems/` and the name of the error's class, as in `/problems/job-not-found`. Its
-`detail` is what the error says; `job_type` and `job_id` tell which job it is about.
+`detail` is the error's text; `job_type` and `job_id` name its job.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Kind(NamedTuple):
     """One kind of problem.
 
     Attributes:
-        error: the class of error that it stands for.
+        error: the class of its errors.
         type: its relative URI, which never changes.
-        title: what it is, the same for all problems of the kind.
+        title: its summary, the same for all problems of the kind.
         status: of the HTTP answer.
     """
 
@@ -73,7 +73,7 @@ _STATUS: Final[Mapping[type[JobsError], int]] = {
 
 
 _NAMES: Final[Mapping[type[JobsError], str]] = {errors.AccessDenied: "forbidden"}
-"""Of those that are not named after their class."""
+"""Names of kinds that are not named after their class."""
 
 
 def _kind(error: type[JobsError], status: int) -> Kind:
@@ -83,7 +83,7 @@ def _kind(error: type[JobsError], status: int) -> Kind:
 
 
 KINDS: Final[Mapping[type[JobsError], Kind]] = {error: _kind(error, status) for error, status in _STATUS.items()}
-"""The kinds of problems that errors are, by the class of the error."""
+"""The kinds of problems, by the class of the error."""
 
 _ANSWERS: Final[Mapping[str, type[JobsError]]] = {
     "bad-request": errors.InvalidJob,
@@ -99,16 +99,16 @@ _ANSWERS: Final[Mapping[str, type[JobsError]]] = {
     "too-slow": errors.StoreUnavailable,
     "unauthorized": errors.AccessDenied,
 }
-"""Problems of which only a server knows, and what they are for who uses JobsClient."""
+"""Problems that only a server raises, and their errors in JobsClient."""
 _BY_TYPE: Final = {kind.type: kind.error for kind in KINDS.values()} | {
     PREFIX + name: error for name, error in _ANSWERS.items()
 }
 _PLAIN: Final = ("outcome", "after", "reason", "seconds")
-"""Attributes that some errors have beside what all have, of which each is its own JSON."""
+"""Extra attributes of some errors; their values are JSON already."""
 
 
 def problem(error: JobsError) -> dict[str, Any]:
-    """Return an error as a problem; its `status` is that of the answer."""
+    """Return an error as a problem; its `status` is the answer's."""
     kind = next(KINDS[each] for each in type(error).__mro__ if each in KINDS)
     found: dict[str, Any] = {"type": kind.type, "title": kind.title, "status": kind.status, "detail": str(error)}
     for name, value in (("job_type", error.type), ("job_id", error.id)):
@@ -126,12 +126,12 @@ def problem(error: JobsError) -> dict[str, Any]:
 
 
 def error_of(found: Mapping[str, Any]) -> JobsError:
-    """Return the error that `problem` was given: the same class, text and attributes.
+    """Return the error of a problem, with the same class, text and attributes; the inverse of `problem`.
 
-    A problem of which only a server knows is the error that comes nearest, with its text.
+    A problem that only a server raises becomes the nearest error, with its text.
     """
     cls = _BY_TYPE.get(found.get("type", ""), JobsError)
-    error = cls.__new__(cls)  # what it says is in the problem already, whatever it was made of
+    error = cls.__new__(cls)  # the problem has the error's text, not the arguments of its class
     JobsError.__init__(
         error, str(found.get("detail") or found.get("title") or "the server refused, and does not say why")
     )
@@ -150,8 +150,8 @@ def error_of(found: Mapping[str, Any]) -> JobsError:
 
 
 def _name(value: Any) -> Any:
-    """Return a type or id as JSON; None for what can be none, which an error is about."""
+    """Return a type or id as JSON; None for an invalid one, which an error may name."""
     try:
         return json_forms.name(value)
-    except Exception:  # what the tuple layer raises for what it cannot encode
+    except Exception:  # any error of the tuple layer for values that it cannot encode
         return None

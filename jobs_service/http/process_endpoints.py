@@ -1,4 +1,4 @@
-"""What can be asked of the processes that use the store: who they are, and to have one be quiet, or stop."""
+"""Endpoints of the processes that use the store: to list, quiet, resume and stop them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes as JSON, and back, without loss: both ends of the HTTP interface use it."""
+"""Processes as JSON and back, without loss, for both ends of the HTTP interface."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs_service.model import HandlerSlots, ProcessAction, ProcessInfo, Process
 
 
 def process(info: ProcessInfo) -> dict[str, Any]:
-    """Return a process; its times have as many digits as give back the same number of seconds."""
+    """Return a process as JSON; its times have enough digits to restore the same number of seconds."""
     form, asked = info.to_dict(), info.request
     if asked is not None:
         form["request"] |= {"at": time(asked.at)}
@@ -21,7 +21,7 @@ def process_of(form: Mapping[str, Any]) -> ProcessInfo:
     """Return the inverse of `process`.
 
     Raises:
-        ValueError, TypeError, KeyError: it is no such object.
+        ValueError, TypeError, KeyError: the JSON is malformed.
     """
     asked = form["request"]
     handlers = [HandlerSlots(name_of(each["type"]), each["slots"], each["taken"]) for each in form["handlers"]]

@@ -1,4 +1,4 @@
-"""What the HTTP interface itself refuses, before any operation of the service is asked for."""
+"""Refusals of the HTTP interface itself, before any operation of the service."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ KINDS: Final[Mapping[str, tuple[int, str]]] = {
     "internal": (500, "The server failed"),
     "busy": (503, "The server has too much to do"),
 }
-"""Status and title of each kind, by the name that its `type` ends with."""
+"""Status and title of each kind, by the last segment of its `type`."""
 
 CLOSING: Final = frozenset({"too-slow", "body-too-large", "headers-too-large", "busy"})
-"""Those after which the rest of the request is not waited for: the connection is closed."""
+"""Kinds after which the connection is closed, without waiting for the rest of the request."""
 
 
 OF_PEOPLE: Final = frozenset(
     ("unauthorized", "forbidden", "read-only", "commands-forbidden", "internal-type", "host-not-allowed", "cross-site")
 )
-"""Those that are because of who asks, or from where: they are in the audit log."""
+"""Kinds that are due to the caller or the origin of a request; the audit log notes them."""
 
 
 class Refusal(Exception):
@@ -44,7 +44,7 @@ class Refusal(Exception):
 
     Args:
         kind: one of KINDS.
-        detail: one line: what was wrong, and what to do about it.
+        detail: one line: the fault, and its remedy.
         headers: of the answer.
         fields: further members of the problem.
     """
@@ -64,7 +64,7 @@ class Refusal(Exception):
         return KINDS[self.kind][0]
 
     def problem(self) -> dict[str, Any]:
-        """Return it as problem details (RFC 9457)."""
+        """Return the refusal as problem details (RFC 9457)."""
         status, title = KINDS[self.kind]
         return {
             "type": f"/problems/{self.kind}",

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do."""
+"""Callers, and their roles."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 
 class Role(enum.IntEnum):
-    """What somebody may do; each has what the ones before it have."""
+    """The rights of a caller; each role includes the roles before it."""
 
     NOBODY = 0
-    """What needs no role: whether the process lives, the documentation."""
+    """Use the addresses that need no role: liveness, the documentation."""
     READ = 1
     """Look at everything."""
     WORK = 2
@@ -19,11 +19,11 @@ class Role(enum.IntEnum):
     WRITE = 3
     """Add, change and remove jobs, make and pause types."""
     ADMIN = 4
-    """Take types away; run commands, where those are reachable at all."""
+    """Take types away; run commands, on servers that allow them."""
 
     @property
     def label(self) -> str:
-        """The role as it is written."""
+        """The role's name in texts."""
         return self.name.lower()
 
 
@@ -35,7 +35,7 @@ class Session(NamedTuple):
 
     Attributes:
         expires: seconds since the epoch.
-        digest: SHA-256 of what the cookie holds, hexadecimal.
+        digest: SHA-256 of the cookie's secret, hexadecimal.
     """
 
     expires: float
@@ -44,13 +44,13 @@ class Session(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who asks.
+    """The identity of a caller.
 
     Attributes:
-        name: of the token, or what the host application calls them; empty for whoever has started the server.
-        role: what they may do.
-        proven: whether by a token, or by the host application; only then may an admin run commands.
-        session: what the store has of the login whose cookie was shown, None for none.
+        name: of the token, or from the host application; empty for the server's own token, or for none.
+        role: its role.
+        proven: whether a token, or the host application, proves it; only then may an admin run commands.
+        session: the login of the request's cookie, None for none.
     """
 
     name: str

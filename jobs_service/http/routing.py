@@ -1,4 +1,4 @@
-"""Finds the endpoint of a request: by its path as it was sent, so that an encoded slash stays within its segment."""
+"""Finds the endpoint of a request by its path as it was sent: an encoded slash stays within its segment."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from jobs_service.http.endpoint import Endpoint
 from jobs_service.http.refusals import Refusal
 
 _SHORT: Final = {"type": ("type",), "job": ("type", "id")}
-"""What `/v1/type` and `/v1/job` take from the query instead of the path."""
+"""Names that `/v1/type` and `/v1/job` take from the query instead of the path."""
 
 
 class Found(NamedTuple):
-    """What a path leads to.
+    """The target of a path.
 
     Attributes:
         methods: the endpoints by method.
         names: the types and ids in the path.
-        used: of the query, by the path.
+        used: parameters of the query that stand for segments of the path.
     """
 
     methods: Mapping[str, Endpoint]
@@ -40,14 +40,14 @@ class Routes:
             node.setdefault("", {})[each.method] = each
 
     def find(self, path: bytes, query: Mapping[str, str]) -> Found | None:
-        """Return what a path leads to; None for nothing.
+        """Return the target of a path; None for none.
 
         Args:
-            path: as it was sent, without what the application is mounted at.
+            path: as it was sent, without the mount point of the application.
             query: of the request.
 
         Raises:
-            Refusal: a segment, or what stands for one, is no name.
+            Refusal: a segment, or a parameter that stands for one, is no valid name.
         """
         segments = path.split(b"/")[1:]
         used: tuple[str, ...] = ()
@@ -78,11 +78,11 @@ class Routes:
 
 
 def path_of(scope: Mapping[str, Any]) -> bytes:
-    """Return the path of a request as it was sent, without what the application is mounted at."""
+    """Return the path of a request as it was sent, without the mount point of the application."""
     root: str = scope.get("root_path", "")
     raw: bytes = scope.get("raw_path") or quote(scope["path"], safe="/:@!$&'()*+,;=~%").encode()
     raw = raw.partition(b"?")[0]
-    # A proxy may have taken its part of the path away: then it begins with where the application is mounted.
+    # A proxy may have stripped its part of the path: then the path begins with the application's mount point.
     below = root.removeprefix(scope.get("app_root_path", ""))
     for mounted in (each for path in (root, below) for each in (path.encode("utf-8"), quote(path).encode())):
         if mounted and (raw == mounted or raw.startswith(mounted + b"/")):

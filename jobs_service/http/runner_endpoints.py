@@ -1,4 +1,4 @@
-"""What runners of handlers elsewhere ask, beside what workers do: the calls of `runner.service_access`, as JSON."""
+"""Endpoints for runners of handlers elsewhere, beside the workers' ones: `runner.service_access` as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jobs_service.runner.service_access import EndCall, Held
 from jobs_service.runner.ticker import Periodic
 
 _HEAD: Final = 500
-"""Bytes of a job's record beside what its worker writes, about."""
+"""Approximate bytes of a job's record beside its worker's data."""
 
 
 @endpoint(
@@ -47,7 +47,7 @@ async def declare(call: Call) -> Response:
     kept = Retention(check_keep("keep", form.keep), check_keep("keep_failed", form.keep_failed))
     secret = None if form.redact is None else Redaction(form.redact)
     keys = call.remote.access.keys(call.type)
-    # What an operator sets needs these roles, too.
+    # An operator needs the same roles for these settings.
     may: dict[str, bool] = {"may_change": call.who.role >= Role.WRITE, "may_show": call.who.role >= Role.ADMIN}
     found, hidden = await call.remote.runs.declare(keys, Declared(check_seconds(form.timeout), kept), secret, **may)
     call.changed("declare", type=call.type, jobs=0)
@@ -110,15 +110,15 @@ def _problem(error: Exception | None) -> dict[str, Any] | None:
 def _end_or_error(call: Call, form: forms.RunEndForm) -> EndCall | JobsError:
     try:
         return _end(call, form)
-    except JobsError as error:  # a result or an error that cannot be stored is one run's own fault
+    except JobsError as error:  # an invalid result or error concerns its own run alone
         return error
 
 
 def _end(call: Call, form: forms.RunEndForm) -> EndCall:
-    """Return the operation with which a runner of this process would end the run.
+    """Return the operation by which a runner in this process would end the run.
 
     Raises:
-        JobsError: a result or an error that cannot be stored.
+        JobsError: the store cannot hold the result or the error.
     """
     place = call.remote.access.place(call.type, form.id)
     most = form.max_history
@@ -168,7 +168,7 @@ async def watch(call: Call) -> Response:
 
 
 class _Watching(Response):
-    """Waits for a change as long as the client does."""
+    """Waits for a change while its client is connected."""
 
     def __init__(self, call: Call) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class _Watching(Response):
             await answer(found or {"stamp": self._call.body.stamp or ""})(scope, receive, send)
 
     async def _changed(self) -> dict[str, Any]:
-        """Return what to answer when something has changed, or the time is over."""
+        """Return the answer after a change, or at the end of the time."""
         call, form = self._call, self._call.body
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(form.timeout, call.state.options.limits.poll_time)
@@ -196,14 +196,14 @@ class _Watching(Response):
                 async with asyncio.timeout_at(until):
                     await call.remote.access.until_fired(known)
             except (TimeoutError, StoreError):
-                pass  # a job is due, the time is over, or the watch was lost: who asked reads again
+                pass  # a job is due, the time is over, or the watch was lost: the client reads again
             finally:
                 known.cancel()
             stamp = (await call.remote.stamp(call.type, form.of, None))[0]
         return {"stamp": stamp, **await self._value()}
 
     async def _value(self) -> dict[str, Any]:
-        """Return the value of a setting: that of the stamp, or a newer one."""
+        """Return the value of a setting, as old as its stamp or newer."""
         runs, keys = self._call.remote.runs, self._call.remote.access.keys(self._call.type)
         match self._call.body.of:
             case "timeout":
@@ -251,7 +251,7 @@ class _Elsewhere(Enqueueable[Any, Any]):
 
     @property
     def timeout(self) -> float:
-        """The activity timeout that the type is made with, in seconds."""
+        """The activity timeout of the type when it is made, in seconds."""
         return self._timeout
 
     def data(self, args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Runs the application on an address of this machine, with limits that an application cannot hold by itself."""
+"""Runs the application on an address of this machine, with limits that an ASGI application cannot enforce."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from jobs_service.http.limits import Limits
 from jobs_service.http.refusals import KINDS, Refusal
 
 _GRACE: Final = 5
-"""Seconds that answers which were begun get to end."""
+"""Seconds for unfinished answers at the end of the server."""
 _KEEP_ALIVE: Final = 75
-"""Seconds that a connection stays open on which nothing is asked."""
+"""Seconds for which an idle connection stays open."""
 _WRITE_BUFFER: Final = 1 << 16
-"""Bytes for a client that are kept for it before its answer waits."""
+"""Bytes that are buffered for a client before its answer waits."""
 _BACKLOG: Final = 2048
 
 
@@ -32,7 +32,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of `HOST:PORT`, `[IPV6]:PORT` or `:PORT` (loopback).
 
     Raises:
-        InvalidSettings: it is none.
+        InvalidSettings: the text is no address.
     """
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
@@ -42,10 +42,10 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a socket at an address, which connections can be made to at once.
+    """Return a listening socket at an address.
 
     Raises:
-        InvalidSettings: it is taken, or none of this machine.
+        InvalidSettings: the address is taken, or not of this machine.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -70,8 +70,8 @@ class Server:
     """One application at one socket.
 
     Args:
-        application: answers.
-        listening: where; closed with the server.
+        application: the application.
+        listening: the socket; closed with the server.
         certificate, key: files, for TLS; None without.
 
     Raises:
@@ -112,28 +112,28 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The URL of the server."""
         host, port = self._listening.getsockname()[:2]
         scheme = "https" if self._server.config.is_ssl else "http"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     def login_url(self) -> str:
-        """Return an address by which a browser is logged in as whoever has started the server; it can be used once."""
+        """Return a one-time address that logs a browser in with the server's own token."""
         prefix = self._application.state.options.prefix
         return f"{self.url}{prefix}/login?code={self._application.state.tokens.new_code()}"
 
     async def start(self) -> None:
-        """Answer requests from now on."""
+        """Begin to answer requests."""
         self._serving = asyncio.create_task(self._server.serve(sockets=[self._listening]))
-        # Whoever has connected to the socket meanwhile waits in its backlog.
+        # Clients that have connected meanwhile wait in the socket's backlog.
         await asyncio.sleep(0)
 
     async def end_waiting(self) -> None:
-        """End streams of events, and answer who waits for jobs; everything else goes on."""
+        """End streams of events, and answer requests that wait for jobs; other requests go on."""
         await self._application.state.close()
 
     async def stop(self) -> None:
-        """Take no more requests, end streams and waiting, and return when all answers have ended."""
+        """Take no more requests, end streams and waits, and return after the last answer."""
         await self.end_waiting()
         self._server.should_exit = True
         if self._serving is not None:
@@ -143,7 +143,7 @@ class Server:
 
 
 class _Quiet(uvicorn.Server):
-    """A server that leaves signals to the program it runs in."""
+    """A server that leaves signals to its program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -151,7 +151,7 @@ class _Quiet(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """One connection: what it may send before it says what it wants is bounded in size and time.
+    """One connection, with limits on the size and time of request heads.
 
     Attributes:
         limits: of the server.
@@ -160,7 +160,7 @@ class _Protocol(HttpToolsProtocol):
     limits = Limits()
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
+        """Start the timer of the first request."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=_WRITE_BUFFER)
         self._head = self._head_before = self._beside = 0
@@ -171,7 +171,7 @@ class _Protocol(HttpToolsProtocol):
         self._patience: asyncio.TimerHandle | None = self.loop.call_later(self.limits.head_time, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and tell all who answer on it: uvicorn tells the one for the last request only."""
+        """Forget the connection, and notify all of its unfinished answers: uvicorn notifies only the last one."""
         self._wait_no_more()
         for cycle in self._unanswered:
             cycle.disconnected = True
@@ -181,7 +181,7 @@ class _Protocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has come, unless the connection is being closed already."""
+        """Parse received bytes, unless the connection is being closed already."""
         if self._is_refused:
             return
         if self._in_head and self._patience is None:
@@ -189,7 +189,7 @@ class _Protocol(HttpToolsProtocol):
         self._head_before = self._head
         self._has_ended = self._has_brought = False
         super().data_received(data)
-        # What is no complete header yet was not counted.
+        # An incomplete header has not been counted yet.
         if self._in_head and not self._has_ended:
             self._head = max(self._head, self._head_before + len(data))
             self._check_head()
@@ -199,7 +199,7 @@ class _Protocol(HttpToolsProtocol):
             self._check_head()
 
     def on_message_begin(self) -> None:
-        """Begin to count."""
+        """Begin to count the bytes of a head."""
         self._in_head = True
         self._head = self._head_before = 0
         super().on_message_begin()
@@ -210,13 +210,13 @@ class _Protocol(HttpToolsProtocol):
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header. One behind the body is none of the request's: whoever has checked them has not seen it."""
+        """Count a header. A header behind the body is dropped: the checks of the request have not seen it."""
         self._count(len(name) + len(value) + 4)
         if self._in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Have the request answered."""
+        """Start the answer."""
         self._in_head = False
         self._has_brought = True
         self._wait_no_more()
@@ -240,26 +240,26 @@ class _Protocol(HttpToolsProtocol):
         self._wait_no_more()
 
     def on_response_complete(self) -> None:
-        """Go on with the next request; one whose body nobody wants any more has to end soon."""
+        """Go on with the next request; the rest of an answered request's body has to end soon."""
         self._unanswered.popleft()
         super().on_response_complete()
         if not self._in_head and self.cycle.response_complete and not self.transport.is_closing():
             self._patience = self.loop.call_later(self.limits.whole_body_time, self.transport.close)
 
     def pause_writing(self) -> None:
-        """Wait for a client that takes nothing, but not for ever."""
+        """Wait for a client that reads nothing, but not for ever."""
         super().pause_writing()
         self._stalled = self.loop.call_later(self.limits.send_time, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on with a client that takes something again."""
+        """Go on with a client that reads again."""
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP, with a problem."""
+        """Refuse a request that is not HTTP, with a problem."""
         if not self._is_refused:
             self._refuse(Refusal("bad-request", "the request is not HTTP"))
 
@@ -279,7 +279,7 @@ class _Protocol(HttpToolsProtocol):
             return
         if self._head:
             self._refuse(Refusal("too-slow", f"the headers took more than {self.limits.head_time:g} s"))
-        elif not self._has_asked:  # an idle connection on which something was asked before has another limit
+        elif not self._has_asked:  # an idle connection after a request has another limit
             self._is_refused = True
             self.transport.close()
 

@@ -1,4 +1,4 @@
-"""The HTTP interface beside a service that runs already: what `serve --http` and tests start."""
+"""The HTTP interface beside a running service, for `serve --http` and tests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = EventLog("jobs_service.http")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where and how a service is served.
+    """The address and the options of a server.
 
     Attributes:
         address: HOST:PORT.
-        options: see there.
+        options: see Options.
         certificate, key: files for TLS; None without.
     """
 
@@ -40,17 +40,17 @@ class Address:
 
 @asynccontextmanager
 async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]:
-    """Serve an open service as long as the block runs; at its end streams are closed and who waits is answered.
+    """Serve an open service while the block runs; at its end streams are closed and waiting requests answered.
 
-    Whoever has started it has a token in a file of theirs: being on the same machine is no proof of anything, as a
-    proxy is there as well.
+    The server's own token is in a file of its user: a local connection proves nothing, because proxies are local as
+    well.
 
     Args:
-        service: open.
+        service: the open service.
         where: see Address.
 
     Raises:
-        InvalidSettings: the address cannot be used, or others reach it and have no tokens.
+        InvalidSettings: the address cannot be used, or other machines reach it and there are no tokens.
     """
     host, port = parse_address(where.address)
     application = Application(service, where.options)
@@ -70,7 +70,7 @@ async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]
     with token_file.kept(host, listening.getsockname()[1], application.state.tokens.new_own()) as path:
         await server.start()
         if not where.options.read_only:
-            application.state.bulk.start()  # also those that another process has left, or leaves
+            application.state.bulk.start()  # including bulk actions that another process has left, or leaves
         log.info(
             "http_serving",
             url=server.url,

@@ -1,4 +1,4 @@
-"""What the handlers of requests share: the service, who may do what, and what is open."""
+"""The state that request handlers share: the service, tokens, limits and open streams."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._~-]*)+")
 STREAM: Final = "stream"
-"""The name of a page's route whose answer lasts as long as the page is open."""
+"""The name of a page's route with an answer that lasts while the page is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a server was started.
+    """The settings of a server.
 
     Attributes:
-        allowed_hosts: names that the Host of a request may be, beside IP addresses and localhost; "*" for all.
-        proxies: addresses whose forwarded headers are believed.
-        is_open: whether every program of this machine has all roles as long as there are no tokens; a proxy is one too.
-        read_only: whether all that changes something is refused.
+        allowed_hosts: allowed names in the Host header, beside IP addresses and localhost; "*" for all.
+        proxies: addresses whose forwarded headers are trusted.
+        is_open: whether every program of this machine, a proxy too, has all roles as long as there are no tokens.
+        read_only: whether all changes are refused.
         commands: whether command jobs are reachable, for admins with a token.
-        prefix: of all paths, as /jobs, for a server behind a proxy; with and without it an address is the same.
-        environment: what the pages call this environment; empty for nothing.
+        prefix: of all paths, such as /jobs, for a server behind a proxy; addresses work with and without it.
+        environment: name of the environment on the pages; empty for none.
         colour: of that name, see `colour_of`; empty for the pages' own.
-        audit_log: path of a file that gets a line for each change; None for none.
+        audit_log: path of the audit log's file; None for none.
         authenticate: the host application's function from an ASGI scope to a role, (name, role) or None, perhaps a
             coroutine function; None for tokens.
-        limits: how much of the server may be taken.
+        limits: see Limits.
 
     Raises:
-        InvalidSettings: a colour that is none, a prefix that cannot be.
+        InvalidSettings: an invalid colour or prefix.
     """
 
     allowed_hosts: tuple[str, ...] = ()
@@ -77,18 +77,18 @@ class Options:
 
 
 class State:
-    """What the requests of one server share.
+    """The state that the requests of one server share.
 
     Args:
-        service: that they are about; it need not be open yet.
-        options: see there.
+        service: the service; it need not be open yet.
+        options: see Options.
 
     Attributes:
-        tokens: who may do what.
-        audit: who has changed what.
-        closing: set when streams are to end, and nobody is to wait for jobs any more.
+        tokens: tokens and logins.
+        audit: the audit log.
+        closing: set when streams and waits for jobs are to end.
         bulk: bulk actions.
-        accepts: which accept has taken which jobs.
+        accepts: recent accepts and their jobs.
     """
 
     def __init__(self, service: JobsService, options: Options | None = None) -> None:
@@ -111,45 +111,45 @@ class State:
         self.followed = Places("jobs that streams tell of", limits.followed, limits.followed_of_client)
 
     def place(self, who: Identity | None, address: str) -> AbstractContextManager[None]:
-        """Take the place of a request as long as the block runs: strangers take none of those who have a token.
+        """Take the place of a request while the block runs; strangers have places of their own.
 
         Args:
-            who: asks; None for a stranger.
-            address: from where.
+            who: the caller; None for a stranger.
+            address: of the client.
 
         Raises:
-            Refusal: there is none.
+            Refusal: no place is free.
         """
         if who is None or who.role is Role.NOBODY:
             return self._strangers.taken_by(address)
         return self._requests.taken_by(who.name or address)
 
     async def job_form(self, job: Job) -> dict[str, Any]:
-        """Return a job as JSON has it, without what is secret; a part that cannot be read makes it "unreadable"."""
+        """Return a job as JSON, without secret fields; an unreadable part makes it "unreadable"."""
         return wire.listed_job((await self.service.get_redaction(job.type)).job(job))
 
     async def changed_form(self, job: Job) -> dict[str, Any]:
-        """Do the same with a job that was just changed, also when the store has failed since."""
+        """Do the same for a changed job, even if the store has failed since the change."""
         return next(await self.changed_forms([job]))
 
     async def job_forms(self, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
-        """Do the same with many jobs, by one read per type; each is made when it is its turn."""
+        """Do the same for many jobs, with one read per type; each form is made at its turn."""
         return await _forms([*jobs], self.service.get_redaction)
 
     async def changed_forms(self, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
-        """Do the same with jobs that were just changed, also when the store has failed since."""
+        """Do the same for changed jobs, even if the store has failed since the change."""
         return await _forms([*jobs], partial(rules_of_changed, self.service))
 
     def running_form(self, job: RunningJob) -> dict[str, Any]:
-        """Return a running job for its worker, who must see everything."""
+        """Return a running job for its worker, with its secret fields."""
         return wire.running_job(job)
 
     async def event_form(self, event: JobEvent) -> dict[str, Any]:
-        """Return an event as JSON has it, without what is secret."""
+        """Return an event as JSON, without secret fields."""
         return wire.event((await self.service.get_redaction(event.type)).event(event))
 
     def stream(self, who: Identity | None, last_id: str = "") -> Stream:
-        """Return a stream for somebody, which ends with their token or login; `last_id` as Stream has it."""
+        """Return a stream for a caller, to end with the token or login; `last_id` as for Stream."""
         if who is None or who.session is None:
             return Stream("" if who is None else who.name, last_id)
         return Stream(who.name, last_id, who.session, partial(self._holds, who.session))
@@ -157,18 +157,18 @@ class State:
     async def _holds(self, login: Session) -> bool:
         try:
             return await self.tokens.of_login(login) is not None
-        except JobsError:  # the store cannot be asked now
+        except JobsError:  # the store cannot be read now
             return True
 
     async def log_out(self, cookie: str) -> None:
-        """End the login of a cookie, and the streams that are read by it."""
+        """End the login of a cookie, and its streams."""
         login = await self.tokens.end_session(cookie)
         for stream in [*self.streams]:
             if login is not None and stream.session == login:
                 stream.end()
 
     async def end_waiting(self) -> None:
-        """End all streams and all waiting for jobs: the service is about to be left, and may be opened again."""
+        """End all streams and waits for jobs: the service is about to close, and may be opened again."""
         self.closing.set()
         for stream in [*self.streams]:
             stream.end()
@@ -183,17 +183,17 @@ class State:
         await self.end_waiting()
 
     def _bulk_action_ended(self, who: str, action: str, id: JobId, changed: int) -> None:
-        """Note with how many jobs it was done; who asked for it, and from where, was noted when they did."""
+        """Note the number of changed jobs; the caller and the address were noted at the request."""
         self.audit.changed(who, "", f"bulk {action} ended", bulk_actions.TYPE, id, changed)
 
     def _revoked(self, names: set[str]) -> None:
-        """Cut off whoever reads events by a token that is there no more."""
+        """End the streams of revoked tokens."""
         for stream in [*self.streams]:
             if stream.owner in names:
                 stream.end()
 
 
 async def _forms(jobs: list[Job], rules_of: Callable[[JobType], Awaitable[Redaction]]) -> Iterator[dict[str, Any]]:
-    # Read after the jobs: what was secret of each when it was added is known by then.
+    # Rules are read after the jobs: they include the rules at the time when each job was added.
     rules = {type: await rules_of(type) for type in dict.fromkeys(exact_type(job.type) for job in jobs)}
     return (wire.listed_job(rules[exact_type(job.type)].job(job)) for job in jobs)

@@ -1,7 +1,7 @@
-"""Streams of server-sent events: what one client is still to be told, and how it is told.
+"""Streams of server-sent events: the pending events of each client, and their encoding.
 
-A client that is slow gets the newest state of each job, as every subscriber does, so what waits for it is bounded. The
-bytes of an event are made once for all who get it.
+A slow client gets the newest state of each job, like every subscriber, so its pending events are bounded. An event is
+encoded once for all clients.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ BEGIN: Final = b"retry: 1000\n\n"
 """Milliseconds after which a browser connects again."""
 
 _MOST_AT_ONCE: Final = 1 << 16
-"""Bytes that are sent together."""
+"""Bytes of pending events from which on a part is sent."""
 _MOST_CHANGES: Final = 1000
-"""Changes of a type's jobs that wait for a client; one that is further behind is told to look anew."""
+"""Most changes of a type's jobs that wait for a client; a client further behind gets a reset."""
 _MOST_FRAMES: Final = 2000
 _MOST_FRAME_BYTES: Final = 8 << 20
 _DIGEST_BYTES: Final = 6
-"""Of what was told of one job: those of a thousand jobs still go into one header."""
+"""Size of one job's digest: the digests of a thousand jobs still fit into one header."""
 _KEPT: Final = 1.0
-"""Seconds for which bytes that were made are of use: then it may be something else that is secret."""
+"""Seconds for which an encoded event is used again: later, other fields may be secret."""
 
 _ALL: Final = "all"
-"""What the id of a stream of several jobs begins with."""
+"""Prefix of the event ids of a stream of several jobs."""
 _NOT_TOLD: Final = bytes(_DIGEST_BYTES)
 _NO_MAILBOX: Final = Mailbox()
 _TOLD: Final = JobEvent("", "", JobState.PENDING, None, None, None)
-"""Stands for what was told: the events themselves, with their data, are not kept for each client."""
+"""Stands for a reported event: events, with their data, are not kept for each client."""
 
 
 class Stream:
-    """What one client is still to be told.
+    """The pending events of one client.
 
     Args:
-        owner: name of the token by which it is read.
-        last_id: of the last event that it has got, empty for none.
-        session: the login by which it is read, None for none.
-        holds: returns whether that holds still, and is asked from time to time: another server may have ended it.
+        owner: name of the client's token.
+        last_id: id of the client's last event, empty for none.
+        session: the client's login, None for none.
+        holds: returns whether the login is still valid; called from time to time: another server may have ended it.
 
     Attributes:
-        refusal: why there is nothing to tell of the only job that was asked for.
-        has_told: whether anything was there to be told.
+        refusal: the error of the only requested job, if there are no events of it.
+        has_told: whether there was any event to send.
     """
 
     __slots__ = (
@@ -82,18 +82,18 @@ class Stream:
         self._asked: float | None = None
         self.refusal: JobsError | None = None
         self.has_told = False
-        # What is to be told by what it is about; the number of jobs of which more may come, None for a type.
+        # Pending events by subject; the number of jobs that may have further events, None for a type.
         self._pending: dict[Hashable, bytes | JobEvent | Frame] = {}
         self._open: int | None = None
         self._arrival: asyncio.Future[bool] | None = None
         self._is_over = False
-        # How many jobs nothing was heard of yet.
+        # The number of jobs without any event yet.
         self._unheard = 0
-        # Of a stream of several jobs.
+        # Only for a stream of several jobs.
         self._targets: Sequence[JobTarget] = ()
 
     def expect(self, targets: Sequence[JobTarget]) -> None:
-        """Say of which jobs is to be told."""
+        """Set the jobs of the stream."""
         self._open = self._unheard = len(targets)
         several = len(targets) > 1
         self._targets = targets if several else ()
@@ -102,11 +102,11 @@ class Stream:
             target.said = said
 
     def _known_of_one(self) -> str:
-        """Return what the client knows of the only job."""
+        """Return the digest that the client has of the only job."""
         return self.last_id.rpartition(".")[2]
 
     def _known_of_all(self, count: int) -> list[str]:
-        """Return what the client knows of each of several jobs; nothing if its last id is none of these jobs."""
+        """Return the digests that the client has of several jobs; empty ones if its last id does not fit them."""
         head, _, text = self.last_id.partition(".")
         try:
             packed = base64.b64decode(text, b"-_", validate=True)
@@ -118,9 +118,9 @@ class Stream:
         return ["" if digest == _NOT_TOLD else digest.hex() for digest in digests]
 
     def _position(self) -> bytes:
-        """Return the id behind which a stream of several jobs goes on: what was told of each.
+        """Return the id after which a stream of several jobs goes on: the last digest of each job.
 
-        It is an event without data, which is none but sets the id. For one job, each event has it.
+        It is an event without data, so it sets the id alone. On a stream of one job, each event has its own id.
         """
         if not self._targets:
             return b""
@@ -128,55 +128,55 @@ class Stream:
         return b"id: %s.%s\n\n" % (_ALL.encode(), base64.b64encode(packed, b"-_"))
 
     def put(self, about: Hashable, frame: bytes | JobEvent) -> None:
-        """Have something told, in place of what was to be told about the same before."""
+        """Queue an event, in place of an older one on the same subject."""
         self._pending[about] = frame
         self.wake()
 
     def keep(self, about: Hashable, event: JobEvent) -> bool:
-        """Do the same with what is not made into bytes yet; return whether somebody waits, whom `made` is to wake."""
+        """Queue an event that is not encoded yet; return whether the client waits, so that `made` is to wake it."""
         self._pending[about] = event
         return self._arrival is not None
 
     def made(self, about: Hashable, event: JobEvent, frame: Frame | None) -> None:
-        """Take the bytes of what was kept, unless there is something newer; None if they could not be made."""
+        """Take the bytes of a queued event, unless a newer one has replaced it; None if encoding failed."""
         if frame is not None and self._pending.get(about) is event:
             self._pending[about] = frame
         self.wake()
 
     def put_last(self, about: Hashable, frame: bytes) -> None:
-        """Have something told behind all that waits."""
+        """Queue an event behind all others."""
         self._pending.pop(about, None)
         self.put(about, frame)
 
     def put_change(self, about: Hashable, frame: bytes) -> None:
-        """Have a change of a type's job told, or that there are too many."""
+        """Queue a change of a type's job, or a reset if there are too many."""
         self.put(about, frame)
         if len(self._pending) > _MOST_CHANGES:
             self._pending.clear()
             self.put(RESET, RESET)
 
     def heard(self) -> None:
-        """Say that of one more job its present state is known."""
+        """Note that the present state of one more job is known."""
         self._unheard -= 1
 
     def ended(self, jobs: int = 1) -> None:
-        """Say that nothing more comes of so many jobs."""
+        """Note that so many jobs have no further events."""
         assert self._open is not None
         self._open -= jobs
         self.wake()
 
     def end(self) -> None:
-        """Tell nothing any more."""
+        """End the stream."""
         self._is_over = True
         self.wake()
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more is to be told."""
+        """Whether the stream has ended."""
         return self._is_over
 
     async def next(self, seconds: float) -> bytes | None:
-        """Return what is to be told next, a sign of life after so many seconds, None when it is over."""
+        """Return the next part, a sign of life after so many seconds, None at the end of the stream."""
         while not self._is_over:
             if not await self._is_still_allowed(seconds):
                 self._is_over = True
@@ -191,7 +191,7 @@ class Stream:
                         return part + END
                     return part
                 if self._open and not self._pending and not self._unheard:
-                    return HEARTBEAT  # that the client knows everything is news as well
+                    return HEARTBEAT  # tells the client that it is up to date
             elif self._open == 0:
                 self._is_over = True
                 return END
@@ -200,7 +200,7 @@ class Stream:
         return None
 
     async def _is_still_allowed(self, seconds: float) -> bool:
-        """Return whether the login holds by which it is read, which is asked for after so many seconds again."""
+        """Return whether the client's login is valid; it is checked again after so many seconds."""
         if self._holds is None:
             return True
         now = asyncio.get_running_loop().time()
@@ -210,7 +210,7 @@ class Stream:
         return True
 
     async def _something(self, seconds: float) -> bool:
-        """Return whether something came within so many seconds."""
+        """Return whether an event came within so many seconds."""
         loop = asyncio.get_running_loop()
         arrival: asyncio.Future[bool] = loop.create_future()
         self._arrival = arrival
@@ -222,7 +222,7 @@ class Stream:
             self._arrival = None
 
     async def _taken(self) -> bytes:
-        """Return what is to be told, but no more than a part of it that is large."""
+        """Return the pending events, or a first part of them if they are large."""
         parts: list[bytes] = []
         size = 0
         while self._pending and size < _MOST_AT_ONCE and not self._is_over:
@@ -236,7 +236,7 @@ class Stream:
         return b"".join(parts)
 
     def wake(self) -> None:
-        """Have it looked again what is to be told."""
+        """Let the waiting client look for events again."""
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(True)
 
@@ -247,11 +247,11 @@ def _give_up(arrival: asyncio.Future[bool]) -> None:
 
 
 class Frame(NamedTuple):
-    """An event as it is sent.
+    """An encoded event.
 
     Attributes:
         data: its bytes.
-        digest: the same for events that tell the same.
+        digest: the same for events with the same content.
     """
 
     data: bytes
@@ -259,7 +259,7 @@ class Frame(NamedTuple):
 
 
 class _Made:
-    """An event that is made into bytes, or was."""
+    """An event with a running or finished encoding."""
 
     __slots__ = ("at", "raw", "task", "waiting")
 
@@ -271,7 +271,7 @@ class _Made:
         task.add_done_callback(self._tell_all)
 
     def tell(self, tell: Callable[[Frame | None], object]) -> None:
-        """Call a function with the bytes that are made; with None if that has failed."""
+        """Call a function with the encoded event; with None if encoding failed."""
         tell(None if self.task.cancelled() or self.task.exception() is not None else self.task.result())
 
     def _tell_all(self, _: asyncio.Task[Frame]) -> None:
@@ -281,13 +281,13 @@ class _Made:
 
 
 class Frames:
-    """The bytes of events, by what the store has of a job: many clients wait for the same.
+    """Encoded events, by the record of their job: many clients wait for the same event.
 
     Args:
-        form: returns an event as JSON has it.
+        form: returns an event as JSON.
 
     Attributes:
-        made: how many were made.
+        made: number of encoded events.
     """
 
     def __init__(self, form: Callable[[JobEvent], Awaitable[dict[str, Any]]]) -> None:
@@ -299,11 +299,11 @@ class Frames:
     def when_made(
         self, data_key: bytes, raw: bytes | None, event: JobEvent, tell: Callable[[Frame | None], object]
     ) -> None:
-        """Have an event's bytes made, so that each who waits for them is woken once.
+        """Encode an event, and call each waiting function once.
 
         Args:
             data_key, raw, event: as for `of`.
-            tell: called with them, or with None if they could not be made.
+            tell: called with the encoded event, or with None if encoding failed.
         """
         made = self._of(data_key, raw or b"", event)
         if made.task.done():
@@ -312,18 +312,18 @@ class Frames:
             made.waiting.append(tell)
 
     async def of(self, data_key: bytes, raw: bytes | None, event: JobEvent) -> Frame:
-        """Return an event's bytes, and what tells it from others.
+        """Return an event's bytes and digest.
 
         Args:
             data_key: of the job.
-            raw: its record, from which the event was made; None for one that is gone.
-            event: is made into bytes unless that was done before.
+            raw: record of the job in the event; None for a job that is gone.
+            event: encoded unless that was done before.
         """
         made = self._of(data_key, raw or b"", event)
         try:
             return made.task.result() if made.task.done() else await asyncio.shield(made.task)
         except JobsError:
-            # The store could not be asked what is secret: whoever wants it next asks again.
+            # The redaction rules could not be read: the next client's request reads them again.
             if self._made.get(data_key) is made:
                 self._forget(data_key)
             raise
@@ -347,7 +347,7 @@ class Frames:
     async def _frame(self, event: JobEvent) -> Frame:
         self.made += 1
         form = await self._form(event)
-        # A heartbeat makes another seq of the same news.
+        # A heartbeat changes the seq alone.
         digest = _digest(wire.dumps({**form, "seq": None}))
         id = f"{form['seq'] or 'removed'}.{digest}"
         return Frame(b"id: %s\nevent: job\ndata: %s\n\n" % (id.encode(), wire.dumps(form)), digest)
@@ -358,7 +358,7 @@ def _digest(told: bytes) -> str:
 
 
 class JobTarget(Target):
-    """One job that a client waits for."""
+    """One job that a client follows."""
 
     __slots__ = ("_frames", "_is_alone", "_stream", "_was_heard", "said")
 
@@ -367,17 +367,17 @@ class JobTarget(Target):
         self._stream = stream
         self._frames = frames
         self._is_alone = is_alone
-        # What the client knows of the job: empty for nothing.
+        # The digest that the client has of the job: empty for none.
         self.said = ""
         self._was_heard = False
 
     @property
     def knows_it(self) -> bool:
-        """Whether the client was told of the job before, if by another connection."""
+        """Whether the client has had an event of the job before, perhaps on another connection."""
         return self.reported is not None or bool(self.said)
 
     def report(self, event: JobEvent) -> None:
-        """Put the event where its client finds it, in place of one that it has not been sent yet."""
+        """Queue an event for the client, in place of an unsent one."""
         self.reported = _TOLD
         self.ended = event.state in FINAL
         if event.state is JobState.REMOVED:
@@ -386,14 +386,14 @@ class JobTarget(Target):
             self._frames.when_made(self.data_key, self.raw, event, partial(self._stream.made, self, event))
 
     def fail(self, error: JobsError) -> None:
-        """End with an error; when the server ends, the client connects again, to the next one."""
+        """End with an error; at the end of the server, the client reconnects to the next one."""
         if isinstance(error, ServiceClosed | SupervisorFailed):
             self._stream.end()
             return
         problem = b"event: problem\ndata: %s\n\n" % wire.dumps(problems.problem(error))
         is_known = self.reported is None and self.said not in ("", _digest(problem))
         if is_known and isinstance(error, JobNotFound):
-            # It was there when the client was told of it last.
+            # The job existed at the client's last event of it.
             return self.report(JobEvent(self.keys.type, self.id, JobState.REMOVED, None, None, None))
         self.ended = True
         if self._is_alone and self.reported is None:
@@ -403,7 +403,7 @@ class JobTarget(Target):
         self._stream.put(self, problem)
 
     async def taken_by_client(self, event: JobEvent | Frame | bytes) -> bytes:
-        """Return the bytes of what was put last; nothing if the client knows that already."""
+        """Return the bytes of the last event; none if the client knows its content already."""
         is_last = self.ended
         if not self._was_heard:
             self._was_heard = True
@@ -415,7 +415,7 @@ class JobTarget(Target):
             made = event if isinstance(event, Frame) else await self._frames.of(self.data_key, self.raw, event)
             frame, digest = made
         if digest == self.said:
-            # It will not know that there was anything in between.
+            # The client does not learn of the states in between.
             frame = b""
         self.said = digest
         if is_last:

@@ -1,7 +1,7 @@
-"""The token of whoever has started a server: in a file that nobody else reads, where programs of the machine find it.
+"""The server's own token, in a file that only its user can read, at a place known to that user's programs.
 
-A server makes another token at each start. So whoever listens at its port when it has ended, and is sent the token by a
-program that took them for the server, can do nothing with it.
+A server makes another token at each start. So a program that listens at the port after the server's end, and is sent
+the token by mistake, cannot use it.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from jobs_service.log import EventLog
 log = EventLog("jobs_service.http")
 
 _USUAL: Final = "127.0.0.1"
-"""The address of which files have the port alone as their name."""
+"""The address whose files are named by the port alone."""
 
 
 def path_of(host: str, port: int) -> Path:
-    """Return where the token of the server at an address of this machine is.
+    """Return the token file of the server at an address of this machine.
 
-    Another user may listen at the same port of another loopback address, so it is that of one address alone.
+    Another user may listen at the same port of another loopback address, so each address has its own file.
 
     Args:
-        host: an IP address; that of all IPv4 addresses stands for 127.0.0.1, that of all for ::1.
+        host: an IP address; the IPv4 wildcard stands for 127.0.0.1, the IPv6 wildcard for ::1.
         port: of the server.
 
     Raises:
@@ -45,11 +45,11 @@ def path_of(host: str, port: int) -> Path:
 
 @contextmanager
 def kept(host: str, port: int, token: str) -> Iterator[Path | None]:
-    """Keep a token in an address's file as long as the block runs, and yield the file; None if it cannot be written.
+    """Keep a token in an address's file while the block runs, and yield the file; None if it cannot be written.
 
     Args:
         host, port: of the server.
-        token: its own.
+        token: the server's own.
     """
     try:
         path = _written(path_of(host, port), token)
@@ -66,7 +66,7 @@ def kept(host: str, port: int, token: str) -> Iterator[Path | None]:
 
 
 def found(url: str) -> str | None:
-    """Return the token of the server at a URL; None if it is elsewhere, or if this user has not started it.
+    """Return the token of the server at a URL; None if it is on another machine, or not started by this user.
 
     Args:
         url: `http://HOST:PORT` or `https://...`.
@@ -76,7 +76,7 @@ def found(url: str) -> str | None:
     if not is_loopback(host):
         return None
     try:
-        # The address that is tried first where a name stands for several.
+        # The first address of a name, which clients try first.
         address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
         return _read(path_of(str(address), port))
     except (RuntimeError, OSError):
@@ -84,7 +84,7 @@ def found(url: str) -> str | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host, without its port, is this machine, and cannot be reached from another one."""
+    """Return whether a host, without its port, is a loopback address: not reachable from another machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

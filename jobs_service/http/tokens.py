@@ -1,8 +1,7 @@
-"""Tokens: who may do what, kept in the store as hashes, and known here as long as nobody changes them.
+"""Access tokens and their roles: kept in the store as hashes, and cached here until they change.
 
-A token is 32 random bytes, so its plain SHA-256 tells nothing about it. Somebody who logs in with it gets a cookie of
-other random bytes, of which the store keeps the hash as well: with a copy of the store nobody gets in. A login ends
-with its token.
+A token is 32 random bytes, so its plain SHA-256 reveals nothing about it. A login with it gets a cookie of other random
+bytes, kept in the store as a hash as well: a copy of the store gives no access. A login ends with its token.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 log = EventLog("jobs_service.http")
 
 SESSION_TIME: Final = 12 * 3600
-"""Seconds that a login holds."""
+"""Seconds for which a login is valid."""
 
 _PREFIX: Final = "jst_"
 _OWN_NAME: Final = ""
-"""No token of the store can be called that."""
+"""Name of the server's own token; a token of the store cannot have it."""
 _LONGEST_NAME: Final = 60
 _LONGEST_TOKEN: Final = 200
 _LONGEST_TIME: Final = 12
@@ -39,20 +38,20 @@ _HOLDOFF: Final = 0.02
 
 
 def new_token() -> str:
-    """Return a token that nobody has."""
+    """Return a new random token."""
     return _PREFIX + secrets.token_urlsafe(32)
 
 
 def hash_of(token: str) -> str:
-    """Return what the store keeps of a token."""
+    """Return the hash of a token, as the store keeps it."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def check_name(name: str) -> str:
-    """Return the name of a token if it can be one.
+    """Return the name of a token if it is valid.
 
     Raises:
-        InvalidJob: it cannot.
+        InvalidJob: it is not.
     """
     if not 0 < len(name) <= _LONGEST_NAME or not all(
         char.isascii() and (char.isalnum() or char in "-_.@") for char in name
@@ -62,11 +61,11 @@ def check_name(name: str) -> str:
 
 
 async def add_token(service: JobsService, name: str, role: str) -> str:
-    """Add a token and return it: nobody can read it later.
+    """Add a token and return it: it cannot be read later.
 
     Raises:
-        InvalidJob: a name or a role that cannot be.
-        JobsError: there is one of that name.
+        InvalidJob: an invalid name or role.
+        JobsError: a token of that name exists.
     """
     if role not in TOKEN_ROLES:
         raise InvalidJob(f"role {role!r}: allowed are {', '.join(TOKEN_ROLES)}")
@@ -80,12 +79,12 @@ class Tokens:
 
     Args:
         service: of the store.
-        revoked: called with the names of tokens that hold no longer, or not as they did.
+        revoked: called with the names of removed and changed tokens.
 
     Attributes:
-        were_there: whether there was a token since this was made: who takes the last one away opens nothing by that.
+        were_there: whether the store has had a token meanwhile: removing the last one does not open the server.
 
-    Whoever has started the server may have a token of their own, in no store, which holds as long as the server runs.
+    The server may have a token of its own, outside the store, valid while the server runs.
     """
 
     def __init__(self, service: JobsService, revoked: Callable[[set[str]], object]) -> None:
@@ -102,19 +101,19 @@ class Tokens:
         self._times_set = 0
 
     def new_own(self) -> str:
-        """Return a token of its own for whoever has started the server; one that was made before holds no longer."""
+        """Return a new token of the server's own; an earlier one is no longer valid."""
         token = new_token()
         self._own = TokenRow(_OWN_NAME, Role.ADMIN.label, hash_of(token), time.time())
         return token
 
     def new_code(self) -> str:
-        """Return a text that stands for the server's own token once."""
+        """Return a one-time code for the server's own token."""
         code = secrets.token_urlsafe(32)
         self._codes.add(hash_of(code))
         return code
 
     def of_code(self, code: str) -> Identity | None:
-        """Return who has a code, which is used up by that."""
+        """Return the identity of a code, and use the code up."""
         offered = hash_of(code[:_LONGEST_TOKEN])
         if self._own is None or offered not in self._codes:
             return None
@@ -122,7 +121,7 @@ class Tokens:
         return _identity(self._own)
 
     async def known(self) -> Mapping[str, TokenRow]:
-        """Return the tokens by name; they are read when they are wanted first, and again whenever they change.
+        """Return the tokens by name; they are read at their first use, and again after each change.
 
         Raises:
             JobsError: the service is not open, or the store cannot be read.
@@ -135,24 +134,24 @@ class Tokens:
         return self._rows
 
     async def of_token(self, token: str) -> Identity | None:
-        """Return who has a token; the time that this takes tells nothing about those there are."""
+        """Return the identity of a token; the time of the search reveals nothing about other tokens."""
         offered = hash_of(token[:_LONGEST_TOKEN]).encode()
         if self._own is not None and hmac.compare_digest(self._own.hash.encode(), offered):
             return _identity(self._own)
         found = _with_hash(await self.known(), offered)
         if found is None:
-            # It may have been added a moment ago.
+            # The token may have been added a moment ago.
             await self._renew()
             found = _with_hash(await self.known(), offered)
         return found
 
     async def of_session(self, cookie: str) -> Identity | None:
-        """Return who has logged in with a cookie."""
+        """Return the identity of a cookie's login."""
         found = _taken_apart(cookie)
         return None if found is None else await self.of_login(found)
 
     async def of_login(self, login: Session) -> Identity | None:
-        """Return who has logged in so, if that holds still."""
+        """Return the identity of a login, if it is still valid."""
         if login.expires < time.time():
             return None
         session = await self._service._remote.session(*login)
@@ -160,7 +159,7 @@ class Tokens:
         return None if session is None or row is None or row.hash != session.hash else _identity(row, login)
 
     async def session(self, name: str) -> str:
-        """Return the cookie for somebody who has shown a token."""
+        """Return the cookie of a new login with the token of this name."""
         row = await self._named(name)
         if row is None:
             raise JobsError(f"there is no token {name}")
@@ -172,14 +171,14 @@ class Tokens:
         return self._own if name == _OWN_NAME else (await self.known()).get(name)
 
     async def end_session(self, cookie: str) -> Session | None:
-        """Have a cookie be of no use any more, and return its login; None for what is no cookie of ours."""
+        """End the login of a cookie and return it; None for a malformed cookie."""
         found = _taken_apart(cookie)
         if found is not None:
             await self._service._remote.remove_session(*found)
         return found
 
     async def close(self) -> None:
-        """Look at the store no more."""
+        """Stop watching the store."""
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -188,14 +187,14 @@ class Tokens:
         self._rows = None
 
     async def _renew(self) -> None:
-        """Read the tokens: once for all who have asked by then, however many they are."""
+        """Read the tokens, once for all callers that wait for them by then."""
         self._asked += 1
         number = self._asked
         async with self._reading:
             while self._answered < number:
                 begun, times = self._asked, self._times_set
                 rows = await self._service._remote.tokens()
-                if times == self._times_set:  # otherwise these may be older than what is known by now
+                if times == self._times_set:  # otherwise these may be older than the known ones
                     self._set(rows)
                     self._answered = begun
 
@@ -216,7 +215,7 @@ class Tokens:
             except ServiceClosed:
                 return
             except JobsError as error:
-                # Whoever asks next begins anew; until then what was read may be too old to let somebody in.
+                # The next caller begins anew; until then the known tokens may be too old to grant access.
                 log.warning("tokens_unreadable", error=str(error))
                 self._rows = None
                 return
@@ -242,7 +241,7 @@ def _identity(row: TokenRow, session: Session | None = None) -> Identity:
 
 
 def _taken_apart(cookie: str) -> Session | None:
-    """Return the login that a cookie would be of; None for what is no cookie of ours."""
+    """Return the login in a cookie, unchecked; None for a malformed cookie."""
     expires, _, secret = cookie[:_LONGEST_TOKEN].partition(":")
     if not (expires.isascii() and expires.isdecimal() and len(expires) < _LONGEST_TIME):
         return None

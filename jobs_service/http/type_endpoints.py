@@ -1,4 +1,4 @@
-"""What can be asked of types."""
+"""Endpoints of types."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TYPES_AT_ONCE: Final = 200
 
 
 async def type_forms(call: Call, types: Sequence[JobType]) -> list[dict[str, Any]]:
-    """Return types as JSON, one read for many of them; the timeout of one that does not exist is None."""
+    """Return types as JSON, with one read for many of them; the timeout of a missing type is None."""
     found: list[dict[str, Any]] = []
     for start in range(0, len(types), _TYPES_AT_ONCE):
         page = types[start : start + _TYPES_AT_ONCE]
@@ -45,11 +45,11 @@ async def type_form(call: Call, type: JobType) -> dict[str, Any]:
     """Return a type as JSON.
 
     Raises:
-        NoTypeTimeout: it does not exist.
+        NoTypeTimeout: the type does not exist.
     """
     [form] = await type_forms(call, [type])
     if form["timeout"] is None:
-        await call.service.get_type_timeout(type)  # says that it does not exist, unless it does since
+        await call.service.get_type_timeout(type)  # raises, unless the type exists by now
         return await type_form(call, type)
     return form
 
@@ -87,7 +87,7 @@ async def put_type(call: Call) -> Response:
     await call.service.transact(change)
     call.changed("set_type", type=call.type, jobs=0, **{name: getattr(wanted, name) for name in sorted(given)})
     if wanted.timeout is None and given & {"keep", "keep_failed"}:
-        # How long jobs are kept can be said before the type exists.
+        # Retention can be set before the type exists.
         return answer(await _perhaps_missing(call))
     return answer(await type_form(call, call.type))
 
@@ -265,7 +265,7 @@ async def stats(call: Call) -> Response:
 
 
 async def _hide_errors(call: Call, type: JobType, summaries: list[dict[str, Any]]) -> None:
-    """Leave out of what is told of jobs what their type calls secret; what that is their data say."""
+    """Redact the error and history of these summaries by their type's rules."""
     rules = await call.service.get_redaction(type)
     for place, told in enumerate(summaries if rules else ()):
         try:

@@ -1,7 +1,7 @@
-"""What changes among the jobs of a type, for all clients that follow it: read once, made into bytes once.
+"""Changes of a type's jobs, for all clients that follow the type: read once, encoded once.
 
-Changes are found as notifiers find them (`layer/changes.py`). A position among them is the id of the last event, so
-that a client that comes back is told what happened meanwhile, also by another process.
+Changes are found as notifiers find them (`layer/changes.py`). The id of the last event is a position among them, so
+that a client that reconnects gets the changes since, even from another process.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ log = EventLog("jobs_service.http")
 
 _PAGE: Final = 200
 _RECORDS: Final = 50
-"""Records that are read at once: each may be large."""
+"""Records of one read: each may be large."""
 _SEEN_FOR: Final = 10.0
-"""Seconds that rows of changes are left for other followers who are slower."""
+"""Seconds for which rows of changes are left for slower followers."""
 _MARK: Final = "mark"
 
 
@@ -49,7 +49,7 @@ class TypeFeeds:
         self._feeds: dict[TypeKeys, TypeFeed] = {}
 
     async def join(self, type: JobType, stream: Stream) -> None:
-        """Have a client told of a type's changes from now on, or from where it was.
+        """Send a type's changes to a client, from now on or from its last position.
 
         Raises:
             JobsError: the store failed.
@@ -61,14 +61,14 @@ class TypeFeeds:
         await feed.join(stream)
 
     def leave(self, type: JobType, stream: Stream) -> None:
-        """Tell a client nothing any more."""
+        """Send nothing more to a client."""
         keys = self._state.service._remote.context.keyspace.of(type)
         feed = self._feeds.get(keys)
         if feed is not None and feed.leave(stream):
             del self._feeds[keys]
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all feeds."""
         feeds = [*self._feeds.values()]
         self._feeds.clear()
         for feed in feeds:
@@ -93,12 +93,12 @@ class TypeFeed:
         self._removable: tuple[float, Position] | None = None
 
     async def join(self, stream: Stream) -> None:
-        """Tell a client of changes from now on, or from where it was."""
-        # First it is there, so that nothing is missed between the two.
+        """Send changes to a client, from now on or from its last position."""
+        # The stream is registered first, so that it misses no change after the position.
         self._streams[stream] = None
         if self._position is None:
             begun = await self._begin()
-            # Another client may have come meanwhile, and is not to miss what has changed since.
+            # Another client may have joined meanwhile, and must not miss the changes since then.
             self._position = self._position or begun
         if self._following is None or self._following.done():
             self._following = asyncio.create_task(self._follow())
@@ -119,14 +119,14 @@ class TypeFeed:
         stream.put_last(_MARK, _mark(self._position))
 
     def leave(self, stream: Stream) -> bool:
-        """Forget a client; return whether there is none any more."""
+        """Forget a client; return whether none is left."""
         self._streams.pop(stream, None)
         if not self._streams and self._following is not None:
             self._following.cancel()
         return not self._streams
 
     async def close(self) -> None:
-        """Follow the type no more."""
+        """Stop following the type."""
         if self._following is not None:
             self._following.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -149,7 +149,7 @@ class TypeFeed:
                             await watch.wait()
                 finally:
                     watch.cancel()
-                # A look that takes long is not taken more often than the loop can bear.
+                # Slow reads are repeated less often, to spare the event loop.
                 await asyncio.sleep(max(holdoff, rest_after(took)))
         except JobsError as error:
             log.warning("type_feed_ended", type=self._keys.type, error=str(error))
@@ -162,7 +162,7 @@ class TypeFeed:
         return watch
 
     async def _begin(self) -> Position:
-        """Return the position of one who follows the type from now on."""
+        """Return the position for following the type from now on."""
         while True:
             position = await self._context.retried(
                 lambda: self._context.read(lambda transaction: changes.begin(transaction, self._keys, new=True))
@@ -174,7 +174,7 @@ class TypeFeed:
             )
 
     async def _look(self) -> None:
-        """Tell all clients what is new."""
+        """Send new changes to all clients."""
         more = True
         while more:
             assert self._position is not None
@@ -195,7 +195,7 @@ class TypeFeed:
                 stream.put_last(_MARK, mark)
 
     async def _changes(self, position: Position) -> tuple[list[tuple[bytes, bytes]], Position | None, bool]:
-        """Return what has changed behind a position as events, the new position, and whether there is more."""
+        """Return the changes behind a position as events, the new position, and whether there are more."""
         found = await self._context.retried(
             lambda: self._context.read(lambda transaction: changes.since(transaction, self._keys, position, _PAGE))
         )
@@ -210,7 +210,7 @@ class TypeFeed:
 
     async def _frames(self, packed_ids: list[bytes]) -> list[tuple[bytes, bytes]]:
         data = self._keys.data
-        # A damaged row may name what is no job.
+        # A damaged row may hold an invalid id.
         packed_ids = [packed_id for packed_id in packed_ids if is_id(packed_id)]
 
         async def read(transaction: Transaction) -> tuple[list[bytes | None], dict[bytes, bytes | None]]:
@@ -228,7 +228,7 @@ class TypeFeed:
             try:
                 if raw is None:
                     gone[packed_id] = {**brief, "state": JobState.REMOVED.value}
-                # One that has left with its end is finished first, and gone then.
+                # A job that was removed at its end is reported as finished first, then as removed.
                 if (raw := raw or last[packed_id]) is not None:
                     jobs.append(Job(self._keys.type, id, Record.decode(raw, True)))
             except RecordDamaged:
@@ -241,7 +241,7 @@ class TypeFeed:
         return [*frames.items()]
 
     async def _remove_seen(self) -> None:
-        """Remove rows of changes that all who follow the type should have seen by now."""
+        """Remove rows of changes that all followers of the type should have seen by now."""
         if self._removable is None or self._removable[0] > asyncio.get_running_loop().time():
             return
         seen = self._removable[1]
@@ -258,7 +258,7 @@ def _frame(form: dict[str, Any]) -> bytes:
 
 
 def _brief(form: dict[str, Any]) -> dict[str, Any]:
-    """Return a change as JSON has it: whoever wants more reads the job."""
+    """Return a change as JSON: a summary of the job."""
     error = form["error"]
     names = ("type", "id", "state", "outcome", "seq", "attempts", "progress", "run_at", "retrying", "cancel")
     return {
@@ -268,12 +268,12 @@ def _brief(form: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mark(position: Position) -> bytes:
-    """Return an event without data: where a client is that has got all before it."""
+    """Return an event without data: the position of a client after all events before it."""
     return b"id: %s\n\n" % ".".join(part.hex() for part in position).encode()
 
 
 def _position_of(last_id: str) -> Position | None:
-    """Return the position that an id tells; None if it tells none."""
+    """Return the position in an event's id; None if the id is malformed."""
     try:
         generation, changed, active = (bytes.fromhex(part) for part in last_id.split("."))
     except ValueError:

@@ -1,4 +1,4 @@
-"""JSON itself, and names and times in it, as both ends of the HTTP interface read and write them."""
+"""JSON, and names and times in it, for both ends of the HTTP interface."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jobs_service import names
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LEAST_DIGITS: Final = 6
 _MOST_DIGITS: Final = 1_200
-"""Decimal digits that a double can have before and behind the point together."""
+"""Most decimal digits of a double, before and behind the point together."""
 _NO_TIME: Final = "no time: allowed are texts as 2026-11-22T22:00:00Z and seconds since the epoch"
 
 
 def dumps(value: Any) -> bytes:
-    """Encode a value that consists of what this module returns."""
+    """Encode a value of JSON's types."""
     try:
         return pydantic_core.to_json(value)
     except pydantic_core.PydanticSerializationError:  # lone surrogates in somebody's data
@@ -31,12 +31,12 @@ def loads(encoded: bytes | str) -> Any:
     """Decode JSON.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not JSON.
     """
     try:
         return pydantic_core.from_json(encoded, allow_inf_nan=False)
     except ValueError:  # not JSON, or lone surrogates
-        # The standard library guesses: JSON of others than us, in UTF-16 for instance, is none here.
+        # The standard library would guess the encoding; JSON in UTF-16, for instance, is refused here.
         text = encoded if isinstance(encoded, str) else encoded.decode("utf-8", "surrogatepass")
         try:
             return json.loads(text, parse_constant=_refuse_constant)
@@ -52,7 +52,7 @@ def name_of(form: Any) -> Any:
     """Return the type, id or priority of a JSON value.
 
     Raises:
-        ValueError: it is none; the message says why.
+        ValueError: the value is no name; the message says why.
     """
     try:
         return names.from_json(form)
@@ -61,7 +61,7 @@ def name_of(form: Any) -> Any:
 
 
 def time(seconds: float | None) -> Any:
-    """Return seconds since the epoch as text; as they are where no date can say them, and None where no number can."""
+    """Return seconds since the epoch as text; as a number beyond all dates, and None if they are not finite."""
     if seconds is None or not math.isfinite(seconds):
         return None
     whole, fraction = _parts_of(seconds)
@@ -73,10 +73,10 @@ def time(seconds: float | None) -> Any:
 
 
 def seconds_of(form: Any) -> float | None:
-    """Return the seconds since the epoch that a JSON value says: a date and time, or a number.
+    """Return the seconds since the epoch of a JSON value: a date and time, or a number.
 
     Raises:
-        ValueError: it says no time.
+        ValueError: the value is no time.
     """
     if form is None or (isinstance(form, int | float) and not isinstance(form, bool)):
         return form

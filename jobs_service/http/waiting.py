@@ -1,4 +1,4 @@
-"""Waits for a client, but no longer than it is there."""
+"""Waits on behalf of a client, but only while it is connected."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 class Gone(Exception):
-    """Nobody waits for the answer any more."""
+    """The client has gone before its answer."""
 
 
 class Presence:
-    """Whether the client of a request is still there; a context manager around what is done for it.
+    """Watches whether the client of a request is still connected; a context manager around the work for it.
 
     Args:
-        request: whose body has been read.
+        request: the request, after its body has been read.
     """
 
     def __init__(self, request: Request) -> None:
@@ -29,7 +29,7 @@ class Presence:
 
     async def __aenter__(self) -> Presence:
         self.leaving = asyncio.create_task(self._left())
-        # The task waits by the time that somebody looks.
+        # Lets the task begin to wait before the first look at it.
         await asyncio.sleep(0)
         return self
 
@@ -54,9 +54,9 @@ class Presence:
         """Return the result of some work; None if the server is about to end.
 
         Args:
-            work: to be done; it gives back what it has taken when it is canceled.
+            work: the work; if canceled, it gives back anything that it has taken.
             closing: set when the server is about to end.
-            give_back: called with a result that comes all the same.
+            give_back: called with a result that comes in spite of the cancellation.
 
         Raises:
             Gone: the client has gone meanwhile.

@@ -1,8 +1,8 @@
-"""What an application sees of jobs as JSON, and back, without loss: both ends of the HTTP interface use it.
+"""Jobs, events and counts as JSON and back, without loss, for both ends of the HTTP interface.
 
-The names and forms are those of `Job.to_dict`, with what only a program needs beside them. Types, ids and priorities
-are text or numbers as they are, bytes {"bytes": hexadecimal}, tuples lists; times are ISO 8601 in UTC, with as many
-digits as give back the same number of seconds.
+The names and forms are the ones of `Job.to_dict`, with extra fields for programs. Types, ids and priorities are plain
+text or numbers, bytes {"bytes": hexadecimal}, tuples lists; times are ISO 8601 in UTC, with enough digits to restore
+the same number of seconds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _date_of(form: Any) -> datetime | None:
 
 
 class _Record:
-    """What a job wraps that came over the wire; see model.JobRecord."""
+    """The record of a job that came over the wire; see model.JobRecord."""
 
     __slots__ = (
         "cancel",
@@ -94,18 +94,18 @@ class _Record:
         return json_data.encode(self.data)
 
     def size(self) -> int:
-        """Return about how many bytes it takes."""
+        """Return its approximate size in bytes."""
         return len(self.json) + len(self.run_data)
 
 
 def _packed(priority: Any) -> bytes:
-    from jobs_service.layer.key_parts import pack_priority  # who wants it packed has the layer
+    from jobs_service.layer.key_parts import pack_priority  # only callers with the layer need it packed
 
     return pack_priority(priority)
 
 
 def next_run(following: tuple[bytes, float | None] | None) -> Form | None:
-    """Return the run after the present one, if one was asked for."""
+    """Return the run after the present one, if one was requested."""
     if following is None:
         return None
     priority, run_at = following
@@ -113,12 +113,12 @@ def next_run(following: tuple[bytes, float | None] | None) -> Form | None:
 
 
 def next_run_of(form: Mapping[str, Any]) -> tuple[bytes, float | None]:
-    """Return what `next_run` was given."""
+    """Return the inverse of `next_run`."""
     return _packed(name_of(form["priority"])), seconds_of(form["run_at"])
 
 
 def job(job: Job) -> Form:
-    """Return a job, without its lock: that is its worker's.
+    """Return a job, without its lock, which only its worker gets.
 
     Raises:
         RecordDamaged: a part of its record cannot be read.
@@ -155,7 +155,7 @@ def job(job: Job) -> Form:
 
 
 def listed_job(job_: Job) -> Form:
-    """Return a job of a list: one of which a part cannot be read is "unreadable", and its error says why."""
+    """Return a job of a list: a job with an unreadable part is "unreadable", and its error says why."""
     try:
         return job(job_)
     except RecordDamaged as error:
@@ -170,10 +170,10 @@ def running_job(job_: RunningJob) -> Form:
 
 
 def job_of(form: Mapping[str, Any]) -> Job:
-    """Return the job that `job` or `listed_job` was given; the inverse of both.
+    """Return the inverse of `job` and `listed_job`.
 
     Raises:
-        ValueError, TypeError, KeyError: it is no such object.
+        ValueError, TypeError, KeyError: the JSON is malformed.
     """
     found = Job(name_of(form["type"]), name_of(form["id"]), _Record(form))
     found._data = form.get("data")
@@ -182,7 +182,7 @@ def job_of(form: Mapping[str, Any]) -> Job:
 
 
 def running_job_of(form: Mapping[str, Any], worker: Worker | None) -> RunningJob:
-    """Return the running job that `running_job` was given, whose methods call this worker. Raises like `job_of`."""
+    """Return the inverse of `running_job`; the job's methods call this worker. Raises like `job_of`."""
     if form["lock"] is None:
         raise ValueError("a running job without its lock")
     found = RunningJob(name_of(form["type"]), name_of(form["id"]), _Record(form), worker)
@@ -212,7 +212,7 @@ def _form_of_nothing() -> Form:
 
 
 def _run_data(form: Mapping[str, Any]) -> bytes:
-    """Return the run data of a job, packed as its record had them."""
+    """Return the run data of a job, packed as in its record."""
     error, progress = error_of(form.get("error")), progress_of(form.get("progress"))
     history = tuple(history_event_of(event) for event in form.get("history", ()))
     attempts, crashes = form.get("attempts", 0), form.get("crashes", 0)
@@ -244,12 +244,12 @@ def history_event_of(form: Mapping[str, Any]) -> HistoryEvent:
 
 
 def error_of(form: Mapping[str, Any] | None) -> JobError | None:
-    """Return how a run failed; the inverse of `json_forms.error`."""
+    """Return the error of a run; the inverse of `json_forms.error`."""
     return None if form is None else JobError(form["type"], form["message"], form.get("traceback", ""))
 
 
 def progress_of(form: Mapping[str, Any] | None) -> Progress | None:
-    """Return how far a job has come; the inverse of `json_forms.progress`."""
+    """Return the progress of a job; the inverse of `json_forms.progress`."""
     if form is None:
         return None
     return Progress(form["done"], form.get("total"), form.get("message", ""), form.get("attempt"))
@@ -265,7 +265,7 @@ def event(event: JobEvent) -> Form:
 
 
 def event_of(form: Mapping[str, Any]) -> JobEvent:
-    """Return the event that `event` was given. Raises like `job_of`."""
+    """Return the inverse of `event`. Raises like `job_of`."""
     outcome, seq = form.get("outcome"), form.get("seq")
     return JobEvent(
         name_of(form["type"]),
@@ -287,7 +287,7 @@ def event_of(form: Mapping[str, Any]) -> JobEvent:
 
 
 def retention(kept: Retention) -> Form:
-    """Return how long finished jobs are kept."""
+    """Return the retention of finished jobs."""
     return {"keep": kept.keep, "keep_failed": kept.keep_failed}
 
 
@@ -297,7 +297,7 @@ def retention_of(form: Mapping[str, Any]) -> Retention:
 
 
 def queue_state(state: QueueState) -> Form:
-    """Return where a queue stands."""
+    """Return the state of a queue."""
     return {
         "id": json_forms.name(state.id),
         "ready_since": time(state.ready_since),
@@ -317,7 +317,7 @@ def queue_state_of(form: Mapping[str, Any]) -> QueueState:
 
 
 def counts(counted: TypeCounts) -> Form:
-    """Return what is counted of a type."""
+    """Return the counts of a type."""
     return {**dict(zip(_COUNTED, _counted(counted), strict=True)), **_sums(counted)}
 
 
@@ -328,7 +328,7 @@ def counts_of(form: Mapping[str, Any]) -> TypeCounts:
 
 
 def interval(passed: Interval) -> Form:
-    """Return what happened in a minute or an hour; it begins at a number of seconds since the epoch."""
+    """Return the events of a minute or an hour; its begin is in seconds since the epoch."""
     return {"begin": passed.begin, "seconds": passed.seconds, **_sums(passed)}
 
 
@@ -338,11 +338,11 @@ def interval_of(form: Mapping[str, Any]) -> Interval:
 
 
 def jobs_page_of(form: Mapping[str, Any]) -> JobsPage:
-    """Return a page of jobs, each of which `listed_job` was given. Raises like `job_of`."""
+    """Return a page of jobs, each the inverse of `listed_job`. Raises like `job_of`."""
     return JobsPage([*map(job_of, form["jobs"])], form["next"])
 
 
-# There may be very many of them: nothing is copied that need not be, as `dataclasses.asdict` would.
+# There may be very many counts: needless copies, as by `dataclasses.asdict`, are avoided.
 _SUMS: Final = ("totals", "waited", "ran")
 _COUNTED: Final = tuple(each.name for each in dataclasses.fields(TypeCounts) if each.name not in _SUMS)
 _TOTALS: Final = tuple(each.name for each in dataclasses.fields(Totals))

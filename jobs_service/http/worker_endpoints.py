@@ -1,4 +1,4 @@
-"""What workers elsewhere do: take jobs, say that they are alive, and end them. The lock is the right to do so."""
+"""Endpoints for workers elsewhere: to take jobs, send heartbeats, and end runs. A job's lock is the right to do so."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = EventLog("jobs_service.http")
 async def accept(call: Call) -> Response:
     call.check_may_run(call.type)
     if call.state.closing.is_set():
-        # Not an empty answer: whoever got one would ask again at once.
+        # Not an empty answer: a client would repeat the request at once.
         raise Refusal("busy", "the server is about to end; ask the next one", headers={"Retry-After": "1"})
     return _Accepting(call)
 
@@ -55,12 +55,12 @@ async def give_back(call: Call) -> Response:
 
 
 def _key(call: Call) -> tuple[str, Any, str]:
-    """Return by what an accept is known: only who has sent it knows it again."""
+    """Return the key under which an accept is remembered: only its own caller finds it again."""
     return call.who.name, exact_type(call.type), call.body.key
 
 
 class _Accepting(Response):
-    """Waits for jobs as long as the client does, and gives back what the client did not get."""
+    """Waits for jobs while its client is connected, and gives back jobs that the client did not get."""
 
     def __init__(self, call: Call) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class _Accepting(Response):
             known.answered.set()
 
     async def _still_held(self, jobs: Sequence[RunningJob]) -> list[Any]:
-        """Return the jobs that an accept has taken before, those that are still its worker's."""
+        """Return the jobs of an earlier accept that are still held by its locks."""
         now = await self._call.remote.jobs(self._call.type, [job.id for job in jobs])
         return [
             self._call.state.running_form(RunningJob(found.type, found.id, found._record, None))
@@ -88,7 +88,7 @@ class _Accepting(Response):
         ]
 
     async def _accept(self, accept: Accept, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take jobs, note that in `accept`, and send them."""
+        """Take jobs, note them in `accept`, and send them."""
         call, form = self._call, self._call.body
         state = call.state
         timeout = min(form.timeout, state.options.limits.poll_time)
@@ -132,7 +132,7 @@ async def _give_back(jobs: Sequence[RunningJob]) -> None:
         try:
             await job.release()
         except WorkerConflict:
-            continue  # it has ended, or was lost since
+            continue  # the run has ended, or was lost since
         except JobsError as error:
             log.warning("release_failed", type=job.type, id=job.id, error=str(error))
 
@@ -177,7 +177,7 @@ async def update(call: Call) -> Response:
 async def progress(call: Call) -> Response:
     form: forms.SaidProgress = call.body
     call.check_may_run(call.type)
-    # Which attempt it is the record says.
+    # The record has the number of the attempt.
     job = await call.service.get(call.type, call.id)
     if job._record.lock != form.lock:
         raise WorkerConflict(

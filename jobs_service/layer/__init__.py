@@ -1,1 +1,1 @@
-"""Jobs as keys and values: coroutines that await nothing but their transaction."""
+"""Jobs as keys and values: coroutines that await only their transaction."""

@@ -81,7 +81,7 @@ async def timeout_if_any(transaction: Snapshot, keys: TypeKeys) -> float | None:
 
 
 async def settings_of(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[tuple[float | None, bool, Retention]]:
-    """Return timeout, whether it is paused, and how long finished jobs are kept, of each of these types; one read."""
+    """Return timeout, pause flag and retention of each of these types, by one read."""
     raws = await transaction.get_many([key for keys in types for key in (keys.timeout, keys.paused, keys.retention)])
     return [
         (
@@ -107,14 +107,14 @@ async def types(transaction: Snapshot, keyspace: Keyspace) -> list[JobType]:
 async def types_page(
     transaction: Snapshot, keyspace: Keyspace, after: bytes | None
 ) -> tuple[list[JobType], bytes | None]:
-    """Return some of the types that exist, in the tuple layer's order.
+    """Return some of the existing types, in the tuple layer's order.
 
     Args:
         transaction, keyspace: of the types.
-        after: where the page before has ended; None to begin.
+        after: the end of the page before; None to begin.
 
     Returns:
-        The types, and where this page ends, None if it is the last one.
+        The types, and the end of this page, None if it is the last one.
     """
     section = keyspace.sections[ACTIVITY_TIMEOUT]
     begin = section if after is None else after + b"\x00"
@@ -124,7 +124,7 @@ async def types_page(
 
 
 async def samples(transaction: Snapshot, keys: Sequence[TypeKeys]) -> list[tuple[float | None, bytes | None]]:
-    """Return (timeout in seconds, activity stamp) of several types, by reads that go out together."""
+    """Return (timeout in seconds, activity stamp) of several types; the reads go out together."""
     wanted = [key for each in keys for key in (each.timeout, each.watch_activity)]
     values = await transaction.get_many(wanted)
     return [
@@ -136,7 +136,7 @@ async def samples(transaction: Snapshot, keys: Sequence[TypeKeys]) -> list[tuple
 async def active_ids(
     transaction: Snapshot, keys: TypeKeys, after: bytes | None, limit: int
 ) -> list[tuple[bytes, JobId]]:
-    """Return (seq, id) of running jobs by last activity, those after a seq or a 10-byte stamp."""
+    """Return (seq, id) of running jobs behind a seq or a 10-byte stamp, by last activity."""
     head = keys.activity + STAMP_CODE
     begin = head if after is None else head + after.ljust(12, b"\xff") + b"\x00"
     found = await transaction.get_range(begin, keys.activity + AFTER, limit=limit)
@@ -144,7 +144,7 @@ async def active_ids(
 
 
 class Batch(NamedTuple):
-    """The part of a long task that one transaction has done.
+    """One transaction's part of a long task.
 
     Attributes:
         ids: of the jobs.
@@ -156,14 +156,14 @@ class Batch(NamedTuple):
 
 
 async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int, own: Container[bytes] = ()) -> Batch:
-    """Take running jobs that were last active at or before a stamp for lost: pending, or finished if canceled.
+    """Treat running jobs last active at or before a stamp as lost: pending again, or finished if canceled.
 
     Args:
         unit, keys: of the type.
         until: 10-byte versionstamp.
-        limit: at most so many; fewer if a transaction cannot hold them, and no more are read then.
+        limit: most jobs; fewer if a transaction cannot hold them, and no more are read then.
         own: locks of jobs that the caller runs itself. They are silent because its loop stood still, or the store was
-            away, and are shown to be alive.
+            away; they get a heartbeat instead.
     """
     # A job that is updated meanwhile changes its record, which is read: that is a conflict, and it stays its worker's.
     found = await unit.transaction.snapshot.get_range(*_until(keys, until), limit=limit)
@@ -207,26 +207,26 @@ async def resume(unit: UnitOfWork, keys: TypeKeys) -> None:
 
 
 async def is_paused(transaction: Snapshot, keys: TypeKeys) -> bool:
-    """Whether jobs of the type are not accepted for the time being."""
+    """Whether the type is paused."""
     return await transaction.get(keys.paused) is not None
 
 
 async def set_retention(unit: UnitOfWork, keys: TypeKeys, retention: Retention) -> None:
-    """Set how long jobs of the type are kept that finish from now on. Raises like `set_type_timeout`."""
+    """Set the retention of jobs of the type that finish from now on. Raises like `set_type_timeout`."""
     _check_length(unit, keys)
     await unit.set_retention(keys, retention)
 
 
 async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared, *, may_change: bool = True) -> Declared:
-    """Set the options that a program declares for a type when its handler starts, if they are new.
+    """Set the options that a program declares for a type at the start of its handler, if they are new.
 
     Args:
         unit, keys: of the type.
-        wanted: what it declares.
-        may_change: whether also of a type that there is.
+        wanted: the declared options.
+        may_change: whether to change an existing type too.
 
     Returns:
-        The options in force: an operator may have changed them since the program declared the same before.
+        The options in force: an operator may have changed them since the program last declared the same.
     """
     timeout, retention = await declared_settings.noted(unit, keys)
     seconds = await timeout_if_any(unit.transaction, keys)
@@ -246,13 +246,13 @@ async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Declared, *, may_cha
 
 
 async def next_expiry(transaction: Snapshot, keys: TypeKeys) -> float | None:
-    """Return when the next finished job expires, seconds since the epoch; None when none does."""
+    """Return when the next finished job expires, seconds since the epoch; None if none expires."""
     begin, end = keys.expiring + TIME_CODE, keys.expiring + TIME_CODE + AFTER
     return next_time(await transaction.get_range(begin, end, limit=1), len(keys.expiring))
 
 
 async def remove_expired(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
-    """Remove finished jobs that expire by `until`, the earliest first; return how many.
+    """Remove finished jobs that expire by `until`, the earliest first; return their number.
 
     One call removes at most `limit` jobs, and no more than a transaction can hold: call again until it returns 0.
     """
@@ -273,7 +273,7 @@ async def remove_expired(unit: UnitOfWork, keys: TypeKeys, until: float, limit: 
             unit.happened(keys, EXPIRED)
             removed += 1
         else:
-            # Whatever left it behind, it must not be in the way for ever.
+            # A stray entry must not stay in the way for ever.
             take_out(unit, keys, key, entry.packed_id)
     return removed
 

@@ -1,10 +1,10 @@
-"""How widely the workers of one service spread over each queue, learnt from their conflicts.
+"""The spread of a service's workers over each queue, learnt from their conflicts.
 
 On a store with optimistic concurrency, two workers that take the same jobs collide, and one of them begins again. If
 each begins to take jobs at a random distance from the front, that happens less often, but the order is less exact. So
 the spread follows a weighted up-and-down staircase (Kaernbach 1991): a collision doubles it, and eight accepts without
-one halve it. It settles where one accept in nine collides, whatever the number of workers, and at exact order if none
-does. In this module a "look" is one read of a queue's front by an accept.
+one halve it. It settles at one collision in nine accepts, whatever the number of workers, and at exact order without
+collisions. In this module a "look" is one read of a queue's front by an accept.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobId
 
 _CLEAN_LOOKS: Final = 8
-"""Looks without a collision that undo what one collision has done."""
+"""Looks without a collision that undo the effect of one collision."""
 
 _MEMORY: Final = 1000
-"""Looks without a collision after which a service's workers take turns no longer."""
+"""Looks without a collision after which a service's workers stop taking turns."""
 
 _MOST_DOUBLINGS: Final = 10
 _WIDEST: Final = 1024
-"""Widest spread: most jobs at the front that a look chooses its beginning from."""
+"""Widest spread: most jobs at the front among which a look chooses its start."""
 
 _WIDEST_FACTOR: Final = 16
 """Widest spread as a multiple of the jobs that one look takes: a wider one would read too much of the queue."""
@@ -41,20 +41,20 @@ class Spreading:
     def takes_turns(self, keys: TypeKeys) -> bool:
         """Whether the service's own workers read the type's queue one after the other, so that none of them collide.
 
-        That costs next to nothing, so it goes on for long after a collision.
+        That costs next to nothing, so it goes on long after a collision.
         """
         return keys in self._turns
 
     def is_crowded(self, keys: TypeKeys) -> bool:
-        """Whether workers have collided on the type's queue of late."""
+        """Whether workers have recently collided on the type's queue."""
         return keys in self._doublings
 
     def spread(self, keys: TypeKeys, limit: int, collisions: int = 0) -> int:
-        """Return among how many jobs at the front a look chooses where it begins to take them; 1 for exact order.
+        """Return the number of jobs at the front among which a look chooses its start; 1 for exact order.
 
         Args:
             keys: of the type.
-            limit: jobs that the look takes at most.
+            limit: most jobs that the look takes.
             collisions: of this accept so far.
         """
         factor = round(2 ** min(self._doublings.get(keys, 0.0) + collisions, _MOST_DOUBLINGS))
@@ -85,7 +85,7 @@ class _Look:
         self.taken: list[JobId] = []
 
     def again(self) -> None:
-        """The function is run again."""
+        """Note that the transaction function is run again."""
         self.compare()
         if self.spread > 1:
             self.collisions += 1
@@ -95,7 +95,7 @@ class _Look:
         self.taken = []
 
     def compare(self) -> None:
-        """Count a collision if the last run has not found what the one before it had found in exact order."""
+        """Count a collision if the last run found other jobs than the run before it found in exact order."""
         # If the same jobs are there again, no worker took them: the conflict was with a heartbeat or a creator.
         if self.before is not None and self.before != self.taken:
             self.collisions += 1
@@ -120,12 +120,12 @@ class QueueReads:
             look.again()
 
     def spread(self, keys: TypeKeys, limit: int) -> int:
-        """Return the spread of a look that takes so many jobs at most; see `Spreading.spread`."""
+        """Return the spread of a look that takes at most so many jobs; see `Spreading.spread`."""
         look = self._looks.setdefault(keys, _Look())
         return self._spreading.spread(keys, limit, look.collisions)
 
     def took(self, keys: TypeKeys, spread: int, ids: Iterable[JobId]) -> None:
-        """Note what a look with this spread has taken."""
+        """Note the jobs that a look with this spread has taken."""
         look = self._looks.setdefault(keys, _Look())
         look.spread = spread
         look.taken += ids

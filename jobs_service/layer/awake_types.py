@@ -1,20 +1,20 @@
-"""Which types have jobs that somebody must watch over: the types that are awake.
+"""The awake types: those with jobs that need a monitor.
 
 A store may have very many types, and few of them have running, scheduled or expiring jobs at any moment. Each service
-watches over those only, and needs one watch for all others. So the store knows them:
+monitors only those, and needs one watch for all others. So the store marks them:
 
 - A type is *awake* while it has a row (AWAKE, type). The transaction that makes a job run, be scheduled or expire reads
-  that row, with a conflict if it is there, and writes it where it is missing. Only the first job of an idle type does.
+  that row, with a conflict if it exists, and writes it if it is missing. Only the first job of an idle type does.
 - A type whose next scheduled or expiring job comes later is *asleep* until then: (ASLEEP, type) has the time, and
   (ALARM, time, type) finds the types whose time has come. A service wakes them a moment ahead.
-- A type without either has nothing but ready and finished jobs, which need nobody: `settle` takes the rows away. It
-  reads the beginnings of the type's indexes with conflicts, so that a job that begins to run meanwhile is seen by one
-  of the two transactions.
+- A type without either has only ready and finished jobs, which need no monitor: `settle` removes the rows. It reads the
+  beginnings of the type's indexes with conflicts, so that one of the two transactions sees a job that begins to run
+  meanwhile.
 - (AWAKE), without a type, is a counter that is bumped with every change of these rows. Services watch it.
 
 The rows follow from the indexes, and a store of an earlier version does not have them. As long as (ALARM), without a
-type, is missing, a service that opens the store looks through the indexes and wakes what it finds. Services look
-through ACTIVITY now and then all the same: a type with running jobs is found in any case, if later.
+type, is missing, a service that opens the store scans the indexes and wakes the types found. Services also scan
+ACTIVITY now and then: a type with running jobs is found in any case, if later.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from jobs_service.store.base import Snapshot, Transaction
 
 NEVER: Final = math.inf
 INDEXED: Final = (ACTIVITY, SCHEDULED, EXPIRING)
-"""The sections from which the rows of types follow."""
+"""The sections from which the types' rows follow."""
 
 _ONE: Final = (1).to_bytes(8, "little")
 
@@ -58,7 +58,7 @@ class Page(NamedTuple):
 
     Attributes:
         types: of this page.
-        more: whether there may be others behind the last of them.
+        more: whether others may follow the last of them.
     """
 
     types: list[bytes]
@@ -71,21 +71,21 @@ def counter(keyspace: Keyspace) -> bytes:
 
 
 def is_complete(keyspace: Keyspace) -> bytes:
-    """Return the key that is there when the rows of all types are."""
+    """Return the key that exists if the rows of all types do."""
     return keyspace.sections[ALARM]
 
 
 async def wake(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, at: float = 0.0) -> bool:
-    """Have a type watched over.
+    """Have a type monitored.
 
     Args:
         transaction, keyspace, keys: of the type.
-        at: seconds since the epoch from which on that is needed: a type that wakes up before goes on sleeping.
+        at: when its jobs first need a monitor, seconds since the epoch; a type that wakes up before goes on sleeping.
 
     Returns:
         Whether it was not awake.
     """
-    # Two who wake it are no conflict, and neither are many who begin with an idle type at the same time.
+    # Two wakers are no conflict, and neither are many transactions that begin with an idle type at the same time.
     is_awake, until = await transaction.snapshot.get_many((keys.awake, keys.asleep))
     if is_awake is not None:
         transaction.add_read_conflict_key(keys.awake)
@@ -101,12 +101,12 @@ async def wake(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, at:
 
 
 async def awake_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> Page:
-    """Return a page of the types that are awake, those behind a packed one."""
+    """Return a page of the awake types behind a packed one."""
     return await _page(transaction, keyspace.sections[AWAKE], after, limit)
 
 
 async def existing_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> Page:
-    """Return a page of the types that exist, those behind a packed one."""
+    """Return a page of the existing types behind a packed one."""
     return await _page(transaction, keyspace.sections[ACTIVITY_TIMEOUT], after, limit)
 
 
@@ -116,14 +116,14 @@ async def _page(transaction: Snapshot, section: bytes, after: bytes | None, limi
 
 
 async def next_alarm(transaction: Snapshot, keyspace: Keyspace) -> float:
-    """Return when the next sleeping type is to be woken, seconds since the epoch; NEVER when there is none."""
+    """Return when the next sleeping type is to be woken, seconds since the epoch; NEVER if there is none."""
     section = keyspace.sections[ALARM]
     found = await transaction.get_range(section + TIME_CODE, section + TIME_CODE + AFTER, limit=1)
     return _or_never(next_time(found, len(section)))
 
 
 async def wake_due(transaction: Transaction, keyspace: Keyspace, until: float, limit: int) -> int:
-    """Wake the types whose time has come, the earliest first; return how many."""
+    """Wake the types whose time has come, the earliest first; return their number."""
     section = keyspace.sections[ALARM]
     found = await transaction.get_range(section + b"\x00", section + pack_seconds(until) + AFTER, limit=limit)
     for key, _ in found:
@@ -135,9 +135,9 @@ async def wake_due(transaction: Transaction, keyspace: Keyspace, until: float, l
 
 
 async def wake_by_rows(transaction: Transaction, keyspace: Keyspace, types: Sequence[bytes], until: float) -> None:
-    """Wake those of these packed types whose time has come, where the alarms that would tell cannot be read.
+    """Wake the due types among these packed ones, if the alarms cannot be read.
 
-    The alarms stay: they wake a type for nothing once they can be read again.
+    The alarms stay: they wake a type needlessly once they can be read again.
     """
     sleeping = [keyspace.of_packed(type) for type in types]
     rows = await transaction.get_many([keys.asleep for keys in sleeping])
@@ -149,14 +149,14 @@ async def wake_by_rows(transaction: Transaction, keyspace: Keyspace, types: Sequ
 
 
 async def settle(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, sleep_from: float) -> bool:
-    """Take a type for idle, if it has no jobs that somebody must watch over soon.
+    """Mark a type as idle, unless its jobs need a monitor soon.
 
     Args:
         transaction, keyspace, keys: of the type.
-        sleep_from: seconds since the epoch; jobs that are scheduled, or expire, before need somebody who is awake.
+        sleep_from: seconds since the epoch; jobs scheduled or expiring before it keep the type awake.
 
     Returns:
-        Whether it is not awake any more.
+        Whether it is no longer awake.
     """
     if await transaction.get(keys.awake) is None:
         return True
@@ -176,7 +176,7 @@ async def settle(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, s
 async def unmarked_in(
     transaction: Snapshot, keyspace: Keyspace, section: int, begin: bytes, limit: int
 ) -> tuple[list[bytes], bytes | None]:
-    """Return those of `types_in` that are not awake, and where the next page begins."""
+    """Return the types of `types_in` that are not awake, and the beginning of the next page."""
     types, behind = await types_in(transaction, keyspace, section, begin, limit)
     return await not_awake(transaction, keyspace, types), behind
 
@@ -189,11 +189,11 @@ async def types_in(
     Args:
         transaction, keyspace: to read from.
         section: of the keyspace.
-        begin: where in the section the page begins.
-        limit: reads at most.
+        begin: position in the section.
+        limit: most reads.
 
     Returns:
-        The types, as packed, and where the next page begins; None if this is the last one.
+        The types, as packed, and the beginning of the next page; None if this is the last one.
     """
     prefix = keyspace.sections[section]
     finder = TypeFinder(keyspace)
@@ -207,7 +207,7 @@ async def types_in(
         row = found[0][0][len(prefix) :]
         try:
             packed = finder.keys_of(row).packed
-        except Exception:  # a damaged key: whoever looks after its type takes it out
+        except Exception:  # a damaged key: its type's monitor takes it out
             behind = begin = row + b"\x00"
         else:
             types.append(packed)
@@ -216,25 +216,25 @@ async def types_in(
 
 
 async def unmarked_of(transaction: Snapshot, keyspace: Keyspace, section: int, types: Sequence[bytes]) -> list[bytes]:
-    """Return those of these packed types that have rows in a section and are not awake."""
+    """Return the packed types that have rows in a section and are not awake."""
     prefix = keyspace.sections[section]
     found = [type for type in types if await transaction.get_range(prefix + type, prefix + type + AFTER, limit=1)]
     return await not_awake(transaction, keyspace, found)
 
 
 async def not_awake(transaction: Snapshot, keyspace: Keyspace, types: Sequence[bytes]) -> list[bytes]:
-    """Return those of these packed types that are not awake."""
+    """Return the packed types that are not awake."""
     rows = await transaction.get_many([keyspace.of_packed(type).awake for type in types])
     return [type for type, row in zip(types, rows, strict=True) if row is None]
 
 
 async def _next_time(transaction: Snapshot, keys: TypeKeys) -> float:
-    """Return from when on the type's jobs must be watched over; what runs must be now."""
+    """Return when the type's jobs first need a monitor; running ones need it now."""
     # Rows of changes are removed by followers, or by the type's monitor, as are those of jobs that have left.
     for index in (keys.activity, keys.changes + STAMP_CODE, keys.last):
         if await transaction.get_range(index, index + AFTER, limit=1):
             return -NEVER
-    # It is the monitor that finds out whether anybody follows the type.
+    # The monitor finds out whether the type is still followed.
     followed = await transaction.get(keys.followed)
     if followed is not None and changes.is_in_doubt(followed):
         return -NEVER

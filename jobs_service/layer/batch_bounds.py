@@ -1,9 +1,9 @@
-"""How much one transaction rewrites: the one home of the bounds of every batch.
+"""The size of one transaction's writes: this module defines the bounds of every batch.
 
 The rule: a transaction that rewrites an open number of records has a bound in bytes of the whole records (not only of
-the new parts), and is halved when the store refuses it as too large all the same. How to keep it:
+the new parts), and is halved if the store still refuses it as too large. How to keep it:
 
-1. Code that takes as many jobs as there are (from the queue, from an index) asks, inside the transaction, for
+1. Code that takes all available jobs (from the queue, from an index) asks, inside the transaction, for
    `unit.load_fitting(keys, packed_ids)`: it reads and returns only as many, at least one, as fit. Outside of it the
    call goes through a Pace, which halves the number of jobs and lets it grow again:
 
@@ -19,7 +19,7 @@ the new parts), and is halved when the store refuses it as too large all the sam
 
 4. Code that reads records of unknown size lets the Pace measure them: `fitting(..., measure=...)`.
 
-If an attempt is retried on errors that pass, errors that call for a smaller batch must be left out, since another
+If an attempt is retried on temporary errors, errors that call for a smaller batch must be left out, since another
 attempt would fail again: `Context.retried(..., unless=too_much_for(size))`.
 """
 
@@ -51,11 +51,11 @@ def too_much_for(size: int) -> tuple[type[StoreError], ...]:
 
 SHARE: Final = 4
 """One operation on many jobs fills at most a quarter of a transaction: others may share it, and stores add bytes of
-their own to keys and values, which are not known here."""
+their own to keys and values, unknown here."""
 
 KEYS_OF_A_JOB: Final = 8
-"""How often a transaction that adds a job holds its key, about. FoundationDB counts conflict ranges as well: so the
-keys of the record and of the index entry count three times each, and the read whether the job exists twice."""
+"""Approximate number of times that a transaction that adds a job holds its key. FoundationDB counts conflict ranges as
+well: the keys of the record and of the index entry count three times each, and the existence check twice."""
 
 _GROWTH: Final = 16
 _INDEX_BYTES: Final = 32
@@ -66,7 +66,7 @@ class Batch:
     """The most that one transaction takes: well within every store's limits.
 
     Attributes:
-        jobs: how many.
+        jobs: number of jobs.
         bytes: of their keys and values; a single job may be larger.
     """
 
@@ -79,7 +79,7 @@ class Batch:
 
         Args:
             limits: of the store.
-            jobs: at most so many.
+            jobs: most jobs.
             most_bytes: fewer bytes than the limits allow, where small transactions are better; None for the limits.
         """
         allowed = limits.transaction // SHARE
@@ -91,10 +91,10 @@ class Batch:
         """Return the next items that one transaction takes, at least one.
 
         Args:
-            items: whatever stands for the jobs.
-            begin: how many of them were taken before.
-            size_of: returns the bytes that rewriting one of them takes, about.
-            most: at most so many, if that is fewer than the batch takes.
+            items: any objects that stand for the jobs.
+            begin: number of items taken before.
+            size_of: returns the approximate bytes of rewriting one of them.
+            most: most items, if that is fewer than the batch takes.
         """
         room = Room(self.bytes)
         last = min(len(items), begin + (self.jobs if most is None else most))
@@ -116,7 +116,7 @@ class Room:
         self._untouched = True
 
     def takes(self, size: int) -> bool:
-        """Whether so many bytes more fit; they are counted."""
+        """Count so many bytes more, and return whether they fit."""
         self._left -= size
         fits = self._left >= 0 or self._untouched
         self._untouched = False
@@ -124,14 +124,14 @@ class Room:
 
 
 class Pace:
-    """How many jobs go into one transaction: half as many when they were too much, more again when they were not.
+    """The number of jobs per transaction: halved if they were too much, growing again otherwise.
 
     Args:
         batch: the most that one takes.
-        first: how many the first one takes if the size of the records is not known yet; None for the batch's most.
+        first: number for the first one if the size of the records is not known yet; None for the batch's most.
 
     Attributes:
-        size: how many jobs the next transaction takes.
+        size: number of jobs in the next transaction.
     """
 
     def __init__(self, batch: Batch, *, first: int | None = None) -> None:
@@ -145,7 +145,7 @@ class Pace:
 
         Args:
             attempt: called with the number; it reads and writes in one transaction each.
-            measure: returns the number of jobs in a result, and their bytes, if the result alone shows them; None if
+            measure: returns the number of jobs in a result, and their bytes, if only the result shows them; None if
                 `attempt` itself keeps within the bytes of the batch.
 
         Raises:
@@ -173,16 +173,16 @@ class Pace:
         size_of: Callable[[Item], int],
         attempt: Callable[[Sequence[Item]], Awaitable[None]],
     ) -> None:
-        """Do something with all of these, one part after the other, each in one transaction.
+        """Do something with all items, one part after the other, each in one transaction.
 
         Args:
-            items: whatever stands for the jobs.
-            size_of: returns the bytes that rewriting one of them takes, about: see `rewritten_bytes`.
+            items: any objects that stand for the jobs.
+            size_of: returns the approximate bytes of rewriting one of them: see `rewritten_bytes`.
             attempt: called with each part, and with the first half of it if that was too much; does one transaction,
                 and handles its result.
 
         Raises:
-            TransactionTooLarge, TransactionTooOld: even a single one is too much. Those before it have been done.
+            TransactionTooLarge, TransactionTooOld: even a single item is too much. The items before it have been done.
         """
         done = 0
         while done < len(items):
@@ -205,20 +205,20 @@ def most_rewritten_bytes(jobs: int, read: int, ids: int, key_bytes: int) -> int:
     """Return an upper bound of the sum of `rewritten_bytes` of several jobs, which is cheaper than the sum.
 
     Args:
-        jobs: how many.
+        jobs: number of jobs.
         read: bytes of their records as stored.
         ids: bytes of their packed ids.
-        key_bytes: length of the key of one in the queue, without priority, versionstamp and id.
+        key_bytes: length of a job's key in the queue, without priority, versionstamp and id.
     """
     # A priority is in the record, and counts five times.
     return 5 * read + 3 * ids + jobs * (LARGEST_HEAD + 3 * (key_bytes + _INDEX_BYTES))
 
 
 def rewritten_bytes(record: Record, key_bytes: int) -> int:
-    """Return the bytes that rewriting a job takes of a transaction, about: its record, and its entries in the indexes.
+    """Return the approximate bytes of rewriting a job in a transaction: its record, and its index entries.
 
     Args:
-        record: as it is, or as it will be.
+        record: before or after the change.
         key_bytes: length of its key in the queue, without priority and versionstamp.
     """
     return record.size() + 3 * (key_bytes + len(record.priority) + _INDEX_BYTES)

@@ -1,6 +1,6 @@
-"""Which jobs an accept may take: the first due ones in order, found in the queue's index entries.
+"""The jobs that an accept may take: the first due ones in order, found in the queue's index entries.
 
-Jobs that the same transaction has made pending have no index entries yet: they are found among its entries.
+Jobs that the same transaction has made pending have no index entries yet: they are found among its own entries.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ MOST_TAKEN: Final = 16_000
 """Most jobs that one accept takes or passes over: a transaction cannot rewrite more, even of the smallest."""
 
 _MOST_KEYS: Final = 4_000_000
-"""Bytes of keys of jobs that are due later after which an accept stops reading."""
+"""Bytes of keys of later due jobs after which an accept stops reading."""
 
 MOST_EARLY: Final = 2000
-"""Entries of early jobs after which an accept stops reading. It moves some of them away: the next one finds fewer."""
+"""Entries of early jobs after which an accept stops reading. It moves some of them away, so the next finds fewer."""
 
 
 class AcceptTerms(NamedTuple):
-    """Which jobs a worker takes.
+    """The terms on which a worker takes jobs.
 
     Attributes:
-        limit: at most so many; never more than a transaction can rewrite.
-        max_priority: packed; only up to and including this one. None for all.
-        due_by: seconds since the epoch; None for now. Of the jobs that are scheduled for later, the next 2,000 (or
-            `limit`) by time are read, and further ones until there are enough, up to 16,000 or some megabytes. As many
-            ready jobs that are due after it are passed over: they stand in the order in which they became ready.
-        spread: begin to take at random among so many at the front; 1 keeps exact order. ADAPTIVE is resolved above.
-        make_ready: how many due jobs are made ready at most.
+        limit: most jobs; never more than a transaction can rewrite.
+        max_priority: packed; the largest accepted priority. None for all.
+        due_by: seconds since the epoch; None for now. Of the jobs scheduled for later, the next 2,000 (or `limit`) by
+            time are read, and further ones until there are enough, up to 16,000 or some megabytes. As many ready jobs
+            due after `due_by` are passed over: they are in the order in which they became ready.
+        spread: number of jobs at the front among which the start is random; 1 keeps exact order. Callers resolve
+            ADAPTIVE.
+        make_ready: most due jobs that are made ready.
         worker: the worker's name, for the jobs' history.
-        max_history: events of it that are kept; None for as many as there are, and 20 at least.
-        is_elsewhere: whether it is no part of this process, by whose death the jobs would be taken away.
-        open_end: whether a job that is added behind the last one taken is no conflict, although fewer than `limit` were
-            taken.
+        max_history: events of it that are kept; None for the present number, and 20 at least.
+        is_elsewhere: whether the worker is outside this process, whose death then does not release the jobs.
+        open_end: whether a job added behind the last one taken is no conflict, although fewer than `limit` were taken.
     """
 
     limit: int
@@ -62,9 +62,8 @@ class AcceptTerms(NamedTuple):
 async def candidates(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
 ) -> tuple[list[Ranked], list[KeyValue], bool]:
-    """Return the first due jobs in order, including those that this transaction made pending; the entries of ready
-    jobs that are not due, as far as any were read; and whether ready jobs were left unread behind so many that are due
-    after `due_by`.
+    """Return the first due jobs in order, including those that this transaction made pending; the entries read of ready
+    jobs that are not due; and whether ready jobs were left unread behind too many that are due after `due_by`.
     """
     ranked, early, is_cut = await _ready_in_store(unit, keys, terms, due_by, wanted)
     own = _pending_here(unit, keys, terms, due_by)
@@ -78,7 +77,7 @@ async def candidates(
 
 
 Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
-"""((packed priority, one of the three below, place within), packed id)."""
+"""((packed priority, one of the three kinds below, place within), packed id)."""
 
 WAS_READY: Final = 0
 MADE_READY: Final = 1
@@ -119,7 +118,7 @@ async def _ready_in_store(
 
 
 def _parsed(unit: UnitOfWork, keys: TypeKeys, found: list[KeyValue], due_by: float) -> list[Ranked]:
-    """Return rank and packed id of the entries that are due; remove entries that cannot be parsed."""
+    """Return rank and packed id of the due entries; remove entries that cannot be parsed."""
     entries: list[KeyValue] = []
     for key, value in found:
         if id_of_ready(keys, key) is None:
@@ -132,10 +131,10 @@ def _parsed(unit: UnitOfWork, keys: TypeKeys, found: list[KeyValue], due_by: flo
 async def _scheduled_by(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
 ) -> list[Ranked]:
-    """Return the first of the scheduled jobs that are due by a time in the future that the caller named.
+    """Return the first scheduled jobs that are due by the caller's future time.
 
-    They are stored in the order of time, not of priority: of those that come due next the lowest priorities are taken.
-    Further ones are read only until there are enough, and a bounded number: the terms may exclude nearly all of them.
+    They are stored in the order of time, not of priority: of the next due ones the lowest priorities are taken. Further
+    ones are read only until there are enough, and a bounded number: the terms may exclude nearly all of them.
     """
     reads = unit.transaction if terms.spread == 1 else unit.transaction.snapshot
     begin = keys.scheduled

@@ -1,31 +1,30 @@
-"""What has changed in a type since somebody looked: how notifiers find it without reading all jobs.
+"""Changes in a type since a notifier's last look, found without reading all jobs.
 
-A type may have a million subscriptions, and a change of one job must cost what that job costs. There are two traces:
+A type may have a million subscriptions, and the cost of a change must depend only on its job. There are two traces:
 
-- A job that begins to run, or shows that it is alive, gets a new row (ACTIVITY, type, seq): those behind the newest one
-  that was seen last time are new.
-- All else (a job that is pending again, finished or removed, or whose data is replaced while it waits) leaves no row
-  that could be found by its time. While somebody follows a type, a transaction writes the ids of such jobs into a
-  row (CHANGES, type, versionstamp), which conflicts with nothing.
+- A job that begins to run, or shows that it is alive, gets a new row (ACTIVITY, type, seq): rows behind the newest one
+  seen last time are new.
+- All other changes (a job is pending again, finished or removed, or its data is replaced while it waits) leave no row
+  that could be found by its time. While a type is followed, a transaction writes the ids of such jobs into a row
+  (CHANGES, type, versionstamp), which conflicts with nothing.
 
-Who follows all jobs of a type, not those that it names, wants those that are added as well: then the value of FOLLOWED
-ends with another byte, and their ids are written, too.
+A follower of all jobs of a type, rather than of named ones, wants added jobs as well: then the value of FOLLOWED ends
+with another byte, and their ids are written, too.
 
-Somebody follows a type while it has a row (FOLLOWED, type), whose value is the versionstamp of the transaction that
-made it. Whoever changes a job reads that row, with a conflict, together with the job's record. So a change that a
+A type is followed while it has a row (FOLLOWED, type), whose value is the versionstamp of the transaction that made it.
+Every transaction that changes a job reads that row, with a conflict, together with the job's record. So a change that a
 follower does not find was committed before the row was made, and the follower reads all its jobs after that.
 
 The rows of changes are bounded. Followers remove those that all of them should have seen a while ago; (CHANGES, type),
-without a versionstamp, has the stamp up to which they did. A follower who is further behind reads all its jobs again.
-The last follower does not say goodbye, and could not if it was killed: rows that nobody removes for a while are removed
-by the type's activity monitor, which writes another (FOLLOWED, type) then, one that is in doubt. A follower who is
-there all the same finds another value, makes it anew, and reads all its jobs. If nobody does for a while, the monitor
-removes the row.
+without a versionstamp, has the stamp up to which they did. A follower that is further behind reads all its jobs again.
+The last follower does not sign off, and could not if it was killed: the type's activity monitor removes rows that stay
+for a while, and then writes another (FOLLOWED, type), marked as in doubt. A follower that still exists finds another
+value, makes the row anew, and reads all its jobs. If none does for a while, the monitor removes the row.
 
-So whoever has found the type followed, and looks again in time, has missed nothing: that is what those rely on who
-wait for jobs that leave with their end (see `layer/last_records.py`). Notifiers follow the types of such jobs, however
-few of them they wait for. Who waits for a few jobs of another type does not follow it; whoever makes jobs of the type
-leave therefore writes a FOLLOWED that is in doubt, which tells the notifiers as well.
+So a follower that has found the type followed, and looks again in time, has missed nothing. Waiters for jobs that leave
+with their end rely on that (see `layer/last_records.py`). Notifiers follow the types of such jobs, even for few
+waiters. Waiters for a few jobs of another type do not follow it; therefore the transaction that makes jobs of a type
+leave writes a FOLLOWED in doubt, which tells the notifiers as well.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _IN_DOUBT: Final = b"\x02"
 
 
 class Position(NamedTuple):
-    """Up to where a follower has seen the changes of a type.
+    """A follower's position in the changes of a type.
 
     Attributes:
         generation: the value of (FOLLOWED, type).
@@ -61,7 +60,7 @@ class Position(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What is new behind a position.
+    """Changes behind a position.
 
     Attributes:
         packed_ids: of the jobs; there may be others behind the new position if there is `more`.
@@ -88,11 +87,11 @@ def write(packed_ids: Sequence[bytes]) -> Iterator[bytes]:
 
 
 async def begin(transaction: Snapshot, keys: TypeKeys, *, new: bool = False) -> Position | None:
-    """Return the position of one who reads all its jobs now or later; None if nobody follows the type so yet.
+    """Return the position of a follower that reads all its jobs now or later; None if the type is not followed so yet.
 
     Args:
         transaction, keys: of the type.
-        new: whether jobs that are added are wanted as well.
+        new: whether added jobs are wanted as well.
     """
     generation, stamp = await transaction.get_many((keys.followed, keys.watch_activity))
     if generation is None or not _is_followed(generation, new):
@@ -102,7 +101,7 @@ async def begin(transaction: Snapshot, keys: TypeKeys, *, new: bool = False) -> 
 
 
 async def follow(transaction: Transaction, keys: TypeKeys, *, new: bool = False) -> None:
-    """Have changes of the type noted, those of jobs that are added as well if they are wanted."""
+    """Have changes of the type noted, including added jobs if wanted."""
     generation = await transaction.get(keys.followed)
     if generation is None or not _is_followed(generation, new):
         transaction.stamp_value(keys.followed, b"", _NEW if new else b"")
@@ -113,17 +112,17 @@ def _is_followed(generation: bytes, new: bool) -> bool:
 
 
 def wants_new(generation: bytes) -> bool:
-    """Return whether somebody follows all jobs of a type, given the value of its row FOLLOWED."""
+    """Return whether all jobs of a type are followed, given the value of its row FOLLOWED."""
     return generation[STAMP_BYTES:] == _NEW
 
 
 def is_in_doubt(generation: bytes) -> bool:
-    """Return whether perhaps nobody follows a type any more, given the value of its row FOLLOWED."""
+    """Return whether a type may have lost its followers, given the value of its row FOLLOWED."""
     return generation[STAMP_BYTES:] == _IN_DOUBT
 
 
 def doubt(transaction: Transaction, keys: TypeKeys, sources: Sources) -> bytes:
-    """Have changes of the type noted, but not for long unless somebody follows it; return the value of FOLLOWED."""
+    """Have changes of the type noted, but not for long unless a follower confirms it; return the value of FOLLOWED."""
     # No versionstamp: others may have to read it in the same transaction.
     generation = sources.token(STAMP_BYTES) + _IN_DOUBT
     transaction.set(keys.followed, generation)
@@ -131,16 +130,16 @@ def doubt(transaction: Transaction, keys: TypeKeys, sources: Sources) -> bytes:
 
 
 async def since(transaction: Snapshot, keys: TypeKeys, position: Position, limit: int) -> Found | None:
-    """Return the jobs that have changed behind a position; None if that cannot be told any more.
+    """Return the jobs that have changed behind a position; None if that is no longer known.
 
     Args:
         transaction, keys: of the type.
         position: of the follower.
-        limit: rows that are read of each kind.
+        limit: rows read of each kind.
     """
     generation, removed, stamp = await transaction.get_many((keys.followed, keys.changes, keys.watch_activity))
     end = (stamp or _NO_STAMP) + _LAST_ORDER
-    # Removed are all rows of a stamp, of which this follower may have seen the first ones only.
+    # All rows of a stamp are removed at once; this follower may have seen only the first of them.
     if generation != position.generation or (removed is not None and removed + _LAST_ORDER > position.changed):
         return None
     if end < max(position.changed, position.active):  # the store is older than it was: a backup was put back
@@ -161,7 +160,7 @@ async def since(transaction: Snapshot, keys: TypeKeys, position: Position, limit
 
 
 async def remove_seen(transaction: Transaction, keys: TypeKeys, position: Position) -> None:
-    """Remove the rows of changes up to a position that followers have left behind a while ago."""
+    """Remove the rows of changes up to a position that followers passed a while ago."""
     generation, removed = await transaction.get_many((keys.followed, keys.changes))
     stamp = position.changed[:STAMP_BYTES]
     if generation == position.generation and (removed is None or removed < stamp):
@@ -171,13 +170,13 @@ async def remove_seen(transaction: Transaction, keys: TypeKeys, position: Positi
 
 
 async def oldest(transaction: Snapshot, keys: TypeKeys) -> bytes | None:
-    """Return the key of the oldest row of changes, None when there is none."""
+    """Return the key of the oldest row of changes, None if there is none."""
     found = await transaction.get_range(keys.changes + STAMP_CODE, keys.changes + AFTER, limit=1)
     return found[0][0] if found else None
 
 
 async def give_up(transaction: Transaction, keys: TypeKeys, sources: Sources, unseen: bytes) -> None:
-    """Doubt that the type is followed if a row is still there that followers would have removed long ago."""
+    """Mark the type's following as in doubt if a row still exists that followers would have removed long ago."""
     if await oldest(transaction, keys) == unseen:
         doubt(transaction, keys, sources)
         transaction.clear_range(keys.changes, keys.changes + AFTER)
@@ -186,7 +185,7 @@ async def give_up(transaction: Transaction, keys: TypeKeys, sources: Sources, un
 
 
 async def forget(transaction: Transaction, keys: TypeKeys, doubted: bytes) -> None:
-    """Have changes of the type noted no more if it is in doubt as before whether anybody follows it."""
+    """Stop noting changes of the type if its following is still in the same doubt."""
     if await transaction.get(keys.followed) == doubted:
         transaction.clear(keys.followed)
         transaction.clear_range(keys.changes, keys.changes + AFTER)

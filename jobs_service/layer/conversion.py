@@ -1,8 +1,8 @@
-"""Makes a store of an earlier format one whose jobs are counted, page by page.
+"""Converts a store of an earlier format to one with counted jobs, page by page.
 
-Each job's record is written anew, with the version that says that it is counted, in the transaction that counts it. So
-it matters neither who else writes meanwhile, nor how often this is begun: whoever changes a job that is not counted yet
-counts it, and a job is counted once. A row says how far it has come, for who goes on.
+Each job's record is rewritten, with the version that marks it as counted, in the transaction that counts it. So
+concurrent writers and restarts of the conversion do no harm: a transaction that changes an uncounted job counts it, and
+each job is counted once. A row holds the position for the next start.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ _JOBS: Final = 1000
 _OLD: Final = bytes((UNCOUNTED,))
 
 Progress: TypeAlias = Callable[[int, bool], object]
-"""Called with the number of jobs that are counted by now, and whether these are all."""
+"""Called with the number of jobs counted so far, and whether these are all."""
 
 PROGRESS: ContextVar[Progress | None] = ContextVar("conversion progress", default=None)
-"""Who is told how far a conversion is that begins because a store is opened."""
+"""The callback for the progress of a conversion that begins because a store is opened."""
 
 
 class _Done(NamedTuple):
-    """What one transaction has done: how many jobs it has counted, and whether they were the last."""
+    """The work of one transaction: the number of jobs that it counted, and whether they were the last."""
 
     counted: int
     is_last: bool
 
 
 async def convert(store: Store, keyspace: Keyspace, sources: Sources) -> int:
-    """Count all jobs that are not counted yet, in bounded transactions; return how many there were.
+    """Count all uncounted jobs, in bounded transactions; return their number.
 
     Args:
-        store: open; others may use it.
-        keyspace: where its keys are.
+        store: open; other processes may use it.
+        keyspace: of its keys.
         sources: wall-clock time.
     """
     pace = Pace(Batch.of(store.limits, jobs=_JOBS))
@@ -88,10 +88,10 @@ async def _count(unit: UnitOfWork, size: int, most_bytes: int) -> _Done:
 
 
 def _place(finder: TypeFinder, key: bytes) -> Place | None:
-    """Return the place of a DATA key's job, None when it cannot be parsed."""
+    """Return the place of a DATA key's job, None if it cannot be parsed."""
     try:
         keys: TypeKeys = finder.keys_of_data(key)
-    except Exception:  # the tuple layer's own, of whatever kind, for what is no tuple
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return None
     packed_id = key[len(keys.data) :]
     return (keys, unpack_id(packed_id), packed_id) if is_id(packed_id) else None

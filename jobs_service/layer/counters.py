@@ -1,20 +1,20 @@
-"""What is counted of each type: written by atomic additions in the transactions that change jobs, read in one look.
+"""Counters of each type: written by atomic additions in the transactions that change jobs, read in one look.
 
-A row is one long little-endian integer, in which every counter has its lane of some bytes; an addition to the row is
-the sum of what is added to each lane, shifted to its place. Nothing can be carried over wrongly: the row is the sum of
-its lanes as numbers, so that subtracting one from a lane borrows exactly what an earlier addition has carried, and at
-every commit the lanes are what they are to be. To read them, the lowest one is taken for a signed number and subtracted
-before the next one is looked at: even a lane below zero, which a damaged store may have, leaves the others right. So
-all counters of a type take one addition per transaction, and those of a minute and of an hour one each.
+A row is one long little-endian integer, in which every counter has its lane of some bytes. An addition to the row is
+the sum of the additions to each lane, shifted to its place. Carries between lanes do no harm: the row is the sum of its
+lanes as numbers, so that subtracting one from a lane borrows exactly what an earlier addition has carried, and the
+lanes are correct at every commit. To read them, the lowest lane is taken as a signed number and subtracted before the
+next one is read: even a lane below zero, as in a damaged store, leaves the others right. So all counters of a type take
+one addition per transaction, and those of a minute and of an hour one each.
 
 | row             | lanes                                                                                    |
 |-----------------|------------------------------------------------------------------------------------------|
 | COUNTS          | of 8 bytes: jobs by state (8), totals (9), waited (32 and a sum), ran (32 and a sum)     |
 | MINUTES, HOURS  | of 4 bytes: totals (9), waited (32), ran (32); of 8 bytes: the sums of waited and of ran |
 
-Sums are in milliseconds. Rows of minutes and hours only grow. Who adds to them removes those that are too old, once an
-hour and process: a type whose jobs nobody watches over has no monitor that could do it. Those of types to which nothing
-happens any more, whether removed or idle, are removed by the type servers, some types at a time.
+Sums are in milliseconds. Rows of minutes and hours only grow. A process that adds to them removes old ones once an
+hour: a type without monitored jobs has no monitor that could do it. For types without further events, whether removed
+or idle, the type servers remove them, some types at a time.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ IS_READY: Final = 0
 IS_SCHEDULED: Final = 1
 IS_RUNNING: Final = 2
 AFTER_CRASH: Final = 6
-"""Behind the lanes of ready and scheduled jobs, by so much, are those of jobs whose last run has crashed."""
+"""Distance from the lanes of ready and scheduled jobs to the lanes of those whose last run has crashed."""
 STATES: Final = 8
 OF_OUTCOME: Final = {Outcome.SUCCEEDED: 3, Outcome.FAILED: 4, Outcome.CANCELED: 5}
 
-# What happens to jobs: the fields of Totals, in their order.
+# Events of jobs: the fields of Totals, in their order.
 ADDED: Final = 0
 STARTED: Final = 1
 SUCCEEDED: Final = 2
@@ -61,11 +61,11 @@ _EVENTS: Final = 9
 ENDED: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELED: CANCELED}
 
 Tally: TypeAlias = defaultdict[int | tuple[int, bytes], int]
-"""What has happened to jobs of a type in one transaction.
+"""Events of a type's jobs in one transaction.
 
-By event; by place behind the events: a bucket of the times that were waited, of those that runs took, the sums of both
-in milliseconds; and for starts and ends of runs by the event and what the run data had said of the newest event before,
-since which the job has waited, or run: it is the same for many jobs.
+Keys are events; places behind the events (a bucket of waits, a bucket of run times, the sums of both in milliseconds);
+and, for starts and ends of runs, the event with the newest event in the run data before it, since which the job has
+waited or run. Many jobs share the latter.
 """
 
 _LANE: Final = 64
@@ -88,11 +88,11 @@ _LONGEST: Final = 1e10
 
 _PAGE: Final = 500
 _NO_TIMES: Final = Histogram()
-"""Of many types and intervals: one for all of them."""
+"""One object for the empty histograms of many types and intervals."""
 
 
 def lane_of(record: Record) -> int:
-    """Return the lane in which a job with this record counts."""
+    """Return the lane of a job with this record."""
     if record.lock is not None:
         return IS_RUNNING
     if record.place:
@@ -102,11 +102,11 @@ def lane_of(record: Record) -> int:
 
 
 def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) -> int | None:
-    """Return the lane in which a job counts whose record cannot be read, None if it counts in none.
+    """Return the lane of a job with an unreadable record, None if it counts in none.
 
     Args:
         keys: of the type.
-        index_key: of the entry by which it was found; None where there was none.
+        index_key: of the entry by which it was found; None if there was none.
         raw: its record as far as the store has it.
     """
     if raw is not None and raw[:1] == bytes((UNCOUNTED,)):
@@ -129,12 +129,12 @@ def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) 
 
 
 def new_tally() -> Tally:
-    """Return a tally of nothing."""
+    """Return an empty tally."""
     return defaultdict(int)
 
 
 def count_starts(tally: Tally, records: Iterable[Record], now: float) -> None:
-    """Count that pending jobs are started, and how long each could have been before, where its record tells that."""
+    """Count starts of pending jobs, and their waits, if their records tell the times."""
     for record in records:
         newest = record.run_data[NEWEST]
         if record.run_at is not None and (added := _since(STARTED, newest)) is not None and record.run_at > added:
@@ -145,13 +145,13 @@ def count_starts(tally: Tally, records: Iterable[Record], now: float) -> None:
 
 
 def _since(event: int, newest: bytes) -> float | None:
-    """Return since when a job had waited that started, or had run whose run has ended; None if nobody knows."""
+    """Return since when a started job had waited, or an ended run had run; None if unknown."""
     found = newest_event(newest)
     return None if found is None or found[0] is (event == STARTED) else found[1]
 
 
 def _count_time(tally: Tally, histogram: int, seconds: float, times: int) -> None:
-    # A clock may have been set back; what a damaged record says may be no time at all.
+    # A clock may have been set back; a damaged record's time may be invalid.
     if not seconds <= _LONGEST:
         return
     if seconds > 0:
@@ -160,7 +160,7 @@ def _count_time(tally: Tally, histogram: int, seconds: float, times: int) -> Non
 
 
 def _places(tally: Tally, now: float) -> dict[int, int]:
-    """Return a tally by place, in which times are in their buckets."""
+    """Return a tally by place, with times in their buckets."""
     places = new_tally()
     for key, count in tally.items():
         if isinstance(key, int):
@@ -181,12 +181,12 @@ def write(
     *,
     sweeps: bool,
 ) -> None:
-    """Add what one transaction has changed.
+    """Add the changes of one transaction.
 
     Args:
         transaction: of the changes.
-        states: for each type, by how much the number of jobs in each lane grows.
-        tallies: for each type, what has happened to its jobs.
+        states: for each type, the change of the number of jobs in each lane.
+        tallies: for each type, the events of its jobs.
         now: seconds since the epoch.
         sweeps: whether old rows may be removed as well.
     """
@@ -202,7 +202,7 @@ def write(
 
 @functools.lru_cache(32)  # most transactions that change one job do the same as others
 def _operands(states: tuple[int, ...], places: tuple[tuple[int, int], ...]) -> tuple[bytes, bytes]:
-    """Return what is added to a row of COUNTS, empty for nothing, and to those of MINUTES and HOURS."""
+    """Return the operands for a row of COUNTS, empty for nothing, and for rows of MINUTES and HOURS."""
     total = short = 0
     for lane, count in enumerate(states):
         if count:
@@ -220,7 +220,7 @@ _PLACES: Final = [
     _LANE * (STATES + _RAN),
     _LANE * (STATES + _RAN_SUM),
 ]
-"""By how many bits the places of a tally are shifted in a row of COUNTS, where a sum follows each histogram."""
+"""Bit shifts of a tally's places in a row of COUNTS, where a sum follows each histogram."""
 
 _SHORT_PLACES: Final = [
     *(_SHORT_LANE * place for place in range(_SHORT_LANES)),
@@ -231,7 +231,7 @@ _SHORT_PLACES: Final = [
 
 
 def new_states() -> list[int]:
-    """Return lanes of states in which nothing has changed."""
+    """Return lanes of states without changes."""
     return [0] * STATES
 
 
@@ -251,14 +251,14 @@ def _number(number: int) -> bytes:
 
 
 def remove_old(transaction: Transaction, types: Iterable[TypeKeys], now: float) -> None:
-    """Remove the rows of minutes and hours of types that are too old at a time, in seconds since the epoch."""
+    """Remove rows of minutes and hours of types that are too old at a time, in seconds since the epoch."""
     for keys in types:
         for begin, end in _old(keys, now):
             transaction.clear_range(begin, end)
 
 
 async def with_old(transaction: Snapshot, types: Iterable[TypeKeys], now: float) -> list[TypeKeys]:
-    """Return those of these types that have such rows, by two short reads for each."""
+    """Return the types that have such old rows, by two short reads for each."""
     return [
         keys
         for keys in types
@@ -275,7 +275,7 @@ def _old(keys: TypeKeys, now: float) -> Iterable[tuple[bytes, bytes]]:
 
 
 async def of_types(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[TypeCounts | None]:
-    """Return the counts of types, by reads that go out together; None for a type that never had any."""
+    """Return the counts of types; the reads go out together; None for a type that never had any."""
     rows = await transaction.get_many([keys.counts for keys in types])
     return [None if row is None else decoded(row) for row in rows]
 
@@ -283,9 +283,9 @@ async def of_types(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[Typ
 async def page(
     transaction: Snapshot, keyspace: Keyspace, after: bytes | None
 ) -> tuple[list[tuple[bytes, TypeCounts | None]], bytes | None]:
-    """Return counts of some types, as packed, and behind which of these there may be others, None at the end.
+    """Return counts of some types, as packed, and the key behind which others may follow, None at the end.
 
-    Of a type whose row is damaged there are none: it is in nobody's way.
+    A type with a damaged row has None, and does not disturb the others.
     """
     section = keyspace.sections[COUNTS]
     begin = section + (b"" if after is None else after) + b"\x00"
@@ -303,7 +303,7 @@ def decoded(row: bytes) -> TypeCounts:
     """Return the counts in a row of COUNTS.
 
     Raises:
-        StoreDamaged: it is none.
+        StoreDamaged: the row is damaged.
     """
     lanes = _lanes(row)
     ready, scheduled, running, succeeded, failed, canceled, retrying_ready, retrying_scheduled = lanes[:STATES]
@@ -346,12 +346,12 @@ def _histogram(counts: Sequence[int], milliseconds: int) -> Histogram:
 
 
 async def intervals(transaction: Snapshot, keys: TypeKeys, seconds: int, first: int, last: int) -> list[Interval]:
-    """Return the intervals from one number to another, both included, those without events as well.
+    """Return the intervals from one number to another, both included, with empty ones.
 
     Args:
         transaction, keys: of the type.
         seconds: MINUTE or HOUR.
-        first, last: how many of them lie between the epoch and the beginning.
+        first, last: numbers of intervals since the epoch.
     """
     head = keys.minutes if seconds == MINUTE else keys.hours
     rows = dict(await transaction.get_range(head + _number(first), head + _number(last) + AFTER))

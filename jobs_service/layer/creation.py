@@ -1,4 +1,4 @@
-"""What creators do: add, remove and resubmit jobs.
+"""Operations of creators: add, remove and resubmit jobs.
 
 Each operation is one row of the operations table; the columns are the branches.
 """
@@ -39,10 +39,10 @@ from jobs_service.tracing import MODULE
 
 
 class Spec:
-    """What a creator wants a job to be, checked and encoded before any transaction begins.
+    """The state that a creator wants for a job, checked and encoded before any transaction begins.
 
     Args:
-        data, priority, run_at: as the application gave them; UNSET for what stays as it is.
+        data, priority, run_at: as the application gave them; UNSET to leave the present value.
 
     Raises:
         InvalidJob: a value that no job can have.
@@ -51,25 +51,25 @@ class Spec:
     __slots__ = ("is_marked", "json", "limits", "priority", "redaction", "run_at", "trace", "unique_for")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
-        # What holds for this job instead of its handler's options, as run data keep it; None leaves what is there.
+        # The job's own limits in place of its handler's options, in the form of run data; None keeps the present ones.
         self.limits: bytes | None = None
-        # Which fields of the type's jobs are secret, as the handler says for which it is enqueued; None: it does not.
+        # The secret fields of the type's jobs, as the job's handler declares them; None if it declares none.
         self.redaction: Redaction | None = None
-        # Seconds for which a job that has ended is what is asked for, as is one that has not.
+        # Seconds after its end for which a job still counts as the requested one, like an unfinished job.
         self.unique_for = 0.0
         self.trace = tracing.current() if MODULE in modules else None
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
-        # Whether it may have the mark that stands for a secret.
+        # Whether the data may contain the replacement of a secret.
         self.is_marked = self.json is not None and MARK in self.json
         self.priority = None if priority is UNSET else pack_priority(priority)
         self.run_at = run_at if run_at is None or run_at is UNSET else to_seconds(run_at)
 
     def size(self) -> int:
-        """Return how many bytes of data it brings."""
+        """Return the bytes of its data."""
         return 0 if self.json is None else len(self.json)
 
     def applied_to(self, record: Record) -> tuple[bytes, bytes, float | None]:
-        """Return (json, priority, run_at) of the record with what the spec changes."""
+        """Return (json, priority, run_at) of the record with the spec's changes."""
         return (
             record.json if self.json is None else self.json,
             record.priority if self.priority is None else self.priority,
@@ -86,7 +86,7 @@ class Spec:
 
 
 def spec_of(type: JobType, id: JobId, data: Any, priority: Any, run_at: Any) -> Spec:
-    """Return the checked spec of one job; errors say which."""
+    """Return the checked spec of one job; errors name the job."""
     try:
         return Spec(data, priority, run_at)
     except (InvalidJob, JobTooLarge) as error:
@@ -94,7 +94,7 @@ def spec_of(type: JobType, id: JobId, data: Any, priority: Any, run_at: Any) -> 
 
 
 def check_id(keys: TypeKeys, id: Any) -> JobId:
-    """Return the id if a job can have it."""
+    """Return the id, checked."""
     return place_of(keys, id)[1]
 
 
@@ -197,14 +197,14 @@ async def enqueue(
     timeout: float | None,
     unmade: dict[TypeKeys, None] | None = None,
 ) -> Entry:
-    """Add a job for a handler; its type is made where it is missing, unless somebody has removed it.
+    """Add a job for a handler; its type is made if it is missing, unless it was removed on purpose.
 
     Args:
         unit, place, spec: as for `add`.
-        rule: what is done with a job that is there: as `if_exists` of `add`; "unique": one that has not finished yet,
-            or that has ended less than `unique_for` ago, is what is asked for, and another one runs again.
-        timeout: the activity timeout that the type is made with, in seconds; None: a missing type is refused.
-        unmade: gets the type where it is missing, if the caller wants to make it.
+        rule: for a job that exists: as `if_exists` of `add`; with "unique", an unfinished job, or one that has ended
+            less than `unique_for` ago, is returned as it is, and any other runs again.
+        timeout: the activity timeout for making the type, in seconds; None: a missing type is refused.
+        unmade: gets the missing type, if the caller wants to make it.
 
     Raises:
         NoTypeTimeout: the type does not exist, and is not to be made.
@@ -224,7 +224,7 @@ async def enqueue(
             raise _removed_type(keys)
         # All reads come first: where one fails, no job must be left to the other operations of the transaction.
         is_first = spec.redaction is not None and await redactions.is_undeclared(unit, keys)
-        # Then the job, which may be refused: nobody makes a type for nothing.
+        # Then the job, which may be refused: no type is made in vain.
         _create(unit, entry, spec)
         if is_first and spec.redaction is not None:
             redactions.declare_first(unit, keys, spec.redaction)
@@ -259,7 +259,7 @@ def _ended_within(record: Record, seconds: float, now: float) -> bool:
 async def enqueue_many(
     unit: UnitOfWork, places: Sequence[Place], wanted: Sequence[tuple[Spec, EnqueueRule]], timeout: float | None
 ) -> list[JobSnapshot]:
-    """Do `enqueue` with many jobs, specs and rules; their type is made when none was refused."""
+    """Do `enqueue` with many jobs, specs and rules; their type is made if none was refused."""
     await unit.prefetch(places)
     unmade: dict[TypeKeys, None] = {}
     try:
@@ -277,14 +277,14 @@ async def enqueue_many(
 
 
 def _make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
-    # It was read by a snapshot: a timeout that somebody sets meanwhile must not be overwritten.
+    # It was read by a snapshot: a timeout set meanwhile must not be overwritten.
     unit.transaction.add_read_conflict_key(keys.timeout)
     unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
     declared_settings.note_timeout(unit, keys, timeout)
 
 
 async def refuse_mark(unit: UnitOfWork, place: Place, spec: Spec) -> None:
-    """Refuse a spec whose data have the mark in the place of a secret; see redactions.refuse_mark."""
+    """Refuse a spec with the mark in place of a secret in its data; see redactions.refuse_mark."""
     assert spec.json is not None
     await redactions.refuse_mark(unit, place[0], place[1], spec.json, spec.redaction)
 
@@ -342,11 +342,11 @@ def _create(unit: UnitOfWork, entry: Entry, spec: Spec) -> None:
 
 
 def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, wholly: bool = False) -> None:
-    """Have it run (again) with what the spec changes; write nothing when nothing changes.
+    """Have a job run (again) with the spec's changes; write nothing if nothing changes.
 
     Args:
-        unit, entry, record, spec: the unit of work, the job, its record, and what it is to be.
-        wholly: whether nothing of what an earlier call has said stays: neither its limits nor its trace.
+        unit, entry, record, spec: the unit of work, the job, its record, and the wanted state.
+        wholly: whether to drop all settings of an earlier call: its limits and its trace.
     """
     if record.state is JobState.RUNNING:
         following = spec.next_of(record)
@@ -361,7 +361,7 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, who
         return
     moved = record.with_json(json)
     if record.place:
-        # What is not given stays: its attempts, and what is known of its runs.
+        # Its attempts and the data about its runs stay.
         moved.run_data = run_data.with_event(record.run_data, HistoryKind.ADDED, unit.now)
     else:
         moved.run_data = run_data.started_anew(record.run_data, unit.now)

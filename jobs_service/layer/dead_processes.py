@@ -1,7 +1,6 @@
-"""Running jobs by the instance of the store that holds them: found and taken from it when its process is dead.
+"""Running jobs by the store's instance that holds them: found, and taken away when its process is dead.
 
-Where the store's instances have ids, the lock of a running job begins with that of the instance on which it was
-accepted.
+If the store's instances have ids, a running job's lock begins with the id of the instance that accepted it.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ async def held_jobs(
 
     Args:
         transaction: reads.
-        keyspace: where the keys are.
+        keyspace: of the keys.
         instances: the ids.
         keys: of the only type to read; None for all.
         after: the last key of the page before; None to begin.
         limit: running jobs to read.
 
     Returns:
-        The jobs, and the last key of this page; None when there are no more.
+        The jobs, and the last key of this page; None at the end.
     """
     section = keyspace.sections[ACTIVITY]
     begin = section if keys is None else keys.activity
     found = await transaction.get_range(begin if after is None else after + b"\x00", begin + AFTER, limit=limit)
     data = keyspace.sections[DATA]
-    # The type, packed, is what is left of the key without its section and its seq.
+    # The rest of the key without its section and its seq is the packed type.
     data_keys = [data + key[len(section) : -_SEQ_BYTES] + id for key, id in found]
     try:
         raws = await transaction.get_many(data_keys)
@@ -73,15 +72,15 @@ async def _readable(transaction: Snapshot, data_key: bytes) -> bytes | None:
 async def take_from(unit: UnitOfWork, jobs: Sequence[Place], instances: Collection[bytes]) -> tuple[list[Entry], int]:
     """Take jobs from dead instances that still hold them: pending again, or finished if canceled.
 
-    Jobs whose run data cannot be read are set aside.
+    Jobs with unreadable run data are set aside.
 
     Args:
         unit: of work.
-        jobs: those that the instances held when they were read.
+        jobs: the jobs that the instances held when they were read.
         instances: the ids.
 
     Returns:
-        The jobs that were taken, and how many of `jobs` were done: as many as fit into a transaction.
+        The taken jobs, and the number of `jobs` that were done: as many as fit into a transaction.
     """
     size = len(next(iter(instances)))
     lost: list[Entry] = []

@@ -1,10 +1,10 @@
 """The options that programs have declared for a type: the last new value wins, whether a program's or an operator's.
 
-A type's activity timeout and retention live in the store, and two parties may set them: the program, by its handler's
-options, and an operator, by `set_type_timeout` and `set_retention`. When handlers start, an option is set only if it is
-another than the program has declared before; so what an operator has set in between stays. The last declaration is a
-row of its own per type: (timeout, keep, keep_failed), times in seconds, None for ever; or (timeout) before handlers
-have run. A type that was removed has an empty row, so that `enqueue` does not make it again.
+A type's activity timeout and retention are kept in the store, and two parties may set them: the program, by its
+handler's options, and an operator, by `set_type_timeout` and `set_retention`. At the start of a handler, an option is
+set only if it differs from the program's last declaration; so an operator's change in between stays. The last
+declaration is a row of its own per type: (timeout, keep, keep_failed), times in seconds, None for ever; or (timeout)
+before handlers have run. A removed type has an empty row, so that `enqueue` does not make it again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Declared(NamedTuple):
 
     Attributes:
         timeout: the activity timeout.
-        retention: how long finished jobs are kept.
+        retention: of finished jobs.
     """
 
     timeout: float
@@ -35,27 +35,27 @@ class Declared(NamedTuple):
 
 
 def note_timeout(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
-    """Remember the timeout with which a program has made a type."""
+    """Record the timeout with which a program has made a type."""
     unit.transaction.set(keys.declared, fdb.tuple.pack((timeout,)))
 
 
 def note(unit: UnitOfWork, keys: TypeKeys, declared: Declared) -> None:
-    """Remember the options that a program has declared."""
+    """Record the options that a program has declared."""
     unit.transaction.set(keys.declared, fdb.tuple.pack((declared.timeout, *declared.retention)))
 
 
 def note_removal(unit: UnitOfWork, keys: TypeKeys) -> None:
-    """Remember that a type was removed on purpose."""
+    """Record that a type was removed on purpose."""
     unit.transaction.set(keys.declared, _REMOVED)
 
 
 async def is_removed(unit: UnitOfWork, keys: TypeKeys) -> bool:
-    """Whether a type that does not exist was removed on purpose, and not just never made."""
+    """Whether a missing type was removed on purpose, rather than never made."""
     return await unit.transaction.get(keys.declared) == _REMOVED
 
 
 async def noted(unit: UnitOfWork, keys: TypeKeys) -> tuple[float | None, Retention | None]:
-    """Return the timeout and the retention that programs have declared last; None for those not known."""
+    """Return the last timeout and retention that programs have declared; None for unknown ones."""
     packed = await unit.transaction.get(keys.declared)
     values = unpacked(packed)
     return (

@@ -36,8 +36,8 @@ class Named(Enqueueable[Any, Any]):
 
     Args:
         type: as a program gave it.
-        handlers: those that are known, by type as packed.
-        redaction: what a handler elsewhere declares; None for what is known here.
+        handlers: the known handlers, by packed type.
+        redaction: declared by a handler elsewhere; None for the known handler's.
     """
 
     takes_keywords = True
@@ -54,12 +54,12 @@ class Named(Enqueueable[Any, Any]):
 
     @property
     def timeout(self) -> float | None:
-        """That of the handler, None when it is not known."""
+        """The handler's timeout, None if the handler is unknown."""
         return None if self._handler is None else self._handler.timeout
 
     @property
     def redaction(self) -> Redaction | None:
-        """That of the handler, None when it is not known."""
+        """The handler's secret fields, None if the handler is unknown."""
         if self._redaction is not None:
             return self._redaction
         return None if self._handler is None else self._handler.redaction
@@ -71,17 +71,17 @@ class Named(Enqueueable[Any, Any]):
         return args if self._handler is None else self._handler.checked(args)
 
     def whole(self, data: Any) -> Any:
-        """Return a job's data with the defaults of what was left out, if the handler is known."""
+        """Return a job's data, completed with defaults if the handler is known."""
         return data if self._handler is None else self._handler.whole(data)
 
 
 class Wanted(NamedTuple):
-    """One job that is to be enqueued.
+    """One job to enqueue.
 
     Attributes:
         id: its name within the type.
         spec: its data and options.
-        rule: what is done with a job of this id that is there.
+        rule: for an existing job with this id.
     """
 
     id: JobId
@@ -94,7 +94,7 @@ def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> En
 
     Args:
         handler: a handler, or the type of one.
-        known: the handlers of this program, by type as packed.
+        known: the handlers of this program, by packed type.
 
     Raises:
         InvalidJob: neither a handler nor a type.
@@ -114,14 +114,14 @@ def wanted(
     """Return the job to enqueue.
 
     Args:
-        handler: that will run it.
+        handler: the handler that will run it.
         args: its arguments as one value; UNSET for none.
         arguments: its arguments by keyword.
         how: the options.
         sources: wall-clock time and randomness.
 
     Raises:
-        InvalidJob: arguments that are not the handler's, or options that do not go together.
+        InvalidJob: arguments that are not the handler's, or options that exclude each other.
         JobTooLarge: more than any store takes.
     """
     data = handler.data(one_value(handler, args, arguments))
@@ -142,10 +142,10 @@ def due(run_at: Any, delay: Any, sources: Sources) -> Any:
 
 
 def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
-    """Return a job's own limits, which replace its handler's, as its run data keep them; None if it has none.
+    """Return a job's own limits, which replace its handler's, in the form of run data; None if it has none.
 
     Raises:
-        InvalidJob: a number that cannot be.
+        InvalidJob: a number out of range.
     """
     if max_attempts is None and time_limit is None:
         return None

@@ -1,4 +1,4 @@
-"""A job that a transaction has touched, and the index entries that its record points at."""
+"""A job that a transaction has touched, and the index entries of its record."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class JobSnapshot(NamedTuple):
 
     Attributes:
         keys, id: the job.
-        record: None when there is none.
-        enqueued: what `enqueue` has just done; None after other operations.
+        record: None if there is none.
+        enqueued: the effect of `enqueue`; None after other operations.
     """
 
     keys: TypeKeys
@@ -36,7 +36,7 @@ class Entry:
     """One touched job: its place in the keyspace, whether the store has it, and its present record, None for none.
 
     Attributes:
-        counted: the record with which it is counted, None where it is not.
+        counted: the record with which it is counted, None if it is not.
     """
 
     __slots__ = ("changed", "counted", "enqueued", "id", "keys", "packed_id", "record", "stored")
@@ -63,7 +63,7 @@ class Entry:
 
 
 def write_index(transaction: Transaction, entry: Entry, record: Record) -> None:
-    """Write the index entry that a stored record points at."""
+    """Write the index entry of a stored record."""
     keys = entry.keys
     assert isinstance(record.seq, bytes)
     if record.lock is not None:
@@ -82,7 +82,7 @@ def write_index(transaction: Transaction, entry: Entry, record: Record) -> None:
 
 
 def clear_index(transaction: Transaction, entry: Entry, record: Record) -> None:
-    """Clear the index entry that the store has of a job, if it has one."""
+    """Clear a job's index entry in the store, if it has one."""
     keys = entry.keys
     if record.place == SCHEDULED:
         transaction.clear(scheduled_key(entry, record))
@@ -100,13 +100,13 @@ def clear_index(transaction: Transaction, entry: Entry, record: Record) -> None:
 
 
 def ready_key(entry: Entry, record: Record) -> bytes:
-    """Return the READY key that the record points at."""
+    """Return the record's READY key."""
     assert isinstance(record.seq, bytes)
     return entry.keys.ready + record.priority + STAMP_CODE + record.seq + entry.packed_id
 
 
 def scheduled_key(entry: Entry, record: Record) -> bytes:
-    """Return the SCHEDULED key that the record points at."""
+    """Return the record's SCHEDULED key."""
     assert record.run_at is not None
     return entry.keys.scheduled + pack_seconds(record.run_at) + entry.packed_id
 
@@ -124,14 +124,14 @@ def job_of(entry: Entry | JobSnapshot) -> Job:
 
 
 def enqueued_job(entry: Entry | JobSnapshot) -> Job:
-    """Return the result of `enqueue`: the entry as the application's job, with what that did."""
+    """Return the result of `enqueue`: the entry as the application's job, with the effect of the call."""
     job = job_of(entry)
     job._enqueued = entry.enqueued
     return job
 
 
 async def naming_its_job(place: Place, work: Awaitable[T]) -> T:
-    """Return the result of an operation on a job; when a part of its record cannot be read, the error names the job."""
+    """Return the result of an operation on a job; an error about an unreadable part of its record names the job."""
     try:
         return await work
     except RecordDamaged as error:

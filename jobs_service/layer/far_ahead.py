@@ -1,9 +1,9 @@
-"""Finds and sets right the times that a clock far ahead has written.
+"""Finds and corrects times written by a clock far ahead.
 
-The pause before a job's next run, and the time for which a finished job is kept, are counted from the end of its run,
-by the clock of the process that has ended it. Where that clock was a year ahead, the job would wait, or be kept, for a
-year more. Such a job is known by its newest event, which lies more than MOST_AHEAD ahead of the present clock. Times
-that a caller has given stay as they are.
+The pause before a job's next run, and the retention of a finished job, are counted from the end of its run, by the
+clock of the process that ended it. If that clock was a year ahead, the job would wait, or be kept, for a year more.
+Such a job is known by its newest event, which lies more than MOST_AHEAD ahead of the present clock. Times that a caller
+has given stay as they are.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Snapshot
 
 SECTIONS = (SCHEDULED, EXPIRING)
-"""The sections of the keyspace that have such times."""
+"""The sections of the keyspace with such times."""
 
 _BEGINS_A_PAUSE = frozenset({HistoryKind.CRASHED, HistoryKind.STOPPED})
 
@@ -52,12 +52,12 @@ async def suspects(
     Args:
         transaction, keyspace: to read from.
         section: one of SECTIONS.
-        begin: where in the section to go on, empty at first.
+        begin: position in the section, empty at first.
         now: seconds since the epoch.
-        limit: jobs at most.
+        limit: most jobs.
 
     Returns:
-        Jobs of one type, None for none, and where to go on; None at the end of the section.
+        Jobs of one type, None for none, and the next position; None at the end of the section.
     """
     types, behind = await types_in(transaction, keyspace, section, begin, 1)
     if not types:
@@ -76,10 +76,10 @@ async def suspects(
 
 
 async def set_right(unit: UnitOfWork, keys: TypeKeys, ids: Iterable[bytes]) -> int:
-    """Take the runs that a clock far ahead has ended to have ended now, and set back all that followed from it.
+    """Treat runs that a clock far ahead has ended as ended now, and set back all times that follow from it.
 
     Returns:
-        How many jobs there were.
+        The number of jobs.
     """
     changed = 0
     for entry in await unit.load_fitting(keys, list(ids)):

@@ -1,4 +1,4 @@
-"""What the HTTP interface keeps in the store beside the jobs: tokens, logins, and which request has added which job.
+"""Rows of the HTTP interface beside the jobs: tokens, logins, and the jobs added by repeatable requests.
 
 | key                         | value                            | as long as                        |
 |-----------------------------|----------------------------------|-----------------------------------|
@@ -8,7 +8,7 @@
 | (REQUESTS_BY_TIME, time, type, key) | nothing                  | the same                          |
 | (SESSIONS, time, hash)      | JSON: token, hash                | a login, until that time          |
 
-Families are far behind those of jobs, so that both can be added to.
+The families' numbers are far behind those of jobs, so that both can be extended.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ REQUESTS_BY_TIME: Final = 42
 SESSIONS: Final = 43
 
 KEPT_FOR: Final = 86_400.0
-"""Seconds that it is remembered which job a request has added."""
+"""Seconds for which the job of a request is remembered."""
 
 _ONE: Final = (1).to_bytes(8, "little")
 _MOST_TOKENS: Final = 10_000
 _REMOVED_AT_ONCE: Final = 3
-"""Rows that have expired and that each new one removes: more than one, so that they come to an end."""
+"""Expired rows that each new one removes: more than one, so that they come to an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,8 @@ class TokenRow:
     """One token.
 
     Attributes:
-        name: by which it is called.
-        role: what it may do; "" for a row that cannot be read.
+        name: the token's name.
+        role: its permissions; "" for a row that cannot be read.
         hash: SHA-256 of the token, hexadecimal.
         created: seconds since the epoch.
     """
@@ -63,10 +63,10 @@ class TokenRow:
 
 @dataclass(frozen=True, slots=True)
 class SessionRow:
-    """Somebody who has logged in with a token.
+    """A login with a token.
 
     Attributes:
-        digest: SHA-256 of what the cookie holds, hexadecimal: who reads the store cannot make the cookie of it.
+        digest: SHA-256 of the cookie's value, hexadecimal: a reader of the store cannot make the cookie from it.
         expires: seconds since the epoch.
         token, hash: name and hash of the token; the session ends with it.
     """
@@ -81,8 +81,8 @@ class Request(NamedTuple):
     """A request that may be repeated.
 
     Attributes:
-        key: by which it is known again, within the job's type.
-        fingerprint: of what it asks for.
+        key: identifies the request within the job's type.
+        fingerprint: of its content.
     """
 
     key: str
@@ -90,10 +90,11 @@ class Request(NamedTuple):
 
 
 class Repeated(NamedTuple):
-    """What a request comes back with that was there before.
+    """The result of a repeated request.
 
     Attributes:
-        id: of the job that was added then, the first of several; None if it asks for something else than then.
+        id: of the job added by the first request, the first of several; None if the contents of the two requests
+            differ.
     """
 
     id: JobId | None
@@ -108,7 +109,7 @@ def _head(keyspace: Keyspace, family: int) -> bytes:
 
 
 async def read_tokens(transaction: Snapshot, keyspace: Keyspace) -> list[TokenRow]:
-    """Return all tokens; one that cannot be read has no role: it lets nobody in, but it is there."""
+    """Return all tokens; a token that cannot be read has no role: it gives no access, but is listed."""
     head = _head(keyspace, TOKENS)
     rows = await transaction.get_range(head + b"\x00", head + AFTER, limit=_MOST_TOKENS)
     return [_token_row(key[len(head) :], value) for key, value in rows]
@@ -121,7 +122,7 @@ async def watch_tokens(transaction: Transaction, keyspace: Keyspace) -> tuple[li
 
 
 async def add_token(transaction: Transaction, keyspace: Keyspace, row: TokenRow) -> bool:
-    """Add a token; return False if there is one of that name."""
+    """Add a token; return False if the name is taken."""
     head = _head(keyspace, TOKENS)
     key = head + fdb.tuple.pack((row.name,))
     if await transaction.get(key) is not None:
@@ -133,7 +134,7 @@ async def add_token(transaction: Transaction, keyspace: Keyspace, row: TokenRow)
 
 
 async def remove_token(transaction: Transaction, keyspace: Keyspace, name: str) -> bool:
-    """Take a token away; return False if there is none of that name."""
+    """Remove a token; return False if there is none of that name."""
     head = _head(keyspace, TOKENS)
     key = head + fdb.tuple.pack((name,))
     if await transaction.get(key) is None:
@@ -151,7 +152,7 @@ def _token_row(packed: bytes, value: bytes) -> TokenRow:
         created = float(found["created"])
         if 0 <= created <= LATEST:
             return TokenRow(name, str(found["role"]), str(found["hash"]), created)
-    except Exception:  # whatever was written there by others
+    except Exception:  # a value written by other programs
         pass
     return TokenRow(name, "", "", 0.0)
 
@@ -160,7 +161,7 @@ def _token_row(packed: bytes, value: bytes) -> TokenRow:
 
 
 async def add_session(unit: UnitOfWork, row: SessionRow) -> None:
-    """Add a login, and remove some of those whose time is over."""
+    """Add a login, and remove some expired ones."""
     transaction, head = unit.transaction, _head(unit.keyspace, SESSIONS)
     rows = await transaction.snapshot.get_range(head + b"\x00", head + pack_seconds(unit.now), limit=_REMOVED_AT_ONCE)
     for key, _ in rows:
@@ -170,17 +171,17 @@ async def add_session(unit: UnitOfWork, row: SessionRow) -> None:
 
 
 async def session(transaction: Snapshot, keyspace: Keyspace, expires: float, digest: str) -> SessionRow | None:
-    """Return a login, None if there is none such."""
+    """Return a login, None if it does not exist."""
     value = await transaction.get(_session_key(keyspace, expires, digest))
     try:
         found = None if value is None else json.loads(value)
         return None if found is None else SessionRow(digest, expires, str(found["token"]), str(found["hash"]))
-    except Exception:  # whatever was written there by others: it lets nobody in
+    except Exception:  # a value written by other programs: it gives no access
         return None
 
 
 def remove_session(unit: UnitOfWork, expires: float, digest: str) -> None:
-    """End a login, which need not be there."""
+    """End a login; it need not exist."""
     unit.transaction.clear(_session_key(unit.keyspace, expires, digest))
 
 
@@ -216,7 +217,7 @@ async def add_many_once(
     """Add several jobs of one type in this transaction, unless the same request has done so before.
 
     Args:
-        unit: of a transaction that nobody else shares: what is raised undoes it.
+        unit: of an unshared transaction: an exception undoes it.
         request: is written in the same transaction, with the id of the first job.
         places, specs, if_exists: as for `creation.add_many`; one job at least.
     """
@@ -230,7 +231,7 @@ async def add_many_once(
 
 
 async def _before(unit: UnitOfWork, keys: TypeKeys, request: Request) -> Repeated | None:
-    """Return what a request comes back with that has been there before."""
+    """Return the result of a repeated request; None for a new one."""
     packed_key = _request_key(keys, request)
     found = await unit.transaction.get(_head(unit.keyspace, REQUESTS) + packed_key)
     if found is None:
@@ -246,7 +247,7 @@ async def _before(unit: UnitOfWork, keys: TypeKeys, request: Request) -> Repeate
 
 
 def _note(unit: UnitOfWork, place: Place, request: Request) -> None:
-    """Write that a request has added a job."""
+    """Record that a request has added a job."""
     packed_key = _request_key(place[0], request)
     expires = unit.now + KEPT_FOR
     row = fdb.tuple.pack((request.fingerprint, place[1], expires))
@@ -260,7 +261,7 @@ def _request_key(keys: TypeKeys, request: Request) -> bytes:
 
 
 async def _remove_expired(unit: UnitOfWork) -> None:
-    """Remove some of the rows whose time is over."""
+    """Remove some expired rows."""
     by_time, requests = _head(unit.keyspace, REQUESTS_BY_TIME), _head(unit.keyspace, REQUESTS)
     end = by_time + pack_seconds(unit.now)
     rows = await unit.transaction.snapshot.get_range(by_time + b"\x00", end, limit=_REMOVED_AT_ONCE)

@@ -59,7 +59,7 @@ async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:
 
 
 async def retention(transaction: Snapshot, keys: TypeKeys) -> Retention:
-    """Return how long finished jobs of a type are kept."""
+    """Return the retention of a type's finished jobs."""
     packed = await transaction.get(keys.retention)
     return FOR_EVER if packed is None else Retention.decode(packed)
 
@@ -73,13 +73,13 @@ async def last_ticks(transaction: Snapshot, keyspace: Keyspace) -> list[tuple[Jo
 
 
 def tick_of(packed: bytes | None) -> float | None:
-    """Return the last tick of a periodic type; None when there was none yet, or when it cannot be read."""
+    """Return the last tick of a periodic type; None if there was none yet, or if it cannot be read."""
     found = unpacked(packed)
     return found[0] if len(found) == 1 and isinstance(found[0], float) and math.isfinite(found[0]) else None
 
 
 async def _record(transaction: Snapshot, keys: TypeKeys, packed_id: bytes) -> Record | None:
-    """Return a job's record; None where there is none, or none that can be read."""
+    """Return a job's record; None if it is missing or unreadable."""
     try:
         raw = await transaction.get(keys.data + packed_id)
         return None if raw is None else Record.decode(raw)

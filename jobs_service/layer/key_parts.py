@@ -18,16 +18,16 @@ from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of, in_one_line,
 from jobs_service.model import JobId, JobType
 
 STAMP_CODE: Final = b"\x33"
-"""What the tuple layer puts before the 12 bytes of a versionstamp."""
+"""The tuple layer's code before the 12 bytes of a versionstamp."""
 
 TIME_CODE: Final = b"\x21"
-"""What the tuple layer puts before the 8 bytes of a double."""
+"""The tuple layer's code before the 8 bytes of a double."""
 
 TIME_BYTES: Final = 9
 """Bytes of a packed time."""
 
 AFTER: Final = b"\xff"
-"""Greater than whatever the tuple layer puts behind a prefix."""
+"""Greater than any byte that the tuple layer puts behind a prefix."""
 _DOUBLE = struct.Struct(">d")
 _FIRST_POSITIVE: Final = b"\x21\x80"
 _SIGN = 0x80
@@ -37,11 +37,11 @@ ZERO: Final = 0x14
 LARGEST_INT: Final = 0x1C
 _ZERO_PRIORITY: Final[bytes] = fdb.tuple.pack((0,))
 MAX_NESTING: Final = 50
-"""Levels of tuples in a type or a priority: what is read back on any stack."""
+"""Most levels of tuples in a type or a priority: any stack can decode them."""
 
 _MAX_INTEGER_BITS: Final = 8 * 255
 _MAX_NAME: Final = 20_000
-"""Bytes, about, of what tuples may hold: more than the longest key of any store, and quickly counted."""
+"""Approximate most bytes in tuples: more than the longest key of any store, and quickly counted."""
 
 PLAIN_IDS: Final = frozenset({str, bytes})
 _ELEMENTS: Final = (str, bytes, int, float, type(None), uuid.UUID, fdb.tuple.SingleFloat)
@@ -62,17 +62,17 @@ def unpacked_type(packed: bytes) -> JobType:
     """Return the type that was packed, as every process reads it.
 
     Raises:
-        ValueError: the bytes are no type, or not as the tuple layer packs it; fdb.tuple raises others as well.
+        ValueError: the bytes are no type, or not in the tuple layer's form; fdb.tuple raises other errors as well.
     """
     type: JobType = fdb.tuple.unpack(packed)[0]
     if fdb.tuple.pack((type,)) != packed:
-        # In a damaged store: under these keys nobody would find the jobs of the type that it looks like.
+        # In a damaged store: under these keys no reader would find the jobs of the type.
         raise ValueError(f"{packed!r} is no type as the tuple layer packs it")
     return type
 
 
 def type_in(packed: bytes) -> JobType | None:
-    """Return the type that these bytes of a row are; None when they are none, in a store that is damaged."""
+    """Return the type in these bytes of a row; None if they are invalid, in a damaged store."""
     try:
         type = unpacked_type(packed)
         return type if _is_name(type) else None
@@ -156,7 +156,7 @@ def unpack_seconds(packed: bytes) -> float:
 
 
 def unpacked(packed: bytes | None) -> tuple[Any, ...]:
-    """Return the elements that the tuple layer packed; none when nothing is there, or what it did not pack."""
+    """Return the elements that the tuple layer packed; none for None or for bytes that it did not pack."""
     try:
         return () if packed is None else fdb.tuple.unpack(packed)
     except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
@@ -164,14 +164,14 @@ def unpacked(packed: bytes | None) -> tuple[Any, ...]:
 
 
 def next_time(found: Sequence[tuple[bytes, bytes]], offset: int) -> float | None:
-    """Return the time that the first of some index entries has in its key, from this offset on; None for none."""
+    """Return the time at this offset of the first index entry's key; None if there is none."""
     if not found:
         return None
     packed = found[0][0][offset:]
     seconds = unpack_seconds(packed)
     if not math.isnan(seconds):
         return seconds
-    # No time at all: what is before all times is due at once, and what is behind them never.
+    # An invalid time: a key before all times is due at once, and a key behind them never.
     return 0.0 if packed < _FIRST_POSITIVE else None
 
 
@@ -197,7 +197,7 @@ class _Elements:
         self._left = _MAX_NAME
 
     def check(self, value: Any, levels: int) -> None:
-        """Check a value and all that it holds.
+        """Check a value and its elements.
 
         Raises:
             ValueError: something in it cannot be encoded.

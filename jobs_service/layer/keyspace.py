@@ -1,4 +1,4 @@
-"""Where every key of the jobs is: sections under one prefix, tuple-layer encoded.
+"""The keys of the jobs: sections under one prefix, tuple-layer encoded.
 
 | key                                     | value        | as long as                                  |
 |-----------------------------------------|--------------|---------------------------------------------|
@@ -10,31 +10,31 @@
 | (ACTIVITY_TIMEOUT, type)                | seconds      | the type exists                             |
 | (ACTIVITY, type, seq)                   | id           | running                                     |
 | (WATCH_CANCELED, type)                  | counter      | bumped when a running job is taken away     |
-| (PAUSED, type)                          | nothing      | nobody is to accept jobs of the type        |
+| (PAUSED, type)                          | nothing      | the type is paused                          |
 | (RETENTION, type)                       | two times    | finished jobs of the type are to expire     |
 | (EXPIRING, type, time, id)              | nothing      | finished, and to be removed then            |
-| (PERIODIC, name)                        | last tick    | somebody has asked for periodic jobs        |
+| (PERIODIC, name)                        | last tick    | periodic jobs were requested                |
 | (COPYING)                               | a note       | a copy into this store is not complete      |
 | (COPYING, type)                         | a mark       | that copy has written jobs of the type      |
-| (DECLARED, type)                        | some times   | a program has used or somebody removed the type |
+| (DECLARED, type)                        | some times   | a program has used the type, or it was removed |
 | (SET_ASIDE, type, id)                   | nothing      | the record cannot be read; in no index      |
-| (AWAKE, type)                           | nothing      | it may have jobs to be watched over now     |
+| (AWAKE, type)                           | nothing      | it may have jobs that need a monitor now    |
 | (AWAKE)                                 | counter      | bumped when any of these, or of the alarms, changes |
-| (ASLEEP, type)                          | a time       | nothing of it is to be watched over before  |
+| (ASLEEP, type)                          | a time       | no job of it needs a monitor before         |
 | (ALARM, time, type)                     | nothing      | the same, in the order of the times         |
 | (ALARM)                                 | nothing      | the rows above are complete: see `layer/awake_types.py` |
 | (FOLLOWED, type)                        | versionstamp | notifiers follow its changes: see `layer/changes.py` |
-| (CHANGES, type, stamp)                  | ids          | jobs that changed then otherwise than in ACTIVITY |
-| (CHANGES, type)                         | versionstamp | up to there such rows have been removed     |
+| (CHANGES, type, stamp)                  | ids          | jobs changed then, other than in ACTIVITY   |
+| (CHANGES, type)                         | versionstamp | such rows have been removed up to there     |
 | (COUNTS, type)                          | counters     | something was counted: see `layer/counters.py` |
 | (MINUTES, type, number)                 | counters     | something happened in that minute           |
 | (HOURS, type, number)                   | counters     | the same by the hour                        |
 | (FAILED, type, seq)                     | id           | finished, and has failed                    |
-| (REDACTION, type)                       | paths        | somebody has said what of its jobs is secret |
+| (REDACTION, type)                       | paths        | secret fields were declared                 |
 | (LAST, type, id)                        | a record     | the job has left with its end: see `layer/last_records.py` |
 | (RETRYING, type, id)                    | nothing      | pending, and its last run has crashed       |
 
-Prefixes are computed once per type. `layer/key_parts.py` encodes what is behind them.
+Prefixes are computed once per type. `layer/key_parts.py` encodes the parts behind them.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ _SECTIONS: Final = 27
 _GOES_ON: Final = 0xFF
 _class_of = type
 _MAX_CACHED_TYPES: Final = 10_000
-"""Types whose keys are kept ready; each takes about a kilobyte, and some microseconds to be made anew."""
+"""Types whose keys are cached; each takes about a kilobyte, and some microseconds to make anew."""
 
 _LEAST_BEHIND_TYPE: Final = 1 + 13 + 2
-"""Bytes of the shortest priority, of what surrounds a versionstamp, and of the shortest id."""
+"""Bytes of the shortest priority, of a versionstamp with its surroundings, and of the shortest id."""
 
 
 class TypeKeys:
-    """The prefixes and keys of one type; equal to those of the same type under the same prefix, as a value."""
+    """The prefixes and keys of one type; as a value, equal to those of the same type under the same prefix."""
 
     __slots__ = (
         "_hash",
@@ -182,7 +182,7 @@ class TypeKeys:
 
     @property
     def name(self) -> str:
-        """What processes of the type are named by: as no other type's are."""
+        """The type's name in names of its processes, unique among types."""
         name = repr(self.type)
         # The tuple layer tells NaNs apart that look alike.
         return f"{name} {self.packed.hex()}" if "nan" in name and type(self.type) is tuple else name
@@ -195,7 +195,7 @@ class Keyspace:
     """All keys of the jobs under one prefix.
 
     Args:
-        prefix: what every key begins with; the store's `prefix()`.
+        prefix: the beginning of every key; the store's `prefix()`.
         longest: bytes of the longest key that the store takes.
     """
 
@@ -213,8 +213,8 @@ class Keyspace:
         """Return the keys of a type.
 
         Raises:
-            InvalidJob: no type can be called that.
-            JobTooLarge: no job of that type would have keys that the store takes.
+            InvalidJob: the type is invalid.
+            JobTooLarge: the store would take no key of a job of that type.
         """
         # Only str looks up by value: 1, True and 1.0 are equal, but encoded differently.
         if _class_of(type) is str:
@@ -229,14 +229,14 @@ class Keyspace:
         return self.of_packed(packed)
 
     def stored(self, type: JobType) -> TypeKeys:
-        """Return the keys of a type as it was read from the store, whose keys were short enough for some process."""
+        """Return the keys of a type read from the store, whose keys were short enough for some process."""
         return self.of_packed(fdb.tuple.pack((type,)))
 
     def of_packed(self, packed: bytes) -> TypeKeys:
-        """Return the keys of a type that is given as the tuple layer packed it.
+        """Return the keys of a type in its packed form.
 
         Raises:
-            ValueError: the bytes are no type; fdb.tuple raises others as well.
+            ValueError: the bytes are no type; fdb.tuple raises other errors as well.
         """
         keys = self._by_packed.get(packed)
         if keys is None:
@@ -247,11 +247,11 @@ class Keyspace:
         return keys
 
     def found(self, packed: bytes) -> TypeKeys | None:
-        """Return the keys of a type as it is in a row; None for what is no type, in a store that is damaged."""
+        """Return the keys of a packed type in a row; None for an invalid one, in a damaged store."""
         return None if type_in(packed) is None else self.of_packed(packed)
 
     def _keep(self, keys: TypeKeys) -> None:
-        """Put the keys into the cache, in place of the oldest when it is full: others may be looked up for ever."""
+        """Put the keys into the cache, in place of the oldest if it is full: the number of types has no bound."""
         if len(self._by_packed) >= _MAX_CACHED_TYPES:
             oldest = self._by_packed.pop(next(iter(self._by_packed)))
             if _class_of(oldest.type) is str:
@@ -268,7 +268,7 @@ class Keyspace:
 
 
 class TypeFinder:
-    """Finds the types of many keys, one after the other: those of one type mostly come together.
+    """Finds the types of many keys, one after the other: keys of one type mostly come together.
 
     Args:
         keyspace: of the keys.
@@ -283,7 +283,7 @@ class TypeFinder:
         return self.keys_of(key[len(self._keyspace.sections[DATA]) :])
 
     def keys_of(self, rest: bytes) -> TypeKeys:
-        """Return the keys of the type that the rest of a key, behind its section, begins with; more must follow it."""
+        """Return the keys of the type at the beginning of a key without its section; more bytes must follow it."""
         keys = self._keys
         # A string goes on behind a zero byte if 0xff follows; nothing else that begins alike is another element.
         if keys is None or not rest.startswith(keys.packed) or rest[len(keys.packed)] == _GOES_ON:
@@ -292,7 +292,7 @@ class TypeFinder:
 
 
 def end_of_priority(keys: TypeKeys, key: bytes) -> int:
-    """Return where in a READY key the priority ends, and the versionstamp begins."""
+    """Return the end of the priority in a READY key, where the versionstamp begins."""
     start = len(keys.ready)
     code = key[start]
     if SMALLEST_INT <= code <= LARGEST_INT:
@@ -301,7 +301,7 @@ def end_of_priority(keys: TypeKeys, key: bytes) -> int:
 
 
 Place: TypeAlias = tuple[TypeKeys, JobId, bytes]
-"""Where a job is: its type's keys, its id, and its id as packed."""
+"""A job's place: its type's keys, its id, and its packed id."""
 
 
 def place_of(keys: TypeKeys, id: Any) -> Place:

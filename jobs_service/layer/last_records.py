@@ -1,13 +1,13 @@
-"""The last records of jobs that have left the store with their end, for the subscribers who were there before.
+"""The last records of jobs that have left the store with their end, for earlier subscribers.
 
-A job of a type that keeps its jobs for 0 seconds is gone with the transaction that ends it. Who follows the type at
-that moment (FOLLOWED, see `layer/changes.py`) has still to be told how it has ended: so its record as it would be goes
-into a row (LAST, type, id). Where nobody follows the type there is no such row.
+A job of a type that keeps its jobs for 0 seconds is gone with the transaction that ends it. Followers of the type at
+that moment (FOLLOWED, see `layer/changes.py`) must still learn how it has ended: so its final record goes into a row
+(LAST, type, id). A type without followers gets no such row.
 
-- Followers look there where a job that they were told of has no record any more. Without a row it was removed.
-- A transaction that removes a job of a type that is followed clears the row of an earlier job of the same id. The rows
-  of a type go with FOLLOWED at the latest. So a row without a record of the same job in DATA is that of the last job
-  that was called so.
+- Followers look there if a changed job has no record any more. Without a row it was removed.
+- A transaction that removes a job of a followed type clears the row of an earlier job with the same id. The rows of a
+  type go with FOLLOWED at the latest. So a row without a record of the same job in DATA belongs to the last job with
+  that id.
 - The type's activity monitor removes the rows when they are old: a follower may be late by that much.
 """
 
@@ -25,11 +25,11 @@ _LARGEST_READ: Final = 1_000_000
 
 
 class Removed(NamedTuple):
-    """What one transaction has done of a long removal.
+    """One transaction's part of a long removal.
 
     Attributes:
-        looked_at: how many rows.
-        behind: the last of them; None when there are none behind it.
+        looked_at: number of rows.
+        behind: the last of them; None if none follow.
     """
 
     looked_at: int
@@ -47,8 +47,8 @@ async def remove_old(transaction: Transaction, keys: TypeKeys, until: bytes, beh
     Args:
         transaction, keys: of the type.
         until: the versionstamp.
-        behind: the key of a row up to which all were looked at; the type's part of it to begin.
-        limit: rows that are looked at.
+        behind: the key of the last row looked at; the type's prefix to begin.
+        limit: most rows to look at.
     """
     page = max(1, transaction.limits.transaction // transaction.limits.value)
     looked_at = size = 0

@@ -26,8 +26,8 @@ class JobPage(NamedTuple):
     """Some jobs in key order.
 
     Attributes:
-        jobs: (DATA key, job); may be none although more follow.
-        last: the last key that was read; None when there are no more.
+        jobs: (DATA key, job); may be empty although more follow.
+        last: the last key that was read; None at the end.
     """
 
     jobs: Sequence[tuple[bytes, Job]]
@@ -90,7 +90,7 @@ async def list_page(
 
 
 def _type_of(finder: TypeFinder, key: bytes) -> TypeKeys | None:
-    """Return the keys of a DATA key's type, None when it cannot be parsed."""
+    """Return the keys of a DATA key's type, None if it cannot be parsed."""
     try:
         return finder.keys_of_data(key)
     except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
@@ -98,7 +98,7 @@ def _type_of(finder: TypeFinder, key: bytes) -> TypeKeys | None:
 
 
 def _job_at(keys: TypeKeys | None, key: bytes, raw: bytes) -> Job | None:
-    """Return the job of a row; None when its key cannot be parsed, for then it has no name."""
+    """Return the job of a row; None if its key cannot be parsed, because the job has no name then."""
     if keys is None:
         return None
     packed_id = key[len(keys.data) :]

@@ -21,11 +21,10 @@ class LoadedJobs:
 
     Attributes:
         transaction: the store's transaction.
-        keyspace: where the keys are.
+        keyspace: of the keys.
         entries: the jobs by their DATA keys.
-        damaged: those whose records were read and cannot be decoded: they are not among the entries.
-        raws: those of them of which not even the state can be told, with their records; None where the store cannot
-            read those.
+        damaged: jobs whose records were read and cannot be decoded: they are not among the entries.
+        raws: the records of damaged jobs whose state is unknown; None for records that the store cannot read.
         is_full: whether so much was read or rewritten that further operations should go into another transaction.
     """
 
@@ -62,7 +61,7 @@ class LoadedJobs:
 
         Raises:
             RecordDamaged: its record cannot be read.
-            StoreDamaged: it cannot be read whether the type is followed.
+            StoreDamaged: the type's row FOLLOWED cannot be read.
         """
         data_key = place[0].data + place[2]
         entry = self.entries.get(data_key)
@@ -75,10 +74,10 @@ class LoadedJobs:
         return entry
 
     async def _read_one(self, data_key: bytes, place: Place) -> Entry | None:
-        """Return a job's entry as the store has it, None when its record cannot be read.
+        """Return a job's entry as stored, None if its record cannot be read.
 
         Raises:
-            StoreDamaged: it cannot be read whether the type is followed.
+            StoreDamaged: the type's row FOLLOWED cannot be read.
         """
         keys, id, packed_id = place
         try:
@@ -115,7 +114,7 @@ class LoadedJobs:
             self._is_followed = True
 
     def condemn(self, entry: Entry, error: RecordDamaged) -> None:
-        """Note that a part of a job's record, of which nothing was changed here, turned out to be unreadable."""
+        """Note that a part of a job's record, unchanged in this transaction, turned out to be unreadable."""
         data_key = entry.keys.data + entry.packed_id
         del self.entries[data_key]
         self.damaged[data_key] = error.of(entry.keys.type, entry.id)
@@ -124,7 +123,7 @@ class LoadedJobs:
         """Read jobs that are about to be touched; the reads go out together. Raises nothing for unreadable records.
 
         Raises:
-            StoreDamaged: it cannot be read whether a type is followed.
+            StoreDamaged: a type's row FOLLOWED cannot be read.
         """
         entries = self.entries
         if len(jobs) == 1:
@@ -169,7 +168,7 @@ class LoadedJobs:
     async def load_many(self, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
         """Return the jobs' entries in their order; the reads go out together.
 
-        For bytes that are no id, and for an unreadable record, the entry has no record, and is not kept.
+        For invalid ids and unreadable records, the entry has no record, and is not kept.
         """
         try:
             jobs = [(keys, unpack_id(packed_id), packed_id) for packed_id in packed_ids]
@@ -184,7 +183,7 @@ class LoadedJobs:
             return [entries.get(data + packed_id) or Entry(keys, b"", packed_id, None) for packed_id in packed_ids]
 
     def fitting(self, entries: list[Entry]) -> list[Entry]:
-        """Return as many from the front, at least one, as can be rewritten beside what else a transaction may hold."""
+        """Return as many entries from the front, at least one, as fit beside a transaction's other contents."""
         room = Room(self._most_written)
         for position, entry in enumerate(entries):
             record = entry.record
@@ -195,10 +194,10 @@ class LoadedJobs:
         return entries
 
     async def load_fitting(self, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
-        """Return the entries of as many jobs from the front, at least one, as `fitting` leaves of them.
+        """Return the entries of as many jobs from the front, at least one, as `fitting` accepts.
 
-        Records are read in growing pages, the first of which is no more than a transaction may hold: of a thousand
-        large ones most are not even read.
+        Records are read in growing pages, the first within a transaction's bounds: most of a thousand large ones are
+        not even read.
         """
         entries: list[Entry] = []
         page = max(1, self._limits.transaction // self._limits.value)

@@ -1,4 +1,4 @@
-"""Pages of the jobs of a type, from either end: by an index where there is one, otherwise by id."""
+"""Pages of the jobs of a type, from either end: by an index if there is one, otherwise by id."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jobs_service.store.base import KeyValue, Snapshot
 _GROWTH: Final = 4
 _MOST_ROWS: Final = 2000
 _MOST_BYTES: Final = 1_000_000
-"""Rows, and bytes of records, that one transaction looks at."""
+"""Rows, and bytes of records, that one transaction reads."""
 
 _BY_ID: Final = b"i"
 _RETRYING: Final = b"t"
@@ -33,18 +33,18 @@ _INDEXES: Final = {
     Status.RUNNING: b"a",
     Status.FAILED: b"f",
 }
-"""The first byte of a cursor: which order it is a place in."""
+"""The first byte of a cursor: the order of its place."""
 
 
 class Terms(NamedTuple):
-    """Which jobs a page is of.
+    """The terms of a page.
 
     Attributes:
-        order: b"i" by id, otherwise that of an index.
-        fits: whether a job is wanted that was found by its id.
-        prefix: what packed ids begin with; empty for all.
+        order: b"i" by id, otherwise an index's order.
+        fits: whether a job found by its id is wanted.
+        prefix: of packed ids; empty for all.
         newest_first: whether to read from the other end.
-        after: where the page before has ended, in this order; None to begin.
+        after: the end of the page before, in this order; None to begin.
     """
 
     order: bytes
@@ -55,11 +55,11 @@ class Terms(NamedTuple):
 
 
 class Page(NamedTuple):
-    """What one transaction has found.
+    """The jobs that one transaction has found.
 
     Attributes:
-        jobs: as many as were wanted, or fewer.
-        last: the place of the last row that was looked at; None when there are no more.
+        jobs: at most the wanted number.
+        last: the place of the last row that was read; None at the end.
     """
 
     jobs: list[Job]
@@ -70,7 +70,7 @@ def terms(state: Any, after: Any, newest_first: Any, prefix: Any, now: float) ->
     """Return the checked terms of a page.
 
     Raises:
-        InvalidJob: one of them cannot be.
+        InvalidJob: one of them is invalid.
     """
     fits = check_state(state, now)
     status = member(Status, state)
@@ -80,7 +80,7 @@ def terms(state: Any, after: Any, newest_first: Any, prefix: Any, now: float) ->
 
 
 def cursor(terms: Terms, place: bytes) -> str:
-    """Return a place as text that a URL may have as it is."""
+    """Return a place as URL-safe text."""
     return base64.urlsafe_b64encode(terms.order + place).decode().rstrip("=")
 
 
@@ -101,9 +101,9 @@ async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes
 
     Args:
         transaction, keys: of the type.
-        terms: which ones.
-        after: where the look before has ended; None to begin.
-        most: at most so many.
+        terms: of the page.
+        after: the end of the look before; None to begin.
+        most: most jobs.
     """
     head, end = _range(keys, terms)
     begin, start = head, len(_head(keys, terms.order))
@@ -152,7 +152,7 @@ async def _records(
 
 
 def _head(keys: TypeKeys, order: bytes) -> bytes:
-    """Return what all keys of an order begin with."""
+    """Return the prefix of all keys of an order."""
     return {
         _BY_ID: keys.data,
         b"r": keys.ready,
@@ -173,7 +173,7 @@ def _range(keys: TypeKeys, terms: Terms) -> tuple[bytes, bytes]:
 
 
 def _id_in(keys: TypeKeys, order: bytes, row: KeyValue) -> bytes | None:
-    """Return the packed id that a row names; None when it names none."""
+    """Return the packed id in a row; None if it has none."""
     key, value = row
     if order == b"r":
         return id_of_ready(keys, key)
@@ -183,7 +183,7 @@ def _id_in(keys: TypeKeys, order: bytes, row: KeyValue) -> bytes | None:
 
 
 def _fitting(keys: TypeKeys, terms: Terms, id: bytes, raw: bytes, place: bytes) -> Iterator[Job]:
-    """Yield the job if it is wanted: of an index, if it is in that place."""
+    """Yield the job if it is wanted: with an index, if it is in that place."""
     record: Record | Unreadable
     try:
         record = Record.decode(raw, True)

@@ -1,12 +1,12 @@
-"""Processes that run handlers or are daemons: a row for each, written anew at each heartbeat, and what it is asked.
+"""Processes that run handlers or are daemons: a row for each, rewritten at each heartbeat, and requests to them.
 
 | key                         | value                            | as long as                        |
 |-----------------------------|----------------------------------|-----------------------------------|
 | (PROCESSES, id)             | JSON, see below                  | the process is there              |
-| (PROCESS_REQUESTS, id)      | JSON: action, who, at            | somebody has asked something of it |
+| (PROCESS_REQUESTS, id)      | JSON: action, who, at            | a request was made to it          |
 
-A process writes its row without reading it, and watches its request. It removes both at its end. Those of processes
-that ended otherwise are removed by others, a day after the last heartbeat.
+A process writes its row without reading it, and watches its request. It removes both at its end. If a process ends
+otherwise, other processes remove its rows a day after the last heartbeat.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ PROCESSES: Final = 50
 PROCESS_REQUESTS: Final = 51
 
 ID_BYTES: Final = 6
-"""Of the id of a process, which is written in hexadecimal."""
+"""Of a process's id, which is written in hexadecimal."""
 KEPT_FOR: Final = 86_400.0
-"""Seconds after its last heartbeat for which a process is shown that has ended without saying so."""
+"""Seconds after the last heartbeat for which a process that ended without notice is shown."""
 MOST_ENDED: Final = 100
-"""Such processes that are kept at most: one that fails at each start leaves no more."""
+"""Most such processes that are kept: one that fails at each start leaves no more."""
 MISSED: Final = 4
 """Heartbeats that must be missed before a process counts as silent."""
 _DIGITS: Final = frozenset("0123456789abcdef")
@@ -44,18 +44,18 @@ _MOST_HANDLERS: Final = 100
 _MOST_BYTES: Final = 16_384
 """Of a row, for the names of its handlers."""
 _PAGE: Final = 100
-"""Rows that are read in one transaction: there may be very many, and whatever else the loop does goes on between."""
+"""Rows read in one transaction: there may be very many, and the loop's other work goes on between."""
 _LONGEST_WHO: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """What a process writes of itself.
+    """The row of a process.
 
     Attributes:
-        info: what others are to see; its state is what the process says of itself.
+        info: the visible part; its state is as the process itself reports it.
         period: seconds between two heartbeats.
-        instance: of the store, by which others find out that the process has died; empty where they cannot.
+        instance: of the store, by which other processes detect its death; empty if they cannot.
     """
 
     info: ProcessInfo
@@ -63,7 +63,7 @@ class ProcessRow:
     instance: bytes
 
     def encode(self) -> bytes:
-        """Return the value."""
+        """Return the row's value."""
         info = self.info
         return json.dumps(
             {
@@ -86,11 +86,11 @@ class ProcessRow:
         ).encode()
 
     def as_of(self, now: float, dead: Collection[bytes]) -> ProcessInfo:
-        """Return the process as it is, as far as that can be told.
+        """Return the process with its present state, as far as it is known.
 
         Args:
             now: seconds since the epoch.
-            dead: instances of the store of which the system says that their processes have ended.
+            dead: instances of the store whose processes have ended, according to the system.
         """
         if self.instance and self.instance in dead:
             return replace(self.info, state=ProcessState.DEAD)
@@ -99,12 +99,12 @@ class ProcessRow:
         return self.info
 
     def has_ended(self, now: float, dead: Collection[bytes]) -> bool:
-        """Return whether the process has ended without saying so, as far as that can be told; see `as_of`."""
+        """Return whether the process has ended without notice, as far as it is known; see `as_of`."""
         return self.as_of(now, dead).state in (ProcessState.DEAD, ProcessState.SILENT)
 
 
 def some_of(handlers: Iterable[HandlerSlots]) -> tuple[tuple[HandlerSlots, ...], int]:
-    """Return the first handlers by name, as many as a row has room for, and how many more there are."""
+    """Return the first handlers by name, as many as a row has room for, and the number of further ones."""
     ordered = sorted(((names.shown(each.type), each) for each in handlers), key=lambda pair: pair[0])
     named: list[HandlerSlots] = []
     room = _MOST_BYTES
@@ -120,7 +120,7 @@ def some_of(handlers: Iterable[HandlerSlots]) -> tuple[tuple[HandlerSlots, ...],
 
 
 def write(unit: UnitOfWork, row: ProcessRow) -> None:
-    """Say that a process is there: its heartbeat."""
+    """Write a process's heartbeat."""
     key = _key(unit.keyspace, PROCESSES, row.info.id)
     unit.transaction.use_reserve()
     # A heartbeat that is under way when the process ends comes to nothing once the row is removed.
@@ -129,13 +129,13 @@ def write(unit: UnitOfWork, row: ProcessRow) -> None:
 
 
 def remove(unit: UnitOfWork, id: str) -> None:
-    """Forget a process, and what it was asked."""
+    """Remove a process, and the request to it."""
     for family in (PROCESSES, PROCESS_REQUESTS):
         unit.transaction.clear(_key(unit.keyspace, family, id))
 
 
 async def watch_request(transaction: Transaction, keyspace: Keyspace, id: str) -> tuple[ProcessRequest | None, Watch]:
-    """Return what a process was asked to do last, and a watch on that."""
+    """Return the last request to a process, and a watch on it."""
     key = _key(keyspace, PROCESS_REQUESTS, id)
     watch = transaction.watch(key)
     return _request(await transaction.get(key)), watch
@@ -145,13 +145,13 @@ async def watch_request(transaction: Transaction, keyspace: Keyspace, id: str) -
 
 
 async def page(transaction: Snapshot, keyspace: Keyspace, after: bytes | None) -> tuple[list[ProcessRow], bytes | None]:
-    """Return the rows of some processes by their ids, with what each was asked; those that cannot be read are left out.
+    """Return the rows of some processes by their ids, with the requests to them; unreadable rows are left out.
 
     Args:
-        after: where the page before has ended; None to begin.
+        after: the end of the page before; None to begin.
 
     Returns:
-        The rows, and where the page has ended; None when there are no others.
+        The rows, and the end of the page; None if there are no others.
     """
     head, asked_head = _head(keyspace, PROCESSES), _head(keyspace, PROCESS_REQUESTS)
     begin = head if after is None else after + b"\x00"
@@ -167,14 +167,14 @@ async def page(transaction: Snapshot, keyspace: Keyspace, after: bytes | None) -
 
 
 async def one(transaction: Snapshot, keyspace: Keyspace, id: str) -> ProcessRow | None:
-    """Return the row of a process, with what it was asked; None if it is not there, or cannot be read."""
+    """Return the row of a process, with the request to it; None if it is missing or unreadable."""
     key, asked = (_key(keyspace, family, id) for family in (PROCESSES, PROCESS_REQUESTS))
     value, request = await transaction.get_many([key, asked])
     return None if value is None else _row(key[len(_head(keyspace, PROCESSES)) :], value, _request(request))
 
 
 def checked_id(id: Any) -> str:
-    """Return the id of a process.
+    """Return the id of a process, checked.
 
     Raises:
         ProcessGone: no process can have it.
@@ -185,10 +185,10 @@ def checked_id(id: Any) -> str:
 
 
 async def ask(unit: UnitOfWork, id: str, request: ProcessRequest) -> None:
-    """Ask something of a process: it is told at once, or when it looks again.
+    """Make a request to a process: it sees it at once, or at its next look.
 
     Raises:
-        ProcessGone: it is not there any more, or was asked to end before and is asked something else now.
+        ProcessGone: the process has ended, or was asked to stop before and this is another request.
     """
     unit.transaction.use_reserve()
     # Read so that a process that ends now, and removes its rows, leaves no request behind.
@@ -205,14 +205,14 @@ async def ask(unit: UnitOfWork, id: str, request: ProcessRequest) -> None:
 
 
 def to_remove(rows: Iterable[ProcessRow], now: float, dead: Collection[bytes]) -> list[str]:
-    """Return processes that have ended without saying so: a day after their last heartbeat, or beyond MOST_ENDED."""
+    """Return processes that ended without notice: a day after their last heartbeat, or beyond MOST_ENDED."""
     ended = [row.info for row in rows if row.has_ended(now, dead)]
     ended.sort(key=lambda each: each.heard, reverse=True)
     return [each.id for position, each in enumerate(ended) if position >= MOST_ENDED or now - each.heard > KEPT_FOR]
 
 
 async def remove_ended(unit: UnitOfWork, ids: Iterable[str], dead: Collection[bytes]) -> None:
-    """Remove processes that have ended; one that is heard of again meanwhile stays."""
+    """Remove processes that have ended; a process with a new heartbeat meanwhile stays."""
     for id in ids:
         row = await one(unit.transaction, unit.keyspace, id)
         if row is not None and row.has_ended(unit.now, dead):
@@ -253,7 +253,7 @@ def _row(packed: bytes, value: bytes, request: ProcessRequest | None) -> Process
             request,
         )
         return ProcessRow(info, float(found["period"]), bytes.fromhex(found["instance"]))
-    except Exception:  # whatever was written there by others: it is no process
+    except Exception:  # a value written by other programs: it is no process
         return None
 
 
@@ -263,7 +263,7 @@ def _request(value: bytes | None) -> ProcessRequest | None:
     try:
         found = json.loads(value)
         return ProcessRequest(ProcessAction(found["action"]), _text(found["who"]), _time(found["at"]))
-    except Exception:  # whatever was written there by others: it asks for nothing
+    except Exception:  # a value written by other programs: it is no request
         return None
 
 

@@ -41,14 +41,14 @@ from jobs_service.sources import Sources
 from jobs_service.store.base import KeyValue, Snapshot, Watch
 
 _FEW_EARLY: Final = 64
-"""Ready jobs not yet due that an accept leaves where they are: they come due soon. More than these, which only a clock
-far ahead of this one makes ready, are moved back to SCHEDULED, since every accept has to read past them."""
+"""Ready jobs not yet due that an accept leaves in place: they come due soon. Only a clock far ahead of this one makes
+more of them ready; these are moved back to SCHEDULED, since every accept has to read past them."""
 _CLOCK_CHECK: Final = 5.0
 _PASSED_CHECK: Final = 5.0
 
 
 class More(IntEnum):
-    """Whether another accept may find jobs where this one has found too few."""
+    """Whether another accept may find jobs after this one has found too few."""
 
     NO = 0
     DUE = 1
@@ -56,7 +56,7 @@ class More(IntEnum):
     YES = 2
     """Unreadable or early jobs were in the way, and have been moved out of it."""
     BEHIND = 3
-    """Behind as many ready jobs that are due too late for the terms as an accept passes over: when those have left."""
+    """Jobs may be behind the ready ones that were passed over, due too late for the terms, once those leave."""
 
     @property
     def at_once(self) -> bool:
@@ -70,7 +70,7 @@ class EmptyQueue(NamedTuple):
     Attributes:
         watch: on the type's queue, set in the transaction that found nothing. None if the caller should accept again
             at once, and for all but the first of several callers that share an accept.
-        due_in: seconds until the next scheduled job comes due; None when there is none. 0 without a watch: some have
+        due_in: seconds until the next scheduled job comes due; None if there is none. 0 without a watch: some have
             come due, and not all of them were made ready yet.
     """
 
@@ -81,7 +81,7 @@ class EmptyQueue(NamedTuple):
 async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[list[Entry], More]:
     """Take due jobs from the front of the queue, as many as a transaction can hold: each gets a new lock and runs.
 
-    Entries that nobody can take are removed from the queue, a bounded number per call: those of unreadable jobs, and
+    Entries that cannot be taken are removed from the queue, a bounded number per call: those of unreadable jobs, and
     those of jobs that a clock ahead of this one has made ready too early.
 
     Returns:
@@ -122,7 +122,7 @@ async def accept(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms) -> tuple[
 def _takeable(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, chosen: list[Ranked], loaded: list[Entry]
 ) -> tuple[list[Entry], list[bytes]]:
-    """Return the jobs that can be taken, with the run data that they get; remove the others' entries from the queue.
+    """Return the jobs that can be taken, with their new run data; remove the others' entries from the queue.
 
     Args:
         unit, keys, terms: of the accept.
@@ -151,8 +151,8 @@ def _takeable(
 
 
 def _is_there(keys: TypeKeys, rank: tuple[bytes, int, bytes], entry: Entry, record: Record) -> bool:
-    """Whether a job that was found as scheduled still has that entry. One that was changed has another, by which it is
-    found as well: it must not be taken twice.
+    """Whether a job that was found as scheduled still has that entry. A changed job has another, by which it is found
+    as well: it must not be taken twice.
     """
     _, kind, place = rank
     if kind != FOR_LATER or len(place) <= TIME_BYTES:  # an earlier operation of this transaction made it pending
@@ -182,9 +182,9 @@ async def _schedule_again(unit: UnitOfWork, keys: TypeKeys, early: list[KeyValue
 
 
 def _some_of(ids: list[Ranked], skipped: int, limit: int, sources: Sources) -> list[Ranked]:
-    """Return `limit` neighbours in the queue after the skipped ones; skip fewer if there are not enough.
+    """Return `limit` neighbors in the queue after the skipped ones; skip fewer if there are not enough.
 
-    Neighbours, because two workers that take a run of jobs each rarely overlap. If both picked that many at random,
+    Neighbors, because two workers that take a run of jobs each rarely overlap. If both picked that many at random,
     nearly always at least one job would be the same, and one transaction would conflict.
     """
     spare = len(ids) - limit
@@ -226,7 +226,7 @@ def _claim_front(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, taken: li
 
 
 async def make_ready(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
-    """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return how many.
+    """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return their number.
 
     One call moves at most `limit` jobs, and no more than a transaction can hold: call again until it returns 0. Entries
     without a readable job are removed, and counted as well.
@@ -251,7 +251,7 @@ async def make_ready(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int)
 
 
 async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
-    """Return when the next scheduled job comes due, seconds since the epoch; None when none is scheduled."""
+    """Return when the next scheduled job comes due, seconds since the epoch; None if none is scheduled."""
     begin, end = keys.scheduled + TIME_CODE, keys.scheduled + TIME_CODE + AFTER
     return next_time(await transaction.get_range(begin, end, limit=1), len(keys.scheduled))
 
@@ -272,7 +272,7 @@ async def wait_for_more(
         unit, keys: of the type.
         max_priority: the largest priority that the caller takes, packed; None for any.
         due_by: of the caller's terms.
-        is_cut: whether it has not looked at all ready jobs: then the seconds are a few at most.
+        is_cut: whether it has not read all ready jobs: then the seconds are a few at most.
     """
     if await unit.is_paused(keys):
         # Jobs may be ready in any number: none is to be looked for before the type is resumed, which fires the watch.
@@ -281,7 +281,7 @@ async def wait_for_more(
     run_at = await next_scheduled(unit.transaction.snapshot, keys)
     # A due job that was not taken has too large a priority: the caller would wake for it at once, for ever.
     due_in = None if run_at is None or run_at <= now else run_at - now
-    if due_by is not None:  # a fixed time: what is ready and not due by then never will be
+    if due_by is not None:  # a fixed time: a ready job that is not due by then never will be
         if is_cut:  # no watch fires when the jobs that were passed over leave
             due_in = _PASSED_CHECK if due_in is None else min(due_in, _PASSED_CHECK)
     elif (ready_at := await _next_ready(unit, keys, max_priority)) is not None:

@@ -1,4 +1,4 @@
-"""Counting pending jobs: page by page, or how many are due as far as a bounded read finds them."""
+"""Counting pending jobs: page by page, or the due ones as far as a bounded read finds them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ async def count(
     """Count pending jobs in one page of keys.
 
     Args:
-        due_by: only those due by then, seconds since the epoch; None for all.
+        due_by: counts only jobs due by then, seconds since the epoch; None for all.
         limit: keys to read.
         after: the last key of the page before; None to begin.
 
     Returns:
-        How many, and the last key of this page; None when there are no more.
+        The number, and the last key of this page; None at the end.
     """
     counted = 0
     if after is None or after < keys.scheduled:
@@ -40,15 +40,15 @@ async def count(
 
 
 async def count_due(transaction: Snapshot, keys: TypeKeys, now: float, limit: int, max_priority: bytes | None) -> int:
-    """Count jobs that are due, up to a limit, as far as a bounded look at the queue finds them.
+    """Count due jobs, up to a limit, as far as a bounded look at the queue finds them.
 
-    Scheduled jobs that have come due are in the order of their times: of those whose priority is not wanted, or that a
-    clock ahead of this one has made ready, 16,000 are passed over. What is behind them is counted when they are ready.
+    Scheduled jobs that have come due are in the order of their times: at most 16,000 are passed over because their
+    priority is unwanted or a clock ahead of this one made them ready. Jobs behind them are counted when they are ready.
 
     Args:
         now: seconds since the epoch.
         limit: jobs to count.
-        max_priority: packed; only up to and including this one. None for all.
+        max_priority: packed; the largest counted priority. None for all.
     """
     end = keys.ready + AFTER if max_priority is None else keys.ready + max_priority + AFTER
     counted = await _count(transaction, keys.ready, end, limit, lambda run_at: is_due(run_at, now))
@@ -65,7 +65,7 @@ async def count_due(transaction: Snapshot, keys: TypeKeys, now: float, limit: in
 
 
 async def _count(transaction: Snapshot, begin: bytes, end: bytes, limit: int, counts: Callable[[bytes], bool]) -> int:
-    """Count the values between two keys that count, up to a limit; of those that do not a bounded number is read."""
+    """Count the matching values between two keys, up to a limit; the number of others that are read is bounded."""
     counted = looked_at = 0
     page = min(max(limit, candidates.PAGE), LONG_PAGE)
     while True:

@@ -119,14 +119,14 @@ class Record:
 
     @property
     def state(self) -> JobState:
-        """Derived: running has a lock, finished neither lock nor queue entry, pending is the rest."""
+        """Derived: a running job has a lock, a finished one neither lock nor queue entry, a pending one is the rest."""
         if self.lock is not None:
             return JobState.RUNNING
         return JobState.PENDING if self.place else JobState.FINISHED
 
     @property
     def named_priority(self) -> Priority:
-        """The priority as the application has given it."""
+        """The priority as the application gave it."""
         return unpack_priority(self.priority)
 
     @property
@@ -136,7 +136,7 @@ class Record:
 
     @property
     def seq_bytes(self) -> bytes | None:
-        """The 12 bytes of seq, None as long as they are not known."""
+        """The 12 bytes of seq, None until they are known."""
         seq = self.seq
         if seq.__class__ is bytes:
             return seq
@@ -145,14 +145,14 @@ class Record:
         return None if stamp is None else stamp + seq.order
 
     def size(self) -> int:
-        """Return how many bytes the record takes in the largest of its job's states, with what it has by now."""
+        """Return the record's bytes in the largest of its job's states, with its present contents."""
         return self._beside_run_data() + max(len(self.run_data), HEAD_BYTES)
 
     def kept_size(self, room: int) -> int:
-        """Return how many bytes the record takes at least in every state until its job has ended.
+        """Return the least bytes of the record that suffice in every state until its job has ended.
 
         Args:
-            room: bytes for what is told of the runs, beside the result.
+            room: bytes for data about the runs, beside the result.
         """
         return self._beside_run_data() + runs_of.kept_bytes(self.run_data, room)
 
@@ -162,7 +162,7 @@ class Record:
         return FIXED + 2 * priority + len(self.json)
 
     def encoded_size(self) -> int:
-        """Return how many bytes the record takes as it is."""
+        """Return the record's present bytes."""
         size = HEAD.size + len(self.priority) + len(self.json)
         if self.lock is not None:
             size += LOCK_BYTES
@@ -171,7 +171,7 @@ class Record:
         return size + SIZE.size + len(self.run_data) if self.run_data else size
 
     def fit(self, limit: int) -> None:
-        """Shrink what is told of the runs in an oversized record: a job must always be able to end."""
+        """Shrink the data about the runs in an oversized record: a job must always be able to end."""
         if self.size() > limit:
             self.run_data = runs_of.fitted(self.run_data, limit - self._beside_run_data())
 
@@ -205,7 +205,7 @@ class Record:
         return self._around_stamp(order)
 
     def _around_stamp(self, order: bytes) -> tuple[bytes, bytes]:
-        """Return the bytes before and after the versionstamp, of any record."""
+        """Return the bytes before and after the versionstamp, for a record of any layout."""
         flags = self.place
         tail = self.json
         if self.run_data:
@@ -237,7 +237,7 @@ class Record:
 
         Args:
             raw: the bytes.
-            checked: whether they must also be one that a job can have, so that whatever is done with it succeeds.
+            checked: whether to check as well that a job can have this record, so that any operation on it succeeds.
 
         Raises:
             RecordDamaged: the bytes are no record, or one of a newer version.
@@ -313,7 +313,7 @@ class Record:
 
     @staticmethod
     def salvaged(raw: bytes) -> tuple[bytes, bytes, float] | None:
-        """Return seq, priority and run_at as an unreadable record seems to have them; None when it is too short."""
+        """Return seq, priority and run_at as an unreadable record seems to have them; None if it is too short."""
         try:
             _, _, seq, run_at, size = HEAD.unpack_from(raw)
         except struct.error:
@@ -323,27 +323,27 @@ class Record:
     # The moves of a job: each returns the next state.
 
     def pending(self, place: int, seq: NewSeq, priority: bytes, run_at: float | None) -> Record:
-        """Return it waiting, its flags as they are."""
+        """Return the waiting record, with its flags kept."""
         return Record(None, place, seq, priority, run_at, None, False, self.next, self.json, self.run_data)
 
     def running(self, lock: bytes, seq: NewSeq, run_data: bytes | None = None) -> Record:
-        """Return it in the hands of the lock's holder, with other run data if given; also when it was there already."""
+        """Return the record held by the lock's owner, with other run data if given; it may be running already."""
         packed = self.run_data if run_data is None else run_data
         return Record(lock, 0, seq, self.priority, self.run_at, None, self.cancel, self.next, self.json, packed)
 
     def finished(self, seq: NewSeq, outcome: Outcome, run_data: bytes | None = None) -> Record:
-        """Return it ended, with other run data if given; every flag is cleared."""
+        """Return the ended record, with other run data if given; every flag is cleared."""
         packed = self.run_data if run_data is None else run_data
         return Record(None, 0, seq, self.priority, self.run_at, outcome, False, None, self.json, packed)
 
     def with_json(self, json: bytes) -> Record:
-        """Return it with other data."""
+        """Return the record with other data."""
         record = self._copy()
         record.json = json
         return record
 
     def with_run_data(self, run_data: bytes) -> Record:
-        """Return it with other run data."""
+        """Return the record with other run data."""
         record = self._copy()
         record.run_data = run_data
         return record
@@ -351,17 +351,17 @@ class Record:
     def with_event(
         self, kind: HistoryKind, now: float, detail: str = "", *, attempts: int = 0, most: int | None = None
     ) -> Record:
-        """Return it with one more event in its history; arguments as for `run_data.with_event`."""
+        """Return the record with one more event in its history; arguments as for `run_data.with_event`."""
         return self.with_run_data(runs_of.with_event(self.run_data, kind, now, detail, attempts=attempts, most=most))
 
     def with_next(self, following: NextRun | None) -> Record:
-        """Return it with the resubmit flag set or cleared."""
+        """Return the record with the resubmit flag set or cleared."""
         record = self._copy()
         record.next = following
         return record
 
     def canceled(self) -> Record:
-        """Return it with the cancel flag."""
+        """Return the record with the cancel flag."""
         record = self._copy()
         record.cancel = True
         return record

@@ -1,9 +1,9 @@
 """The bytes of a record: its layout, and the tables by which it is packed, unpacked and checked.
 
-A fixed head, then the optional fields, then the JSON, which is decoded only when it is asked for. On two cores, with
-CPython 3.11 and a head of twice the length, packing it takes 0.4 microseconds and unpacking 0.5, the same fields as a
-tuple-layer tuple 9.0 and 8.3. Format 3, integers big-endian (format 2 has
-the same bytes, of a job that is not counted yet; format 1, never released, had more in its head):
+A fixed head, then the optional fields, then the JSON, which is decoded on demand. On two cores, with CPython 3.11 and a
+head of twice the length, packing takes 0.4 microseconds and unpacking 0.5; the same fields as a tuple-layer tuple take
+9.0 and 8.3. Format 3, integers big-endian (format 2 has the same bytes, of a job that is not counted yet; format 1,
+never released, had more in its head):
 
 | offset | bytes | field                                                                                             |
 |--------|-------|---------------------------------------------------------------------------------------------------|
@@ -14,9 +14,9 @@ the same bytes, of a job that is not counted yet; format 1, never released, had 
 | 14     | 8     | run_at, a double: seconds since the epoch; NaN for none                                           |
 | 22     | 2     | p: length of the priority                                                                         |
 | 24     | p     | priority, as the tuple layer packs it                                                             |
-|        | 16    | lock, if running: random, but for the store's instance in front (8) where it has one               |
+|        | 16    | lock, if running: random, behind the id of the store's instance (8) if it has one                  |
 |        | 10+q  | if resubmit: the next run's run_at (8), q (2) and priority (q)                                    |
-|        | 4+n   | if run data: n (4) and that (jobs_service/run_data.py)            |
+|        | 4+n   | if run data: n (4) and the run data (jobs_service/run_data.py)                                    |
 |        | rest  | data as JSON, UTF-8; nothing for None                                                             |
 """
 
@@ -34,7 +34,7 @@ from jobs_service.run_data import HEAD_BYTES
 
 VERSION: Final = 3
 UNCOUNTED: Final = 2
-"""The version of the same bytes, written before jobs were counted: whoever changes such a job counts it."""
+"""The version of the same bytes, written before jobs were counted: a transaction that changes such a job counts it."""
 LOCK_BYTES: Final = 16
 
 RUNNING: Final = 1
@@ -55,7 +55,7 @@ NEXT = struct.Struct(">dH")
 SIZE = struct.Struct(">I")
 FIXED: Final = HEAD.size + LOCK_BYTES + NEXT.size + SIZE.size
 LARGEST_HEAD: Final = FIXED + HEAD_BYTES
-"""What `Record.size` counts at most beside twice the bytes of the priorities, and those of run data and data."""
+"""Most bytes in `Record.size` beside twice the bytes of the priorities, and those of run data and data."""
 
 NAN = math.nan
 
@@ -78,7 +78,7 @@ DECODED: Final = tuple(
     )
     for flags, good in enumerate(ONE_STATE)
 )
-"""Place, outcome and cancel flag by flags; and whether these leave open that something is wrong with the rest."""
+"""Place, outcome and cancel flag by flags; and whether the rest of the record must be checked as well."""
 
 ENDED: Final = {
     outcome: code << OUTCOME_SHIFT | RUN_DATA for code, outcome in enumerate(OUTCOMES) if outcome is not None
@@ -112,7 +112,7 @@ def lock_in(raw: bytes | None) -> bytes | None:
 
 
 def check_state(flags: int, run_at: float, run_data: bytes) -> None:
-    """Check flags, and what must be there with them."""
+    """Check flags, and the fields that they require."""
     if not ONE_STATE[flags] or (flags & SCHEDULED and run_at != run_at):
         raise RecordDamaged(f"a job's record is damaged: its flags are {flags:#x}, which no job has")
     if 0 < len(run_data) < HEAD_BYTES:

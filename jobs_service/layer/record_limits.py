@@ -14,16 +14,16 @@ from jobs_service.store.base import LONGEST_STAMPED_KEY, OFFSET_BYTES, Limits
 _KEY_OVERHEAD: Final = 13
 
 _SHARE_OF_RUNS: Final = 32
-"""Of a record, this part is kept free for what is told of the job's runs beside a result: 3,125 bytes."""
+"""This part of a record is kept free for data about the job's runs beside a result: 3,125 bytes."""
 
 
 def room_left(limits: Limits, record: Record) -> int:
-    """Return how many bytes a job's data and result may still grow together; below 0 if they are too large.
+    """Return the bytes by which a job's data and result may still grow together; below 0 if they are too large.
 
-    What a job is accepted with leaves room for its end: the newest events of its history, the class and the first
-    thousand characters of its error, the numbers of its progress, its limits and the context of its trace.
+    An accepted job has room for its end: the newest events of its history, the class and the first thousand characters
+    of its error, the numbers of its progress, its limits and the context of its trace.
     """
-    # FoundationDB adds an offset to what gets a versionstamp. What any store takes can be copied to a cluster.
+    # FoundationDB adds an offset to a stamped value. Any store's records can be copied to a cluster.
     return limits.value - OFFSET_BYTES - record.kept_size(limits.value // _SHARE_OF_RUNS)
 
 
@@ -35,11 +35,11 @@ def refuse_too_large(
     Args:
         limits: of the store.
         keys, id, packed_id: the job.
-        record: of the job; what gives way is gone already.
-        limit: what messages call a limit of the store.
+        record: of the job, already shrunk.
+        limit: name of the store's limit, for messages.
 
     Raises:
-        JobTooLarge: it does not.
+        JobTooLarge: the store does not take them.
     """
     left = room_left(limits, record)
     if left < 0:
@@ -71,5 +71,5 @@ def check_size(limits: Limits, entry: Entry, record: Record) -> None:
         and record.encoded_size() <= limits.value
         and _longest_priority(record) <= _longest_priority(before)
     ):
-        return  # Nothing was added to it: what was accepted goes on to its end, whatever it was accepted by.
+        return  # Nothing was added to it: an accepted job goes on to its end, even if another store accepted it.
     refuse_too_large(limits, entry.keys, entry.id, entry.packed_id, record)

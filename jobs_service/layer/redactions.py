@@ -1,7 +1,7 @@
-"""Which fields of a type's jobs are secret, kept with the type: what is set, and what programs have declared last.
+"""The secret fields of a type's jobs, kept with the type: the rules in force, and the last declaration of programs.
 
-The last who said something new is heard, as for a type's other settings (`declared_settings`). A row is the packed
-tuple (paths, declared), each a tuple of strings; declared is None where only an operator has said something.
+The last new declaration wins, as for a type's other settings (`declared_settings`). A row is the packed tuple
+(paths, declared), each a tuple of strings; declared is None if only an operator has set the rules.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from jobs_service.redaction import NO_REDACTION, REDACTED, Redaction
 from jobs_service.store.base import Snapshot
 
 ALL_SECRET: Final = Redaction(("data:", "result:", "error:", "progress:"))
-"""All that programs have said of a job is secret: where nobody knows what is."""
+"""Hides all of a job that programs have written, if the rules cannot be read."""
 
 _PAGE: Final = 100
 
 
 async def redaction(transaction: Snapshot, keys: TypeKeys) -> Redaction:
-    """Return which fields of a type's jobs are secret."""
+    """Return the secret fields of a type's jobs."""
     packed = await transaction.get(keys.redaction)
     return NO_REDACTION if packed is None else _decoded(packed)
 
@@ -35,11 +35,11 @@ async def redaction(transaction: Snapshot, keys: TypeKeys) -> Redaction:
 async def redactions_page(
     transaction: Snapshot, keyspace: Keyspace, after: bytes | None
 ) -> tuple[list[tuple[JobType, Redaction]], bytes | None]:
-    """Return some of the types that have secret fields, with these, and where this page ends; None if it is the last.
+    """Return some types with their secret fields, and the end of this page; None if it is the last.
 
     Args:
         transaction, keyspace: of the types.
-        after: where the page before has ended; None to begin.
+        after: the end of the page before; None to begin.
     """
     section = keyspace.sections[REDACTION]
     begin = section if after is None else after + b"\x00"
@@ -50,7 +50,7 @@ async def redactions_page(
 
 
 async def set_redaction(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> None:
-    """Say which fields of a type's jobs are secret.
+    """Set the secret fields of a type's jobs.
 
     Raises:
         JobTooLarge: the type's key is over the store's limit.
@@ -62,22 +62,22 @@ async def set_redaction(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> 
 
 
 async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction, *, may_show: bool = True) -> Redaction:
-    """Set what a program declares as its handler starts, unless it has declared the same before.
+    """Set a program's declaration at the start of its handler, unless it has declared the same before.
 
     Args:
         unit, keys: of the type.
-        wanted: what it declares.
-        may_show: whether what is secret already need not stay so.
+        wanted: the declaration.
+        may_show: whether fields that are secret now may become visible.
 
     Returns:
-        What is set now: an operator may have set something else since.
+        The rules in force: an operator may have set others since.
     """
     packed = await unit.transaction.get(keys.redaction)
     if packed is not None and _values(packed)[1] == wanted.paths:
         return _decoded(packed)
     if packed is not None and not may_show:
         before = _decoded(packed)
-        # A declaration that adds nothing is not kept: whoever may show more would not be heard with the same one.
+        # A declaration that adds nothing is not kept: otherwise the same one with `may_show` would be ignored.
         if before.paths == (more := tuple(dict.fromkeys((*before.paths, *wanted.paths)))):
             return before
         _write(unit, keys, Redaction(more).paths, _values(packed)[1])
@@ -89,18 +89,18 @@ async def declare(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction, *, may_sh
 async def refuse_mark(
     unit: UnitOfWork, keys: TypeKeys, id: JobId, json: bytes, declared: Redaction | None = None
 ) -> None:
-    """Refuse data that have the mark in the place of a secret: who writes them has not seen what they would replace.
+    """Refuse data with the mark in place of a secret: their writer has not seen the value that they would replace.
 
-    For data that have the mark at all, which is nearly never.
+    Called only for data that contain the mark, which is rare.
 
     Args:
         unit, keys: of the type.
         id: of the job.
         json: its data.
-        declared: what is secret if nobody has said so yet.
+        declared: the rules if none are set yet.
 
     Raises:
-        InvalidJob: they have it.
+        InvalidJob: the data have the mark in place of a secret.
     """
     packed = await unit.transaction.snapshot.get(keys.redaction)
     rules = declared if packed is None else _decoded(packed)
@@ -110,7 +110,7 @@ async def refuse_mark(
 
 
 async def is_undeclared(unit: UnitOfWork, keys: TypeKeys) -> bool:
-    """Whether nobody has said yet what is secret: only then what a program declares as it enqueues a job counts."""
+    """Whether no rules are set yet: only then a program's declaration at an enqueue counts."""
     if await unit.transaction.snapshot.get(keys.redaction) is not None:
         return False
     unit.transaction.add_read_conflict_key(keys.redaction)
@@ -118,7 +118,7 @@ async def is_undeclared(unit: UnitOfWork, keys: TypeKeys) -> bool:
 
 
 def declare_first(unit: UnitOfWork, keys: TypeKeys, wanted: Redaction) -> None:
-    """Set what a program declares, where `is_undeclared`."""
+    """Set a program's declaration, where `is_undeclared`."""
     _write(unit, keys, wanted.paths, wanted.paths)
 
 
@@ -128,7 +128,7 @@ def _write(unit: UnitOfWork, keys: TypeKeys, paths: tuple[str, ...], declared: t
 
 @functools.lru_cache(maxsize=1000)
 def _decoded(packed: bytes) -> Redaction:
-    """Return what is secret; everything, if these bytes cannot be read: nothing is shown by mistake."""
+    """Return the rules; everything is secret if the bytes cannot be read, so that nothing is shown by mistake."""
     try:
         return Redaction(_values(packed)[0])
     except InvalidSettings:

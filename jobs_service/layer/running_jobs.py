@@ -1,6 +1,6 @@
 """The operations of a job's worker: update, finish, resubmit and release the job whose lock it holds.
 
-And the ends that a run can come to without its worker: lost, crashed, given back.
+Also the ends of a run without its worker: lost, crashed, given back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class LockStatus(enum.Enum):
     CANCELED = "canceled"
     """A creator asked for its removal."""
     TAKEN = "taken"
-    """The worker no longer holds it, or its record cannot be read: nothing that the worker does can be written."""
+    """The worker no longer holds it, or its record cannot be read: the worker can write nothing."""
 
 
 class RunReport(NamedTuple):
@@ -43,8 +43,8 @@ class RunReport(NamedTuple):
         result: JSON of the run's result; None keeps an earlier one.
         error: how it failed, as `run_data.error_json` packs it; None keeps an earlier one.
         reason: of a crash, in a few words, for the history.
-        max_history: events that are kept; None for as many as there are, and 20 at least.
-        crashes: in a row, the reported one among them; None to count on.
+        max_history: events that are kept; None for the present number, and 20 at least.
+        crashes: in a row, including the reported one; None to count on.
         attempts: to be added to their number.
     """
 
@@ -71,7 +71,7 @@ async def update(
 
     Args:
         unit, place, lock: the unit of work, the job, and the worker's lock.
-        json, progress: packed; None for what stays.
+        json, progress: packed; None to leave the present value.
         healthy: whether the run has turned out to be healthy, so that attempts are counted anew, from this one.
 
     Raises:
@@ -97,10 +97,10 @@ async def update(
 async def finish(
     unit: UnitOfWork, place: Place, lock: bytes, json: bytes | None, outcome: Outcome, report: RunReport = NOTHING
 ) -> Entry | JobSnapshot:
-    """End the run: finished, or pending again if somebody resubmitted it and nobody canceled it.
+    """End the run: finished, or pending again if it was resubmitted and not canceled.
 
     Returns:
-        The job; as it was at its end, if it leaves with it.
+        The job; a job that leaves with its end, as it was then.
 
     Raises:
         WorkerConflict: the lock is not the job's.
@@ -128,7 +128,7 @@ async def finish(
         again = record.with_next(None).with_run_data(run_data.with_no_attempts(packed))
         unit.replace(entry, again.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
     else:
-        # It is no coroutine, nor started to read what was read already: each would cost time.
+        # `_end` is no coroutine, and a known retention is not read again: each would cost time.
         retention = unit.retentions.get(entry.keys.retention) or await unit.retention(entry.keys)
         ended = _end(unit, entry, record, packed, outcome, report.max_history, retention)
     unit.ran(entry.keys, record, ENDED[outcome])
@@ -138,7 +138,7 @@ async def finish(
 
 
 async def beat(unit: UnitOfWork, held: Sequence[tuple[Place, bytes]]) -> list[LockStatus]:
-    """Show that many running jobs are alive. Canceled ones, too, since their workers are about to end them.
+    """Show that many running jobs are alive, including canceled ones, since their workers are about to end them.
 
     Args:
         unit: of work.
@@ -181,8 +181,8 @@ async def crash(
         unit, place, lock: as for the others.
         report: the error, and the reason in a few words.
         run_at: seconds since the epoch.
-        asked: the next run that the run itself has asked for, if it did: that does not shorten the pause after its own
-            failure, or a handler that asks first and then fails would run without a pause.
+        asked: the next run that the run itself has asked for, if any: it does not shorten the pause after the failure.
+            Otherwise a handler that asks first and then fails would run without a pause.
 
     Raises:
         WorkerConflict: the lock is not the job's.
@@ -214,7 +214,7 @@ async def stop(
         run_at: seconds since the epoch.
         max_history: as in RunReport.
         reason: in a few words, for the history.
-        anew: whether attempts are counted anew, because the run has come to an end of its own that is no failure.
+        anew: whether attempts are counted anew, because the run has ended by itself without failing.
 
     Raises:
         WorkerConflict: the lock is not the job's.
@@ -261,7 +261,7 @@ async def release(unit: UnitOfWork, place: Place, lock: bytes) -> Entry | JobSna
 
 
 async def set_aside(unit: UnitOfWork, place: Place, lock: bytes, error: RecordDamaged) -> None:
-    """Set a running job aside, because its end cannot be written: a part of its record that is needed is damaged.
+    """Set a running job aside, because its end cannot be written: a necessary part of its record is damaged.
 
     If none of its record can be read, the lock cannot be compared; the activity monitor then sets the job aside.
 
@@ -292,7 +292,7 @@ async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
 
 
 def gives_way(unit: UnitOfWork, record: Record, time: float) -> bool:
-    """Whether a job only waits for another attempt, nobody has asked for more, and its last run was over by then.
+    """Whether a job only waits for another attempt, no next run was requested, and its last run was over by then.
 
     Args:
         unit: the unit of work.
@@ -322,9 +322,9 @@ async def give_up(unit: UnitOfWork, place: Place, reason: str) -> Entry | JobSna
 async def _give_back(
     unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, run_at: float | None, event: int
 ) -> Entry | JobSnapshot:
-    """Make the job pending again: from the given time on, or from that of the run that was asked for, if it is earlier.
+    """Make the job pending again from the given time, or from that of the requested run if it is earlier.
 
-    The next run is the one that was asked for, unless that is to come later: then another one follows it.
+    The next run is the requested one, unless that is to come later: then it follows the next run.
     """
     ended: Entry | JobSnapshot = entry
     if record.cancel:
@@ -360,7 +360,7 @@ def _end(
     finished = record.finished(unit.new_seq(), outcome, packed)
     if keep == 0:
         left = unit.leave(entry, finished)
-        # Not before: an end that the store refuses is none, and what was counted of it would stay.
+        # Not before: if the store refuses the end, its count would stay.
         unit.happened(entry.keys, EXPIRED)
         return left
     unit.replace(entry, finished)
@@ -397,7 +397,7 @@ def _refuse_canceled(entry: Entry, record: Record) -> None:
 
 
 def encoded_ending(job: Job, ending: Ending) -> tuple[bytes | None, Outcome, RunReport]:
-    """Return how a run ends as `finish` takes it, checked: the job's data, the outcome, and the report."""
+    """Return the checked end of a run as `finish` takes it: the job's data, the outcome, and the report."""
     data, outcome, result, error = ending
     json = json_of(job.type, job.id, data)
     # Nearly all runs end as a success: the checks, two calls, are left out for these.

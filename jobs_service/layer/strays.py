@@ -25,17 +25,17 @@ from jobs_service.store.base import Snapshot
 
 _SEQ_BYTES: Final = 12
 _LOOKED_AT: Final = 1000
-"""Entries of each index that are searched for those of a job with an unreadable record."""
+"""Entries of each index that are searched for a job with an unreadable record."""
 
 
 def take_out(unit: UnitOfWork, keys: TypeKeys, index_key: bytes, packed_id: bytes | None) -> None:
     """Remove a stray index entry; set its job aside if the job's record cannot be read.
 
     Args:
-        unit: has read the job's record, so that it is a conflict when that changes meanwhile.
+        unit: has read the job's record, so that a concurrent change of it is a conflict.
         keys: of the type.
         index_key: of the entry.
-        packed_id: of the job; None when the entry names none.
+        packed_id: of the job; None if the entry names none.
     """
     unit.transaction.clear(index_key)
     if packed_id is not None and keys.data + packed_id in unit.damaged:
@@ -43,18 +43,18 @@ def take_out(unit: UnitOfWork, keys: TypeKeys, index_key: bytes, packed_id: byte
 
 
 async def set_aside(transaction: Snapshot, keys: TypeKeys, after: bytes, limit: int) -> list[bytes]:
-    """Return the packed ids of jobs of the type that were set aside, those behind one of them; empty to begin."""
+    """Return the packed ids of the type's jobs that were set aside, behind one of them; empty to begin."""
     begin = keys.set_aside + after + b"\x00"
     found = await transaction.get_range(begin, keys.set_aside + AFTER, limit=limit)
     return [key[len(keys.set_aside) :] for key, _ in found]
 
 
 async def unreadable(transaction: Snapshot, keyspace: Keyspace, keys: TypeKeys | None) -> Counter[bytes]:
-    """Return how many jobs of each packed type are not counted because their records cannot be read, 1,000 at most.
+    """Return how many jobs of each packed type are uncounted because their records cannot be read, 1,000 at most.
 
     Args:
         transaction, keyspace: of the jobs.
-        keys: of the only type to look at; None for all.
+        keys: of the only type to read; None for all.
     """
     section = keyspace.sections[SET_ASIDE]
     begin = section if keys is None else keys.set_aside
@@ -71,14 +71,14 @@ async def unreadable(transaction: Snapshot, keyspace: Keyspace, keys: TypeKeys |
 
 
 async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]) -> int:
-    """Give jobs that were set aside their index entries again, as far as their records can be read now.
+    """Restore the index entries of jobs that were set aside, as far as their records can be read now.
 
     Args:
         unit, keys: as everywhere.
-        packed_ids: of these jobs; not all are read when their records are large.
+        packed_ids: of these jobs; not all are read if their records are large.
 
     Returns:
-        How many were read.
+        The number of jobs that were read.
     """
     entries = await unit.load_fitting(keys, packed_ids)
     rows = await unit.transaction.get_many([keys.set_aside + entry.packed_id for entry in entries])
@@ -100,7 +100,7 @@ async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]
 
 
 def _is_sound(record: Record | None) -> bool:
-    """Whether all of a job's record can be read, its run data as well: else it would be set aside again, and again."""
+    """Whether the whole record can be read, with its run data: otherwise the job would be set aside again and again."""
     try:
         run_data.check(b"" if record is None else record.run_data)
     except RecordDamaged:
@@ -111,8 +111,8 @@ def _is_sound(record: Record | None) -> bool:
 async def remove_damaged(unit: UnitOfWork, place: Place) -> None:
     """Remove a job whose record cannot be read, with those of its index entries that can be found.
 
-    They are guessed from what can be read of the record, and searched for at the front of each index. An entry that is
-    left behind is a stray one, which is removed when it is read.
+    They are guessed from the readable parts of the record, and searched for at the front of each index. A remaining
+    entry is a stray, and is removed when it is read.
     """
     keys, _, packed_id = place
     data_key = keys.data + packed_id
@@ -161,7 +161,7 @@ def _guessed(keys: TypeKeys, packed_id: bytes, raw: bytes) -> list[bytes]:
 
 
 def id_of_ready(keys: TypeKeys, key: bytes) -> bytes | None:
-    """Return the packed id in a READY key; None when it cannot be parsed."""
+    """Return the packed id in a READY key; None if it cannot be parsed."""
     try:
         packed_id = key[end_of_priority(keys, key) + 1 + _SEQ_BYTES :]
     except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple

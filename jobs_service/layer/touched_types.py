@@ -1,7 +1,6 @@
 """The types whose jobs one transaction touches, and the signals that it sends to workers, monitors and notifiers.
 
-A signal is a counter or stamp that others watch. This module notes which ones are due; `flush` of the unit of work
-writes them.
+A signal is a watched counter or stamp. This module notes the due signals; `flush` of the unit of work writes them.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class TouchedTypes(LoadedJobs):
     """The types whose jobs a transaction touches: their waiters are woken, and monitors watch over them.
 
     Attributes:
-        retentions: how long finished jobs are kept, of the types for which it was read already.
+        retentions: of finished jobs, by type, as far as they were read.
     """
 
     __slots__ = (
@@ -68,17 +67,17 @@ class TouchedTypes(LoadedJobs):
 
     @property
     def has_watched(self) -> bool:
-        """Whether there is anything for `settle` to do."""
+        """Whether `settle` has anything to do."""
         return bool(self._watched) or self._is_followed or bool(self._set_aside)
 
     async def settle(self) -> None:
-        """Do what takes reads for the jobs and types that were touched; to be called before `flush`."""
+        """Do the work that needs reads for the touched jobs and types; to be called before `flush`."""
         await self.wake_types()
         if self._set_aside:
             await self._note_set_aside()
 
     def set_aside(self, keys: TypeKeys, packed_id: bytes, index_key: bytes) -> None:
-        """Have it noted that a job is in no index any more, as its record cannot be read, and its subscribers told.
+        """Note that a job is in no index any more, as its record cannot be read, and have its subscribers told.
 
         Args:
             keys, packed_id: the job.
@@ -88,7 +87,7 @@ class TouchedTypes(LoadedJobs):
         self._active[keys.data] = keys
 
     async def _note_set_aside(self) -> None:
-        """Write the rows of jobs that are set aside now; those whose state cannot be told are not counted any more."""
+        """Write the rows of jobs that are set aside now; those in an unknown state are no longer counted."""
         rows = [keys.set_aside + packed_id for keys, packed_id in self._set_aside]
         there = await self.transaction.get_many(rows)
         for row, before, ((keys, packed_id), index_key) in zip(rows, there, self._set_aside.items(), strict=True):
@@ -99,7 +98,7 @@ class TouchedTypes(LoadedJobs):
             raw = self.raws.get(data_key)
             # One whose state can be told goes on to be counted so.
             lane = lane_of_damaged(keys, index_key, raw) if data_key in self.raws else None
-            # Whoever can read the record one day counts it where it was counted before.
+            # A process that can read the record later counts it in this lane again.
             self.transaction.set(row, b"" if lane is None else bytes((lane,)))
             if lane is not None:
                 self.recount(keys, lane, -1)
@@ -107,7 +106,7 @@ class TouchedTypes(LoadedJobs):
                 self.transaction.clear(keys.failed_head + salvaged[0])
 
     def forget(self, place: Place) -> None:
-        """Make a job be gone whose record cannot be read."""
+        """Make a job with an unreadable record disappear."""
         keys, id, packed_id = place
         data_key = keys.data + packed_id
         self.damaged.pop(data_key, None)
@@ -117,7 +116,7 @@ class TouchedTypes(LoadedJobs):
         self._active[keys.data] = keys
 
     def tally(self, keys: TypeKeys) -> Tally:
-        """Return what is to be counted of what happens to jobs of a type."""
+        """Return the tally of a type's jobs."""
         if keys is not self._tallied:  # those of one type come together
             self._tallied = keys
             self._tally = self._tallies.setdefault(keys, new_tally())
@@ -128,16 +127,16 @@ class TouchedTypes(LoadedJobs):
         self.tally(keys)[event] += 1
 
     def ran(self, keys: TypeKeys, record: Record, event: int) -> None:
-        """Count that a run of a job has ended, and how long it took, where its record before tells that."""
+        """Count the end of a job's run, and its length, if its record before tells that."""
         tally = self._tally if keys is self._tallied else self.tally(keys)
         tally[event, record.run_data[NEWEST]] += 1
 
     def recount(self, keys: TypeKeys, lane: int, count: int) -> None:
-        """Count so many more jobs in a lane, whose records are not written here."""
+        """Change the number of jobs in a lane, for jobs whose records are not written here."""
         self._recounted.append((keys, lane, count))
 
     def watch_over(self, keys: TypeKeys, record: Record) -> None:
-        """Have monitors watch over a job that did not run before: the type of one that did is awake."""
+        """Have monitors watch over a job that did not run before: the type of a running job is awake."""
         if record.lock is not None:
             if keys.awake not in self._awake:
                 self._watched[keys] = -math.inf
@@ -188,7 +187,7 @@ class TouchedTypes(LoadedJobs):
                 yield keys.changes + STAMP_CODE, self.new_seq().order, value
 
     def _write_last(self, entry: Entry, values: list[tuple[bytes, bytes, bytes]]) -> None:
-        """Have followers told how a job has ended that is gone; one that was removed has no such row, nor keeps one."""
+        """Tell followers how a job that has left ended; a removed job has no such row, and loses an earlier one."""
         key = entry.keys.last + entry.packed_id
         record = self._left.get(entry)
         if record is None:
@@ -199,7 +198,7 @@ class TouchedTypes(LoadedJobs):
     async def wake_types(self) -> None:
         """Wake the types with jobs that a monitor must watch over."""
         if self._is_followed:
-            # The rows of changes that this transaction writes need a monitor, which removes them if nobody else does.
+            # The rows of changes that this transaction writes need a monitor, which removes them if no follower does.
             for keys in self._active.values():
                 if self._followed.get(keys.followed):
                     self._watched[keys] = -math.inf
@@ -240,14 +239,14 @@ class TouchedTypes(LoadedJobs):
         self._woken[keys.data] = keys
 
     async def set_retention(self, keys: TypeKeys, retention: Retention) -> None:
-        """Set how long jobs of the type are kept that finish from now on."""
+        """Set the retention of jobs of the type that finish from now on."""
         self.retentions[keys.retention] = retention
         self.transaction.set(keys.retention, retention.encode())
         if retention.lets_leave:
             await self.tell_of_leaving(keys)
 
     async def tell_of_leaving(self, keys: TypeKeys) -> None:
-        """Have those who wait for jobs of the type follow it, and tell them of all that leave until they do."""
+        """Have waiters for jobs of the type follow it, and tell them of all leaving jobs until they do."""
         if keys.followed not in self._followed:
             self._note_followed(keys, await self.transaction.get(keys.followed))
         followed = self._followed[keys.followed]
@@ -256,7 +255,7 @@ class TouchedTypes(LoadedJobs):
         self._active[keys.data] = keys
 
     async def retention(self, keys: TypeKeys) -> Retention:
-        """Return how long finished jobs of the type are kept."""
+        """Return the retention of the type's finished jobs."""
         retention = self.retentions.get(keys.retention)
         if retention is None:
             # A snapshot read, so that a change of retention is no conflict for every finish: it may take effect later.

@@ -65,7 +65,7 @@ _Types: TypeAlias = list[JobType]
 _Entries: TypeAlias = list[Entry]
 
 _MOST_LOOKS: Final = 64
-"""Looks at a queue in one transaction, as long as each takes only out of it what is in the way."""
+"""Looks at a queue in one transaction, as long as each only removes obstacles from it."""
 
 
 class _Ended:
@@ -79,7 +79,7 @@ _ENDED: Final = _Ended()
 
 
 class JobTransaction:
-    """Operations on jobs that take effect together with each other and with what is done through `kv`.
+    """Operations on jobs that take effect together with each other and with the changes made through `kv`.
 
     They behave as if done one after the other, also on the same job. A transaction function gets one as its argument.
 
@@ -99,7 +99,7 @@ class JobTransaction:
         self._accepted: _Entries = []
 
     def _end(self) -> _Entries:
-        """Refuse everything from now on; return the jobs that were accepted and run on."""
+        """Refuse everything from now on; return the accepted jobs that are still running."""
         self._unit = cast(UnitOfWork, _ENDED)
         taken, self._accepted = self._accepted, []
         return [entry for entry in taken if entry.record is not None and entry.record.lock is not None]
@@ -129,21 +129,21 @@ class JobTransaction:
         return await activity.types(self._unit.transaction, self._unit.keyspace)
 
     async def pause(self, type: JobType) -> None:
-        """Have nobody accept jobs of a type; see JobsService.pause."""
+        """Stop all accepts of a type's jobs; see JobsService.pause."""
         await activity.pause(self._unit, self._keys(type))
 
     async def resume(self, type: JobType) -> None:
-        """Have jobs of a type accepted again; see JobsService.resume."""
+        """Let jobs of a type be accepted again; see JobsService.resume."""
         await activity.resume(self._unit, self._keys(type))
 
     async def paused(self, type: JobType) -> bool:
-        """Whether jobs of a type are not accepted; see JobsService.paused."""
+        """Whether a type is paused; see JobsService.paused."""
         return await self._unit.is_paused(self._keys(type))
 
     async def set_retention(
         self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
     ) -> None:
-        """Say how long finished jobs of a type are kept; see JobsService.set_retention."""
+        """Set the retention of a type's finished jobs; see JobsService.set_retention."""
         retention = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
         await activity.set_retention(self._unit, self._keys(type), retention)
 
@@ -236,7 +236,7 @@ class JobTransaction:
         due_by: RunAt | None = None,
         spread: Spread = 1,
     ) -> RunningJob | None:
-        """Take the job at the front of the queue, None when there is none; see JobsService.accept."""
+        """Take the job at the front of the queue, None if there is none; see JobsService.accept."""
         jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, spread=spread)
         return jobs[0] if jobs else None
 
@@ -263,7 +263,7 @@ class JobTransaction:
         return [running_job(entry, self._worker) for entry in taken]
 
     async def _accept_adaptively(self, keys: TypeKeys, wanted: queue.AcceptTerms) -> tuple[_Entries, queue.More]:
-        """Accept with the spread that the service has now, exact order where there is no service to learn."""
+        """Accept with the service's present spread, or in exact order if there is no service to learn."""
         looks = QueueReads(Spreading()) if self._looks is None else self._looks
         spread = looks.spread(keys, wanted.limit)
         taken, more = await queue.accept(self._unit, keys, wanted._replace(spread=spread))
@@ -346,7 +346,7 @@ class JobTransaction:
             return [enqueued_job(entry) for entry in entries]
 
     def _handlers(self) -> Mapping[bytes, Enqueueable[Any, Any]]:
-        """Return the handlers of this program by type, as packed: none where there is no service."""
+        """Return the handlers of this program by packed type: none if there is no service."""
         return {}
 
     async def release(self, job: RunningJob) -> Job:
@@ -357,7 +357,7 @@ class JobTransaction:
         return job_of(await naming_its_job(place, running_jobs.release(self._unit, place, job.lock)))
 
     def _ending(self, job: RunningJob) -> None:
-        """Tell who keeps an account of a running job that it may be over when this transaction has taken effect."""
+        """Tell a running job's worker that the job may be over once this transaction has taken effect."""
         if job._worker is not None:
             job._worker._ending(job, True)
 
@@ -373,7 +373,7 @@ class JobTransaction:
     async def _list(
         self, keys: TypeKeys | None, state: Callable[[Job], bool] | None, page_size: int
     ) -> AsyncIterator[Job]:
-        """Merge the stored jobs with those that this transaction has changed, in key order."""
+        """Merge the stored jobs with this transaction's changed ones, in key order."""
         changed = {
             key: entry
             for key, entry in self._unit.entries.items()

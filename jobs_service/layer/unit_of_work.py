@@ -1,7 +1,7 @@
 """A unit of work: the jobs that one transaction has touched, each written once, at its end.
 
 FoundationDB cannot read back, in the same transaction, a key or value that is to get a versionstamp. So operations
-answer from what is remembered here, and `flush` writes every job's final state and index entry. Old index entries are
+answer from the state kept here, and `flush` writes every job's final state and index entry. Old index entries are
 cleared at once: those may be read back, so that a queue never shows a job that this transaction has moved.
 """
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _ONE = (1).to_bytes(8, "little")
 _ADDED_BYTES: Final = 300
-"""Bytes that a new job takes in a store beside its data and keys, about."""
+"""Approximate bytes that a new job takes in a store beside its data and keys."""
 _CLAIMED_AT_ONCE: Final = 100_000
 
 
@@ -42,13 +42,13 @@ class UnitOfWork(TouchedTypes):
 
     Args:
         transaction: the store's transaction.
-        keyspace: where the keys are.
+        keyspace: of the keys.
         sources: wall-clock time and randomness.
         instance: id of the store's instance, with which the locks of accepted jobs begin.
     """
 
     sweeps: ClassVar[bool] = True
-    """Whether its transaction takes the removal of ranges."""
+    """Whether its transaction accepts the removal of ranges."""
 
     __slots__ = (
         "_adds",
@@ -71,7 +71,7 @@ class UnitOfWork(TouchedTypes):
         self.sources = sources
         self.instance = instance
         self.now = sources.wall_time()
-        # In which jobs are added here, if they do not know better.
+        # Trace context for jobs that bring none of their own.
         self.trace: Trace | None = None
         self.entries = {}
         # Jobs whose records were read but cannot be decoded: they are not among the entries.
@@ -91,7 +91,7 @@ class UnitOfWork(TouchedTypes):
         self._orders = 0
         # The state before each change, inside of `all_or_nothing`.
         self._journal: list[tuple[Entry, Record | None, bool]] | None = None
-        # What has happened to jobs, by type; and the type to whose jobs something has happened last.
+        # Events of jobs, by type; and the type of the latest event.
         self._tallies = {}
         self._tallied = None
         self._adds = False
@@ -122,7 +122,7 @@ class UnitOfWork(TouchedTypes):
 
         Args:
             count: of them.
-            is_elsewhere: whether their worker is no part of this process; then they do not name it.
+            is_elsewhere: whether their worker is outside this process; then they do not name the instance.
         """
         # One draw for all: each is a system call.
         drawn = self.sources.token(count * LOCK_BYTES)
@@ -131,7 +131,7 @@ class UnitOfWork(TouchedTypes):
         return [head + drawn[start : start + rest] for start in range(0, len(drawn), LOCK_BYTES)]
 
     def place_for(self, run_at: float | None) -> int:
-        """Return READY or SCHEDULED: where a job that is due at `run_at` waits."""
+        """Return READY or SCHEDULED: the waiting place of a job that is due at `run_at`."""
         return READY if run_at is None or run_at <= self.now else SCHEDULED
 
     def create(
@@ -172,7 +172,7 @@ class UnitOfWork(TouchedTypes):
         """Claim room in the store for a new job. It claims for many jobs at once, since each claim costs time.
 
         Returns:
-            The bytes that may be added beyond these without asking.
+            The bytes that may be added beyond these without another claim.
         """
         try:
             self.transaction.claim_room(size + _CLAIMED_AT_ONCE)
@@ -278,7 +278,7 @@ class UnitOfWork(TouchedTypes):
         self._left.pop(entry, None)
 
     def leave(self, entry: Entry, record: Record) -> JobSnapshot:
-        """Remove the job with its end; who follows its type is told of `record`. Return the job as it would be."""
+        """Remove the job at its end, and tell the type's followers of `record`. Return the job with that record."""
         self.replace(entry, record)
         self.remove(entry)
         self._left[entry] = record
@@ -380,7 +380,7 @@ async def run(
 
     Args:
         transaction: the store's transaction of this run.
-        keyspace: where the keys are.
+        keyspace: of the keys.
         sources: wall-clock time and randomness.
         function: the operations.
         instance: of the store.

@@ -1,4 +1,4 @@
-"""What stands for a record that cannot be read where jobs are listed."""
+"""The stand-in for an unreadable record in lists of jobs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jobs_service.run_values import JobError
 
 
 class Unreadable:
-    """Stands for a record that cannot be read where jobs are listed: in a state of its own, its error says why.
+    """Stands in for an unreadable record in lists of jobs: it has a state of its own, and its error says why.
 
     Args:
-        why: what was met.
+        why: the error met.
     """
 
     __slots__ = ("run_data",)
@@ -38,5 +38,5 @@ class Unreadable:
         self.run_data = runs_of.with_part(b"", ERROR, runs_of.error_json(error))
 
     def size(self) -> int:
-        """Return nothing: it is never rewritten."""
+        """Return 0: it is never rewritten."""
         return 0

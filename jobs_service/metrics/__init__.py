@@ -1,7 +1,7 @@
-"""Metrics for Prometheus: what a service counts of its jobs, its runners and its store.
+"""Metrics for Prometheus: counts and gauges of the jobs, the runners and the store of a service.
 
-`await text(jobs)` is what a scrape is answered with; `collector(jobs)` is for a registry of the application's own.
-docs/metrics.md names every metric. This needs the extra `metrics`.
+`await text(jobs)` returns the answer to a scrape; `collector(jobs)` is for a registry of the application's own.
+docs/metrics.md names every metric. The module needs the extra `metrics`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ async def text(jobs: JobsService) -> bytes:
     """Return all metrics of a service in Prometheus' text format.
 
     Args:
-        jobs: open. What its store does not answer is left out, and `jobs_service_up` is 0.
+        jobs: an open service. If its store does not answer, `jobs_service_up` is 0, and metrics from the store are left
+            out.
     """
     found = _collectors.get(jobs)
     if found is None:
@@ -44,17 +45,17 @@ async def text(jobs: JobsService) -> bytes:
 
 
 def collector(jobs: JobsService, *, most_types: int = MOST_TYPES) -> Collector:
-    """Return what a prometheus_client registry takes: `registry.register(metrics.collector(jobs))`.
+    """Return a collector for a registry of prometheus_client: `registry.register(metrics.collector(jobs))`.
 
-    A scrape that is answered on another thread than that of the service's event loop, as by `start_http_server`, reads
-    the store by itself. On the loop nothing can wait: `await collector.refresh()` before `generate_latest`.
+    A scrape on another thread than the service's event loop, as by `start_http_server`, reads the store by itself. A
+    scrape on the loop cannot wait for the store: call `await collector.refresh()` before `generate_latest`.
 
     Args:
         jobs: the service; it need not be open yet.
-        most_types: how many types have series of their own; all others share those of "(other types)".
+        most_types: the number of types with series of their own; all others share the series of "(other types)".
     """
     return Collector(jobs, most_types)
 
 
-# Which types have series of their own must stay the same from scrape to scrape.
+# The choice of types with series of their own must stay the same from scrape to scrape.
 _collectors: WeakKeyDictionary[JobsService, Collector] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""The custom collector: figures as Prometheus' families of metrics; docs/metrics.md has their names and labels."""
+"""The custom collector: figures as metric families of Prometheus; docs/metrics.md lists their names and labels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Collector(Collecting):
 
     Args:
         jobs: the service.
-        most_types: how many types have series of their own.
+        most_types: the number of types with series of their own.
         patience: seconds that a scrape on another thread waits for the store.
     """
 
@@ -50,15 +50,15 @@ class Collector(Collecting):
         self._figures: Figures | None = None
 
     async def refresh(self) -> None:
-        """Read what the store tells; `collect` on the service's event loop returns that, as nothing there can wait."""
+        """Read the figures from the store, for a scrape on the service's event loop, which cannot wait for them."""
         self._figures = await figures.read(self._jobs, self._labels)
 
     def describe(self) -> list[Metric]:
-        """Return nothing: a registry need not read the store to know the names."""
+        """Return nothing, so that a registry need not read the store on registration."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metrics; on another thread than the service's, after a refresh."""
+        """Yield all metrics; a call on another thread than the service's refreshes them first."""
         self._refresh_from_elsewhere()
         found = self._figures
         yield GaugeMetricFamily(
@@ -87,7 +87,7 @@ class Collector(Collecting):
         try:
             asked.result(self._patience)
         except (TimeoutError, CancelledError):  # neither the loop nor the store answers, or the loop ends just now
-            # Otherwise each scrape would leave one behind for as long as the store is silent.
+            # Otherwise each scrape would leave a pending refresh behind while the store is silent.
             asked.cancel()
             self._figures = None
 
@@ -126,7 +126,7 @@ class Collector(Collecting):
 
 
 class Collected(Collecting):
-    """Metrics that were collected before.
+    """Metrics that were collected earlier.
 
     Args:
         families: the metrics.
@@ -200,7 +200,7 @@ def _histogram(name: str, meaning: str, labels: Sequence[str] = ()) -> Histogram
 
 
 def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Return the buckets of a histogram as Prometheus has them: each counts those before it as well."""
+    """Return the buckets of a histogram in Prometheus' form: each bucket includes the counts of the lower ones."""
     names = ["+Inf" if bound == math.inf else repr(bound) for bound in bounds]
     return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
 

@@ -1,4 +1,4 @@
-"""What the metrics show, as plain data: read from the store, and looked up in this process."""
+"""The figures behind the metrics, as plain data: read from the store and from this process."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from jobs_service.service import JobsService
 STATES: Final = ("ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled")
 
 _MOST_REPLICATIONS: Final = 1000
-"""Replications of each kind that have series of their own."""
+"""Most replications of each kind with series of their own."""
 
 _AT_ONCE: Final = 50
-"""Queues that are read at the same time."""
+"""Queues read at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfTypes:
-    """What the store tells of the types with one label.
+    """Figures from the store for the types that share a label.
 
     Attributes:
-        counts: of all of them together.
-        oldest_ready: seconds for which the job has been ready that has been so for longest; 0 when none is, None when
-            that cannot be read.
-        paused: how many of them are paused; None when that cannot be read.
+        counts: the sum over these types.
+        oldest_ready: seconds that the oldest ready job has waited; 0 without ready jobs, None if the queues cannot be
+            read.
+        paused: the number of paused types; None if the queues cannot be read.
     """
 
     counts: TypeCounts
@@ -44,13 +44,13 @@ class OfTypes:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the store tells.
+    """All figures from the store.
 
     Attributes:
-        types: how many types there are.
-        by_label: by the label of the type.
-        labels: of each type.
-        replications: what the jobs of replications tell, by their ids.
+        types: the number of types.
+        by_label: the figures of types by label.
+        labels: the label of each type.
+        replications: the status of each replication by its job's id.
     """
 
     types: int = 0
@@ -60,7 +60,7 @@ class Figures:
 
 
 async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
-    """Return what the store tells; None when it cannot be read."""
+    """Return the figures from the store; None if it cannot be read."""
     try:
         counted = await jobs.counts()
         # There may be very many types: the loop goes on meanwhile.
@@ -126,7 +126,7 @@ async def _replications(jobs: JobsService, counted: Mapping[JobType, TypeCounts]
 
 
 async def _queue(jobs: JobsService, type: JobType) -> QueueState | None:
-    """Return the state of a type's queue; None where a damaged page hides it, which concerns no other type."""
+    """Return the state of a type's queue; None if a damaged page hides it, which affects no other type."""
     try:
         return await jobs.queue_state(type)
     except StoreDamaged:
@@ -134,7 +134,7 @@ async def _queue(jobs: JobsService, type: JobType) -> QueueState | None:
 
 
 def together(counts: Sequence[TypeCounts]) -> TypeCounts:
-    """Return the counts of several types together."""
+    """Return the sum of the counts of several types."""
     if len(counts) == 1:
         return counts[0]
     jobs = {state: sum(getattr(each, state) for each in counts) for state in STATES}

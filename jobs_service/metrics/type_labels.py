@@ -1,4 +1,4 @@
-"""Types as labels: a text for each, and a bound on how many have series of their own."""
+"""Types as labels: a text for each type, and a limit on the types with series of their own."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from jobs_service.model import JobType
 T = TypeVar("T")
 
 MOST_TYPES: Final = 200
-"""Types that have series of their own, unless somebody says otherwise: each has about a hundred."""
+"""Types with series of their own by default: each has about a hundred series."""
 
 OTHERS: Final = "(other types)"
-"""The label of all types together that have no series of their own."""
+"""The label that all types without series of their own share."""
 
 _LONGEST: Final = 120
 _DIGEST_BYTES: Final = 8
 
 
 class TypeLabels:
-    """Which types have series of their own: the same ones as long as they exist, so that counters never jump.
+    """Chooses the types with series of their own; a type keeps them while it exists, so that counters never jump.
 
     Args:
-        most: how many types.
+        most: the number of types with series of their own.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._labels: dict[JobType, str] = {}
-        # Of several scrapes at the same time each asks on a thread of its own.
+        # Each of several simultaneous scrapes calls `choose` on a thread of its own.
         self._choosing = threading.Lock()
 
     def choose(self, types: Iterable[JobType], weights: Mapping[JobType, int]) -> dict[JobType, str]:
         """Return the label of each type.
 
         Args:
-            types: that exist now. Those that have series of their own keep them; as long as there is room, others get
-                some: those of greatest weight first, then in this order.
-            weights: of the types; 0 for others.
+            types: the existing types. A type with series of its own keeps them; free places go to other types by
+                descending weight, then in this order.
+            weights: the weight of each type; 0 for types that are missing here.
         """
         with self._choosing:
             present = [*types]
@@ -56,7 +56,7 @@ class TypeLabels:
 
 
 def label_of(type: JobType) -> str:
-    """Return a type as a label: as the command line writes it; a long one cut, with a digest of the whole."""
+    """Return a type as a label: the form of the command line; a long one is cut and gets a digest of the whole."""
     text = names.shown(type).encode(errors="replace").decode()
     if len(text) <= _LONGEST:
         return text

@@ -1,4 +1,4 @@
-"""How a command ended, and how much of its output is kept."""
+"""The result of a command, and the part of its output that is kept."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from jobs_service import json_data
 from jobs_service.errors import JobsError
 
 MOST_KEPT: Final = 60_000
-"""Bytes of a command's outcome that are kept as a job's result: a record has room for it beside other things."""
+"""Most bytes of a command's outcome kept as a job's result: a record has room for it beside other data."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """How a command ended.
+    """The result of a command.
 
     Attributes:
-        exit_code: 0 is success; None when a signal ended it, and when other code in this process took the exit code.
+        exit_code: 0 is success; None if a signal ended it, or if other code in this process took the exit code.
         signal: the name of the signal that ended it, or None.
-        stdout: the end of what it printed, decoded as UTF-8; what is not UTF-8 is replaced.
+        stdout: the end of its output, decoded as UTF-8; invalid bytes are replaced.
         stderr: likewise.
         cut: whether older output of one of them was left out.
-        seconds: how long it ran.
+        seconds: its run time.
     """
 
     exit_code: int | None
@@ -35,14 +35,14 @@ class CommandResult:
     seconds: float
 
     def to_data(self) -> dict[str, Any]:
-        """Return it as a JSON object, to be kept as the job's result."""
+        """Return the result as a JSON object, to be kept as the job's result."""
         return dataclasses.asdict(self)
 
     def within(self, size: int) -> CommandResult:
-        """Return it with so much of the older output left out that its data has at most `size` bytes as JSON.
+        """Return the result with older output cut until its data has at most `size` bytes as JSON.
 
-        JSON may take six times the bytes that were captured, because it escapes control characters. An output that is
-        shorter than its half of the room leaves the rest to the other.
+        JSON may take six times the bytes that were captured, because it escapes control characters. An output shorter
+        than its half of the room leaves the rest to the other.
         """
         room = size - len(json_data.encode(dataclasses.replace(self, stdout="", stderr="", cut=False).to_data()))
         stdout = _newest(self.stdout, room - min(_size(self.stderr), room // 2))
@@ -69,6 +69,6 @@ def _size(text: str) -> int:
 
 
 def _newest(text: str, room: int) -> str:
-    """Return as much of the end of a text as takes at most `room` bytes as JSON."""
+    """Return the longest end of a text that takes at most `room` bytes as JSON."""
     fitting = bisect_right(range(len(text) + 1), room, key=lambda length: _size(text[len(text) - length :]))
     return text[len(text) - max(fitting - 1, 0) :]

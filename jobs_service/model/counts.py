@@ -1,4 +1,4 @@
-"""What is known of a type without reading its jobs: counts, totals, histograms; and a page of jobs."""
+"""Statistics of a type without reading its jobs: counts, totals, histograms; and a page of jobs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FIRST_POWER: Final = -10
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How often something happened to jobs of a type.
+    """Numbers of events of a type's jobs.
 
     Attributes:
-        added: jobs were added, or resubmitted while they did not run.
-        started: runs began.
-        succeeded, failed, canceled: runs ended so, and did not come back by themselves.
-        crashed: runs raised, whether they were tried again or not.
-        lost: workers fell silent.
-        released: workers gave jobs back, as if they had not begun.
-        expired: finished jobs were removed because they had been kept long enough.
+        added: jobs added, or resubmitted while they did not run.
+        started: runs begun.
+        succeeded, failed, canceled: runs that ended this way and were not retried.
+        crashed: runs that raised, whether they were tried again or not.
+        lost: jobs of workers that fell silent.
+        released: jobs given back, as if they had not begun.
+        expired: finished jobs removed after their retention.
     """
 
     added: int = 0
@@ -51,11 +51,11 @@ NO_COUNTS: Final = (0,) * BUCKETS
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many times of which length there were, in buckets that are powers of two.
+    """Numbers of times by length, in buckets that are powers of two.
 
     Attributes:
-        counts: of the times of 2**(k-10) seconds and more, and less than twice that, by k from 0 to 31. What is shorter
-            is in the first one, what is longer in the last one.
+        counts: bucket k, from 0 to 31, counts times of 2**(k-10) seconds and more, and less than twice that. Shorter
+            times are in the first bucket, longer ones in the last.
         sum: of all times, in seconds, to the millisecond.
     """
 
@@ -78,23 +78,23 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many times there were."""
+        """The number of times."""
         return sum(self.counts)
 
     @property
     def mean(self) -> float | None:
-        """Their average in seconds, None when there are none."""
+        """The average time in seconds, None if there are none."""
         count = self.count
         return self.sum / count if count else None
 
     def percentile(self, p: float) -> float | None:
-        """Return the seconds within which so many percent of the times lie, about: no more than twice as long.
+        """Return an upper bound of the given percentile in seconds, at most twice the exact value.
 
         Args:
             p: from 0 to 100.
 
         Returns:
-            The end of the bucket in which that time is, of the last one its beginning; None when there are no times.
+            The end of the percentile's bucket, or the beginning of the last bucket; None if there are no times.
         """
         wanted = max(1, math.ceil(self.count * min(max(p, 0), 100) / 100))
         seen = 0
@@ -109,7 +109,7 @@ _BOUNDS: Final = (*(2.0 ** (FIRST_POWER + k + 1) for k in range(BUCKETS - 1)), m
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the bucket in which a time is counted; a clock that was set back makes it 0 seconds."""
+    """Return the bucket of a time; a negative time, after a clock was set back, counts as 0 seconds."""
     if not seconds >= _BOUNDS[0]:
         return 0
     # seconds = m * 2**e with 0.5 <= m < 1
@@ -119,19 +119,18 @@ def bucket_of(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TypeCounts:
-    """What is counted of a type.
+    """Statistics of a type.
 
     Attributes:
-        ready, scheduled, running, succeeded, failed, canceled: how many jobs are so now. A job that has come due counts
-            as scheduled until somebody has made it ready, which is done within seconds. One whose record cannot be
-            read counts as what it was until somebody comes across it.
-        retrying: how many wait for another attempt, because their last run has crashed; due or not, they count as
-            nothing else.
+        ready, scheduled, running, succeeded, failed, canceled: jobs now in each state. A job that has come due counts
+            as scheduled until a process makes it ready, within seconds. A job with an unreadable record counts in its
+            former state until a process finds it.
+        retrying: jobs that wait for another attempt after a crash, due or not; they count in no other state.
         totals: since the type was made.
-        waited: how long jobs that were started had been due before, since the type was made.
-        ran: how long runs took, however they ended, since the type was made.
-        unreadable: how many jobs are in none of these states, because their records were found unreadable; more than
-            1,000 of a store are not looked for.
+        waited: times from due to start of started jobs, since the type was made.
+        ran: run times, whatever the outcome, since the type was made.
+        unreadable: jobs in none of these states, because their records were found unreadable; at most 1,000 per store
+            are looked for.
     """
 
     ready: int = 0
@@ -148,24 +147,24 @@ class TypeCounts:
 
     @property
     def jobs(self) -> int:
-        """How many jobs there are, in whatever state."""
+        """The number of jobs in any state."""
         return self.pending + self.running + self.succeeded + self.failed + self.canceled
 
     @property
     def pending(self) -> int:
-        """How many jobs wait to be run: ready, scheduled and retrying ones."""
+        """The number of jobs that wait to be run: ready, scheduled and retrying ones."""
         return self.ready + self.scheduled + self.retrying
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What happened to jobs of a type in a minute or an hour.
+    """Events of a type's jobs in a minute or an hour.
 
     Attributes:
-        begin: seconds since the epoch, by the clocks of the processes that have written it.
+        begin: seconds since the epoch, by the clocks of the writing processes.
         seconds: 60 or 3600.
-        totals: what happened.
-        waited, ran: of the runs that began, and of those that ended.
+        totals: numbers of events.
+        waited, ran: waits of the runs that began, and run times of those that ended.
     """
 
     begin: float
@@ -177,11 +176,11 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class JobsPage:
-    """Some jobs, and where the next ones are.
+    """Some jobs, and the position of the next ones.
 
     Attributes:
-        jobs: may be fewer than were asked for, even none, although there are more.
-        next: what `page(after=...)` takes for those that follow, text that a URL may have as it is; None at the end.
+        jobs: may be fewer than requested, even none, although more follow.
+        next: the `page(after=...)` argument for the next page, URL-safe text; None at the end.
     """
 
     jobs: list[Job]

@@ -1,4 +1,4 @@
-"""What `enqueue` is given: a handler, its arguments, and options; before anything is encoded for a store."""
+"""The arguments of `enqueue` (a handler, its arguments, and options) before anything is encoded for a store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ When: TypeAlias = RunAt | timedelta
 """An aware datetime, seconds since the epoch, or a timedelta from now on."""
 
 UNIQUE: Final = "unique:"
-"""What ids begin with that `unique` gives."""
+"""Prefix of ids made by `unique`."""
 
 _DIGEST_BYTES: Final = 16
 
@@ -35,11 +35,10 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
 
     Attributes:
         type: of its jobs.
-        name: how messages call it.
+        name: its name for messages.
         takes_args: whether its function takes anything but the job.
         takes_keywords: whether its arguments can be given by keyword.
-        like_options: those of its parameters that are called as options of `enqueue` are: then arguments are given as
-            one value.
+        like_options: its parameters that have the names of options of `enqueue`: then arguments are given as one value.
     """
 
     type: JobType
@@ -51,7 +50,7 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
     @property
     @abc.abstractmethod
     def timeout(self) -> float | None:
-        """The activity timeout that the type is made with, in seconds; None for a type that must be there."""
+        """The activity timeout for making the type, in seconds; None for a type that must exist."""
 
     @abc.abstractmethod
     def data(self, args: Any) -> Any:
@@ -59,19 +58,19 @@ class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
 
     @property
     def redaction(self) -> Redaction | None:
-        """Which fields of its jobs are secret; None where it does not say."""
+        """The secret fields of its jobs; None if it declares none."""
         return None
 
     def checked(self, data: Any) -> Any:
-        """Return JSON data, which the handler must be able to take."""
+        """Return JSON data after checking that the handler can take it."""
         return data
 
     def whole(self, data: Any) -> Any:
-        """Return a job's data with the defaults of what was left out, as far as they are known."""
+        """Return a job's data, completed with the known defaults of missing arguments."""
         return data
 
     def result(self, data: Any) -> Any:
-        """Return a result, given as JSON data, as the handler has returned it."""
+        """Return the handler's result from its JSON data."""
         return data
 
 
@@ -90,14 +89,14 @@ class How(NamedTuple):
 
 
 ENQUEUE_OPTIONS: Final = How._fields
-"""Keywords of `enqueue` itself: a parameter of a handler that has one of these names is not given by keyword."""
+"""Keywords of `enqueue` itself: a handler's parameter with one of these names cannot be given by keyword."""
 
 
 def delay_of(run_at: Any, delay: Any) -> float | None:
-    """Return in how many seconds a job is to run; None if `run_at` is a time, or None.
+    """Return a job's delay in seconds; None if `run_at` is a time, or None.
 
     Raises:
-        InvalidJob: both are given, or the delay is none.
+        InvalidJob: both are given, or the delay is invalid.
     """
     if delay is None and not isinstance(run_at, timedelta):
         return None
@@ -123,11 +122,11 @@ def is_unique(unique: Any) -> bool:
 
 
 def one_value(handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str, Any]) -> Any:
-    """Return arguments as one value, however they were given.
+    """Return arguments as one value, in whatever form they were given.
 
     Raises:
-        InvalidJob: they were given twice, or by keyword to a handler that takes one value, or for which a keyword may
-            be meant as its parameter or as an option.
+        InvalidJob: they were given twice, or by keyword to a handler that takes one value, or a keyword may mean either
+            a parameter or an option.
     """
     if not arguments:
         return args
@@ -148,10 +147,10 @@ def one_value(handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str,
 
 
 def rule_of(handler: Enqueueable[Any, Any], how: How) -> EnqueueRule:
-    """Return what is to be done with a job that is there.
+    """Return the rule for a job that exists already.
 
     Raises:
-        InvalidJob: options that do not go together.
+        InvalidJob: options that exclude each other.
     """
     unique = is_unique(how.unique)
     if how.unique_for is not None and not unique:
@@ -166,7 +165,7 @@ def rule_of(handler: Enqueueable[Any, Any], how: How) -> EnqueueRule:
 
 
 def unique_key(handler: Enqueueable[Any, Any], data: Any, unique: Any) -> str:
-    """Return the key by which a job is the only one of its kind: one that was given, or what its arguments are."""
+    """Return the key by which a job is unique: the given one, or a hash of its arguments."""
     if unique is True:
         return blake2b(json_data.canonical(handler.whole(data)), digest_size=_DIGEST_BYTES).hexdigest()
     return "".join(("", unique))  # the plain text of a member of an enumeration as well

@@ -27,7 +27,7 @@ ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class JobRecord(Protocol):
-    """The layer's record, which a Job wraps: each part is decoded when it is asked for."""
+    """The layer's record inside a Job: each part is decoded on demand."""
 
     __slots__ = ()
 
@@ -92,7 +92,7 @@ class Job:
 
     @property
     def data(self) -> Any:
-        """The job's own JSON value, None when there is none."""
+        """The job's own JSON value, None if it has none."""
         if self._data is UNSET:
             self._data = self._readable(json_data.decode, self._record.json)
         return self._data
@@ -110,7 +110,7 @@ class Job:
 
     @property
     def retrying(self) -> bool:
-        """Whether it waits for another attempt, because its last run has crashed."""
+        """Whether it waits for another attempt after a crash."""
         return self.state is JobState.PENDING and run_data.crashed_last(self._record.run_data)
 
     @property
@@ -120,44 +120,44 @@ class Job:
 
     @property
     def cancel(self) -> bool:
-        """Whether a creator asked for the running job to be removed."""
+        """Whether a creator asked for the running job's removal."""
         return self._record.cancel
 
     @property
     def seq(self) -> bytes | None:
-        """The 12-byte versionstamp of its last change of place, growing in commit order; None until it is committed."""
+        """The 12-byte versionstamp of its last move, growing in commit order; None until it is committed."""
         return self._record.seq_bytes
 
     @property
     def attempts(self) -> int:
-        """How many runs have begun since it was added or resubmitted, without those that were stopped."""
+        """Number of runs since it was added or resubmitted, without stopped ones."""
         return run_data.attempts_of(self._record.run_data)
 
     @property
     def history(self) -> tuple[HistoryEvent, ...]:
-        """What happened to it, newest first; the oldest events are forgotten."""
+        """The job's events, newest first; the oldest are dropped."""
         return self._readable(run_data.history_of, self._record.run_data)
 
     @property
     def result(self) -> Any:
-        """What its last run returned, None for nothing."""
+        """The result of its last run, None for none."""
         return self._readable(run_data.result_of, self._record.run_data)
 
     @property
     def error(self) -> JobError | None:
-        """How its last failed run ended; None when none has failed since it was added or resubmitted."""
+        """How its last failed run ended; None if none has failed since it was added or resubmitted."""
         return self._readable(run_data.error_of, self._record.run_data)
 
     @property
     def progress(self) -> Progress | None:
-        """How far it has come, as its worker reported last."""
+        """Its progress, as its worker last reported it."""
         return self._readable(run_data.progress_of, self._record.run_data)
 
     def _readable(self, read: Callable[[V], T], value: V) -> T:
         """Return a part of the record, decoded.
 
         Raises:
-            RecordDamaged: the part is damaged; says which job.
+            RecordDamaged: the part is damaged; the error names the job.
         """
         try:
             return read(value)
@@ -166,35 +166,35 @@ class Job:
 
     @property
     def max_attempts(self) -> int | None:
-        """How many runs of it may fail; None for as many as its handler says."""
+        """Most runs of it that may fail; None for its handler's number."""
         return run_data.limits_of(self._record.run_data)[0]
 
     @property
     def time_limit(self) -> float | None:
-        """What one run of it may take, in seconds; None for what its handler says."""
+        """The time limit of one run, in seconds; None for its handler's limit."""
         return run_data.limits_of(self._record.run_data)[1]
 
     @property
     def trace_context(self) -> dict[str, str]:
-        """W3C's traceparent and tracestate of the span in which it was added, as propagators take them; or empty."""
+        """W3C's traceparent and tracestate of the span that added it, as propagators take them; or empty."""
         return tracing.carrier_of(self._record.run_data)
 
     @property
     def enqueued(self) -> Enqueued | None:
-        """What the `enqueue` that returned it did: added it, put it to work again, or found it; else None."""
+        """The effect of the `enqueue` that returned it: new, put to work again, or found; None for other operations."""
         return self._enqueued
 
     @property
     def created(self) -> bool | None:
-        """Whether the `enqueue` that returned it has added it; None: not by enqueue. See `enqueued`."""
+        """Whether the `enqueue` that returned it has added it; None for other operations. See `enqueued`."""
         return None if self._enqueued is None else self._enqueued is Enqueued.NEW
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job as plain data that any JSON encoder takes, such as json's, FastAPI's or msgspec's.
 
         Its fields have the names and values of this class; times are ISO 8601 in UTC with microseconds; outcome and
-        state are strings, `seq` is hexadecimal. A type, id or priority that is no str or int is what JSON can say of
-        it: bytes are {"bytes": hexadecimal}, tuples lists.
+        state are strings, `seq` is hexadecimal. A type, id or priority other than str or int takes a JSON form: bytes
+        are {"bytes": hexadecimal}, tuples lists.
         """
         return {
             "type": json_forms.name(self._type),
@@ -252,9 +252,10 @@ class Job:
 
 
 class EndedJob(Job, Generic[ResultT_co]):
-    """A job as its handler has ended it together with the effects of a function, see RunningJob.finish_with.
+    """A job that its handler has ended together with the effects of a function, see RunningJob.finish_with.
 
-    A handler that returns it says so, `-> EndedJob[int]`: an int, which the function returns, is its jobs' result.
+    A handler that returns it is annotated accordingly: with `-> EndedJob[int]`, the function returns an int, the
+    result.
     """
 
     __slots__ = ()
@@ -287,7 +288,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """What a subscriber gets.
+    """An event for a subscriber.
 
     Attributes:
         type, id: the job.
@@ -295,13 +296,13 @@ class JobEvent:
         data: the job's JSON value at that moment; None when removed.
         outcome: how it ended; None unless finished.
         seq: 12-byte versionstamp of the change, growing in commit order; None when removed.
-        result: what the last run returned.
-        error: how the last failed run ended; None when there was none.
-        progress: how far the job has come; None when nobody said.
-        attempts: how many runs have begun since it was added or resubmitted, without those that were stopped.
-        run_at: when the pending job runs next at the earliest (aware, UTC): after a crash, for instance; None for at
-            once, and unless pending.
-        retrying: whether the pending job waits for another attempt, because its last run has crashed.
+        result: the result of the last run.
+        error: how the last failed run ended; None if none has failed.
+        progress: the job's progress; None if none was reported.
+        attempts: number of runs since it was added or resubmitted, without stopped ones.
+        run_at: the earliest time of a pending job's next run (aware, UTC), such as after a crash; None for at once, and
+            unless pending.
+        retrying: whether the pending job waits for another attempt after a crash.
     """
 
     type: JobType
@@ -318,7 +319,7 @@ class JobEvent:
     retrying: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the event as plain data that any JSON encoder takes: see Job.to_dict for how types and times look."""
+        """Return the event as plain data for any JSON encoder; see Job.to_dict for the form of types and times."""
         return {
             "type": json_forms.name(self.type),
             "id": json_forms.name(self.id),
@@ -336,7 +337,7 @@ class JobEvent:
 
 
 def next_run(record: JobRecord) -> datetime | None:
-    """Return when a pending job runs next at the earliest; None for at once, and unless it is pending."""
+    """Return the earliest time of a pending job's next run; None for at once, and unless it is pending."""
     seconds = record.run_at
     if seconds is None or record.state is not JobState.PENDING:
         return None

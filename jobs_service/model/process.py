@@ -12,25 +12,25 @@ from jobs_service.model.terms import JobType
 
 
 class ProcessState(enum.StrEnum):
-    """What a process does, or what became of it."""
+    """The state of a process."""
 
     RUNNING = "running"
     """It takes jobs for its handlers, if it has any."""
     QUIET = "quiet"
-    """It takes no more jobs, and ends those that it has."""
+    """It takes no more jobs, and ends its present ones."""
     STOPPING = "stopping"
     """It ends."""
     SILENT = "silent"
-    """It was not heard of for some time: it is dead, or has been away, or its clock is wrong."""
+    """It has sent no heartbeat for some time: it is dead or stalled, or its clock is wrong."""
     DEAD = "dead"
-    """It has ended without saying so."""
+    """It has ended without notice."""
 
 
 class ProcessAction(enum.StrEnum):
-    """What a process can be asked to do."""
+    """Requests that a process accepts."""
 
     QUIET = "quiet"
-    """To take no more jobs, and to end those that it has."""
+    """To take no more jobs, and to end its present ones."""
     RESUME = "resume"
     """To take jobs again."""
     STOP = "stop"
@@ -39,12 +39,12 @@ class ProcessAction(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessRequest:
-    """What a process was asked to do last.
+    """The last request to a process.
 
     Attributes:
-        action: what.
-        who: has asked; empty where nobody was named.
-        at: when, in seconds since the epoch, by the clock of the process that was told first.
+        action: the requested action.
+        who: the name of the requester; empty if none was given.
+        at: seconds since the epoch, by the clock of the process that received the request.
     """
 
     action: ProcessAction
@@ -58,8 +58,8 @@ class HandlerSlots:
 
     Attributes:
         type: of its jobs.
-        slots: how many of them it runs at the same time.
-        taken: how many it ran when the process was heard of last.
+        slots: most jobs that it runs at the same time.
+        taken: jobs that it ran at the last heartbeat.
     """
 
     type: JobType
@@ -72,19 +72,19 @@ class ProcessInfo:
     """A process that runs handlers, or is a daemon; times are seconds since the epoch, by its own clock.
 
     Attributes:
-        id: of this run of it; one that is started anew has another.
-        host, pid: where it is, and the number that it has there.
-        worker: what the history of its jobs calls it.
+        id: of this run of the process; a restart has another.
+        host, pid: its host and process id.
+        worker: its name in the history of its jobs.
         version: of jobs_service.
         role: "daemon" for `jobs-service serve`, "runner" for a program that runs handlers itself.
-        started: since when it is there.
-        heard: when it was heard of last.
-        state: what it does.
-        slots: how many jobs its handlers run at the same time.
-        taken: how many they ran when it was heard of last.
-        handlers: what it runs; the first ones by name where there are very many.
-        unnamed: how many more handlers it has.
-        request: what it was asked to do last; None for nothing.
+        started: time of its start.
+        heard: time of its last heartbeat.
+        state: its state.
+        slots: most jobs that its handlers run at the same time.
+        taken: jobs that they ran at the last heartbeat.
+        handlers: its handlers; only the first ones by name if there are very many.
+        unnamed: number of further handlers.
+        request: the last request to it; None for none.
     """
 
     id: str
@@ -103,7 +103,7 @@ class ProcessInfo:
     request: ProcessRequest | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data for JSON; times in ISO 8601."""
+        """Return the process as plain data for JSON; times in ISO 8601."""
         asked = self.request
         return {
             "id": self.id,

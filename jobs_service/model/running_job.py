@@ -1,4 +1,4 @@
-"""A job whose lock the caller holds, and what its worker can do with it."""
+"""A job whose lock the caller holds, and the operations of its worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Ending(NamedTuple):
-    """How a worker ends its job's run: the arguments of RunningJob.finish."""
+    """The end of a job's run: the arguments of RunningJob.finish."""
 
     data: Any = UNSET
     outcome: Outcome = Outcome.SUCCEEDED
@@ -38,7 +38,7 @@ class Worker(Protocol):
 
 
 class ResubmitFlag:
-    """A running job's `resubmit`: true or false as a value, the operation when it is called.
+    """A running job's `resubmit`: as a value true or false, when called the operation.
 
     The interface gives both the same name: `if job.resubmit:` tells whether the job runs again after this run,
     `await job.resubmit()` asks for it.
@@ -77,9 +77,9 @@ class ResubmitFlag:
 
 
 class ProgressReport(Progress):
-    """A running job's `progress`: how far it has come as a value, the operation that says so when it is called.
+    """A running job's `progress`: as a value its progress, when called the operation that reports it.
 
-    As a value it is what was said last before the job was read; when nothing was, it is false, and 0 is done.
+    The value is the last report before the job was read; without one it is false, and `done` is 0.
     """
 
     __slots__ = ("_is_said", "_job")
@@ -97,7 +97,7 @@ class ProgressReport(Progress):
 
     @property
     def value(self) -> Progress | None:
-        """What was said last before the job was read; None for nothing."""
+        """The last report before the job was read; None for none."""
         return Progress(self.done, self.total, self.message, self.attempt) if self._is_said else None
 
     def __bool__(self) -> bool:
@@ -113,17 +113,17 @@ class ProgressReport(Progress):
         return repr(self.value)
 
     async def __call__(self, done: float, total: float | None = None, message: str = "") -> RunningJob:
-        """Say how far the job has come; also shows that it is alive.
+        """Report the job's progress; also shows that it is alive.
 
         Args:
-            done: so much, in whatever unit.
-            total: of so much; None when nobody knows.
-            message: what it is doing.
+            done: completed amount, in any unit.
+            total: total amount; None if unknown.
+            message: description of the current work.
 
         Raises:
             WorkerConflict: the lock is no longer the caller's.
             JobCanceled: a creator asked for the job's removal; finish it.
-            InvalidJob: no numbers, or no text.
+            InvalidJob: the amounts are no numbers, or the message is no text.
         """
         try:
             progress = progress_of_values(done, total, message, self._job.attempts)
@@ -133,7 +133,7 @@ class ProgressReport(Progress):
 
 
 class RunningJob(Job):
-    """A job whose lock the caller holds: it alone may update, finish, resubmit and release it."""
+    """A job whose lock the caller holds: only the caller may update, finish, resubmit and release it."""
 
     __slots__ = ("_worker",)
 
@@ -143,7 +143,7 @@ class RunningJob(Job):
 
     @property
     def lock(self) -> bytes:
-        """The 16 random bytes made at accept that prove whose job this is."""
+        """The 16 random bytes made at accept that prove ownership of the job."""
         lock = self._record.lock
         assert lock is not None
         return lock
@@ -172,12 +172,12 @@ class RunningJob(Job):
         result: Any = UNSET,
         error: JobError | None = None,
     ) -> Job:
-        """End this run: the job is finished, or pending again when somebody resubmitted it and nobody canceled it.
+        """End this run: the job is finished, or pending again if it was resubmitted and not canceled.
 
         Args:
             data: the job's last JSON value; left out, the data stays.
             outcome: how it ended; a canceled job that reports success is kept as canceled.
-            result: a JSON value for those who wait for the job; left out, what an earlier run returned stays.
+            result: a JSON value for waiters; left out, an earlier run's result stays.
             error: how it failed.
 
         Returns:
@@ -199,29 +199,29 @@ class RunningJob(Job):
     async def finish_with(self, function: Callable[[Any], T]) -> EndedJob[T]: ...
 
     async def finish_with(self, function: Callable[[Any], Any]) -> EndedJob[Any]:
-        """Run a function and finish the job in one transaction: its effects are there exactly once, or not at all.
+        """Run a function and finish the job in one transaction: its effects occur exactly once, or not at all.
 
         Args:
-            function: takes a JobTransaction, as for `JobsService.transact`; what it returns is the job's result, unless
-                it is a Job, as operations return them.
+            function: takes a JobTransaction, as for `JobsService.transact`; its return value is the job's result,
+                unless it is a Job, as operations return them.
 
         Returns:
-            The job as it is now. A handler may return it, and is annotated `-> EndedJob[...]` of the result then.
+            The job as it is now. A handler may return it, annotated as `-> EndedJob[...]` of the result.
 
         Raises:
             WorkerConflict: the lock is no longer the caller's; nothing was written.
-            Exception: what the function raised; nothing was written.
+            Exception: raised by the function; nothing was written.
         """
         return await self._service()._finish_with(self, function)
 
     @property
     def resubmit(self) -> ResubmitFlag:  # type: ignore[override]
-        """Whether another run was asked for; called, asks for one: see ResubmitFlag."""
+        """Whether another run was asked for; when called, asks for one: see ResubmitFlag."""
         return ResubmitFlag(self)
 
     @property
     def progress(self) -> ProgressReport:
-        """How far it has come; called, says so: see ProgressReport."""
+        """Its progress; when called, reports it: see ProgressReport."""
         return ProgressReport(self)
 
     async def release(self) -> Job:

@@ -1,4 +1,4 @@
-"""The signatures of `enqueue` and `enqueue_many` for type checkers: which arguments go with which handler."""
+"""The signatures of `enqueue` and `enqueue_many` for type checkers: each handler with its arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class TypedEnqueued(Enqueueable[ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
-    """A handler whose parameters, but for the job, a type checker knows."""
+    """A handler whose parameters, except the job, are known to a type checker."""
 
 
 NeedsNoValue: TypeAlias = TypedEnqueued[[], Any, Any] | TypedEnqueued[..., Mapping[str, Any], Any]
@@ -25,16 +25,16 @@ NeedsNoValue: TypeAlias = TypedEnqueued[[], Any, Any] | TypedEnqueued[..., Mappi
 
 
 class TheseArguments:
-    """Stands for arguments that are not a handler's. A type checker lets it go for those of a handler of Any, of which
-    it knows nothing, and names it where a handler is given something else than its function takes.
+    """Stands for arguments that do not match a handler. A type checker accepts it for a handler of Any, about which it
+    knows nothing, and names it in errors about arguments that a handler's function does not take.
     """
 
 
 Given: TypeAlias = ArgsT | Callable[[ArgsT, Never], Never]
-"""Arguments with the type that the handler declares, so that `[1]` is a list[int | str] for a handler of these.
+"""Arguments with the type that the handler declares, so that `[1]` is a list[int | str] for such a handler.
 
-The second member is nothing that anybody has: mypy looks last at what a callable may be given for, and by then it knows
-the handler. Otherwise it takes `[1]` for a list[int] and cannot infer ArgsT.
+The second member matches no real value: mypy checks arguments for a callable type last, and by then it knows the
+handler. Otherwise it takes `[1]` for a list[int] and cannot infer ArgsT.
 """
 
 
@@ -66,9 +66,9 @@ class EnqueueManyOptions(SharedOptions, total=False):
 class Enqueue(Protocol[AnswerT_co]):
     """`enqueue` for a type checker; see JobsService.enqueue.
 
-    The names and types of arguments by keyword are those of the handler where no option is given: nobody can say yet
-    that a function takes the arguments of another one and some of its own, so that those beside options are checked
-    by `enqueue` only.
+    Names and types of keyword arguments are checked against the handler only in calls without options: typing cannot
+    yet express a function with another function's parameters plus its own, so `enqueue` checks them at run time
+    otherwise.
     """
 
     @overload
@@ -135,10 +135,10 @@ class EnqueueMany(Protocol[AnswerT_co]):
 def as_enqueue(
     method: Callable[[Any, Any, Any, dict[str, Any], How], Coroutine[Any, Any, Job]],
 ) -> Enqueue[Coroutine[Any, Any, Job]]:
-    """Return a method as `enqueue`, for a type checker with its overloads.
+    """Return a method as `enqueue`, with its overloads for a type checker.
 
     Args:
-        method: of an object, a handler, its arguments as one value, those by keyword, and the options.
+        method: of an object; takes a handler, its arguments as one value, those by keyword, and the options.
     """
 
     async def enqueue(
@@ -166,10 +166,10 @@ def as_enqueue(
 def as_enqueue_many(
     method: Callable[[Any, Any, Iterable[Any], How], Coroutine[Any, Any, list[Job]]],
 ) -> EnqueueMany[Coroutine[Any, Any, list[Job]]]:
-    """Return a method as `enqueue_many`, for a type checker with its overloads.
+    """Return a method as `enqueue_many`, with its overloads for a type checker.
 
     Args:
-        method: of an object, a handler, the arguments of each job, and the options of all.
+        method: of an object; takes a handler, the arguments of each job, and the options of all.
     """
 
     async def enqueue_many(

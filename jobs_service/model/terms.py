@@ -1,4 +1,4 @@
-"""The terms of a job: type, id, priority and time; and the words for its states and its ends."""
+"""The terms of a job: type, id, priority and time; and the words for its states and outcomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RunAt: TypeAlias = datetime | float | int
 
 
 class Unset(enum.Enum):
-    """The default of arguments for which None is a value: what is left out stays as it is."""
+    """The default of arguments for which None is a value: the present value stays."""
 
     UNSET = "unset"
 
@@ -32,7 +32,7 @@ UNSET: Final = Unset.UNSET
 
 
 class JobState(enum.StrEnum):
-    """Where a job is in its life."""
+    """The state of a job."""
 
     PENDING = "pending"
     """Waits for a worker: ready, or scheduled for later."""
@@ -41,10 +41,10 @@ class JobState(enum.StrEnum):
     FINISHED = "finished"
     """Ran, or was canceled; `outcome` tells which."""
     REMOVED = "removed"
-    """Exists no more; only events say so."""
+    """Exists no more; only events have this state."""
     UNREADABLE = "unreadable"
-    """Its record is damaged, or of a newer version: `error` tells why. Only lists say so; all else that asks for the
-    job raises RecordDamaged."""
+    """Its record is damaged, or a newer version wrote it: `error` tells why. Only lists have this state; other reads of
+    the job raise RecordDamaged."""
 
 
 class Outcome(enum.StrEnum):
@@ -56,18 +56,18 @@ class Outcome(enum.StrEnum):
 
 
 class Enqueued(enum.StrEnum):
-    """What `enqueue` did."""
+    """The effect of `enqueue`."""
 
     NEW = "new"
     """It has added the job."""
     AGAIN = "again"
-    """The job was there, and is put to work once more: it had finished, or runs and is to run again afterwards."""
+    """The job existed and is put to work once more: it had finished, or it runs and is to run again afterwards."""
     THERE = "there"
-    """The job was there already, and waits, runs, or has ended so short a time ago that it does not run again."""
+    """The job existed already, and waits, runs, or has ended too recently to run again."""
 
 
 class Removal(enum.StrEnum):
-    """What `remove` did."""
+    """The effect of `remove`."""
 
     REMOVED = "removed"
     """The job is gone."""
@@ -76,7 +76,7 @@ class Removal(enum.StrEnum):
 
 
 _ZERO = b"\x14"
-"""As the tuple layer packs 0."""
+"""The tuple layer's encoding of 0."""
 
 
 def unpack_priority(packed: bytes) -> Priority:

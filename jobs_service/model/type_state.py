@@ -1,4 +1,4 @@
-"""What there is to know of a type beside its jobs: how long finished ones are kept, and where its queue stands."""
+"""The state of a type beside its jobs: the retention of finished jobs, and the front of its queue."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from jobs_service.model.terms import JobId, Outcome
 
 
 class Retention(NamedTuple):
-    """How long finished jobs of a type are kept.
+    """Retention of a type's finished jobs.
 
     Attributes:
-        keep: seconds, of those that succeeded or were canceled; None for ever.
-        keep_failed: seconds, of those that failed; None for ever.
+        keep: seconds for succeeded and canceled jobs; None for ever.
+        keep_failed: seconds for failed jobs; None for ever.
     """
 
     keep: float | None
@@ -20,15 +20,15 @@ class Retention(NamedTuple):
 
     @property
     def lets_leave(self) -> bool:
-        """Whether jobs leave with their end, all of them or those that failed."""
+        """Whether jobs leave the store when they end, all of them or only failed ones."""
         return 0 in self
 
     def seconds(self, outcome: Outcome) -> float | None:
-        """Return how long a job that ended so is kept."""
+        """Return the seconds for which a job with this outcome is kept."""
         return self.keep_failed if outcome is Outcome.FAILED else self.keep
 
     def encode(self) -> bytes:
-        """Return what the store keeps."""
+        """Return the stored form."""
         import fdb.tuple  # a client needs no store
 
         packed: bytes = fdb.tuple.pack(tuple(self))
@@ -36,7 +36,7 @@ class Retention(NamedTuple):
 
     @classmethod
     def decode(cls, packed: bytes) -> Retention:
-        """Return what `encode` encoded; for ever when these bytes are no retention: nothing is removed by mistake."""
+        """Return the retention of encoded bytes; for ever if they are invalid, to remove nothing by mistake."""
         import fdb.tuple
 
         try:
@@ -56,10 +56,10 @@ class QueueState(NamedTuple):
     """The state of a type's queue; times in seconds since the epoch.
 
     Attributes:
-        id, ready_since: of the job that has been ready for longest; None when none is ready. The time comes from the
-            job's history, which may be damaged, or dropped from a record of the largest size. Such a job is named only
-            if all are such, and its time is None.
-        next_scheduled: when the next scheduled job is due; None when there is none.
+        id, ready_since: the job that has been ready for longest; None if none is ready. The time comes from the job's
+            history, which may be damaged, or dropped from a record of the largest size. Such a job is named only if all
+            are such, and its time is None.
+        next_scheduled: when the next scheduled job is due; None if there is none.
         paused: whether workers are stopped from accepting jobs.
     """
 

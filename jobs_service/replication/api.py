@@ -1,4 +1,4 @@
-"""Asking for replications, and having them run."""
+"""Adding replications as jobs, and running them."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ CONTINUOUS_SLOTS: Final = 500
 """Continuous replications that one process runs at the same time: CouchDB's number. Most of them wait for changes."""
 
 _TYPE_TIMEOUT: Final = 60.0
-"""What the types are made with where nobody has run a replication yet: the handlers' default."""
+"""Activity timeout of new types before a runner sets one: the handlers' default."""
 
 
 async def replicate(
     jobs: JobsService, source: str | Mapping[str, Any], target: str | Mapping[str, Any], **options: Any
 ) -> Job:
-    """Add a replication as a job. The same replication is one job, however often it is asked for.
+    """Add a replication as a job. The same replication is one job, however often it is added.
 
-    The options are the new ones: a continuous one that runs is stopped within seconds, and goes on with them from its
-    checkpoint. One that has ended, or that runs and will end, runs once more, from its checkpoint.
-    `await jobs.result(job.type, job.id)` waits for the end of one that is not continuous.
+    The new options apply: a running continuous replication is stopped within seconds, and goes on with them from its
+    checkpoint. A finished replication, or a running one that has an end, runs once more, from its checkpoint.
+    `await jobs.result(job.type, job.id)` waits for the end of a replication that is not continuous.
 
     Args:
         jobs: the service; it need not run replications itself.
         source, target: URLs, or objects as in `_replicator`. Credentials in them are kept in the store and shown
-            nowhere; `env:NAME`, `file:PATH` and `secret:NAME` in the place of a password name one that the program has
-            which runs the job.
+            nowhere; the program that runs the job resolves `env:NAME`, `file:PATH` and `secret:NAME` in the place of a
+            password.
         options: see ReplicationOptions.
 
     Returns:
         The job.
 
     Raises:
-        InvalidReplication, InvalidEndpoint: an option or an endpoint that cannot be.
+        InvalidReplication, InvalidEndpoint: an option or an endpoint is invalid.
         StoreError: the store failed.
     """
     return await replicate_as(jobs, ReplicationOptions.from_data({"source": source, "target": target, **options}))
 
 
 async def replicate_document(jobs: JobsService, document: Any) -> Job:
-    """Add a replication that a document of CouchDB's `_replicator` describes, as `replicate` does.
+    """Add the replication in a document of CouchDB's `_replicator`, as `replicate` does.
 
     Args:
         jobs: the service.
@@ -69,14 +69,14 @@ async def replicate_document(jobs: JobsService, document: Any) -> Job:
 async def replicate_database(
     jobs: JobsService, database: str | Mapping[str, Any]
 ) -> AsyncIterator[tuple[str, Job | ReplicationError | InvalidReplication]]:
-    """Add a replication for each document of a `_replicator` database; those that CouchDB has completed are left out.
+    """Add a replication for each document of a `_replicator` database, except documents that CouchDB has completed.
 
     Args:
         jobs: the service.
         database: its URL, or an object as in `replicate`.
 
     Yields:
-        The `_id` of each document, with its job, or with the reason why it cannot be a replication here.
+        The `_id` of each document, with its job, or with the error if it is no valid replication here.
 
     Raises:
         ReplicationError: the database cannot be read.
@@ -98,7 +98,7 @@ async def replicate_database(
 
 
 async def replicate_as(jobs: JobsService, options: ReplicationOptions, name: str = "") -> Job:
-    """Add a replication as a job; see `replicate`. A name is shown beside it."""
+    """Add a replication as a job, with a name for display; see `replicate`."""
     type, new = CONTINUOUS if options.continuous else ONE_SHOT, uuid.uuid4().hex
 
     async def add(tx: JobTransaction) -> Job:
@@ -124,17 +124,18 @@ async def replicate_as(jobs: JobsService, options: ReplicationOptions, name: str
 
 
 def register_replication(jobs: JobsService, *, secrets: SecretSource | None = None, **options: Unpack[Options]) -> None:
-    """Have a service's `run` run replications.
+    """Let a service's `run` run replications.
 
     Args:
         jobs: the service.
-        secrets: gives what `secret:NAME` stands for, given the name; plain or a coroutine function.
-        options: of both handlers, see HandlerOptions; a replication is tried for ever unless `max_attempts` is given.
+        secrets: returns the value of `secret:NAME`, given the name; plain or a coroutine function.
+        options: options of both handlers, see HandlerOptions; a replication is tried for ever unless `max_attempts` is
+            given.
 
     Raises:
         InvalidSettings: an option outside its range, or a service that runs replications already.
     """
-    from jobs_service.replication.job import OptionsWatch, run_replication  # needs aiohttp, which asking does not
+    from jobs_service.replication.job import OptionsWatch, run_replication  # needs aiohttp; adding jobs does not
 
     given: Options = {"max_attempts": None, **options}
     starts, watch = Starts(), OptionsWatch(jobs)

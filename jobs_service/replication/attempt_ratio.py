@@ -1,4 +1,4 @@
-"""Whether a request that often brings nothing is worth being sent: a moving average, with a try now and then."""
+"""Decides whether an often useless request is worth sending: a moving average, with a try now and then."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import asyncio
 from typing import Final
 
 TRY_AGAIN: Final = 37.0
-"""Seconds after which a request that is left out is sent once more: a bit longer than between checkpoints."""
+"""Seconds after which a skipped request is sent once more: a bit longer than a checkpoint interval."""
 
 
 class AttemptRatio:
-    """The share of what a kind of request has not brought.
+    """The share of useless attempts of one kind of request.
 
     Args:
-        limit: the share above which the request is left out.
-        decay: how much the last request counts, 0 to 1.
+        limit: the share above which the request is skipped.
+        decay: the weight of the last request, 0 to 1.
     """
 
     def __init__(self, limit: float, decay: float) -> None:
@@ -30,7 +30,7 @@ class AttemptRatio:
         return asyncio.get_running_loop().time() - self._last_try > TRY_AGAIN
 
     def update(self, successes: int, attempts: int) -> None:
-        """Learn what a request has brought, of what was asked for."""
+        """Count the result of a request."""
         share = (attempts - successes) / attempts if attempts else 0.0
         self.ratio += self._decay * (share - self.ratio)
         self._last_try = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""What `_bulk_get` and `_bulk_docs` answer."""
+"""Answers of `_bulk_get` and `_bulk_docs`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from jobs_service.replication.revisions import document_of, missing
 
 
 def refusal_of(form: Mapping[str, Any]) -> Refusal:
-    """What a server did not write, in the forms that servers have for that."""
+    """Return the refusal of a write, from any of the servers' forms."""
     error = form["error"] if isinstance(form["error"], str) else form.get("name", "unknown")
     status = form.get("status")
     reason = str(form.get("reason") or form.get("message") or "")
@@ -21,9 +21,9 @@ def refusal_of(form: Mapping[str, Any]) -> Refusal:
 def assigned(
     wanted: Sequence[tuple[str, str, Sequence[str]]], results: Sequence[Any]
 ) -> list[list[Document | Refusal]]:
-    """The results by what was asked for.
+    """Return the results in the order of the requested revisions.
 
-    PouchDB answers for several revisions of a document in an order of its own, or at once.
+    PouchDB returns several revisions of a document in an order of its own, or together.
     """
     forms: list[tuple[str, list[Any]]] = []
     for result in results:

@@ -15,8 +15,8 @@ class ChangeBatch:
     """Some changes for a worker.
 
     Attributes:
-        changes: in the order of the feed; none where the feed has only moved on.
-        place: what the through sequence is told when they have been copied.
+        changes: changes in the order of the feed; none if only the feed's sequence has advanced.
+        place: the batch of the through sequence, to be ended when the changes have been copied.
     """
 
     changes: list[Change]
@@ -26,12 +26,12 @@ class ChangeBatch:
 class ChangeQueue:
     """Changes that wait for a worker.
 
-    One task puts them in; any number of workers take them out, in the order in which they asked.
+    One task puts changes in; any number of workers take them out, first come, first served.
 
     Args:
-        through: learns of each batch in the order of the feed.
-        most_rows, most_bytes: what waits at most, before the reader has to wait.
-        fills_batches: whether a batch that is not full waits for more, as long as the feed goes on.
+        through: records each batch, in the order of the feed.
+        most_rows, most_bytes: bounds of the queue; beyond them the reader waits.
+        fills_batches: whether a partial batch waits for more rows, as long as the feed goes on.
     """
 
     def __init__(self, through: ThroughSequence, most_rows: int, most_bytes: int, *, fills_batches: bool) -> None:
@@ -50,7 +50,7 @@ class ChangeQueue:
         return len(self._rows)
 
     async def put(self, row: Change | EndOfChanges) -> None:
-        """Add a row of the feed, as soon as there is room. An end of the feed says only how far it has come."""
+        """Add a row of the feed, as soon as there is room. An end of the feed only brings its last sequence."""
         while self._is_full():
             self._has_room.clear()
             await self._has_room.wait()
@@ -59,17 +59,17 @@ class ChangeQueue:
         self._has_rows.set()
 
     def close(self) -> None:
-        """Let the workers end when they have taken what is there."""
+        """Let the workers end when the queue is empty."""
         self._is_closed = True
         self._has_rows.set()
 
     async def take(self, most: int) -> ChangeBatch | None:
-        """Return the next batch, as soon as there is one; None when there will be none.
+        """Return the next batch, as soon as there is one; None after the last.
 
         Args:
-            most: rows in the batch.
+            most: largest number of rows in the batch.
         """
-        async with self._turn:  # workers get batches in the order in which they asked, so nobody waits for ever
+        async with self._turn:  # first come, first served, so that no worker waits for ever
             while not self._has_batch(most):
                 if self._is_closed:
                     return None

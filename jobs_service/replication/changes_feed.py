@@ -9,7 +9,7 @@ from jobs_service.replication.errors import ProtocolError, RequestFailed, TooLar
 from jobs_service.replication.json_text import decoded, encoded
 
 PAGE: Final = 2000
-"""Rows that are asked for at once: some servers send a whole feed as one line, which must be held."""
+"""Rows requested at once: some servers send a whole feed as one line, which must be held."""
 
 _ROW_BYTES: Final = 40
 _REV_BYTES: Final = 12
@@ -19,11 +19,11 @@ _OF_VIEWS: Final = {"key", "keys", "startkey", "endkey", "start_key", "end_key"}
 
 
 def feed_request(since: Seq, feed: ChangesFeed, limit: int | None) -> tuple[str, list[tuple[str, str]], bytes | None]:
-    """The method, the query, and the body."""
+    """Return the method, the query, and the body of a request for the feed."""
     kind = "continuous" if feed.continuous else "longpoll" if feed.longpoll else "normal"
     query = [("feed", kind), ("style", feed.style)]
     query.append(("since", since if isinstance(since, str) else json.dumps(since, separators=(",", ":"))))
-    if feed.longpoll:  # what stands in between may hold heartbeats back: it is taken at its end
+    if feed.longpoll:  # a proxy may hold heartbeats back, so the answer ends by itself
         query.append(("timeout", str(max(1, round(feed.heartbeat * 1000)))))
     elif limit is None:
         query.append(("heartbeat", str(max(1, round(feed.heartbeat * 1000)))))
@@ -51,7 +51,7 @@ def _text(feed: ChangesFeed, name: str, value: Any) -> str:
 
 
 def page_of(body: bytes | bytearray) -> tuple[list[Change], EndOfChanges]:
-    """The rows of a normal feed, and what stands at its end."""
+    """Return the rows and the end of a normal feed."""
     form = decoded(body)
     rows = form.get("results") if isinstance(form, dict) else None
     if not isinstance(rows, list) or "last_seq" not in form:
@@ -61,11 +61,11 @@ def page_of(body: bytes | bytearray) -> tuple[list[Change], EndOfChanges]:
 
 
 async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | Heartbeat]:
-    """The rows of a normal feed as they come, each in a line as CouchDB writes them, or all in one.
+    """Yield the rows of a normal feed as they come, each in a line as CouchDB writes them, or all in one.
 
     Raises:
-        RequestFailed: it ends without saying so.
-        TooLarge: a line is longer than what can be held.
+        RequestFailed: the feed is cut off.
+        TooLarge: a line is too long to be held.
     """
     has_begun = False
     async for line in _split(chunks):
@@ -89,7 +89,7 @@ async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfC
 
 
 async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | Heartbeat]:
-    """The rows of a continuous feed as they come. Raises `RequestFailed` where it ends without saying so."""
+    """Yield the rows of a continuous feed as they come. Raises `RequestFailed` if it is cut off."""
     async for line in _split(chunks):
         if not line.strip():
             yield Heartbeat()
@@ -103,7 +103,7 @@ async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOf
 
 
 async def _split(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The lines; also a last one that no line feed ends, if it is whole."""
+    """Yield the lines, also a whole last line without a line feed."""
     rest = bytearray()
     async for chunk in chunks:
         searched = len(rest)
@@ -128,7 +128,7 @@ def _change(row: Any) -> Change:
     except (KeyError, TypeError):
         raise ProtocolError(f"a row of the feed of changes is not one: {_shown(row)}") from None
     if row.get("removed") is True:
-        revs = revs[1:]  # The first one's body has gone from the source.
+        revs = revs[1:]  # The source has lost the body of the first revision.
     size = _ROW_BYTES + len(id) + sum(len(rev) + _REV_BYTES for rev in revs) + len(str(seq))
     return Change(seq, id, tuple(revs), bool(row.get("deleted")), size)
 

@@ -17,7 +17,7 @@ from jobs_service.replication.tally import Tally
 log = EventLog("jobs_service.replication")
 
 FIRST_PAUSE: Final = 0.25
-"""Seconds before the feed is asked for again after an error; they double with each that follows."""
+"""Seconds before the feed is requested again after an error; doubled with each further error."""
 
 LONGEST_PAUSE: Final = 30.0
 
@@ -25,18 +25,18 @@ LONGEST_PAUSE: Final = 30.0
 class ChangesReader:
     """Follows the feed of changes of one source.
 
-    A continuous feed tells of what matches its filter alone; the end of a normal one tells how far the source was read.
-    So a continuous replication with a filter begins with a normal feed, and reads another one whenever nothing has
-    matched for the time between two checkpoints.
+    A continuous feed shows only changes that match its filter; the end of a normal feed also tells the sequence up to
+    which the source was read. So a continuous replication with a filter begins with a normal feed, and reads another
+    one whenever no change has matched for the time between two checkpoints.
 
     Args:
         source: the database.
         queue: takes the rows.
-        options: of the replication.
+        options: the options of the replication.
         tally: counts rows, and documents whose ids are too long.
         since: the sequence to begin after.
-        newest: the source's sequence now: one that numbers its changes is read so far, if the feed is to end. Where
-            sequences are opaque, as in CouchDB, one request is for the whole feed, which ends where it was then.
+        newest: the current sequence of the source. If sequences are numbers, a normal feed is read up to it. If they
+            are opaque, as in CouchDB, one request reads the whole feed up to the time of the request.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class ChangesReader:
         self._heard = False
 
     async def run(self) -> None:
-        """Read until the feed ends, a continuous one for ever; then close the queue.
+        """Read until the feed ends, then close the queue; a continuous feed has no end.
 
-        A feed that breaks after it has told something is asked for again without limit, from the last sequence; one
-        that tells nothing as often as requests are repeated.
+        A feed that breaks after a row or a heartbeat is requested again without limit, from the last sequence; a silent
+        feed is requested again as often as other requests are repeated.
 
         Raises:
             ReplicationError: the feed cannot be read.
@@ -88,7 +88,7 @@ class ChangesReader:
                         raise
                     left -= 1
                     if was_endless and isinstance(error, ServerSilent):
-                        # Something in between may hold back what does not end.
+                        # A proxy may hold back an endless answer.
                         log.warning("feed_held_back", source=self._source.masked)
                         self._feed = replace(self._feed, continuous=False, longpoll=True)
             else:
@@ -103,7 +103,7 @@ class ChangesReader:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _read(self) -> bool:
-        """Read one answer, and return whether it had an end; otherwise nothing has matched for a while."""
+        """Read one answer; return whether it has ended. Otherwise no change has matched for a while."""
         clock = asyncio.get_running_loop()
         feed = await self._normal_feed() if self._catches_up else self._feed
         last_at = clock.time()
@@ -125,7 +125,7 @@ class ChangesReader:
         return False
 
     async def _normal_feed(self) -> ChangesFeed:
-        """Return what asks for everything that has changed up to now."""
+        """Return a request for all changes up to now."""
         until = (await self._source.info()).update_seq if self._has_numbers else None
         return replace(self._feed, continuous=False, longpoll=False, until=until)
 
@@ -134,7 +134,7 @@ class ChangesReader:
         most = self._options.max_document_id_length
         if most is not None and len(change.id.encode(errors="surrogatepass")) > most:
             self._tally.skip(Refusal(change.id, change.revs[0] if change.revs else None, "id_too_long"))
-        elif change.id:  # old servers could have a document with an empty id, which nobody can read
+        elif change.id:  # old servers could have a document with an empty id, which cannot be read
             await self._queue.put(change)
         if change.seq is not None:
             self._since = change.seq

@@ -1,4 +1,4 @@
-"""Checkpoints: how far a replication has come, written to both databases so that a later run goes on from there."""
+"""Checkpoints: the progress of a replication, written to both databases so that a later run goes on from there."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ LOWEST_SEQ: Final = 0
 """The sequence before all changes, on every server."""
 
 MOST_HISTORY: Final = 50
-"""Sessions that a checkpoint remembers: CouchDB's number."""
+"""Most sessions in a checkpoint: CouchDB's number."""
 
 _ANY_TIME: Final = "0"
-"""The start time of servers that have none, which is compared with nothing."""
+"""The start time of servers without one; never compared."""
 
 
 class CheckpointFailed(ReplicationError):
-    """A checkpoint could not be written: the run ends, and the next one goes on from the checkpoint before."""
+    """A checkpoint could not be written: the run ends, and the next one goes on from the previous checkpoint."""
 
     transient = True
 
 
 class ServerRestarted(CheckpointFailed):
-    """A database or its server was made or started anew since the run began, and may lack what it had before."""
+    """A database was made anew, or its server restarted, since the run began; it may have lost writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ancestor:
-    """Where two logs agree for the last time.
+    """The last point where two logs agree.
 
     Attributes:
-        seq: the source's sequence up to which the target has everything.
+        seq: the source's sequence up to which the target has all changes.
         history: the sessions up to there, newest first.
     """
 
@@ -49,19 +49,19 @@ class Ancestor:
 
     @property
     def statistics(self) -> Statistics:
-        """What had been counted by then."""
+        """The counters at that point."""
         return Statistics.from_data(self.history[0]) if self.history else Statistics()
 
 
 def common_ancestor(source_log: Mapping[str, Any] | None, target_log: Mapping[str, Any] | None) -> Ancestor:
     """Find the last checkpoint that both databases know.
 
-    Of one session the two may have different records: a run that was killed has written the source's alone, and a
-    database that was restored from a backup has an old one. Then the earlier one counts, whoever has it: beyond it
-    the target may lack what the source has.
+    The databases may have different records of one session: a killed run has written the source's alone, and a
+    database restored from a backup has an old one. Then the earlier record counts, on either side: the target may lack
+    changes after it.
 
     Args:
-        source_log, target_log: the checkpoint documents of the databases, None where there is none.
+        source_log, target_log: the checkpoint documents of the databases, None for a missing one.
     """
     source, target = source_log or {}, target_log or {}
     session = source.get("session_id")
@@ -77,7 +77,7 @@ class Checkpoints:
     Args:
         source, target: the databases.
         ids: the replication's ids, of all versions, newest first.
-        started: when this run began.
+        started: the start of this run.
     """
 
     def __init__(self, source: Database, target: Database, ids: Sequence[str], started: datetime) -> None:
@@ -90,11 +90,11 @@ class Checkpoints:
         self._instances: tuple[str, str] = (_ANY_TIME, _ANY_TIME)
 
     async def find(self, source_info: DatabaseInfo, target_info: DatabaseInfo) -> Ancestor:
-        """Read the logs of both databases, and return where they agree.
+        """Read the logs of both databases, and return the last point where they agree.
 
         Args:
-            source_info, target_info: what the databases say of themselves; their instances must stay the same until
-                the last checkpoint, or what was written since may be lost with a server that was killed.
+            source_info, target_info: the databases' descriptions of themselves; their instances must stay the same up
+                to the last checkpoint: a killed server may have lost writes.
         """
         self._instances = (source_info.instance_start_time, target_info.instance_start_time)
         logs: dict[str, dict[str, Any] | None] = {}
@@ -107,17 +107,17 @@ class Checkpoints:
         return self._ancestor
 
     async def write(self, session_id: str, start_seq: Seq, seq: Seq, statistics: Statistics) -> None:
-        """Have both databases make durable what they have, and write to both how far that is: source, then target.
+        """Make the writes of both databases durable, then write the checkpoint to the source and to the target.
 
         Args:
-            session_id: of this run.
-            start_seq: the sequence that this run began with.
-            seq: the sequence up to which everything has been copied.
-            statistics: what has been counted up to now.
+            session_id: the id of this run.
+            start_seq: the sequence where this run began.
+            seq: the sequence up to which all changes have been copied.
+            statistics: the counters up to now.
 
         Raises:
-            ServerRestarted: a server was started anew since `find`; nothing was written.
-            CheckpointFailed: a database cannot commit, or has another's checkpoint.
+            ServerRestarted: a server was restarted since `find`; nothing was written.
+            CheckpointFailed: a database cannot commit, or has the checkpoint of another run.
         """
         await self._commit()
         log = self._log(session_id, start_seq, seq, statistics)
@@ -188,7 +188,7 @@ class Checkpoints:
 
 
 def _ancestor_in_histories(source: tuple[Mapping[str, Any], ...], target: tuple[Mapping[str, Any], ...]) -> Ancestor:
-    """Walk both histories at the same pace, newest first, and look each session up in what is left of the other."""
+    """Walk both histories in step, newest first, and look each session up in the rest of the other."""
     for position, (ours, theirs) in enumerate(zip(source, target, strict=False)):
         if (same := _same_session(ours, target[position:])) is not None:
             return Ancestor(_earlier(ours, same).get("recorded_seq", LOWEST_SEQ), source[position + 1 :])
@@ -209,7 +209,7 @@ def _same_session(session: Mapping[str, Any], history: tuple[Mapping[str, Any], 
 
 
 def _earlier(source: Mapping[str, Any], target: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the one of two records of the same session that was written first: its counters tell, they only grow."""
+    """Return the earlier of two records of the same session, by the counters: they only grow."""
     ours, theirs = Statistics.from_data(source), Statistics.from_data(target)
     return target if theirs.missing_checked < ours.missing_checked else source
 

@@ -1,4 +1,4 @@
-"""TLS and SOCKS: how connections are made."""
+"""Connections over TLS and SOCKS."""
 
 import ssl
 from typing import Final
@@ -10,7 +10,7 @@ from jobs_service.replication.endpoint import Proxy, Tls
 from jobs_service.replication.errors import InvalidEndpoint
 
 FAILURES: tuple[type[Exception], ...] = (aiohttp.ClientError, OSError, ValueError)
-"""What a request fails with; TimeoutError is an OSError."""
+"""The errors of a failed request; TimeoutError is an OSError."""
 
 try:
     from aiohttp_socks import ProxyConnectionError, ProxyConnector, ProxyError, ProxyTimeoutError, ProxyType
@@ -24,7 +24,7 @@ _SOCKS_PORT: Final = 1080
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """What certificates are checked against, and what is shown. Reads files."""
+    """Return the context of a client with these settings. Reads files."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_file)
         if not tls.verify:
@@ -39,7 +39,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 def connector_for(proxy: Proxy | None) -> aiohttp.BaseConnector:
-    """Connections, through a SOCKS proxy where that is the proxy; the number is bounded elsewhere."""
+    """Return a connector, through the proxy if it is a SOCKS proxy; the number of connections is bounded elsewhere."""
     if proxy is None or not proxy.url.startswith("socks"):
         return aiohttp.TCPConnector(limit=0)
     if not _HAS_SOCKS:

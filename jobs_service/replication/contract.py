@@ -1,4 +1,4 @@
-"""What the pipeline knows of a database: the records it reads and writes, and `Database`, which `HttpDatabase` is."""
+"""The pipeline's view of a database: its records, and the protocol `Database`, which `HttpDatabase` implements."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Seq: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class DatabaseInfo:
-    """What a database says of itself. `instance_start_time` is "0" where a server has none."""
+    """A database's description of itself. `instance_start_time` is "0" if the server has none."""
 
     name: str
     update_seq: Seq
@@ -21,12 +21,11 @@ class DatabaseInfo:
 
 @dataclass(frozen=True, slots=True)
 class ChangesFeed:
-    """What is asked of a feed of changes.
+    """A request for a feed of changes.
 
     `filter`, `doc_ids` and `selector` exclude each other; `view` goes with `filter="_view"`. A normal feed ends after
-    `limit` rows, or once it has come to `until`, the sequence that a source that numbers its changes has told before;
-    without both it ends where the source was when it was asked. `longpoll` waits for a change, and ends. `heartbeat`
-    is in seconds.
+    `limit` rows, or at the sequence `until` of a source with numeric sequences; without both it ends at the sequence
+    of the source at the time of the request. `longpoll` waits for a change, and ends. `heartbeat` is in seconds.
     """
 
     continuous: bool = False
@@ -45,14 +44,14 @@ class ChangesFeed:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row of the feed: the leaf revisions of one document. `seq` is None between those that `seq_interval` shows."""
+    """A row of the feed: the leaf revisions of one document. `seq` is None in rows skipped by `seq_interval`."""
 
     seq: Seq | None
     id: str
     revs: tuple[str, ...]
     deleted: bool
     size: int
-    """Bytes of the row as it came."""
+    """Bytes of the row, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class EndOfChanges:
-    """The feed ended as it should. A feed that ends without this was cut off and raises."""
+    """The regular end of a feed. A feed that is cut off raises an error instead."""
 
     last_seq: Seq
     pending: int | None = None
@@ -70,14 +69,14 @@ class EndOfChanges:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Revisions of a document that a target lacks, and those that it has and that may be their ancestors."""
+    """Revisions of a document that a target lacks, and the target's revisions that may be their ancestors."""
 
     revs: tuple[str, ...]
     ancestors: tuple[str, ...] = ()
 
 
 class Attachment(Protocol):
-    """An attachment whose bytes are still to come, as the source stores them (`encoding` "gzip": compressed)."""
+    """An attachment with bytes still to be read, as stored by the source (`encoding` "gzip": compressed)."""
 
     name: str
     content_type: str
@@ -90,18 +89,18 @@ class Attachment(Protocol):
 
     @property
     def bytes_to_come(self) -> int:
-        """How many bytes `chunks` yields: `encoded_length` where there is an encoding, else `length`."""
+        """The number of bytes that `chunks` yields: `encoded_length` with an encoding, else `length`."""
 
     def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The bytes, once, and in the order of the document's attachments."""
+        """Yield the bytes, once, in the order of the document's attachments."""
 
 
 @dataclass(slots=True)
 class Document:
     """One revision of a document: a JSON object with `_id`, `_rev`, `_revisions`, perhaps `_deleted`, `_attachments`.
 
-    Of its attachments those in `attachments` are marked `"follows": true` in the body and come as bytes, in this
-    order; the others are stubs, or inline as `data`.
+    Attachments in `attachments` are marked `"follows": true` in the body and come as bytes, in this order; others are
+    stubs, or inline as `data`.
     """
 
     id: str
@@ -112,94 +111,94 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a server did not give or take: one revision of a document, and why."""
+    """A revision of a document that a server did not give or take, and the reason."""
 
     id: str
     rev: str | None
     error: str
-    """The server's own word, such as "forbidden", "not_found", "illegal_docid"."""
+    """The server's own error code, such as "forbidden", "not_found", "illegal_docid"."""
     reason: str = ""
     status: int | None = None
 
 
 class Database(Protocol):
-    """One end of a replication. Each method repeats what may be repeated, and raises a `ReplicationError` in the end.
+    """One end of a replication. Methods retry requests where that is safe, and raise a `ReplicationError` in the end.
 
-    A method that raises with `transient` set may succeed at another time.
+    After an error with `transient` set another call may succeed later.
     """
 
     @property
     def masked(self) -> str:
-        """The address, fit to be shown: without credentials."""
+        """The address without credentials, for display."""
 
     async def info(self) -> DatabaseInfo:
-        """What the database says of itself. Raises `DatabaseMissing`."""
+        """Return the database's description of itself. Raises `DatabaseMissing`."""
 
     async def create(self, parameters: Mapping[str, Any] | None = None) -> bool:
-        """Create the database, with `parameters` in the query (q, n, partitioned). False: it was there."""
+        """Create the database, with `parameters` in the query (q, n, partitioned). Return False if it existed."""
 
     def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | Heartbeat, None]:
-        """The rows after `since`; a normal feed ends with `EndOfChanges`.
+        """Yield the rows after `since`; a normal feed ends with `EndOfChanges`.
 
-        Close the iterator (`aclosing`). Not repeated here: after an error begin again from the last sequence.
+        Close the iterator (`aclosing`). There are no retries here: after an error begin again from the last sequence.
         """
 
     async def revs_diff(self, revs: Mapping[str, Sequence[str]]) -> dict[str, Missing]:
-        """Which of these revisions, by the id of their document, the database lacks.
+        """Return the revisions that the database lacks, by document id.
 
-        Raises `BadBatch` when the names of some documents cannot be: divide them.
+        Raises `BadBatch` if the database refuses some document ids: divide the request.
         """
 
     async def bulk_get(
         self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
     ) -> list[list[Document | Refusal]]:
-        """Documents by (id, revision, ancestors at the target), in order.
+        """Return documents by (id, revision, ancestors at the target), in order.
 
-        Attachments are stubs; if `inline`, those that are in none of the ancestors have their bytes as `data`.
+        Attachments are stubs; with `inline`, attachments that no ancestor has come as `data`.
 
-        Raises `NotSupported` where the server has no such request, `TooLarge` when the answer is beyond the bound in
-        bytes that this database was made with: ask for fewer.
+        Raises `NotSupported` if the server has no such request, `TooLarge` if the answer exceeds the bound in bytes of
+        this database: ask for fewer documents.
         """
 
     def open_revs(
         self, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
     ) -> AsyncGenerator[Document | Refusal, None]:
-        """These revisions of one document, attachments that are not in one of `ancestors` streamed.
+        """Yield these revisions of one document, with attachments streamed unless one of `ancestors` has them.
 
-        Each document's attachments must be read, or left, before the next is asked for. Close the iterator
-        (`aclosing`). What fails in the middle raises: begin again with the revisions that have not come.
+        Each document's attachments must be read, or left, before the next document is requested. Close the iterator
+        (`aclosing`). After an error in the middle begin again with the remaining revisions.
         """
 
     async def bulk_docs(self, documents: Sequence[bytes]) -> list[Refusal]:
-        """Write documents, each encoded as JSON, with the revisions that they have; what was refused comes back.
+        """Write documents, each encoded as JSON, with their own revisions; return the refusals.
 
-        Raises `TooLarge` or `BadBatch` when nothing was written because of the whole: divide it.
+        Raises `TooLarge` or `BadBatch` if the whole request was refused and nothing was written: divide it.
         """
 
     async def put(self, document: Document) -> Refusal | None:
         """Write one document with its attachments, streamed.
 
-        Attachments can be read once: where `attachments` is not empty a failure raises with `transient` set, and the
-        caller opens the revision again. Raises `MissingStub`: open it again, without ancestors.
+        Attachments can be read once: with `attachments` a failure raises an error with `transient` set, and the caller
+        opens the revision again. Raises `MissingStub`: open it again, without ancestors.
         """
 
     async def document(self, id: str) -> dict[str, Any] | None:
-        """The winning revision of a document, such as the design document of a filter, without attachments; or None."""
+        """Return a document's winning revision without attachments, such as a filter's design document; or None."""
 
     async def local(self, id: str) -> dict[str, Any] | None:
-        """The document `_local/ID` (give the id without the prefix), or None."""
+        """Return the document `_local/ID` (give the id without the prefix), or None."""
 
     async def put_local(self, id: str, body: Mapping[str, Any]) -> str:
-        """Write `_local/ID` (with `_rev` of what was read, where there was one) and return its new revision.
+        """Write `_local/ID` (with the `_rev` of an existing document) and return its new revision.
 
         Raises `LocalConflict`.
         """
 
     async def ensure_full_commit(self) -> str:
-        """Have all that was written be durable; returns the instance's start time ("0" where there is none)."""
+        """Make all writes durable; return the instance's start time ("0" if the server has none)."""
 
     async def takes_writes(self) -> bool:
-        """Whether the database takes a write now; finding out writes a document `_local/jobs_service-probe`."""
+        """Return whether the database takes writes now; the check writes a document `_local/jobs_service-probe`."""
 
     async def close(self) -> None:
         """Close the connections."""

@@ -1,4 +1,4 @@
-"""Cookies of `/_session`: asked for, renewed in time, and renewed once for all who notice that one has ended."""
+"""Cookies of `/_session`: requested, renewed in time, and renewed once for all requests that find one expired."""
 
 import asyncio
 import time
@@ -12,17 +12,17 @@ from jobs_service.replication.errors import RequestFailed, Unauthorized
 RENEW_AFTER: Final = 550.0
 """Seconds after which a cookie without Max-Age is renewed."""
 SHARE: Final = 0.9
-"""The share of Max-Age after which one is renewed."""
+"""The share of Max-Age after which a cookie is renewed."""
 _MOST_DIGITS: Final = 12
-"""Of a Max-Age, which the server chooses: `int` refuses thousands of digits, and hundreds fit in no float."""
+"""Most digits of a server's Max-Age: `int` refuses thousands of digits, and hundreds fit in no float."""
 LEAST_BETWEEN: Final = 5.0
-"""Seconds between two renewals, also where Max-Age is less: a server whose cookies do not hold is not asked in a loop.
-One that ends within them is renewed when it is refused."""
+"""Least seconds between two renewals, even if Max-Age is less: a server with useless cookies is not asked in a loop.
+A cookie that ends earlier is renewed when it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionAnswer:
-    """What POST /_session was answered."""
+    """The answer to POST /_session."""
 
     status: int
     set_cookie: Iterable[str] = ()
@@ -30,11 +30,11 @@ class SessionAnswer:
 
 
 Ask = Callable[[bool], Awaitable[SessionAnswer]]
-"""Asks for a cookie; the argument tells whether to show the credentials to `_session` by Basic as well."""
+"""Requests a cookie; the argument tells whether to send the credentials by Basic as well."""
 
 
 class CookieSession:
-    """The cookie of one endpoint. `mode` becomes "basic" where the server gives out none; errors name `where`."""
+    """The cookie of one endpoint. `mode` becomes "basic" if the server issues none; errors name `where`."""
 
     def __init__(self, ask: Ask, where: str = "the server", *, clock: Callable[[], float] = time.monotonic) -> None:
         self.mode: Literal["cookie", "basic"] = "cookie"
@@ -49,22 +49,22 @@ class CookieSession:
         self._renewing = asyncio.Lock()
 
     async def cookie(self) -> str | None:
-        """The present cookie as `AuthSession=...`, asked for where there is none; None: use Basic.
+        """Return the current cookie as `AuthSession=...`, requested if there is none; None: use Basic.
 
-        Raises `Unauthorized` where the server does not accept the credentials.
+        Raises `Unauthorized` if the server does not accept the credentials.
         """
         if self.mode == "cookie" and (self._cookie is None or self._clock() >= self._renew_at):
             await self._renew(self._cookie)
         return self._cookie if self.mode == "cookie" else None
 
     async def refused(self, used: str | None, status: int) -> bool:
-        """A request with this cookie was answered 401 or 403; True: it is worth another try at once."""
+        """Handle a 401 or 403 answer to a request with this cookie; tell whether another try at once is worth it."""
         if used is None:
             return False
         if used != self._cookie or self.mode == "basic":
             return True
-        # A server that was started anew may know none of the cookies that it gave out, and says 401. What somebody who
-        # is known may not do is 403.
+        # A restarted server may know none of the cookies that it issued, and answers 401. A known user without the
+        # permission gets 403.
         is_forgotten = status == 401 and self._has_held
         if not is_forgotten and self._clock() - self._taken_at < LEAST_BETWEEN:
             return False
@@ -72,11 +72,11 @@ class CookieSession:
         return True
 
     def given(self, set_cookie: Iterable[str], *, held: bool = False) -> None:
-        """Take the cookie that an answer brought, as servers give one shortly before the old one ends.
+        """Take the cookie of an answer: servers send a new one shortly before the old one ends.
 
         Args:
-            set_cookie: headers of the answer.
-            held: whether the answer was what one gets whose cookie is accepted.
+            set_cookie: the headers of the answer.
+            held: whether the server accepted the cookie of the request.
         """
         self._has_held = self._has_held or held
         for text in set_cookie:
@@ -93,7 +93,7 @@ class CookieSession:
     async def _renew(self, old: str | None) -> None:
         async with self._renewing:
             if self._cookie != old or self.mode == "basic":
-                return  # Another has renewed it meanwhile.
+                return  # Another request has renewed it meanwhile.
             answer = await self._ask(self._with_basic)
             if answer.status == 401 and answer.www_authenticate and not self._with_basic:
                 self._with_basic = True
@@ -117,6 +117,6 @@ class CookieSession:
 
 
 def _lasts(max_age: str) -> float:
-    """Return the seconds after which a cookie is renewed; a Max-Age that is no number of seconds counts as none."""
+    """Return the seconds after which a cookie is renewed; a Max-Age that is no number counts as none."""
     is_number = max_age.isascii() and max_age.isdigit() and len(max_age) <= _MOST_DIGITS
     return max(int(max_age) * SHARE, LEAST_BETWEEN) if is_number else RENEW_AFTER

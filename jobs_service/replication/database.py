@@ -1,4 +1,4 @@
-"""A database behind CouchDB's HTTP protocol: what the pipeline asks of it, as requests."""
+"""A database behind CouchDB's HTTP protocol: the operations of the pipeline, as requests."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ from jobs_service.replication.rate_limit import SHARED, RateLimiter
 from jobs_service.replication.revisions import of_json, of_multipart, queries, revisions_query
 
 MOST_ANSWER: Final = 4 << 20
-"""Bytes that the answer to one `_bulk_get` may have."""
+"""Most bytes of the answer to one `_bulk_get`."""
 
 _LONGEST_URL: Final = 7000
 _SHORTEST_URL: Final = 200
@@ -62,7 +62,7 @@ async def open_database(
     secrets: SecretSource | None = None,
     settings: HttpSettings | None = None,
 ) -> "HttpDatabase":
-    """A database from what describes its endpoint, its secrets resolved. Raises `InvalidEndpoint`."""
+    """Return a database for an endpoint, its secrets resolved. Raises `InvalidEndpoint`."""
     endpoint = given if isinstance(given, Endpoint) else parse_endpoint(given, what=what)
     return HttpDatabase(await endpoint.resolved(secrets), settings)
 
@@ -81,17 +81,17 @@ class HttpDatabase:
         self._most_answer = most_answer
         self._longest_url = _LONGEST_URL
         self._broken: dict[tuple[str, str], int] = {}
-        """Uploads whose connection ended half-way, and how often: the third try asks before it sends."""
+        """Number of broken uploads by document and revision: the third try asks before it sends."""
         self._asks_first = True
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it is, with its secrets."""
+        """The endpoint, with its secrets."""
         return self._http.endpoint
 
     @property
     def masked(self) -> str:
-        """The address, fit to be shown."""
+        """The address, for display."""
         return self._http.endpoint.masked
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class HttpDatabase:
         await self._http.close()
 
     async def info(self) -> DatabaseInfo:
-        """What the database says of itself."""
+        """Return the database's description of itself."""
         answer = await self._http.request("GET")
         form = _form(answer)
         if answer.status != 200:
@@ -110,7 +110,7 @@ class HttpDatabase:
         return DatabaseInfo(str(form.get("db_name", "")), form["update_seq"], start, count, form)
 
     async def create(self, parameters: Mapping[str, Any] | None = None) -> bool:
-        """Create the database; False: it was there."""
+        """Create the database; False: it existed."""
         query = [
             (name, value if isinstance(value, str) else json.dumps(value)) for name, value in (parameters or {}).items()
         ]
@@ -122,7 +122,7 @@ class HttpDatabase:
         return True
 
     async def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | Heartbeat, None]:
-        """The rows after `since`."""
+        """Yield the rows after `since`."""
         if feed.limit is None and feed.until is None:
             method, query, body = feed_request(since, feed, None)
             silent = _SILENT_BEATS * feed.heartbeat
@@ -149,7 +149,7 @@ class HttpDatabase:
             left = None if left is None else left - len(rows)
             is_there = feed.until is not None and type(end.last_seq) is int and end.last_seq >= feed.until
             if len(rows) < count and feed.until is not None and not is_there:
-                # PouchDB passes over what `doc_ids` leaves out without counting it.
+                # PouchDB skips documents outside of `doc_ids` without counting them.
                 end = replace(end, last_seq=feed.until)
             if len(rows) < count or left == 0 or is_there:
                 yield end
@@ -157,7 +157,7 @@ class HttpDatabase:
             since = end.last_seq
 
     async def revs_diff(self, revs: Mapping[str, Sequence[str]]) -> dict[str, Missing]:
-        """What the database lacks of these."""
+        """Return the missing ones of these revisions."""
         answer = await self._post("/_revs_diff", encoded(revs))
         if answer.status == 400:
             raise BadBatch(f"{self.masked} refuses names of documents: {self._reason(answer)}", status=400)
@@ -173,7 +173,7 @@ class HttpDatabase:
     async def bulk_get(
         self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
     ) -> list[list[Document | Refusal]]:
-        """Documents in one answer."""
+        """Return documents from one answer."""
         docs = [{"id": id, "rev": rev} | ({"atts_since": list(since)} if since else {}) for id, rev, since in wanted]
         query = [("revs", "true"), ("latest", "true"), ("attachments", "true" if inline else "false")]
         if not inline:
@@ -193,7 +193,7 @@ class HttpDatabase:
     async def open_revs(
         self, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
     ) -> AsyncGenerator[Document | Refusal, None]:
-        """These revisions, with the attachments that the ancestors lack."""
+        """Yield these revisions, with the attachments that the ancestors lack."""
         path = _path(id)
         groups = self._groups(path, revs, ancestors)
         while groups:
@@ -213,7 +213,7 @@ class HttpDatabase:
             groups = groups[1:]
 
     async def bulk_docs(self, documents: Sequence[bytes]) -> list[Refusal]:
-        """Write documents with the revisions that they have."""
+        """Write documents with their own revisions; return the refusals."""
         body = b'{"new_edits":false,"docs":[' + b",".join(documents) + b"]}"
         answer = await self._post("/_bulk_docs", body)
         if answer.status == 413:
@@ -242,17 +242,17 @@ class HttpDatabase:
                 answer = await self._http.upload(path, query=query, headers=headers, chunks=chunks, expect=asks)
             except UploadBroken:
                 self._broken[key] = self._broken.get(key, 0) + 1
-                self._asks_first = not asks  # Where asking does not help the server may not know how to answer it.
+                self._asks_first = not asks  # If asking does not help, the server may not support it.
                 raise
         self._broken.pop(key, None)
         return self._written(document, path, answer)
 
     async def document(self, id: str) -> dict[str, Any] | None:
-        """The winning revision, or None."""
+        """Return the winning revision, or None."""
         return await self._maybe(_path(id))
 
     async def all_documents(self) -> AsyncGenerator[dict[str, Any], None]:
-        """The winning revisions of all documents, in the order of their ids."""
+        """Yield the winning revisions of all documents, in the order of their ids."""
         query = [("include_docs", "true"), ("limit", str(PAGE))]
         after: list[tuple[str, str]] = []
         while True:
@@ -267,11 +267,11 @@ class HttpDatabase:
             after = [("startkey", json.dumps(rows[-1]["id"])), ("skip", "1")]
 
     async def local(self, id: str) -> dict[str, Any] | None:
-        """The document `_local/ID`, or None."""
+        """Return the document `_local/ID`, or None."""
         return await self._maybe(_local_path(id))
 
     async def put_local(self, id: str, body: Mapping[str, Any]) -> str:
-        """Write `_local/ID`; returns its new revision."""
+        """Write `_local/ID`; return its new revision."""
         path = _local_path(id)
         answer = await self._http.request("PUT", path, body=encoded({**body, "_id": f"_local/{id}"}))
         if answer.status == 409:
@@ -281,7 +281,7 @@ class HttpDatabase:
         return str(_form(answer).get("rev", ""))
 
     async def takes_writes(self) -> bool:
-        """Whether the database takes a write now."""
+        """Return whether the database takes a write now."""
         try:
             there = await self.local(_PROBE) or {}
             await self.put_local(_PROBE, {name: there[name] for name in ("_rev",) if name in there})
@@ -292,7 +292,7 @@ class HttpDatabase:
         return True
 
     async def ensure_full_commit(self) -> str:
-        """Have what was written be durable; returns the instance's start time."""
+        """Make writes durable; return the instance's start time."""
         answer = await self._post("/_ensure_full_commit", b"")
         if answer.status not in (200, 201, 202):
             raise self._error("POST", "/_ensure_full_commit", answer)
@@ -413,5 +413,5 @@ def _form(answer: Answer) -> Mapping[str, Any]:
     except ProtocolError:
         if answer.status < 400:
             raise
-        return {}  # What stands before a server answers errors with pages.
+        return {}  # A proxy answers errors with HTML pages.
     return form if isinstance(form, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Attachments that a source keeps compressed, for targets that would take the compressed bytes for the content."""
+"""Decodes compressed attachments for targets that would take the compressed bytes for the content."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from jobs_service.replication.contract import Attachment, DatabaseInfo, Document
 from jobs_service.replication.errors import ProtocolError
 
 _PIECE: Final = 1 << 18
-"""Bytes that are decoded at a time: a few compressed ones may stand for a thousand times as many."""
+"""Bytes decoded at a time: compressed bytes may expand a thousandfold."""
 
 _ANY_HEADER: Final = 47
-"""What zlib calls a window of the usual size behind a header of gzip, or of its own."""
+"""zlib's number for a window of the usual size with a gzip or zlib header."""
 
 _GZIP: Final = 31
-"""What zlib calls a window of the usual size behind a header of gzip."""
+"""zlib's number for a window of the usual size with a gzip header."""
 
 
 @dataclass(slots=True)
 class DecodedAttachment:
-    """An attachment whose bytes are decoded as they pass."""
+    """An attachment that is decoded while it is streamed."""
 
     name: str
     content_type: str
@@ -36,14 +36,14 @@ class DecodedAttachment:
 
     @property
     def bytes_to_come(self) -> int:
-        """How many bytes `chunks` yields."""
+        """The number of bytes that `chunks` yields."""
         return self.length
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The bytes, decoded.
+        """Yield the decoded bytes.
 
         Raises:
-            ProtocolError: they are not what the document says.
+            ProtocolError: the bytes are not compressed as the document says.
         """
         decoder, count = zlib.decompressobj(_GZIP), 0
         try:
@@ -63,10 +63,10 @@ class DecodedAttachment:
 
 
 async def decompressed(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """The bytes of an answer that something in between has compressed, by gzip or deflate, without being asked to.
+    """Decompress an answer that a proxy has compressed unasked, by gzip or deflate.
 
     Raises:
-        ProtocolError: they are not compressed, or the last are missing.
+        ProtocolError: the bytes are not compressed, or the end is missing.
     """
     decoder = zlib.decompressobj(_ANY_HEADER)
     try:
@@ -84,12 +84,12 @@ async def decompressed(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, No
 
 
 def takes_encoded(target: DatabaseInfo) -> bool:
-    """Return whether a target knows that attachments can be compressed: CouchDB does, other servers store the bytes."""
+    """Return whether a target supports compressed attachments: CouchDB does, other servers store the bytes."""
     return "disk_format_version" in target.raw
 
 
 def decoded_document(document: Document) -> Document:
-    """Return a document with its compressed attachments decoded as they pass."""
+    """Return a document with its compressed attachments decoded while they are streamed."""
     if not any(each.encoding for each in document.attachments):
         return document
     forms = {name: dict(form) for name, form in document.body["_attachments"].items()}

@@ -1,4 +1,4 @@
-"""Writes documents to the target: many with one request, divided where they are refused, or one alone."""
+"""Writes documents to the target: in bulk requests, which are divided when the target refuses them, or alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs_service.replication.json_text import decoded, encoded
 from jobs_service.replication.tally import Tally
 
 MOST_BYTES: Final = 4 << 20
-"""A request with documents is sent when it has grown to so many bytes: CouchDB's number."""
+"""Bytes of documents at which a bulk request is sent: CouchDB's number."""
 
 _REFUSED_FOR_GOOD: Final = frozenset(
     {
@@ -29,11 +29,11 @@ _REFUSED_FOR_GOOD: Final = frozenset(
 )
 _REFUSING_STATUS: Final = frozenset({401, 403, 413, 415})
 _FAILED_INSIDE: Final = 500
-"""What CouchDB answers when a validation function breaks down at a document; others are of proxies."""
+"""CouchDB's status for a validation function that breaks down at a document; other 5xx statuses are of proxies."""
 
 
 class _Encoded(NamedTuple):
-    """A document without attachments as it is sent. Decoded, one with a long history takes five times the bytes."""
+    """An encoded document without attachments. Decoded, a document with a long history takes five times the bytes."""
 
     id: str
     rev: str
@@ -48,15 +48,15 @@ class DocumentWriter:
     """Writes the documents of one batch of changes.
 
     Args:
-        target: takes them.
-        tally: counts what was written and what was refused for good.
-        takes_encoded: whether attachments can be written as they are compressed; otherwise they are decoded.
-        leaves_failing: whether a document is skipped at which the target fails while it takes others; otherwise that is
+        target: the database to write to.
+        tally: counts written documents, and documents refused for good.
+        takes_encoded: whether the target takes compressed attachments; otherwise they are decoded.
+        leaves_failing: whether to skip a document at which the target fails while it takes others; otherwise that is
             an error.
-        most_bytes: of documents that wait to be written together.
+        most_bytes: bytes of waiting documents at which they are written together.
 
     Attributes:
-        bytes_added: of all documents that were added.
+        bytes_added: bytes of all added documents.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class DocumentWriter:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write the documents that wait."""
+        """Write the waiting documents."""
         waiting, self._waiting, self._bytes = self._waiting, [], 0
         if waiting:
             await self._write(waiting)
@@ -96,20 +96,20 @@ class DocumentWriter:
         """Write a document alone: with its attachments, or because it is a design document.
 
         Raises:
-            ReplicationError: it may be taken another time; with attachments the source must be read again first.
+            ReplicationError: the document was not written; to try again with attachments, read the source again first.
         """
         if not self._takes_encoded:
             document = decoded_document(document)
         try:
             refusal = await self._target.put(document)
             if refusal is not None and not document.attachments:
-                # Once more before it is left out: what stands in between may have refused it, and not the target.
+                # Once more before it is skipped: a proxy may have refused it, and not the target.
                 refusal = await self._target.put(document)
         except RequestFailed as error:
             if error.status != _FAILED_INSIDE:
                 raise
             refusal = Refusal(document.id, document.rev, "not_written", str(error), error.status)
-            # A target that takes nothing, because its disk is full for instance, fails at no document of its own.
+            # A target that takes no writes at all, because of a full disk for instance, does not fail at this document.
             if self._leaves_failing and await self._target.takes_writes():
                 self._tally.skip(refusal)
                 return
@@ -126,7 +126,7 @@ class DocumentWriter:
             refusals = await self._target.bulk_docs([each.json for each in documents])
         except (TooLarge, BadBatch) as error:
             if len(documents) == 1:
-                # Alone it tells why: the reason counts that the target gives for this document.
+                # Written alone, the document gets the target's own reason.
                 await self._put_alone(documents[0].document, error)
                 return
             half = len(documents) // 2
@@ -139,7 +139,7 @@ class DocumentWriter:
             await self._settle(refusals, documents)
 
     async def _settle(self, refusals: list[Refusal], documents: list[_Encoded]) -> None:
-        """Skip what the target refuses for good, and write alone what it has refused for another reason."""
+        """Skip documents that the target refuses for good, and write other refused documents alone."""
         by_revision = {(each.id, each.rev): each for each in documents}
         by_id = {each.id: each for each in documents}
         for refusal in refusals:
@@ -163,7 +163,7 @@ class DocumentWriter:
 
 
 def is_for_good(refusal: Refusal) -> bool:
-    """Return whether a target will refuse this document at every other time as well."""
+    """Return whether the refusal is permanent."""
     if refusal.error in _REFUSED_FOR_GOOD or refusal.status in _REFUSING_STATUS:
         return True
     return refusal.status in (400, None) and refusal.reason.startswith("Attachment name ")

@@ -1,4 +1,4 @@
-"""Where a database is and how to get in: an endpoint from a URL or from the object that `_replicator` documents have.
+"""Addresses and credentials of databases: endpoints from URLs, or from objects as in `_replicator` documents.
 
 Credentials are split off from the address as it is read, so that the address alone can be shown, logged and hashed.
 """
@@ -18,12 +18,12 @@ from jobs_service.replication.errors import InvalidEndpoint
 
 MASK: Final = "***"
 SecretSource: TypeAlias = Callable[[str], "str | Awaitable[str]"]
-"""What a runner gives for `secret:NAME`: a function of the name, plain or a coroutine."""
+"""Returns the value of `secret:NAME`, given the name; plain or a coroutine function."""
 
 _IN_TEXT = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^\s'\"<>]*@")
 _SENSITIVE = re.compile(r"auth|cookie|token|secret|pass|credential|key|session|signature", re.IGNORECASE)
 _SHORTEST: Final = 3
-"""Letters that a secret has at least to be looked for in texts: a shorter one is found everywhere."""
+"""Least letters of a secret that is masked in texts: a shorter one occurs everywhere."""
 _PORTS: Final = {"http": 80, "https": 443}
 _PROXIES: Final = ("http", "https", "socks4", "socks5", "socks5h")
 _FIELDS: Final = {"url", "auth", "headers", "proxy", "tls"}
@@ -31,12 +31,12 @@ _FIELDS: Final = {"url", "auth", "headers", "proxy", "tls"}
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A text that shows itself as `***`, and that JSON refuses to write; `reveal` gives it."""
+    """A text that is shown as `***` and cannot be written as JSON; `reveal` returns it."""
 
     _text: str
 
     def reveal(self) -> str:
-        """The text itself."""
+        """Return the text itself."""
         return self._text
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """How certificates are checked: `ca_file` with authorities of one's own, `cert_file` and `key_file` to show."""
+    """TLS settings: `ca_file` has authorities of one's own, `cert_file` and `key_file` are the client's certificate."""
 
     ca_file: str | None = None
     cert_file: str | None = None
@@ -65,10 +65,10 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A database's address without credentials, and what it takes to be let in."""
+    """A database's address without credentials, and the means to connect to it."""
 
     url: str
-    """Without credentials, query, or a slash at the end."""
+    """The address without credentials, query, or a slash at the end."""
     user: str | None = None
     password: Secret | None = None
     headers: Mapping[str, Secret] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Endpoint:
 
     @property
     def masked(self) -> str:
-        """The address, fit to be shown."""
+        """The address, for display."""
         return self.url
 
     @property
@@ -87,11 +87,11 @@ class Endpoint:
 
     @property
     def session_url(self) -> str:
-        """Where cookies are given out: `_session` at the root of the server."""
+        """The address that issues cookies: `_session` at the root of the server."""
         return f"{self.origin}/_session"
 
     def redacted(self, text: str) -> str:
-        """A text of others, such as a server's reason, without the credentials that it may repeat."""
+        """Return a foreign text, such as a server's reason, with repeated credentials masked."""
         secrets = [self.password, *self.headers.values(), self.tls.key_password]
         pairs = [(self.user, self.password)]
         if self.proxy is not None:
@@ -105,16 +105,16 @@ class Endpoint:
         return masked_text(text)
 
     def form_for_id(self) -> list[Any]:
-        """What identifies the database, as JSON: nothing that can be renewed without it being another database."""
+        """Return the identity of the database as JSON, without renewable parts such as passwords."""
         headers = sorted(
             [name.lower(), value.reveal()] for name, value in self.headers.items() if not _SENSITIVE.search(name)
         )
         return [self.url, headers]
 
     async def resolved(self, secrets: SecretSource | None = None) -> "Endpoint":
-        """The endpoint with what `env:NAME`, `file:PATH` and `secret:NAME` stand for.
+        """Return the endpoint with the values of `env:NAME`, `file:PATH` and `secret:NAME`.
 
-        Raises `InvalidEndpoint` where that cannot be had; the message names the reference, never the value.
+        Raises `InvalidEndpoint` if a value is missing; the message names the reference, never the value.
         """
         proxy, tls = self.proxy, self.tls
         if proxy is not None and proxy.password is not None:
@@ -135,12 +135,12 @@ def parse_endpoint(given: str | Mapping[str, Any], *, what: str = "endpoint", pr
 
     Args:
         given: the URL or the object; passwords, headers' values and a key's password may be `env:NAME`, `file:PATH`
-            or `secret:NAME`, or `plain:...` for what begins with one of these words by chance.
-        what: how messages call it ("source", "target").
-        proxy: used where the object names none.
+            or `secret:NAME`, or `plain:...` for a value that begins with one of these words by chance.
+        what: the name of the endpoint in messages ("source", "target").
+        proxy: used if the object names none.
 
     Raises:
-        InvalidEndpoint: in one line what is wrong, without the credentials.
+        InvalidEndpoint: the description is invalid; the message is one line, without the credentials.
     """
     form: Mapping[str, Any] = {"url": given} if isinstance(given, str) else given
     if not isinstance(form, Mapping):
@@ -164,18 +164,18 @@ def parse_endpoint(given: str | Mapping[str, Any], *, what: str = "endpoint", pr
 
 
 def masked_text(text: str) -> str:
-    """The text with what stands before the @ of each address in it replaced."""
+    """Return the text with the credentials in each address masked."""
     return _IN_TEXT.sub(rf"\g<scheme>{MASK}@", text)
 
 
 def masked_form(given: Any) -> Any:
-    """What describes an endpoint, or holds one somewhere, with credentials replaced: fit to be shown or copied."""
+    """Return the description of an endpoint, or data with one in it, with credentials masked for display or a copy."""
     return _masked(given, "")
 
 
 def _masked(value: Any, name: str) -> Any:
     if isinstance(value, Mapping):
-        # All headers are masked: any of them can let one in. Names stay, references to secrets too.
+        # All headers are masked: any of them can hold credentials. Names stay, references to secrets too.
         inside = "header password" if name == "headers" else ""
         return {key: _masked(each, inside or str(key)) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What can go wrong between two databases: a flat hierarchy, one clear line each, without credentials."""
+"""Errors between two databases: a flat hierarchy, one clear line each, without credentials."""
 
 from jobs_service import JobsError
 
@@ -6,7 +6,7 @@ from jobs_service import JobsError
 class ReplicationError(JobsError):
     """The base of all errors of a replication.
 
-    `transient` tells whether the same request may succeed later; `status` is the HTTP status, where there was one.
+    `transient` tells whether the same request may succeed later; `status` is the HTTP status, if any.
     """
 
     transient = False
@@ -19,7 +19,7 @@ class ReplicationError(JobsError):
 
 
 class InvalidEndpoint(ReplicationError):
-    """An endpoint was described in a way that cannot be used."""
+    """The description of an endpoint is invalid."""
 
 
 class DatabaseMissing(ReplicationError):
@@ -31,33 +31,33 @@ class Unauthorized(ReplicationError):
 
 
 class Forbidden(ReplicationError):
-    """The server knows who asks and refuses (403)."""
+    """The server refuses a request with valid credentials (403)."""
 
 
 class RequestFailed(ReplicationError):
-    """A request failed, after the repetitions that its kind allows."""
+    """A request failed after all its retries."""
 
 
 class ServerSilent(RequestFailed):
-    """The server was reached, and said nothing for as long as it may."""
+    """The server was reached, and sent nothing within the time limit."""
 
     transient = True
 
 
 class UploadBroken(RequestFailed):
-    """The connection ended, or stood still, while a body was being sent."""
+    """The connection ended or stalled while a body was being sent."""
 
     transient = True
 
 
 class DocumentFailed(ReplicationError):
-    """One document keeps a run from going on. After some runs in a row that ended so, the next goes past such ones."""
+    """One document stops a run. After some such runs in a row, the next run skips such documents."""
 
     transient = True
 
 
 class RevisionMissing(DocumentFailed):
-    """The source has told of a revision that it does not give, not even later."""
+    """The source lists a revision in its feed, and does not deliver it, not even later."""
 
 
 class DocumentNotWritten(DocumentFailed):
@@ -71,17 +71,17 @@ class MaxBackoff(ReplicationError):
 
 
 class ProtocolError(ReplicationError):
-    """An answer is not what the protocol says: cut off, not JSON, a field missing."""
+    """An answer violates the protocol: cut off, not JSON, a field missing."""
 
     transient = True
 
 
 class NotSupported(ReplicationError):
-    """The server does not know this kind of request, so another way must be taken."""
+    """The server does not know this kind of request; the caller uses another one."""
 
 
 class TooLarge(ReplicationError):
-    """The server refuses a request because of its size (413): nothing of it was written."""
+    """A request is too large for the server (413, nothing of it was written), or an answer exceeds its bound."""
 
 
 class BadBatch(ReplicationError):
@@ -89,8 +89,8 @@ class BadBatch(ReplicationError):
 
 
 class MissingStub(ReplicationError):
-    """The target lacks an attachment that was left out because it should have been there (412)."""
+    """The target lacks an attachment that was sent as a stub (412)."""
 
 
 class LocalConflict(ReplicationError):
-    """A `_local` document was written by another since it was read (409)."""
+    """Another writer has changed a `_local` document since it was read (409)."""

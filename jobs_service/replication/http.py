@@ -1,7 +1,7 @@
-"""Requests to one endpoint over aiohttp: repeated where that may help, slowed down together, and never unmasked.
+"""Requests to one endpoint over aiohttp: with retries, a shared rate limit, and masked credentials.
 
-What may be shown of a request is its method and its address without the query; the exceptions of aiohttp, which know
-headers, are not chained to those that leave here.
+Messages show the method of a request and its address without the query; exceptions of aiohttp, which contain headers,
+are not chained to the errors that are raised here.
 """
 
 import asyncio
@@ -35,25 +35,25 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _MOST_REDIRECTS: Final = 10
 _MOST_RENEWALS: Final = 2
 _SLOWEST: Final = 32 * 1024
-"""Bytes a second at which a body is sent at least, or the request has failed."""
+"""Least bytes of a body sent per second; a slower request fails."""
 _PORTION: Final = 2**18
 _MOST_OF_A_FAILURE: Final = 4096
-"""Bytes of an answer that are read for the reason of a failure."""
+"""Most bytes of an answer that are read for the reason of a failure."""
 _USER_AGENT: Final = "jobs-service replication"
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """How requests are made; times in seconds."""
+    """Settings of requests; times in seconds."""
 
     retries: int = 5
     first_wait: float = 0.25
     longest_wait: float = 300.0
     budget: float = 60.0
-    """A request is repeated only within this time: half of that after which a job without errors counts as healthy."""
+    """Time for all retries of a request: half of the time after which a job without errors counts as healthy."""
     connect_timeout: float = 30.0
     read_timeout: float = 30.0
-    """How long the other side may be silent."""
+    """Longest silence of the other side."""
     connections: int = 20
 
 
@@ -68,7 +68,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Stream:
-    """An answer whose body is still coming."""
+    """An answer with a body that is still coming."""
 
     status: int
     headers: Mapping[str, str]
@@ -88,7 +88,7 @@ class _Ask:
 
 
 class HttpClient:
-    """The connections to one endpoint, whose secrets are resolved. Use it on one event loop, and close it."""
+    """The connections to one endpoint with resolved secrets. Use it on one event loop, and close it."""
 
     def __init__(self, endpoint: Endpoint, settings: HttpSettings | None = None, limiter: RateLimiter = SHARED) -> None:
         self.endpoint = endpoint
@@ -122,19 +122,19 @@ class HttpClient:
 
         Args:
             method: GET, PUT, POST.
-            path: what follows the database's address, encoded, with the slash.
+            path: the path after the database's address, encoded, with the slash.
             query: the query, not encoded.
-            headers: beside those of the endpoint; JSON is accepted and sent unless they say otherwise.
-            body: what to send.
-            most: bytes that the answer may have; beyond them `TooLarge` is raised.
-            retries: instead of the settings' number.
+            headers: headers beside the endpoint's; JSON is accepted and sent unless they say otherwise.
+            body: the body to send.
+            most: most bytes of the answer; beyond them `TooLarge` is raised.
+            retries: number of retries instead of the settings' number.
 
         Returns:
-            Answer: with any status but 408, 429 and those from 500 on.
+            The answer, with any status but 408, 429 and those from 500 on.
 
         Raises:
             RequestFailed: no answer, or one of these statuses, in all tries; MaxBackoff: 429 for too long.
-            Unauthorized: the server gives out no session to the credentials.
+            Unauthorized: the server issues no session for the credentials.
         """
         ask = _Ask(method, path, query, headers or {}, body)
 
@@ -160,9 +160,9 @@ class HttpClient:
         body: bytes | None = None,
         read_timeout: float | None = None,
     ) -> AsyncIterator[Stream]:
-        """As `request`, but the body comes in pieces; only what fails before the first of them is repeated.
+        """As `request`, but with a streamed body; only failures before its first piece are retried.
 
-        `read_timeout` (seconds) is how long the server may be silent. A body that is cut off raises `RequestFailed`.
+        `read_timeout` (seconds) is the longest silence of the server. A body that is cut off raises `RequestFailed`.
         """
         ask = _Ask(method, path, query, headers or {}, body, read_timeout=read_timeout)
 
@@ -185,9 +185,9 @@ class HttpClient:
         chunks: AsyncGenerator[bytes, None],
         expect: bool = False,
     ) -> Answer:
-        """PUT a body that can be read only once, so the request is made once.
+        """PUT a body that can be read only once, so without retries.
 
-        `expect` asks the server for its opinion before the body is sent.
+        `expect` asks the server for its consent before the body is sent.
         """
         async with self._slots, Upload(chunks) as upload:
             ask = _Ask("PUT", path, query, headers, upload=upload, expect=expect)
@@ -226,7 +226,7 @@ class HttpClient:
             left, wait = left - 1, min(wait * 2, self.settings.longest_wait)
 
     async def _answered_with_failure(self, ask: _Ask, response: aiohttp.ClientResponse) -> RequestFailed:
-        """Return an error with what the server said, and give the connection up."""
+        """Return an error with the server's reason, and give the connection up."""
         said = b""
         with contextlib.suppress(aiohttp.ClientError, OSError):
             async with asyncio.timeout(self.settings.read_timeout):
@@ -237,7 +237,7 @@ class HttpClient:
         return RequestFailed(f"{what}: {reason}" if reason else what, status=response.status, transient=True)
 
     async def _attempt(self, ask: _Ask) -> aiohttp.ClientResponse:
-        """One try, redirects and a renewed session included; the status is any."""
+        """Try a request once, with redirects and a renewed session; the answer may have any status."""
         url = self.endpoint.url + ask.path
         if ask.query:
             url += "?" + "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in ask.query)
@@ -335,7 +335,7 @@ class HttpClient:
     async def _raw_chunks(self, ask: _Ask, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         try:
             async for chunk in response.content.iter_any():
-                # A burst may be as large as the receive buffer: those who count bytes want smaller portions.
+                # A burst may be as large as the receive buffer: readers that count bytes need smaller portions.
                 for start in range(0, len(chunk), _PORTION):
                     yield chunk[start : start + _PORTION]
         except (aiohttp.ClientError, OSError) as error:
@@ -344,7 +344,7 @@ class HttpClient:
     async def _credentials(self, url: str) -> tuple[str | None, dict[str, str]]:
         endpoint = self.endpoint
         if not (url + "/").startswith(endpoint.origin + "/"):
-            return None, {}  # Another host than the one that the credentials are for.
+            return None, {}  # The credentials are for another host.
         headers = {name: value.reveal() for name, value in endpoint.headers.items()}
         if self._cookies is None or endpoint.password is None:
             return None, headers
@@ -397,7 +397,7 @@ class HttpClient:
 
 
 def _sendable(body: bytes | None) -> bytes | BytesIO | None:
-    """A large body is sent in pieces, between which others have their turn."""
+    """Return a body that is sent in pieces if it is large, so that other tasks have their turn in between."""
     return BytesIO(body) if body is not None and len(body) > _PORTION else body
 
 

@@ -1,4 +1,4 @@
-"""Small attachments, which come and go inside of their documents: a request for each of them costs more than base64."""
+"""Small attachments travel inline in their documents: a request for each of them costs more than base64."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from jobs_service.replication.contract import Document
 _T = TypeVar("_T")
 
 MOST_INLINE: Final = 64 << 10
-"""Bytes of all attachments of a document up to which they are small."""
+"""Total bytes of a document's attachments up to which they count as small."""
 
 
 @dataclass(frozen=True, slots=True)
 class SmallAttachments:
-    """The attachments of one revision, as a source has described them.
+    """The attachments of one revision, as described by a source.
 
     Attributes:
-        stubs: by name.
-        size: how many bytes they have as base64.
+        stubs: the stubs by name.
+        size: the bytes of all attachments as base64.
     """
 
     stubs: Mapping[str, Mapping[str, Any]]
     size: int
 
     def are_in(self, document: Document) -> bool:
-        """Return whether a document brings all of them, each with the bytes that its stub has told of."""
+        """Return whether a document has all of them inline, each as its stub describes it."""
         given = document.body.get("_attachments") or {}
         return given.keys() == self.stubs.keys() and all(_is_whole(given[name], self.stubs[name]) for name in given)
 
 
 def small_attachments(document: Document) -> SmallAttachments | None:
-    """Return the attachments of a document that has come with stubs; None where they are large, or of unknown size."""
+    """Return the attachments of a document with stubs; None if they are large, compressed, or of unknown size."""
     stubs = document.body.get("_attachments") or {}
     if not isinstance(stubs, Mapping) or not all(isinstance(each, Mapping) for each in stubs.values()):
         return None
-    # What the source keeps compressed travels as it is: a target would compress it at its own level, to another digest.
+    # Compressed attachments stay compressed: a target would compress them at its own level, to another digest.
     plain = [each for each in stubs.values() if each.get("stub") and not each.get("encoding")]
     lengths = [length for each in plain if type(length := each.get("length")) is int]
     if len(lengths) < len(stubs) or sum(lengths) > MOST_INLINE:
@@ -49,7 +49,7 @@ def small_attachments(document: Document) -> SmallAttachments | None:
 
 
 def portions(wanted: Iterable[tuple[_T, SmallAttachments]], most: int) -> Iterator[list[_T]]:
-    """Divide documents with attachments into lists whose attachments have no more than `most` bytes."""
+    """Divide documents with attachments into lists with at most `most` bytes of attachments."""
     some: list[_T] = []
     used = 0
     for each, attachments in wanted:

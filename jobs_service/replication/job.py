@@ -36,20 +36,20 @@ from jobs_service.replication.tally import DocumentRefused, Tally
 from jobs_service.replication.tasks import run_together
 
 FAILING_RUNS: Final = 3
-"""Runs in a row that end at a document which one side does not give or take; the next one goes past it."""
+"""Runs in a row that end at a failing document; the next run skips such documents."""
 
 LOOK_EVERY: Final = 1.0
-"""Seconds between two looks whether other options are wanted."""
+"""Seconds between two checks for new options."""
 
 _AT_A_DOCUMENT: Final = (RevisionMissing.__name__, DocumentNotWritten.__name__)
 
 
 class OptionsWanted(ReplicationError):
-    """Somebody wants a continuous replication to have other options than its run has."""
+    """A continuous replication has got new options during its run."""
 
 
 class OptionsWatch:
-    """Notices that other options are wanted for replications that run: one look for all of them.
+    """Detects new options of running replications, with one check for all of them.
 
     Args:
         jobs: the service.
@@ -62,14 +62,14 @@ class OptionsWatch:
         self._version: bytes | None = None
 
     async def until_wanted(self, job: RunningJob) -> None:
-        """Run for as long as nobody wants other options for the job.
+        """Run until the job gets new options.
 
         Raises:
-            OptionsWanted: somebody does.
+            OptionsWanted: the job has got new options.
         """
         seen: object = self
         while True:
-            with contextlib.suppress(StoreError):  # it is asked again
+            with contextlib.suppress(StoreError):  # the next check follows
                 if (version := await self._look()) != seen:
                     if await is_wanted(self._jobs, job):
                         raise OptionsWanted("other options are wanted")
@@ -94,15 +94,15 @@ async def run_replication(
         jobs: the service.
         job: the job.
         secrets: see register_replication.
-        starts: spreads those that begin at the same time.
-        watch: notices that other options are wanted.
+        starts: spreads runs that begin at the same time.
+        watch: detects new options.
 
     Returns:
-        What has been done, for the job's result.
+        A summary of the run, for the job's result.
 
     Raises:
-        Discard: it will never succeed.
-        ReplicationError: it may succeed another time.
+        Discard: the replication will never succeed.
+        ReplicationError: a later run may succeed.
     """
     try:
         data = await take_wanted(jobs, job)
@@ -142,9 +142,9 @@ async def _replicate(
     written = dict(data.get("checkpoint") or {"written": 0})
 
     async def hold(checkpoint: Mapping[str, Any]) -> None:
-        # One commit shows that the lock is still this runner's, and keeps what was counted for the next run.
+        # One commit shows that the lock is still this runner's, and keeps the counters for the next run.
         written.update(checkpoint, written=written["written"] + 1)
-        with contextlib.suppress(JobCanceled):  # somebody wants it to end: the lock is ours all the same
+        with contextlib.suppress(JobCanceled):  # the job is to be canceled: the lock is ours all the same
             await keep_counters()
 
     async def keep_counters() -> None:
@@ -170,11 +170,11 @@ async def _replicate(
             summary.update(await replicator.run())
 
         beside = [ProgressReporter(job, replicator, tally).run()]
-        if options.continuous:  # one that ends by itself takes them when it runs again
+        if options.continuous:  # a one-shot replication takes new options when it runs again
             beside.append(watch.until_wanted(job))
         try:
             await run_together(replicate(), beside=beside)
-        except ReplicationError:  # also where no checkpoint was written: what was copied is not copied again
+        except ReplicationError:  # also without a checkpoint: copied documents are not copied again
             with contextlib.suppress(JobsError):
                 await keep_counters()
             raise
@@ -193,12 +193,12 @@ async def _opened(
 
 
 def fails_at_a_document(job: RunningJob) -> bool:
-    """Return whether the runs before this one ended at a document, and not for another reason."""
+    """Return whether the previous runs all ended at a document, and for no other reason."""
     before = [event for event in job.history if event.kind is not HistoryKind.STARTED][:FAILING_RUNS]
     return len(before) == FAILING_RUNS and all(any(name in event.detail for name in _AT_A_DOCUMENT) for event in before)
 
 
 def asked_too_much(job: RunningJob) -> bool:
-    """Return whether the run before this one ended because a server had asked it to slow down."""
+    """Return whether the previous run ended because a server had asked it to slow down."""
     before = [event.kind for event in job.history if event.kind is not HistoryKind.STARTED]
     return job.error is not None and job.error.type == MaxBackoff.__name__ and before[:1] == [HistoryKind.CRASHED]

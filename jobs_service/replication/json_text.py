@@ -1,4 +1,4 @@
-"""JSON as databases send it: decoded and encoded fast, and so that what is copied stays what it was."""
+"""JSON of databases: decoded and encoded fast, without changing copied values."""
 
 import json
 from typing import Any, Final, NoReturn
@@ -8,11 +8,11 @@ import pydantic_core
 from jobs_service.replication.errors import ProtocolError
 
 MOST_SHOWN: Final = 300
-"""Characters that are shown of a server's reason."""
+"""Most characters shown of a server's reason."""
 
 
 def decoded(text: bytes | bytearray) -> Any:
-    """What the text holds. Raises `ProtocolError` where it is not JSON."""
+    """Return the value of a JSON text. Raises `ProtocolError` for invalid JSON."""
     try:
         return pydantic_core.from_json(text, allow_inf_nan=False, cache_strings="keys")
     except ValueError:
@@ -24,7 +24,7 @@ def decoded(text: bytes | bytearray) -> Any:
 
 
 def encoded(value: Any) -> bytes:
-    """The value as compact JSON. A number beyond all bounds stays one, which the target then refuses."""
+    """Return the value as compact JSON. An infinite number stays one; the target refuses it."""
     try:
         return pydantic_core.to_json(value, inf_nan_mode="constants")
     except (ValueError, UnicodeEncodeError):
@@ -32,11 +32,11 @@ def encoded(value: Any) -> bytes:
 
 
 def reason_of(body: bytes | bytearray) -> str:
-    """Return what an answer that reports an error says, in one short line; "" where it does not say anything."""
+    """Return the reason in an error answer as one short line; "" without a reason."""
     try:
         form = decoded(body)
     except ProtocolError:
-        return ""  # What stands before a server answers errors with pages.
+        return ""  # A proxy answers errors with HTML pages.
     if not isinstance(form, dict):
         return ""
     text = ": ".join(str(form[name]) for name in ("error", "reason") if form.get(name))

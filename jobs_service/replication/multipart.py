@@ -1,4 +1,4 @@
-"""Multipart bodies without holding them: a reader that nests, and a writer whose length is known beforehand."""
+"""Streamed multipart bodies: a reader that nests, and a writer with a length known beforehand."""
 
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -14,7 +14,7 @@ _MOST_HEADERS: Final = 64 * 1024
 
 
 def content_type(value: str) -> tuple[str, dict[str, str]]:
-    """The type, in lower case, and its parameters."""
+    """Return the type in lower case, and its parameters."""
     message = Message()
     message["content-type"] = value
     parameters = message.get_params() or []
@@ -22,14 +22,14 @@ def content_type(value: str) -> tuple[str, dict[str, str]]:
 
 
 class _Source:
-    """Bytes that come, with those that were read too far."""
+    """Incoming bytes, with a buffer for bytes that were read ahead."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
         self.buffer = bytearray()
 
     async def more(self) -> None:
-        """Wait for bytes. Raises `ProtocolError` where there are none to come."""
+        """Wait for bytes. Raises `ProtocolError` at the end."""
         async for chunk in self._chunks:
             if chunk:
                 self.buffer += chunk
@@ -48,11 +48,11 @@ class Part:
 
     @property
     def content_type(self) -> tuple[str, dict[str, str]]:
-        """The type and its parameters; JSON where none is given, as CouchDB does."""
+        """The type and its parameters; JSON if none is given, as in CouchDB."""
         return content_type(self.headers.get("content-type", "application/json"))
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The part's bytes, once. What is left unread is passed over when the next part is asked for."""
+        """Yield the part's bytes, once. Unread bytes are skipped when the next part is requested."""
         buffer, keep = self._source.buffer, len(self._delimiter) - 1
         searched = 0
         while not self._ended:
@@ -72,7 +72,7 @@ class Part:
                 await self._source.more()
 
     async def read(self, most: int | None = None) -> bytes:
-        """All bytes of the part. Raises `TooLarge` beyond `most` of them."""
+        """Return all bytes of the part. Raises `TooLarge` beyond `most` of them."""
         body = bytearray()
         async for chunk in self.chunks():
             body += chunk
@@ -81,7 +81,7 @@ class Part:
         return bytes(body)
 
     def parts(self) -> "Parts":
-        """The parts within this one, which is multipart itself."""
+        """Return the parts within this part, which is multipart itself."""
         return Parts(self.chunks(), self.content_type[1].get("boundary", ""))
 
 
@@ -128,15 +128,15 @@ class Parts:
         return self._part
 
     async def finish(self) -> None:
-        """Read what is left, so that a body that was cut off is noticed."""
+        """Read the rest, so that a cut-off body is noticed."""
         async for _ in self:
             pass
 
 
 def related(body: dict[str, Any], attachments: Sequence[Attachment]) -> tuple[str, int, AsyncGenerator[bytes, None]]:
-    """A document with the attachments that follow: the content type, the exact length, and the bytes.
+    """Return a document with the attachments that follow: the content type, the exact length, and the bytes.
 
-    Where an attachment brings another number of bytes than it said, the iterator raises `ProtocolError`.
+    The iterator raises `ProtocolError` if an attachment has another length than it said.
     """
     boundary = secrets.token_hex(16)
     edge = f"\r\n--{boundary}".encode()

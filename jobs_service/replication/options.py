@@ -1,4 +1,4 @@
-"""What a replication is asked for: keyword arguments, or a document of CouchDB's `_replicator` database."""
+"""The options of a replication: keyword arguments, or a document of CouchDB's `_replicator` database."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ OnMissing = Literal["retry", "fail"]
 
 
 class InvalidReplication(JobsError, ValueError):
-    """A replication was asked for in a way that no replication can be done; the message names the option."""
+    """The options of a replication are invalid; the message names the option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicationOptions:
-    """What is to be replicated, and how; times in seconds.
+    """The options of a replication; times in seconds.
 
     Attributes:
         source, target: a URL, or an object as in `_replicator` (url, auth, headers, proxy, tls).
-        continuous: go on for ever with what changes at the source.
-        create_target: create the target where it is missing.
-        create_target_params: what it is created with, such as {"q": 8, "partitioned": True}.
+        continuous: go on for ever with new changes of the source.
+        create_target: create the target if it is missing.
+        create_target_params: parameters for creating it, such as {"q": 8, "partitioned": True}.
         filter: "design document/function", of the source, "_view", or "_design" for the design documents alone.
-        query_params: what the filter is called with; `view` names the view of "_view".
-        doc_ids: copy these documents alone.
-        selector: copy the documents alone that match it.
+        query_params: parameters of the filter; `view` names the view of "_view".
+        doc_ids: copy only these documents.
+        selector: copy only documents that match it.
         winning_revs_only: leave conflicts out.
-        since_seq: a sequence of the source to begin after, where there is no checkpoint.
-        use_checkpoints: write how far it has come to both databases.
-        checkpoint_interval: time between checkpoints, as every duration.
-        use_bulk_get: read many documents with one request, where the source can do that.
-        worker_processes: batches that are copied at the same time.
-        worker_batch_size: documents in a batch.
-        http_connections: connections to each database at the same time.
-        connection_timeout: time without a byte of an answer, the same.
-        retries_per_request: repetitions of a request that failed.
+        since_seq: a sequence of the source to begin after, if there is no checkpoint.
+        use_checkpoints: write checkpoints to both databases.
+        checkpoint_interval: time between checkpoints, given like every duration.
+        use_bulk_get: read many documents with one request, if the source supports it.
+        worker_processes: number of batches copied at the same time.
+        worker_batch_size: number of documents in a batch.
+        http_connections: number of connections to each database at the same time.
+        connection_timeout: longest time without a byte of an answer, given like every duration.
+        retries_per_request: retries of a failed request.
         max_document_id_length: documents with longer ids (bytes) are not copied; None for any length.
-        strict: end with an error when the target refuses a document for good, instead of going past it.
-        on_missing: what to do when a database is not there: "retry" for ever, or "fail".
+        strict: end with an error when the target refuses a document for good, instead of skipping it.
+        on_missing: reaction to a missing database: "retry" for ever, or "fail".
     """
 
     source: str | Mapping[str, Any]
@@ -91,7 +91,7 @@ class ReplicationOptions:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether some documents only are copied."""
+        """Whether only some documents are copied."""
         return self.filter is not None or self.selector is not None or self.doc_ids is not None
 
     @property
@@ -102,14 +102,14 @@ class ReplicationOptions:
 
     @property
     def filter_place(self) -> tuple[str, str] | None:
-        """The id of the design document that has the filter's code, and the filter's name; None without one."""
+        """The id of the filter's design document, and the filter's name; None without one."""
         if self.filter is None or self.filter in _BUILT_IN:
             return None
         design, _, name = self.filter.partition("/")
         return f"_design/{design}", name
 
     def feed(self) -> ChangesFeed:
-        """Return what the source's feed of changes is asked for."""
+        """Return the request for the source's feed of changes."""
         return ChangesFeed(
             continuous=self.continuous,
             style="main_only" if self.winning_revs_only else "all_docs",
@@ -126,7 +126,7 @@ class ReplicationOptions:
 
         Args:
             installation: the id of the store.
-            filter: the code of the filter, or its name where nobody has read the code.
+            filter: the code of the filter, or its name if the code has not been read.
 
         Raises:
             InvalidEndpoint: an endpoint cannot be used.
@@ -144,7 +144,7 @@ class ReplicationOptions:
         )
 
     def gentler(self) -> ReplicationOptions:
-        """Return options with which a server that is asked too much gets less to do at the same time."""
+        """Return options that put less load on an overloaded server."""
         return replace(
             self,
             checkpoint_interval=min(self.checkpoint_interval, 5.0),
@@ -165,10 +165,10 @@ class ReplicationOptions:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> ReplicationOptions:
-        """Return options from keyword arguments, or from what `to_data` returned.
+        """Return options from keyword arguments, or from the result of `to_data`.
 
         Raises:
-            InvalidReplication: there is no such option, or it has a value that it cannot have.
+            InvalidReplication: an option is unknown or missing, or has an invalid value.
         """
         for name in data:
             if name not in _NAMES:
@@ -183,13 +183,13 @@ class ReplicationOptions:
 
     @classmethod
     def from_document(cls, document: Any) -> ReplicationOptions:
-        """Return the options of a document of `_replicator`, or of a request to `_replicate`.
+        """Return the options in a document of `_replicator`, or in a request to `_replicate`.
 
-        Times are milliseconds there, ids of documents are percent-encoded, numbers may be texts, and what is not known
-        is ignored, as in CouchDB. Databases of the server itself (a name instead of a URL) cannot be given.
+        Times are milliseconds there, ids of documents are percent-encoded, numbers may be texts, and unknown fields are
+        ignored, as in CouchDB. Databases of the server itself (a name instead of a URL) are refused.
 
         Raises:
-            InvalidReplication: a field is missing, or has a value that it cannot have.
+            InvalidReplication: a field is missing, or has an invalid value.
         """
         if not isinstance(document, Mapping):
             raise InvalidReplication("a replication document is a JSON object")
@@ -236,7 +236,7 @@ def _endpoint(value: Any) -> str | None:
     if not isinstance(url, str):
         return "allowed are a URL and an object with a url"
     if not url.lower().startswith(("http://", "https://")):
-        # What was given is not repeated: it may be a password that was put into the wrong place.
+        # The value is not repeated: it may be a misplaced password.
         return "allowed are URLs that begin with http:// or https://; a name alone is no database here"
     return None
 

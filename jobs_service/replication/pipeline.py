@@ -1,4 +1,4 @@
-"""The workers of a replication: each takes a batch of changes, asks what the target lacks, copies that, and says so."""
+"""The workers of a replication: each takes a batch of changes, and copies the revisions that the target lacks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from jobs_service.replication.tally import Tally
 from jobs_service.replication.tasks import run_together
 
 MISSING_PAUSE: Final = 2.0
-"""Seconds before a document is read again that was not there, or whose attachments were not where they should be."""
+"""Seconds before a document is read again after missing revisions or attachments."""
 
 FIRST_PAUSE: Final = 0.25
-"""Seconds before a document is read again whose copy has failed; they double with each try."""
+"""Seconds before a document is read again after a failed copy; doubled with each try."""
 
 WANTED_BYTES: Final = 2 << 20
-"""Bytes of documents that are asked for together, where it is known how large they are: decoded they take much more."""
+"""Bytes of documents requested together, if their size is known: decoded they take much more."""
 
 _DESIGN: Final = "_design/"
 _SMALLEST_BULK: Final = 4
@@ -49,17 +49,17 @@ class Wanted(NamedTuple):
 
 
 class Pipeline:
-    """Copies what a queue of changes tells of.
+    """Copies the changes of a queue.
 
     Args:
         source, target: the databases.
-        queue: gives batches.
-        through: learns which have ended.
-        options: of the replication.
-        tally: counts.
-        takes_encoded: whether the target takes attachments as they are compressed.
-        leaves_failing: whether a document is skipped that the source tells of and does not give, or at which the target
-            fails; otherwise that is an error, so that the document is tried again another time.
+        queue: the queue of changes.
+        through: records ended batches.
+        options: the options of the replication.
+        tally: the counters of the run.
+        takes_encoded: whether the target takes compressed attachments.
+        leaves_failing: whether to skip a document that the source lists and does not deliver, or at which the target
+            fails; otherwise that is an error, so that a later run tries the document again.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Pipeline:
         self._revs_diff_ratio = AttemptRatio(limit=0.95, decay=0.4)
         self._uses_bulk_get = options.use_bulk_get
         self._bulk_size = options.worker_batch_size
-        self._average = 0.0  # bytes that one change brings
-        # The feed and the workers have connections as well: documents that are read alone take the rest.
+        self._average = 0.0  # bytes of one change
+        # The feed and the workers have connections as well: the rest is for documents that are read alone.
         alone = max(1, options.http_connections - options.worker_processes - 1)
         self._alone = asyncio.Semaphore(alone)
         self._most_alone = alone  # one worker may have all of them while the others copy small documents
@@ -109,15 +109,15 @@ class Pipeline:
             self._through.end(batch.place)
 
     def _batch_size(self) -> int:
-        """Return how many changes one worker takes: fewer where documents are large, so that all workers have some."""
+        """Return the number of changes for one worker: fewer if documents are large, so that all workers have some."""
         fitting = int(MOST_BYTES / max(self._average, 1.0))
         return min(self._options.worker_batch_size, max(_SMALLEST_BATCH, fitting))
 
     async def copy(self, changes: Iterable[Change]) -> int:
-        """Copy what the target lacks of some changes: when it returns, all of it is written or was refused for good.
+        """Copy the revisions of changes that the target lacks: on return all are written, or were refused for good.
 
         Returns:
-            Bytes of the documents that were written together.
+            Bytes of the documents written in bulk.
         """
         wanted = await self._missing(changes)
         writer = DocumentWriter(
@@ -138,7 +138,7 @@ class Pipeline:
             missing = await self._diff({id: [*each] for id, each in revs.items()})
             found = sum(len(each.revs) for each in missing.values())
             self._revs_diff_ratio.update(checked - found, checked)
-        else:  # nearly everything is missing: asking costs more than writing a few that are there
+        else:  # nearly everything is missing: asking costs more than writing a few again
             missing = {id: Missing(tuple(each)) for id, each in revs.items()}
             found = checked
         self._tally.statistics.missing_checked += checked
@@ -146,7 +146,7 @@ class Pipeline:
         return [Wanted(id, rev, each.ancestors) for id, each in missing.items() for rev in each.revs]
 
     async def _diff(self, revs: dict[str, list[str]]) -> dict[str, Missing]:
-        """Ask what the target lacks; documents whose names it refuses, as a partitioned one does, are skipped."""
+        """Ask the target for missing revisions; skip documents with ids that it refuses (partitioned databases do)."""
         try:
             return await self._target.revs_diff(revs)
         except BadBatch as error:
@@ -159,7 +159,7 @@ class Pipeline:
         return await self._diff(dict(items[:half])) | await self._diff(dict(items[half:]))
 
     async def _bulk_get(self, wanted: list[Wanted], writer: DocumentWriter) -> list[Wanted]:
-        """Copy what many documents in one answer can bring, and return what is left to be read alone."""
+        """Copy documents by bulk requests; return the revisions that are still to be read alone."""
         if not (wanted and self._uses_bulk_get and self._bulk_get_ratio.is_worth_it()):
             return wanted
         left: list[Wanted] = []
@@ -172,7 +172,7 @@ class Pipeline:
                 self._uses_bulk_get = False
                 return left + wanted[position:]
             except TooLarge:
-                if len(some) <= _SMALLEST_BULK:  # such large ones are as well read alone, in parts
+                if len(some) <= _SMALLEST_BULK:  # such large documents are read alone, in parts
                     left += some
                     position += len(some)
                 self._bulk_size = max(_SMALLEST_BULK, len(some) // 2)
@@ -189,7 +189,7 @@ class Pipeline:
         return left
 
     def _choose_bulk_size(self, average: float) -> None:
-        """Ask for fewer documents at a time where they are large: memory follows bytes, not documents."""
+        """Ask for fewer documents at a time if they are large: memory follows bytes, not documents."""
         fitting = int(WANTED_BYTES / max(average, 1.0))
         self._bulk_size = min(self._options.worker_batch_size, max(_SMALLEST_BULK, fitting))
 
@@ -199,7 +199,7 @@ class Pipeline:
         left: list[Wanted] = []
         small: dict[Wanted, SmallAttachments] = {}
         seen: set[tuple[str, str]] = set()
-        answers.reverse()  # each is let go of as soon as it is dealt with
+        answers.reverse()  # each answer is freed as soon as it is handled
         for wanted in asked:
             answer = answers.pop()
             documents = [
@@ -211,7 +211,7 @@ class Pipeline:
                 left.append(wanted)
                 continue
             for document, attachments in documents:
-                # With `latest` two revisions that were asked for can have become the same one.
+                # With `latest` two requested revisions can have become the same one.
                 if (document.id, document.rev) in seen:
                     continue
                 seen.add((document.id, document.rev))
@@ -223,11 +223,11 @@ class Pipeline:
         return left + await self._get_inline(small, writer)
 
     async def _get_inline(self, small: dict[Wanted, SmallAttachments], writer: DocumentWriter) -> list[Wanted]:
-        """Copy documents with small attachments, and return what is left to be read alone."""
+        """Copy documents with small attachments; return the revisions that are still to be read alone."""
         left: list[Wanted] = []
         for some in portions(small.items(), WANTED_BYTES):
             try:
-                # Without ancestors: what has all of its attachments needs none of them to be at the target.
+                # Without ancestors: a document with all its attachments inline needs none at the target.
                 answers = await self._source.bulk_get([(each.id, each.rev, ()) for each in some], inline=True)
             except (NotSupported, TooLarge):
                 left += some
@@ -257,7 +257,7 @@ class Pipeline:
         await run_together(*(copy_some() for _ in range(min(self._most_alone, len(by_id)))))
 
     async def _copy_document(self, id: str, wanted: list[Wanted], writer: DocumentWriter) -> None:
-        """Copy revisions of one document, however often it takes."""
+        """Copy revisions of one document, with retries."""
         ancestors = wanted[0].ancestors
         left = {each.rev for each in wanted}
         pause, tries = FIRST_PAUSE, self._options.retries_per_request
@@ -288,7 +288,7 @@ class Pipeline:
                 pause *= 2
 
     async def _copy_apart(self, id: str, revs: list[str], error: TooLarge, writer: DocumentWriter) -> None:
-        """Copy each revision alone of a document that is larger than what can be held, to find out which of them is."""
+        """Copy each revision of a too large document alone, to find the ones that are too large."""
         if len(revs) == 1:
             self._tally.skip(Refusal(id, revs[0], "document_too_large", str(error)))
             return
@@ -304,10 +304,10 @@ class Pipeline:
     async def _read_document(
         self, id: str, left: set[str], ancestors: tuple[str, ...], writer: DocumentWriter
     ) -> list[str]:
-        """Read revisions of one document and write each, and return which the source did not give.
+        """Read revisions of one document and write each; return the revisions that the source did not give.
 
         Args:
-            left: the revisions; those that were written are taken out.
+            left: the revisions; written ones are removed from it.
         """
         missing: list[str] = []
         came: dict[str, Document] = {}
@@ -323,7 +323,7 @@ class Pipeline:
                         await writer.add(each)
                     self._tally.statistics.docs_read += 1
                     left.discard(each.rev)
-        # What is neither there nor said to be missing would be a hole that nobody ever sees.
+        # A revision neither delivered nor reported missing would be an unnoticed gap.
         said = {*missing}
         return missing + [
             rev for rev in left if rev not in said and not any(_stands_for(each, rev) for each in came.values())
@@ -331,7 +331,7 @@ class Pipeline:
 
 
 def _stands_for(document: Document, rev: str) -> bool:
-    """Return whether a document is a revision, or has come of it since."""
+    """Return whether a document is a revision, or its descendant."""
     if document.rev == rev:
         return True
     revisions = document.body.get("_revisions") or {}

@@ -1,4 +1,4 @@
-"""How far a replication has come, as its job tells it while it runs."""
+"""Progress reports of a running replication, by its job."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from jobs_service.replication.status import progress_message
 from jobs_service.replication.tally import Tally
 
 INTERVAL: Final = 2.0
-"""Seconds between two reports; a job that has done nothing reports nothing."""
+"""Seconds between two reports; a job without progress reports nothing."""
 
 ASK_PENDING: Final = 30.0
-"""Seconds between two questions to the source how much is still to come."""
+"""Seconds between two requests to the source for the number of remaining changes."""
 
 
 class ProgressReporter:
-    """Tells the progress of one run.
+    """Reports the progress of one run.
 
     Args:
-        job: the run's.
-        replicator: copies.
-        tally: what it has counted.
+        job: the job of the run.
+        replicator: the replicator of the run.
+        tally: the counters of the run.
     """
 
     def __init__(self, job: RunningJob, replicator: Replicator, tally: Tally) -> None:
@@ -37,7 +37,7 @@ class ProgressReporter:
         self._asked_at: float | None = None
 
     async def run(self) -> None:
-        """Report for as long as it is let."""
+        """Report until canceled."""
         clock = asyncio.get_running_loop()
         last, was_moving = clock.time(), False
         while True:
@@ -53,13 +53,13 @@ class ProgressReporter:
         self._before = self._figures()
         if self._asked_at is None or now - self._asked_at >= ASK_PENDING:
             self._asked_at = now
-            copied = self._tally.copied  # more may be until the answer comes
+            copied = self._tally.copied  # workers go on until the answer comes
             pending = await self._replicator.pending()
             self._total = None if pending is None else copied + pending
         done, total = self._tally.copied, self._total
         if total is not None or self._tally.rows > done:
-            total = max(total or 0, self._tally.rows)  # what the feed has told of since is to come as well
-        with contextlib.suppress(JobCanceled, StoreError):  # the runner cancels it in a moment; it can be told later
+            total = max(total or 0, self._tally.rows)  # newer rows of the feed are pending as well
+        with contextlib.suppress(JobCanceled, StoreError):  # the runner cancels it soon; the next report comes later
             await self._job.progress(done, None if total is None else max(total, done), self._message(seconds))
 
     def _message(self, seconds: float) -> str:

@@ -1,7 +1,7 @@
 """Slowing down together: a pause between requests of one kind to one database, shared by all jobs of a process.
 
-The pause grows by a factor with each refusal and shrinks by steps with each success, as TCP's window does the other way
-round, so that those who share a server come to share its rate.
+The pause grows by a factor with each refusal and shrinks by steps with each success, the reverse of TCP's window, so
+that jobs that share a server come to share its rate.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ FACTOR: Final = 1.2
 LONGEST: Final = 25.0
 """At this pause requests are given up."""
 WINDOW: Final = 0.080
-"""What is told within this time of the last change is the same event: many jobs are refused at once."""
+"""Seconds after a change of a pause in which other answers count as the same event: many jobs are refused at once."""
 IDLE: Final = 1.0
-"""After this time without news a pause shrinks by twice the time that has passed."""
+"""Seconds without an answer after which a pause shrinks by twice the time that has passed."""
 _DECAY: Final = 2.0
 _SWEEP_ABOVE: Final = 1000
 
 
 class RateLimiter:
-    """The pauses, by a key such as (database, method). `clock` gives seconds that never go back."""
+    """The pauses by a key such as (database, method). `clock` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -31,15 +31,15 @@ class RateLimiter:
 
     @property
     def slowed(self) -> int:
-        """How many keys have a pause."""
+        """The number of keys with a pause."""
         return len(self._pauses)
 
     def pause(self, key: Hashable) -> float:
-        """How long to wait before the next request, in seconds; `LONGEST` means: give up."""
+        """Return the seconds to wait before the next request; `LONGEST` means: give up."""
         return self._pauses.get(key, (0.0, 0.0))[0]
 
     def refused(self, key: Hashable) -> float:
-        """The server asked to slow down; returns the pause."""
+        """Record that the server asked to slow down; return the pause."""
         now = self._clock()
         pause, at = self._pauses.get(key, (0.0, None))
         if at is not None and now - at <= WINDOW:
@@ -47,7 +47,7 @@ class RateLimiter:
         return self._keep(key, min(max(pause, BASE) * FACTOR, LONGEST), now)
 
     def succeeded(self, key: Hashable) -> float:
-        """A request was answered; returns the pause."""
+        """Record an answered request; return the pause."""
         found = self._pauses.get(key)
         if found is None:
             return 0.0
@@ -64,7 +64,7 @@ class RateLimiter:
         return self._keep(key, max(pause, BASE), now)
 
     async def wait(self, key: Hashable) -> bool:
-        """Wait as long as the pause is. False: the longest pause was reached, so give up."""
+        """Wait for the length of the pause. False: the longest pause was reached, so give up."""
         pause, at = self._pauses.get(key, (0.0, 0.0))
         if pause and self._clock() - at >= LONGEST:
             del self._pauses[key]

@@ -1,7 +1,7 @@
 """The id of a replication: equal for equal replications, so that a checkpoint is found again and no job runs twice.
 
-A change of what is hashed makes every replication begin from the start. Then VERSION is raised, and the version before
-is kept in `_VERSIONS`: its checkpoints are looked up and written anew.
+A change of the hashed parts makes every replication begin from the start. Raise VERSION then, and keep the previous
+version in `_VERSIONS`: its checkpoints are found and written anew.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def replication_id(
     """Return the id of a replication, 32 hexadecimal digits.
 
     Args:
-        installation: the id of the store, so that two programs that do the same keep checkpoints of their own.
-        source, target: the endpoints as JSON data, without what may change: passwords, headers that carry them.
-        filter: the code of the filter function, or the name of a filter whose code nobody has read.
-        query_params: what the filter is called with; without a filter they change nothing.
-        doc_ids: of the only documents that are copied.
-        selector: that all documents match that are copied.
+        installation: the id of the store, so that equal replications of two stores have checkpoints of their own.
+        source, target: the endpoints as JSON data, without changeable parts: passwords, headers that carry them.
+        filter: the code of the filter function, or the name of a filter with unread code.
+        query_params: the parameters of the filter; ignored without a filter.
+        doc_ids: the ids of the only documents to copy.
+        selector: the selector of the documents to copy.
         winning_revs_only: whether conflicts are left out.
-        since_seq: where the first run begins.
-        version: of the id.
+        since_seq: the sequence where the first run begins.
+        version: the version of the id.
     """
     return _VERSIONS[version](
         installation,
@@ -62,7 +62,7 @@ def replication_id(
 
 
 def normal_selector(selector: Mapping[str, Any]) -> Any:
-    """Return a selector in the one form that stands for all that mean the same by their writing.
+    """Return the normal form of a selector: equal for selectors that differ in notation only.
 
     The order of names does not matter, `{"name": "x"}` is `{"name": {"$eq": "x"}}`, and `{"a": {"b": 1}}` is
     `{"a.b": {"$eq": 1}}`.
@@ -77,7 +77,7 @@ def normal_selector(selector: Mapping[str, Any]) -> Any:
 
 
 def _operand(value: Any) -> Any:
-    """Return the normal form of what stands behind $and, $not and the like at the place of a selector."""
+    """Return the normal form of the operand of $and, $not and the like."""
     if isinstance(value, Mapping):
         return normal_selector(value)
     if isinstance(value, list | tuple):
@@ -86,7 +86,7 @@ def _operand(value: Any) -> Any:
 
 
 def _conditions(path: str, value: Any) -> dict[str, Any]:
-    """Return the conditions on a field as they are when each field is named by its whole path."""
+    """Return the conditions on a field, with each field named by its whole path."""
     if not isinstance(value, Mapping) or not value:
         return {path: {"$eq": value}}
     operators = {name: each for name, each in value.items() if name.startswith("$")}

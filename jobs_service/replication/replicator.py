@@ -1,4 +1,4 @@
-"""One run of a replication: from the checkpoint of the last one to the end, or until it is stopped."""
+"""One run of a replication: from the last checkpoint to the end, or until it is stopped."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from jobs_service.replication.tasks import run_together
 log = EventLog("jobs_service.replication")
 
 LAST_CHECKPOINT: Final = 5.0
-"""Seconds that the checkpoint of a run that is stopped may take: less than the runner's grace."""
+"""Seconds for the last checkpoint of a stopped run: less than the runner's grace."""
 
 MOST_RESTARTS: Final = 5
-"""Restarts of a server in a row that a run takes without having written a checkpoint in between."""
+"""Server restarts in a row, without a checkpoint in between, that a run tolerates."""
 
 RESTART_PAUSE: Final = 0.25
-"""Seconds before the run begins again after the second of these; they double with each that follows."""
+"""Seconds before the run begins again after the second restart in a row; doubled with each further one."""
 
 _QUEUED_BYTES: Final = 100 * 1024
-"""Bytes of the feed that wait for each worker."""
+"""Bytes of queued rows of the feed per worker."""
 
 
 class FilterMissing(ReplicationError):
-    """The source has no such filter; somebody may still put it there."""
+    """The source lacks the filter; it may be added later."""
 
     transient = True
 
@@ -50,16 +50,16 @@ class Replicator:
     """Copies a source to a target.
 
     Args:
-        source, target: the databases; whoever made them closes them.
-        options: of the replication.
-        ids: gives the ids of the checkpoints, newest version first, for the code of the filter.
-        tally: what earlier runs have counted; is counted on.
-        hold: awaited right before each checkpoint, with what is to be shown of it; raises when another runner has the
-            job, and nothing is written.
+        source, target: the databases; the caller closes them.
+        options: the options of the replication.
+        ids: returns the checkpoint ids, newest version first, for the code of the filter.
+        tally: the counters of earlier runs; this run adds to them.
+        hold: awaited right before each checkpoint, with its data for display; raises when another runner has the job:
+            then no checkpoint is written.
         leaves_failing: see Pipeline.
 
     Attributes:
-        through: how far it has come; None before it has found the checkpoint.
+        through: the progress of the run; None before the checkpoint has been found.
     """
 
     def __init__(
@@ -92,15 +92,15 @@ class Replicator:
         self.through: ThroughSequence | None = None
 
     async def run(self) -> dict[str, Any]:
-        """Replicate until the feed ends; a continuous one for ever. When it is canceled it writes a checkpoint.
+        """Replicate until the feed ends; a continuous feed has no end. A canceled run writes a checkpoint.
 
-        A server that is started anew may have lost what came after the last checkpoint: it begins there again at once.
+        A restarted server may have lost changes after the last checkpoint: the run begins there again.
 
         Returns:
-            What has been done, as plain data.
+            A summary of the run, as plain data.
 
         Raises:
-            ReplicationError: it cannot go on; `transient` tells whether it may at another time.
+            ReplicationError: the run cannot go on; `transient` tells whether a later run may.
         """
         restarts = 0
         while True:
@@ -108,7 +108,7 @@ class Replicator:
                 return await self._run_session()
             except ServerRestarted as error:
                 restarts = 1 if self._committed != self._start_seq else restarts + 1
-                # Several servers behind one address look like one that is started anew all the time.
+                # Several servers behind one address look like one server that restarts all the time.
                 if restarts > MOST_RESTARTS:
                     raise
                 log.info("server_restarted", source=self._source.masked, target=self._target.masked, error=str(error))
@@ -145,7 +145,7 @@ class Replicator:
         except CheckpointFailed:
             raise
         except (asyncio.CancelledError, ReplicationError):
-            # What has been copied need not be copied again; the reason for the end is told all the same.
+            # Copied documents need not be copied again; the error is raised all the same.
             with contextlib.suppress(JobsError, TimeoutError):
                 async with asyncio.timeout(LAST_CHECKPOINT):
                     await self.checkpoint()
@@ -155,7 +155,7 @@ class Replicator:
         return self._summary()
 
     async def checkpoint(self) -> None:
-        """Write how far it has come to both databases, if that is any further than before."""
+        """Write the progress of the run to both databases, if there is any since the last checkpoint."""
         self._tell_of_skipped()
         async with self._writing:
             through = self.through
@@ -182,11 +182,11 @@ class Replicator:
             self._told_of = skipped
 
     async def pending(self) -> int | None:
-        """Ask the source how many changes are still to come; None where it does not say."""
+        """Ask the source for the number of remaining changes; None if it does not tell."""
         through = self.through
         if through is None or self._source_info is None:
             return None
-        passed_over, done = through.passed_over, through.highest  # others go on while the source answers
+        passed_over, done = through.passed_over, through.highest  # workers go on while the source answers
         feed = dataclasses.replace(self._options.feed(), continuous=False, limit=0)
         with contextlib.suppress(ReplicationError):
             async with aclosing(self._source.changes(done, feed)) as rows:
@@ -215,7 +215,7 @@ class Replicator:
         return ThroughSequence(seq)
 
     async def _filter_code(self) -> str | None:
-        """Return what stands for the filter in the id: its code where it is in a design document."""
+        """Return the filter as part of the id: its code if it is in a design document, else its name."""
         place = self._options.filter_place
         if place is None:
             return self._options.filter

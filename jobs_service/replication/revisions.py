@@ -16,7 +16,7 @@ from jobs_service.replication.json_text import decoded
 from jobs_service.replication.multipart import Parts
 
 MOST_DOCUMENT: Final = 256 << 20
-"""Bytes of JSON that one revision may have."""
+"""Most bytes of one revision's JSON."""
 
 
 Source: TypeAlias = Callable[[], AsyncGenerator[bytes, None]]
@@ -25,7 +25,7 @@ Fetch: TypeAlias = Callable[[str, str, str | None], AsyncGenerator[bytes, None]]
 
 @dataclass(slots=True)
 class StreamedAttachment:
-    """An attachment whose bytes come from `source`, which is called once."""
+    """An attachment with bytes from `source`, a function that is called once."""
 
     name: str
     content_type: str
@@ -38,14 +38,14 @@ class StreamedAttachment:
 
     @property
     def bytes_to_come(self) -> int:
-        """How many bytes `chunks` yields."""
+        """The number of bytes that `chunks` yields."""
         return self.length if self.encoding is None or self.encoded_length is None else self.encoded_length
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
-        """The bytes. The last are held back until the digest is known to be right, so that no target takes others.
+        """Yield the bytes. The last chunk is held back until the digest matches, so that no target takes wrong bytes.
 
         Raises:
-            ProtocolError: there are more or less of them than the document says, or they are others.
+            ProtocolError: the number or the digest of the bytes is not the document's.
         """
         hash, count, held = hashlib.md5(usedforsecurity=False), 0, b""
         async with aclosing(self.source()) as chunks:
@@ -68,9 +68,9 @@ class StreamedAttachment:
 
 
 def queries(revs: Sequence[str], ancestors: Sequence[str], room: int) -> list[tuple[Sequence[str], Sequence[str]]]:
-    """Divide what is asked for so that each address has no more than `room` characters of revisions.
+    """Divide revisions into queries so that each address has no more than `room` characters of revisions.
 
-    Ancestors that find no room are left out: then more attachments come than must.
+    Ancestors without room are left out: then more attachments come than needed.
     """
     groups: list[tuple[Sequence[str], Sequence[str]]] = []
     group: list[str] = []
@@ -98,7 +98,7 @@ def _fitting(ancestors: Sequence[str], room: int) -> Sequence[str]:
 
 
 def revisions_query(revs: Sequence[str], ancestors: Sequence[str]) -> list[tuple[str, str]]:
-    """The query for these revisions, or what has come of them, with their histories."""
+    """Return the query for these revisions, or for their newest descendants, with histories."""
     query = [("revs", "true"), ("open_revs", json.dumps(list(revs), separators=(",", ":"))), ("latest", "true")]
     query.append(("att_encoding_info", "true"))
     if ancestors:
@@ -107,7 +107,7 @@ def revisions_query(revs: Sequence[str], ancestors: Sequence[str]) -> list[tuple
 
 
 async def of_multipart(id: str, parts: Parts) -> AsyncGenerator[Document | Refusal, None]:
-    """The revisions in a multipart/mixed answer."""
+    """Yield the revisions in a multipart/mixed answer."""
     async for part in parts:
         kind, parameters = part.content_type
         if kind == "multipart/related":
@@ -132,7 +132,7 @@ def of_json(
     ancestors: Sequence[str],
     fetch: Fetch,
 ) -> list[Document | Refusal]:
-    """The revisions in a JSON answer; `fetch` reads an attachment: name, revision, encoding."""
+    """Return the revisions in a JSON answer; `fetch` reads an attachment by name, revision and encoding."""
     if not isinstance(answers, list):
         raise ProtocolError(f"an answer about document {id!r} is no list")
     found: list[Document | Refusal] = []
@@ -154,14 +154,14 @@ def of_json(
 
 
 def document_of(id: str, body: dict[str, Any], attachments: Sequence[StreamedAttachment] = ()) -> Document:
-    """The document in this body, whose id must be the one that was asked for."""
+    """Return the document in this body; its id must be the requested one."""
     if body.get("_id") != id or not isinstance(body.get("_rev"), str):
         raise ProtocolError(f"an answer about document {id!r} is about another one")
     return Document(id, body["_rev"], body, attachments)
 
 
 def missing(id: str, form: Mapping[str, Any]) -> Refusal:
-    """What was not given, in the forms that servers have for that."""
+    """Return the refusal of a revision, from any of the servers' forms."""
     error = form.get("error")
     if isinstance(error, Mapping):
         return Refusal(id, error.get("rev"), str(error.get("error", "unknown")), str(error.get("reason", "")))
@@ -196,7 +196,7 @@ def _attachments(body: Mapping[str, Any], mark: str) -> list[tuple[str, dict[str
 
 
 def _newest_known(body: Mapping[str, Any], ancestors: Sequence[str]) -> int:
-    """The generation of the newest of these ancestors that is one; 0 where none is."""
+    """Return the generation of the document's newest ancestor among these; 0 if there is none."""
     revisions = body.get("_revisions") or {}
     start, ids = revisions.get("start", 0), revisions.get("ids", [])
     known = set(ancestors)

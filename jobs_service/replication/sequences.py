@@ -1,4 +1,4 @@
-"""How far a replication has come, when its batches end out of order."""
+"""The progress of a replication whose batches end out of order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Batch:
     """A batch of changes that a worker copies.
 
     Attributes:
-        seq: the last sequence in it; None when the source has shown none for its rows.
-        changes: how many.
+        seq: the last sequence in it; None if the source has shown none for its rows.
+        changes: the number of changes in it.
         is_done: whether it has ended.
     """
 
@@ -24,16 +24,16 @@ class Batch:
 
 
 class ThroughSequence:
-    """The sequence up to which everything has been copied.
+    """The sequence up to which all changes have been copied.
 
     Sequences are opaque: their order is the order in which batches begin.
 
     Args:
-        start: the sequence that the feed was read from.
+        start: the sequence where the feed begins.
 
     Attributes:
-        seq: everything up to it has been copied; a checkpoint may say so.
-        highest: the last sequence that a batch has ended with, whatever goes on before it; for display only.
+        seq: all changes up to it have been copied; fit for a checkpoint.
+        highest: the sequence of the last ended batch, even if an earlier batch goes on; for display only.
     """
 
     def __init__(self, start: Seq) -> None:
@@ -45,8 +45,8 @@ class ThroughSequence:
         """Begin the next batch of the feed.
 
         Args:
-            seq: the last sequence in it, None when there is none.
-            changes: how many.
+            seq: the last sequence in it, None without one.
+            changes: the number of changes in it.
         """
         batch = Batch(seq, changes)
         self._open.append(batch)
@@ -66,7 +66,7 @@ class ThroughSequence:
 
     @property
     def passed_over(self) -> int:
-        """How many changes before `highest` have not been copied yet: those of batches that others have overtaken."""
+        """The number of changes before `highest` that have not been copied yet, in overtaken batches."""
         overtaken = waiting = 0
         for batch in self._open:
             if not batch.is_done:
@@ -77,5 +77,5 @@ class ThroughSequence:
 
     @property
     def in_progress(self) -> int:
-        """How many batches have begun and not been passed."""
+        """The number of batches that have begun and are not covered by `seq` yet."""
         return len(self._open)

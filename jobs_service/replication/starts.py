@@ -1,4 +1,4 @@
-"""Runs that begin at the same time are spread a little: they would all ask the same servers at once."""
+"""Random delays before runs: runs that begin together would all ask the same servers at once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import random
 from typing import Final
 
 LONGEST: Final = 5.0
-"""Seconds that a run waits at most before it begins: CouchDB's number."""
+"""Longest delay of a run before it begins, in seconds: CouchDB's number."""
 
 FOR_EACH: Final = 0.025
-"""Seconds that are added to what a run waits at most, for each other one that is about to begin."""
+"""Seconds that each other waiting run adds to the longest delay."""
 
 
 class Starts:
@@ -20,11 +20,11 @@ class Starts:
         self._waiting = 0
 
     def longest_wait(self) -> float:
-        """Return how many seconds the next run waits at most: none when it is alone."""
+        """Return the longest delay of the next run in seconds: 0 when it is alone."""
         return min(LONGEST, FOR_EACH * self._waiting)
 
     async def wait(self) -> None:
-        """Return when a run may begin."""
+        """Wait until a run may begin."""
         seconds = random.uniform(0, self.longest_wait())
         self._waiting += 1
         try:

@@ -1,4 +1,4 @@
-"""The counters of a replication, which go on over all of its runs."""
+"""The counters of a replication over all its runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any
 
 @dataclass(slots=True)
 class Statistics:
-    """What a replication has done since it was first asked for, by the names that CouchDB gives it.
+    """Counters of a replication since it was first added, with CouchDB's names.
 
     Attributes:
-        missing_checked: revisions that the source has told of.
-        missing_found: of these, the ones that the target lacked.
-        docs_read: revisions of documents that were read from the source.
-        docs_written: of these, the ones that the target has taken.
-        doc_write_failures: of these, the ones that the target has refused for good.
-        bulk_get_docs: revisions that came by `_bulk_get`.
-        bulk_get_attempts: revisions that were asked for by `_bulk_get`.
+        missing_checked: revisions listed by the source.
+        missing_found: revisions of these that the target lacked.
+        docs_read: revisions read from the source.
+        docs_written: revisions of these that the target has taken.
+        doc_write_failures: revisions of these that the target has refused for good.
+        bulk_get_docs: revisions received by `_bulk_get`.
+        bulk_get_attempts: revisions requested by `_bulk_get`.
     """
 
     missing_checked: int = 0
@@ -30,12 +30,12 @@ class Statistics:
     bulk_get_attempts: int = 0
 
     def add(self, other: Statistics) -> None:
-        """Count what somebody else has counted as well."""
+        """Add the counters of another object."""
         for name in COUNTERS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def at_least(self, other: Statistics) -> Statistics:
-        """Return the larger of each counter: of two that have counted the same, one may have been lost."""
+        """Return the larger of each counter: one of two records of the same work may be out of date."""
         return Statistics(**{name: max(getattr(self, name), getattr(other, name)) for name in COUNTERS})
 
     def to_data(self) -> dict[str, int]:
@@ -44,7 +44,7 @@ class Statistics:
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Statistics:
-        """Return the counters of a checkpoint or of a job; what is no number, or is missing, counts as 0."""
+        """Return the counters of a checkpoint or of a job; missing and invalid values count as 0."""
         values = {name: data.get(_OTHER_NAMES.get(name, name), data.get(name)) for name in COUNTERS}
         return cls(**{name: value for name, value in values.items() if type(value) is int and value >= 0})
 
@@ -53,4 +53,4 @@ COUNTERS = tuple(field.name for field in fields(Statistics))
 """The names of the counters."""
 
 _OTHER_NAMES = {"missing_checked": "revisions_checked", "missing_found": "missing_revisions_found"}
-"""What CouchDB calls two of the counters in the status of a job."""
+"""CouchDB's names for two of the counters in the status of a job."""

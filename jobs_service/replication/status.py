@@ -1,4 +1,4 @@
-"""What the job of a replication tells of it, for those who show it; nothing here needs the extra `replication`."""
+"""The status of a replication, read from its job for display; works without the extra `replication`."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _RATE: Final = re.compile(rf"([\d,]+) {_DOCUMENTS}, ([\d,.]+) MB/s", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ReplicationStatus:
-    """How a replication is.
+    """The status of a replication.
 
     Attributes:
-        continuous: whether it goes on for ever.
-        source, target: addresses, without what is secret.
-        docs_read, docs_written, doc_write_failures: over all runs, as of the last checkpoint.
-        pending: changes that are still to come, as far as the source has said; None when nobody knows, or none is run.
-        rate: what the run copies, in words; "" when nobody knows.
-        lag: seconds that what is pending takes at this rate; None when nobody knows, and while it stands still.
-        is_failing: whether its last run ended with an error, and no other has begun.
-        name: the `_id` of the document that it was taken over from; "" without one.
-        missing_checked, missing_found: revisions that the source has told of, and that the target lacked.
-        checkpoint: of the last one: `start_time` of its run, `update_time`, `source_seq` when the run began,
-            `checkpointed_source_seq`, and how many were `written`; empty before the first.
+        continuous: whether the replication goes on for ever.
+        source, target: addresses without credentials.
+        docs_read, docs_written, doc_write_failures: counters over all runs, as of the last checkpoint.
+        pending: remaining changes, as far as the source has said; None if unknown, or without a run.
+        rate: documents and bytes that the run copies per second, in words; "" if unknown.
+        lag: seconds to copy the pending changes at this rate; None if unknown, and while the run stands still.
+        is_failing: whether the last run ended with an error, and no other has begun.
+        name: the `_id` of the original `_replicator` document; "" without one.
+        missing_checked, missing_found: revisions listed by the source, and revisions of these that the target lacked.
+        checkpoint: data of the last checkpoint: `start_time` of its run, `update_time`, `source_seq` at its begin,
+            `checkpointed_source_seq`, and the number `written` so far; empty before the first.
     """
 
     continuous: bool
@@ -49,7 +49,7 @@ class ReplicationStatus:
 
     @classmethod
     def of(cls, job: Job) -> ReplicationStatus | None:
-        """Return how the replication of a job is, of which parts may be hidden; None for a job that is none.
+        """Return the status of a replication's job, also with redacted parts; None for a job of another kind.
 
         Raises:
             RecordDamaged: the job cannot be read.
@@ -83,7 +83,7 @@ class ReplicationStatus:
 
 
 def progress_message(documents: float, size: float, skipped: int) -> str:
-    """Return what a run says of itself: documents and bytes that it has written in a second, documents left out."""
+    """Return the message of a run: documents and bytes written per second, and skipped documents."""
     text = f"{documents:,.0f} {_DOCUMENTS}, {size / 1e6:,.1f} MB/s"
     return f"{text}, {skipped:,} skipped" if skipped else text
 
@@ -96,7 +96,7 @@ def _lag(pending: int, found: re.Match[str] | None) -> float | None:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return an object of a job's data; an empty one for nothing, and for what is hidden."""
+    """Return an object of a job's data; an empty one for a missing or redacted value."""
     return value if isinstance(value, dict) else {}
 
 

@@ -1,9 +1,8 @@
-"""What the store keeps of replications beside their jobs: its own id, and credentials that were given inline.
+"""Data of replications beside their jobs: the store's own id, and credentials that were given inline.
 
-A job's data can be read by everybody who can list jobs, is printed and copied: it has masked endpoints only. What was
-masked, what would be too large for it, and what is wanted of a job that runs is kept under keys of its own, which
-nothing prints, and which are not copied to another store with the job.
-"""
+A job's data is visible to everybody with access to jobs, is printed and copied: it has masked endpoints only. The
+masked credentials, long lists of document ids, and new options of running jobs have keys of their own, which are
+never printed, and not copied to another store with the job."""
 
 from __future__ import annotations
 
@@ -19,10 +18,10 @@ from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.options import ReplicationOptions
 
 ONE_SHOT: Final = "replication"
-"""The type of the jobs that copy what there is, and end."""
+"""The type of one-shot replications, which copy the present changes and end."""
 
 CONTINUOUS: Final = "continuous-replication"
-"""The type of the jobs that go on for ever, and take turns."""
+"""The type of continuous replications, which go on for ever and take turns."""
 
 _PREFIX: Final = b"jobs_service/replication/"
 _INSTALLATION: Final = _PREFIX + b"installation"
@@ -33,10 +32,10 @@ _SWEPT_TOGETHER: Final = 100
 _ENDS: Final = ("source", "target")
 _CREDENTIALS, _IDS, _WANTED = "credentials", "doc_ids", "wanted"
 _MOST_IDS: Final = 10_000
-"""Bytes of `doc_ids` that a job's data holds; more are kept beside it, and its data has their number."""
+"""Most bytes of `doc_ids` in a job's data; a longer list is kept beside it, and its data has their number."""
 
 _VALUE: Final = 90_000
-"""Bytes of one value beside a job: less than a store takes."""
+"""Most bytes of one value beside a job: less than the limit of a store."""
 
 
 class CredentialsMissing(ReplicationError):
@@ -44,11 +43,11 @@ class CredentialsMissing(ReplicationError):
 
 
 async def installation_id(tx: JobTransaction, new: str) -> str:
-    """Return the id of the store; the first who asks gives it one.
+    """Return the id of the store; the first call sets it.
 
     Args:
-        tx: of the store.
-        new: the id of a store that has none.
+        tx: a transaction of the store.
+        new: the id for a store without one.
     """
     found = await tx.kv.get(_INSTALLATION)
     if found is None:
@@ -58,7 +57,7 @@ async def installation_id(tx: JobTransaction, new: str) -> str:
 
 
 def masked(options: ReplicationOptions) -> dict[str, Any]:
-    """Return the options as a job's data has them: without credentials, and with the number of many documents' ids."""
+    """Return the options for a job's data: without credentials, and with the number of ids in place of a long list."""
     data = options.to_data()
     data |= {end: masked_form(data[end]) for end in _ENDS}
     if _are_many(options):
@@ -67,12 +66,12 @@ def masked(options: ReplicationOptions) -> dict[str, Any]:
 
 
 def keep_beside(tx: JobTransaction, type: str, id: str, options: ReplicationOptions) -> None:
-    """Keep what of the options does not go into a job's data, and nothing of options that it had before.
+    """Store the parts of the options that do not go into a job's data, and remove those of earlier options.
 
     Args:
-        tx: in which the job is added, or takes these options.
-        type, id: of the job.
-        options: as they were given.
+        tx: the transaction that adds the job, or gives it these options.
+        type, id: the type and the id of the job.
+        options: the options as given.
     """
     data = options.to_data()
     inline = {end: data[end] for end in _ENDS if masked_form(data[end]) != data[end]}
@@ -82,12 +81,12 @@ def keep_beside(tx: JobTransaction, type: str, id: str, options: ReplicationOpti
 
 
 async def want(tx: JobTransaction, job: Job, options: ReplicationOptions) -> None:
-    """Have a running job take other options: its run ends soon, and the next one has them.
+    """Give a running job new options: its run ends soon, and the next one has them.
 
     Args:
         tx: the transaction.
-        job: the job, which runs.
-        options: what it is to have.
+        job: the running job.
+        options: the new options.
     """
     type, id = str(job.type), str(job.id)
     new = {"options": options.to_data()}
@@ -99,7 +98,7 @@ async def want(tx: JobTransaction, job: Job, options: ReplicationOptions) -> Non
 
 
 async def take_wanted(jobs: JobsService, job: RunningJob) -> dict[str, Any]:
-    """Return a job's data, with the options that somebody has wanted since its last run.
+    """Return a job's data, and apply new options to it first.
 
     Raises:
         InvalidReplication: the job was added by hand, with data that describes no replication.
@@ -112,7 +111,7 @@ async def take_wanted(jobs: JobsService, job: RunningJob) -> dict[str, Any]:
         wanted = await _get(tx, str(job.type), _WANTED, str(job.id))
         if wanted is not None:
             data = {**old, "options": ReplicationOptions.from_data(wanted["options"])}
-        elif "source" in old:  # somebody has added the job by hand, with a document of `_replicator` as its data
+        elif "source" in old:  # the job was added by hand, with a document of `_replicator` as its data
             options = ReplicationOptions.from_document(old)
             data = {"installation": await installation_id(tx, new_id), "options": options}
         else:
@@ -126,12 +125,12 @@ async def take_wanted(jobs: JobsService, job: RunningJob) -> dict[str, Any]:
 
 
 async def is_wanted(jobs: JobsService, job: RunningJob) -> bool:
-    """Return whether somebody has wanted other options for a job that runs."""
+    """Return whether a running job has new options."""
     return await jobs.transact(lambda tx: _get(tx, str(job.type), _WANTED, str(job.id))) is not None
 
 
 async def version_of_wanted(jobs: JobsService) -> bytes | None:
-    """Return what changes whenever other options are wanted for some job that runs."""
+    """Return a value that changes whenever a running job gets new options."""
 
     async def read(tx: JobTransaction) -> bytes | None:
         return await tx.kv.snapshot.get(_VERSION)
@@ -140,10 +139,10 @@ async def version_of_wanted(jobs: JobsService) -> bytes | None:
 
 
 async def unmasked(jobs: JobsService, type: str, id: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a job, with what the store keeps beside it.
+    """Return the options of a job, complete with the values beside it.
 
     Raises:
-        CredentialsMissing: the store does not have it.
+        CredentialsMissing: the store does not have these values.
     """
     found = await jobs.transact(lambda tx: _whole(tx, type, id, data))
     if any(MASK in json.dumps(found.get(end)) for end in _ENDS) or isinstance(found.get("doc_ids"), int):
@@ -155,7 +154,7 @@ async def unmasked(jobs: JobsService, type: str, id: str, data: Mapping[str, Any
 
 
 async def sweep(jobs: JobsService) -> None:
-    """Remove what is kept beside jobs that are gone: of some at a time, and the next time of those that follow."""
+    """Remove the values beside jobs that are gone: each call checks some keys, and the next call the following ones."""
 
     async def remove(tx: JobTransaction) -> None:
         after = await tx.kv.snapshot.get(_SWEPT) or _OF_JOBS
@@ -166,7 +165,7 @@ async def sweep(jobs: JobsService) -> None:
                 await tx.get(type, unquote(id))
             except JobNotFound:
                 del tx.kv[key]
-            except RecordDamaged:  # it is there; another version may read it
+            except RecordDamaged:  # the job is there; another version may read it
                 pass
         if len(found) == _SWEPT_TOGETHER:
             tx.kv[_SWEPT] = found[-1][0]
@@ -193,7 +192,7 @@ async def _whole(tx: JobTransaction, type: str, id: str, data: Mapping[str, Any]
 
 
 def _put(tx: JobTransaction, type: str, kind: str, id: str, value: Any) -> None:
-    """Keep a value beside a job, in as many keys as it takes; None keeps none."""
+    """Store a value beside a job, split over several keys; None removes it."""
     prefix = _key(type, kind, id)
     tx.kv.clear_range(prefix, prefix + b"\xff")
     text = b"" if value is None else json.dumps(value).encode()

@@ -1,4 +1,4 @@
-"""What one run of a replication has counted, and which documents the target has refused for good."""
+"""Counters of one run of a replication, and the documents that the target has refused for good."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from jobs_service.replication.json_text import encoded
 from jobs_service.replication.statistics import Statistics
 
 MOST_SKIPPED: Final = 50
-"""Skipped documents that are listed; more are only counted. The newest are kept."""
+"""Most skipped documents in the list: the newest are kept, all are counted."""
 
 _MOST_OF_A_TEXT: Final = 200
 
 _MOST_BYTES: Final = 20_000
-"""Bytes of the list, which a job's record may hold twice: in its data and in its result."""
+"""Most bytes of the list: a job's record may hold it twice, in its data and in its result."""
 
 
 class DocumentRefused(ReplicationError):
@@ -24,18 +24,18 @@ class DocumentRefused(ReplicationError):
 
 
 class Tally:
-    """Counters, and a list of what was skipped.
+    """Counters, and a list of skipped documents.
 
     Args:
-        statistics: what earlier runs have counted.
-        skipped: what earlier runs have skipped, as `skipped_data` returned it.
-        strict: whether a document that is refused for good is an error.
+        statistics: the counters of earlier runs.
+        skipped: the documents skipped by earlier runs, as returned by `skipped_data`.
+        strict: whether a document refused for good is an error.
 
     Attributes:
-        statistics: over all runs.
-        bytes_written: of documents and attachments, by this run.
-        rows: of the feed, by this run.
-        copied: of these, the ones that have been dealt with.
+        statistics: counters over all runs.
+        bytes_written: bytes of documents and attachments, by this run.
+        rows: rows of the feed, by this run.
+        copied: rows of these that are done.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Tally:
         self._strict = strict
 
     def skip(self, refusal: Refusal) -> None:
-        """Count a document that the target does not take, and never will.
+        """Count a document that cannot be copied.
 
         Raises:
             DocumentRefused: the replication is strict.
@@ -61,7 +61,7 @@ class Tally:
                 status=refusal.status,
             )
         entry = {"id": refusal.id, "rev": refusal.rev, "error": refusal.error, "reason": refusal.reason}
-        # Both go into the job's record, which may not grow over what a store takes.
+        # Both texts go into the job's record, whose size is bounded.
         short = {name: text[:_MOST_OF_A_TEXT] if isinstance(text, str) else text for name, text in entry.items()}
         known = [each for each in self._skipped if (each["id"], each["rev"]) == (short["id"], short["rev"])]
         if known:  # it was counted before, and comes again because no checkpoint had been written
@@ -71,7 +71,7 @@ class Tally:
         self._skipped.append(short)
 
     def skipped_data(self) -> list[dict[str, Any]]:
-        """Return documents that were skipped last, oldest first: id, rev, error, reason; as many as fit in a record."""
+        """Return the last skipped documents, oldest first: id, rev, error, reason; as many as fit in a record."""
         kept: deque[dict[str, Any]] = deque()
         left = _MOST_BYTES
         for each in reversed(self._skipped):

@@ -1,4 +1,4 @@
-"""Several coroutines at the same time, of which one that fails ends all."""
+"""Concurrent coroutines; the first failure ends all."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from jobs_service.replication.errors import ReplicationError
 
 
 async def run_together(*coroutines: Coroutine[Any, Any, Any], beside: Iterable[Coroutine[Any, Any, Any]] = ()) -> None:
-    """Run coroutines until all have ended; the first error cancels the others and is raised as it is, in no group.
+    """Run coroutines until all have ended; the first error cancels the others and is raised itself, not in a group.
 
     Args:
-        coroutines: what is waited for.
-        beside: what runs as long as they do, and is canceled then.
+        coroutines: the coroutines to wait for.
+        beside: coroutines that run as long as the others do, and are canceled then.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -25,13 +25,13 @@ async def run_together(*coroutines: Coroutine[Any, Any, Any], beside: Iterable[C
     except BaseExceptionGroup as failed:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
-            # What fails while it is stopped is no failure of its own.
+            # An error during cancellation is no failure of its own.
             raise asyncio.CancelledError from None
         raise _first(failed) from None
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the error that tells most: what nobody has expected before one of the replication's own."""
+    """Return the most telling error: an unexpected one before one of the replication's own."""
     leaves: list[BaseException] = []
     pending: list[BaseException] = [group]
     while pending:

@@ -1,7 +1,7 @@
-"""The body of an upload between two connections: what is read from one is written to the other.
+"""The body of an upload: bytes read from one connection are written to another.
 
-The target may answer before it has everything, or the source may fail in the middle; either side then stops in good
-order, so that what comes after the attachment can still be read.
+The target may answer before it has the whole body, or the source may fail in the middle; either side then stops in
+good order, so that the source's answer can still be read after the attachment.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ class Upload:
 
     def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         self.error: Exception | None = None
-        """Why the source failed."""
+        """The error of the source, if it failed."""
         self._chunks = chunks
         self._chunk: bytes | None = None
         self._filled, self._wanted = asyncio.Event(), asyncio.Event()
@@ -37,14 +37,14 @@ class Upload:
         if isinstance(error, asyncio.CancelledError):
             self._reader.cancel()
         try:
-            # Not cancelled otherwise: that would end the source's answer, of which more may be wanted.
+            # Not canceled otherwise: that would end the source's answer, and its rest may still be needed.
             await asyncio.wait([self._reader])
         except asyncio.CancelledError:
             self._reader.cancel()
             raise
 
     async def body(self) -> AsyncGenerator[bytes, None]:
-        """The bytes. Raises `ConnectionAbortedError` where not all of them come."""
+        """Yield the bytes. Raises `ConnectionAbortedError` if the source fails or the upload is stopped."""
         while True:
             await self._filled.wait()
             self._filled.clear()

@@ -1,1 +1,1 @@
-"""Runs handlers: the jobs of a type in a limited number of slots, kept alive, retried, each with a fair share."""
+"""Runs handlers: each type's jobs in a limited number of slots, kept alive, retried, with a fair share for each."""

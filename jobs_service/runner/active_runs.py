@@ -33,7 +33,7 @@ from jobs_service.store.base import Watch
 from jobs_service.uncancelable import own_task
 
 _NOTED_AGAIN: Final = 10.0
-"""Seconds after which it is noted again that a run is healthy, where the store did not take it."""
+"""Seconds before a healthy run is reported again after the store refused the report."""
 
 _LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
 _WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
@@ -50,14 +50,14 @@ class ActiveRuns:
     Attributes:
         handler: as given.
         log: for events about its jobs.
-        busy: how many slots are taken.
-        heartbeats_missed: how many heartbeats came so late that another was due, or have failed.
-        draining: whether the runner is ending: nothing more is begun.
-        timeout: the type's, as it is now, in seconds.
-        beaten_at: when the last heartbeat was sent, by the clock of threads.
+        busy: number of taken slots.
+        heartbeats_missed: number of heartbeats that failed, or came so late that another was due.
+        draining: whether the runner is ending: it begins no more runs.
+        timeout: the type's current timeout, in seconds.
+        beaten_at: time of the last heartbeat, by the monotonic clock.
         room: set when a slot may be free.
         some: set while there are runs.
-        queue_watch, cancel_watch: those on which the worker pool waits, if it does; fired to have it read again.
+        queue_watch, cancel_watch: the watches on which the worker pool waits, if any; fired to make it read again.
     """
 
     def __init__(self, service: ServiceAccess, handler: Handler[Any, Any], slot_limit: SlotLimit) -> None:
@@ -86,7 +86,7 @@ class ActiveRuns:
         self._none.set()
 
     def hide(self, redaction: Redaction) -> None:
-        """Hide from now on in the log what this says, and what the handler itself says, of the jobs."""
+        """Redact from now on the log's events and the handler's own messages about its jobs."""
         own = self.handler.redaction
         self._execution.redaction = redaction if own is None else Redaction((*own.paths, *redaction.paths))
 
@@ -97,42 +97,42 @@ class ActiveRuns:
 
     @property
     def keys(self) -> TypeKeys:
-        """The type's keys: other ones when the store's directory was moved."""
+        """The type's keys; they change when the store's directory is moved."""
         return self._service.keys(self.handler.type)
 
     @property
     def free(self) -> int:
-        """How many slots are free; negative after their number was reduced."""
+        """Number of free slots; negative after a reduction of the slots."""
         return self.options.slots - self.busy
 
     @property
     def leaving(self) -> int:
-        """How many handlers were asked to end and have not ended yet, within their grace."""
+        """Number of handlers that were asked to end and still run, within their grace."""
         return sum(run.stop_reason is not None and run.can_be_asked for run in self._by_lock.values())
 
     def all(self) -> list[Run]:
-        """Return all runs whose end is not stored yet, in the order in which they were accepted."""
+        """Return all runs whose end is not stored yet, in accept order."""
         return [*self._by_lock.values()]
 
     def running(self) -> list[Run]:
-        """Return the runs that were not asked to end, in the order in which they were accepted."""
+        """Return the runs that were not asked to end, in accept order."""
         return [run for run in self._by_lock.values() if run.stop_reason is None and not run.has_ended]
 
     def wake(self) -> None:
-        """Have the worker pool check again whether there is something to do."""
+        """Make the worker pool check again for work."""
         self.room.set()
         if self.queue_watch is not None:
             self.queue_watch.fire()
 
     async def has_room(self) -> None:
-        """Wait until a slot is free, and few ends are left that the store does not take."""
+        """Wait until a slot is free, and until few ends wait for a store that refused them."""
         await self.room.wait()
         await self._ends.room.wait()
 
     # Beginning
 
     def begin(self, jobs: list[RunningJob]) -> None:
-        """Run accepted jobs; the slots of the limit over all handlers were taken for them before."""
+        """Run accepted jobs; their slots of the limit over all handlers are taken already."""
         if self.log.wants_details():
             for job in jobs:
                 self.log.debug("job_started", id=job.id, attempt=job.attempts)
@@ -159,7 +159,7 @@ class ActiveRuns:
             self._write(run, self._execution.end_of_stopped(job, run.stop_reason, begun=False))
             return run
         if self.handler.kind == "thread":
-            # Who ends the program cannot end a thread by canceling this task: the runner asks the function to end.
+            # Canceling this task at the program's end cannot end a thread: the runner asks the function to end.
             run.task = own_task(self._execute(run), name=self.handler.name)
         else:
             run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
@@ -172,7 +172,7 @@ class ActiveRuns:
         return run
 
     def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
-        """Call the user's function that says whether a job is continuous."""
+        """Call the user's function that classifies a job as continuous."""
         try:
             return bool(question(job))
         except BaseException as error:  # as with handlers: SystemExit would end the loop, and all other jobs
@@ -180,7 +180,7 @@ class ActiveRuns:
             return False
 
     def _give_back_canceled(self, runs: Iterable[Run]) -> None:
-        """Give back the jobs of tasks that were canceled before their first step, in which nothing has run."""
+        """Release the jobs whose tasks were canceled before their first step: none of their code has run."""
         early = [run for run in runs if not run.begun and not run.left]
         for run in early:
             if run.has_ended:
@@ -192,16 +192,16 @@ class ActiveRuns:
             self._loop.call_soon(self._give_back_canceled, waiting)
 
     def _is_healthy(self, run: Run) -> None:
-        """Count the attempts of a continuous job anew: it is to live for ever, and what went wrong before is over.
+        """Count the attempts of a continuous job anew: it runs for ever, and its earlier failures are over.
 
-        Jobs that come to an end have no more attempts than they may, however long each takes.
+        Jobs that come to an end are not reset: their attempts stay limited, however long each takes.
         """
         if run.written or run.ending:
             return
 
         def noted(job: RunningJob | Exception) -> None:
             if not isinstance(job, Exception):
-                # What is decided at the end of the run goes by its count.
+                # The decision at the end of the run goes by its count.
                 run.job = self._worker.take(job)
             elif isinstance(job, StoreError) and not run.has_ended:
                 run.timers.append(self._loop.call_later(_NOTED_AGAIN, self._is_healthy, run))
@@ -266,7 +266,7 @@ class ActiveRuns:
             if self.cancel_watch is not None:
                 self.cancel_watch.fire()
 
-    # What handlers do with their jobs, see RunObserver
+    # Operations of handlers on their jobs, see RunObserver
 
     def job_changed(self, job: RunningJob) -> None:
         """A handler has changed its job."""
@@ -281,13 +281,13 @@ class ActiveRuns:
             run.asked = job._record.next
 
     def end_awaited(self, job: RunningJob, whether: bool) -> None:
-        """A handler awaits the answer whether it has ended its job; or does so no more."""
+        """A handler starts or stops waiting for the answer that tells it whether it has ended its job."""
         run = self._by_lock.get(job.lock)
         if run is not None:
             run.end_awaited = whether
 
     def job_ending(self, job: RunningJob, whether: bool) -> None:
-        """A handler begins to end its job in a transaction of its own, or that has not taken effect."""
+        """A handler begins to end its job in its own transaction, or that transaction did not take effect."""
         run = self._by_lock.get(job.lock)
         if run is not None:
             run.ending = whether
@@ -304,7 +304,7 @@ class ActiveRuns:
     # Stopping runs
 
     def heed(self, runs: Iterable[Run], found: Iterable[LockStatus]) -> None:
-        """Ask the handlers to end whose jobs were found canceled, or taken over by another worker."""
+        """Stop the handlers whose jobs were found canceled, or taken over by another worker."""
         for run, holding in zip(runs, found, strict=True):
             if holding is LockStatus.TAKEN and run.end_awaited:
                 continue  # by the handler itself, or by another worker: the answer tells the handler, or the next look
@@ -314,7 +314,7 @@ class ActiveRuns:
                 self.stop_run(run, _WHY[holding])
 
     def stop_run(self, run: Run, why: StopReason) -> None:
-        """Ask a handler to end, and give up its job when the grace is over."""
+        """Ask a handler to end, and give up its job after the grace."""
         if run.task is None or run.task.done() or run.stop_reason is StopReason.TAKEN or run.stop_reason is why:
             return
         first = run.stop_reason is None
@@ -322,14 +322,14 @@ class ActiveRuns:
             return
         run.stop_reason = why
         if first:
-            # A handler is canceled once only, so that what it does in its grace is not interrupted. A task that has
+            # A handler is canceled once only, so that its work in the grace is not interrupted. A task that has
             # not begun is not canceled, because it would never run, nor give its slot back.
             if run.begun:
                 run.task.cancel(why.value)
             run.timers.append(self._loop.call_later(self.options.grace, self._abandon, run))
 
     def _abandon(self, run: Run) -> None:
-        """Give up the job of a handler that goes on after its grace; it keeps its slot until it ends."""
+        """Give up the job of a handler that still runs after its grace; the handler keeps its slot until it ends."""
         assert run.task is not None
         assert run.stop_reason is not None
         if run.task.done() or run.written:
@@ -343,13 +343,13 @@ class ActiveRuns:
         run.task.cancel(run.stop_reason.value)
 
     async def drain(self) -> None:
-        """End all runs: wait for one grace, ask the handlers to end, wait for another grace, give up the rest."""
+        """End all runs: wait one grace, ask the handlers to end, wait another grace, give up the remaining jobs."""
         self.draining = True
         self.wake()
         for run in self.running():
             # These would not end by themselves within the grace, or have not begun.
             if run.continuous or self.handler.kind == "command" or not run.begun:
-                # Who cancels all tasks has asked this handler already: what it does in its grace is not interrupted.
+                # A cancellation of all tasks has reached this handler already: its grace is not interrupted.
                 if run.task is None or not run.task.cancelling():
                     self.stop_run(run, StopReason.ENDING)
             elif run.announce is not None:
@@ -372,7 +372,7 @@ class ActiveRuns:
                     run.task.cancel()
 
     async def _within(self, seconds: float) -> None:
-        """Wait until nothing runs, but no longer than so many seconds."""
+        """Wait for the end of all runs, at most so many seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._none.wait()

@@ -1,4 +1,4 @@
-"""The job that a plain function gets: its fields, and its operations as plain calls."""
+"""The job object of a plain function: its fields, and its operations as plain calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class BlockingProgress(ProgressReport):
-    """The `progress` of a BlockingJob: a value, and when called the operation, as a plain call."""
+    """The `progress` of a BlockingJob: a value, and, when called, the operation as a plain call."""
 
     __slots__ = ("_blocking",)
 
@@ -31,12 +31,12 @@ class BlockingProgress(ProgressReport):
     def __call__(  # type: ignore[override]
         self, done: float, total: float | None = None, message: str = ""
     ) -> None:
-        """Say how far the job has come; see RunningJob.progress."""
+        """Report the job's progress; see RunningJob.progress."""
         self._blocking.report(done, total, message)
 
 
 class BlockingResubmit(ResubmitFlag):
-    """The `resubmit` of a BlockingJob: a flag, and when called the operation, as a plain call."""
+    """The `resubmit` of a BlockingJob: a flag, and, when called, the operation as a plain call."""
 
     __slots__ = ("_blocking",)
 
@@ -52,15 +52,14 @@ class BlockingResubmit(ResubmitFlag):
 
 
 class BlockingJob(Job):
-    """A running job, for a plain function, which runs in a thread of its own.
+    """A running job for a plain function, which runs in its own thread.
 
-    It has the operations of a RunningJob by the same names, as plain calls that wait until they are done.
+    It has the operations of a RunningJob under the same names, as plain blocking calls.
 
-    When the run is to end, because the process is stopping or the job was canceled or lost, `stopping` turns true at
-    once. A function that computes for long looks at it and returns None; then its job is given back. Where the process
-    is stopping, the function may also go on to its end within the handler's grace: if it returns another value, or has
-    called `finish`, its job has ended. After the grace, and when the job was canceled or lost, each operation raises
-    JobCanceled.
+    When the run must end, because the process is stopping or the job was canceled or lost, `stopping` turns true at
+    once. A long computation checks it and returns None; then its job is released. If the process is stopping, the
+    function may also complete within the handler's grace: its job ends when it returns another value, or has called
+    `finish`. After the grace, and when the job was canceled or lost, each operation raises JobCanceled.
 
     Within a transaction function, and on the event loop, each operation raises instead of waiting for itself.
     """
@@ -77,11 +76,11 @@ class BlockingJob(Job):
 
     @property
     def stopping(self) -> bool:
-        """Whether the function is to return soon; if it returns None, its job is given back and runs again."""
+        """Whether the function must return soon; if it returns None, its job is released and runs again."""
         return self._heeded(self._announced.is_set())
 
     def wait_for_stop(self, timeout: Duration) -> bool:
-        """Sleep, but no longer than until the function is to return.
+        """Sleep; wake early when the function must return.
 
         Args:
             timeout: a duration.
@@ -93,7 +92,7 @@ class BlockingJob(Job):
 
     @property
     def has_heeded(self) -> bool:
-        """Whether the function has seen, by one of these, that it is to return."""
+        """Whether the function has seen, by `stopping` or `wait_for_stop`, that it must return."""
         return self._has_heeded
 
     def update(self, data: Any = UNSET) -> None:
@@ -102,21 +101,21 @@ class BlockingJob(Job):
 
     @property
     def lock(self) -> bytes:
-        """The random bytes in the record that make this worker the job's worker."""
+        """The random bytes in the record that identify this worker as the job's owner."""
         return self._job.lock
 
     @property
     def progress(self) -> BlockingProgress:
-        """How far it has come; called, says so: see RunningJob.progress."""
+        """The job's progress; call it to report more: see RunningJob.progress."""
         return BlockingProgress(self)
 
     @property
     def resubmit(self) -> BlockingResubmit:  # type: ignore[override]
-        """Whether another run was asked for; called, asks for one: see RunningJob.resubmit."""
+        """Whether another run was requested; call it to request one: see RunningJob.resubmit."""
         return BlockingResubmit(self)
 
     def report(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the job has come: another name of `progress(...)`."""
+        """Report the job's progress: another name of `progress(...)`."""
         self._do(lambda: self._job.progress(done, total, message))
 
     def finish(
@@ -146,16 +145,16 @@ class BlockingJob(Job):
         return finished
 
     def release(self) -> Job:
-        """Give the job back unfinished; see RunningJob.release."""
+        """Release the job unfinished; see RunningJob.release."""
         released: Job = self._do(self._job.release)
         return released
 
     def announce_stop(self) -> None:
-        """Let the function see that it is to return soon; its operations still work."""
+        """Tell the function that it must return soon; its operations still work."""
         self._announced.set()
 
     def stop(self) -> None:
-        """Let the function see that it is to return now; its operations fail from now on."""
+        """Tell the function that it must return now; its operations fail from now on."""
         self._stopped.set()
         self._announced.set()
 

@@ -1,4 +1,4 @@
-"""The public names of command jobs, by the path that programs import them from; see `jobs_service.runner.commands`."""
+"""The public names of command jobs, at the path that programs import; see `jobs_service.runner.commands`."""
 
 from jobs_service.runner.commands import MOST_KEPT, Command, CommandFailed, CommandResult, run_command
 

@@ -1,4 +1,4 @@
-"""Errors as they are stored with a job, and in one line."""
+"""Descriptions of errors: as stored with a job, and in one line."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MOST_OF_A_MESSAGE: Final = 1000
 _FRAMES: Final = 6
 _MOST_OF_A_TRACEBACK: Final = 3000
 _MOST_OF_A_LINE: Final = 500
-"""Characters of a message, and of all notes of an exception, in a traceback."""
+"""Most characters in a traceback for a message, and for all notes of an exception."""
 _RUNNER: Final = "jobs_service.runner."
 
 
 def describe(error: BaseException) -> JobError:
-    """Return an error as it is stored: its class, its message and the end of its traceback, or of its cause's."""
+    """Return the stored form of an error: its class, its message and the end of its or its cause's traceback."""
     message = message_of(error)[:_MOST_OF_A_MESSAGE]
-    # Of a request to the runner the line that raised it says nothing; that of its cause does.
+    # The raising line of a request to the runner means nothing; the line of its cause does.
     told = cause_of(error) if isinstance(error, Retry | Discard) else error
     where = ""
     if told is not None and told.__traceback__ is not None and not isinstance(told, InvalidJob):
@@ -37,7 +37,7 @@ def describe(error: BaseException) -> JobError:
 
 
 def _from_the_handler_on(frames: TracebackType) -> TracebackType:
-    """Return the frames without those of the runner in front; all of them if the handler has none."""
+    """Return the frames without the runner's frames in front; all of them if the handler has none."""
     own: TracebackType | None = frames
     while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(_RUNNER):
         own = own.tb_next
@@ -45,7 +45,7 @@ def _from_the_handler_on(frames: TracebackType) -> TracebackType:
 
 
 def _lines(shown: traceback.TracebackException) -> Iterator[str]:
-    """Yield a traceback whose messages and notes are too short to push the frames out of what is kept."""
+    """Yield a traceback with its messages and notes cut, so that they do not push out the frames."""
     left: list[traceback.TracebackException | None] = [shown]
     while left:
         if (each := left.pop()) is None:
@@ -68,7 +68,7 @@ def _encodable(text: str) -> str:
 
 
 def traceback_of(error: BaseException, job: Job, redaction: Redaction) -> dict[str, Any]:
-    """Return the field of a log event that has an error's traceback, without what is secret of its job."""
+    """Return an error's traceback as a field of a log event, redacted by the rules of its job."""
     if not redaction:
         return {"exc_info": error}
     hidden = redaction.error(JobError("", "", "".join(traceback.format_exception(error))), job)

@@ -1,4 +1,4 @@
-"""Which exception of a group decides about a run: a handler may use task groups, whose tasks raise several."""
+"""Finds the exception of a group that decides about a run: a handler's task groups may raise several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_OF_ONE: Final = 200
 
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception, or those in a group and in the groups inside it."""
+    """Yield an exception; of a group, the exceptions in it and in its inner groups."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             yield from leaves(each)
@@ -23,11 +23,11 @@ def leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def decisive(error: BaseException) -> BaseException:
-    """Return the exception that decides what becomes of the job.
+    """Return the exception that decides about the job.
 
-    That is the only one in a group. Of several it is, in this order: a Discard, because another attempt would be in
-    vain; the errors that are no requests to the runner, one of them alone or else the group; the Retry, or else the
-    Snooze, that asks for the longest time.
+    The only exception of a group decides. Of several, the first of these does: a Discard, because another attempt would
+    be in vain; the errors that are no requests to the runner, a single one by itself or else the group; the Retry, or
+    else the Snooze, with the longest time.
     """
     if not isinstance(error, BaseExceptionGroup):
         return error
@@ -56,7 +56,7 @@ def _asked(request: Retry | Snooze) -> float:
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an exception, or of a group the messages of those in it."""
+    """Return the message of an exception, or the messages of a group's exceptions."""
     if not isinstance(error, BaseExceptionGroup):
         return _text(error)
     several = [*leaves(error)]
@@ -67,7 +67,7 @@ def message_of(error: BaseException) -> str:
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """Return what went wrong where a handler has raised Retry or Discard: its cause, or what was being handled."""
+    """Return the error behind a handler's Retry or Discard: its cause, or the exception being handled."""
     if not isinstance(error, Retry | Discard):
         return None
     if error.__cause__ is not None or error.__suppress_context__:

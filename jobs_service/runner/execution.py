@@ -1,4 +1,4 @@
-"""One run of one job by its handler, from the decoding of its arguments to what is to be written at its end.
+"""One run of one job by its handler, from decoding the arguments to the operation that ends the run.
 
 Nothing here touches the store: the result is a RunEnd, which RunEndings writes.
 """
@@ -50,16 +50,16 @@ from jobs_service.sources import Sources
 _MOST_OF_A_REASON: Final = 200
 
 MOST_REFUSALS: Final = 14
-"""How often a job may be given back because its arguments do not fit; then it has failed, after more than two hours."""
+"""Most releases of a job because its arguments do not fit; then the job fails, after more than two hours."""
 
 FIRST_PAUSE_AFTER_REFUSAL: Final = 1.0
-"""Seconds; doubled by each further one."""
+"""Seconds of pause after the first refusal; each further one doubles it."""
 
 _REFUSED: Final = re.compile(r"refused: (\d+): ")
 
 
 def _logged_variable(name: str) -> ContextVar[Any]:
-    """Return the context variable with which structlog binds a name: to look it up by name for each job is slow."""
+    """Return structlog's context variable for a name: a lookup by name for each job is slow."""
     return copy_context().run(lambda: bind_contextvars(**{name: None})[name]).var
 
 
@@ -67,19 +67,19 @@ _LOGGED_TYPE: Final = _logged_variable("job_type")
 _LOGGED_ID: Final = _logged_variable("job_id")
 
 _GIVEN_BACK: Final = object()
-"""The result of a plain function that has seen that it is to stop, and has returned None."""
+"""The result of a plain function that noticed the request to stop and returned None."""
 
 
 class Execution:
-    """How the jobs of one handler are run.
+    """Runs the jobs of one handler.
 
     Args:
         handler: the handler.
         sources: wall-clock time and randomness.
-        blocked: called with a job and seconds when its handler has blocked the loop for so long.
+        blocked: called with a job and the seconds for which its handler blocked the loop.
 
     Attributes:
-        redaction: what of the jobs the log does not say.
+        redaction: rules that redact the log's events about the jobs.
     """
 
     def __init__(
@@ -95,10 +95,10 @@ class Execution:
         return self._handler.options
 
     async def run(self, run: Run) -> RunEnd:
-        """Run the handler, and return what becomes of the job. It raises nothing: whatever happens is an end.
+        """Run the handler, and return the end of its run. It raises nothing: every failure is an end.
 
         Args:
-            run: of a job that was accepted, which has counted the attempt.
+            run: the run of an accepted job; the accept has counted the attempt.
         """
         job, handler = run.job, self._handler
         if not has_attempts_left(job.attempts, run.max_attempts, handler.options):
@@ -137,7 +137,7 @@ class Execution:
         return self._returned(run, result)
 
     async def traced(self, run: Run, tracer: Any) -> RunEnd:
-        """Do as `run`, in a span of OpenTelemetry."""
+        """Run the handler as `run` does, in a span of OpenTelemetry."""
         with tracing.processing(tracer, run.job) as span:
             end = await self.run(run)
             error = self.redaction.error(end.error, run.job)
@@ -172,11 +172,11 @@ class Execution:
         return _succeeded(json, self._options.max_history)
 
     def too_large(self, job: RunningJob, error: Exception) -> RunEnd:
-        """Return the end of a job whose result the store does not take."""
+        """Return the end of a job whose result is too large for the store."""
         return self._failed_for_good(job, error)._replace(instead=True)
 
     def _end_of_raising(self, run: Run, raised: BaseException) -> RunEnd:
-        """Return the end of a run whose handler has raised; also where the exception's own code fails."""
+        """Return the end of a run whose handler has raised; also if the exception's own code fails."""
         try:
             return self._raised(run, raised)
         except BaseException as error:
@@ -210,9 +210,9 @@ class Execution:
         return self._failed(job, error)
 
     def _stopped(self, reason: str, run_at: float | None = None, *, anew: bool = False) -> RunEnd:
-        """Return the end of a job that is given back, to run again from a time on (seconds since the epoch).
+        """Return the end of a job that is released to run again from a time on (seconds since the epoch).
 
-        Attempts are counted anew after a run that has come to an end of its own: it has waited, or had its turn.
+        The attempts of a snoozed or rotated job are counted anew: its run came to its own end.
         """
         return RunEnd(running_jobs.stop, (run_at, self._options.max_history, reason, anew))
 
@@ -220,11 +220,11 @@ class Execution:
         return RunEnd(running_jobs.finish, (None, Outcome.CANCELED, RunReport(max_history=self._options.max_history)))
 
     def end_of_stopped(self, job: RunningJob, why: StopReason, *, begun: bool = True) -> RunEnd:
-        """Return the end of a job whose handler was asked to end, and has done so or goes on all the same.
+        """Return the end of a job whose handler was asked to end, whether the handler did so or not.
 
         Args:
             job: the job.
-            why: it was asked to end.
+            why: the reason of the request.
             begun: whether its handler had begun.
         """
         match why:
@@ -254,7 +254,7 @@ class Execution:
         return end._replace(arguments=(json, outcome, report._replace(attempts=-1)))
 
     def _refused(self, job: RunningJob, error: InvalidJob) -> RunEnd:
-        """Return the end of a job whose arguments this program does not know: a newer or an older one may know them."""
+        """Return the end of a job whose arguments this program cannot decode: a newer or older one may do so."""
         options = self._options
         if options.max_history < 2:  # nothing would tell how often it was refused
             return self._failed(job, error)
@@ -267,7 +267,7 @@ class Execution:
         return end._replace(error=described, raised=error, retry_in=pause)
 
     def _failed(self, job: RunningJob, error: BaseException) -> RunEnd:
-        """Return the end of a run that failed, as the retry policy decides: another attempt later, or none."""
+        """Return the end of a failed run by the retry policy: another attempt later, or none."""
         now = self._sources.wall_time()
         next_attempt = decide(
             error,
@@ -286,12 +286,12 @@ class Execution:
         return RunEnd(running_jobs.crash, (report._replace(crashes=crashes), at), size, described, error, at - now)
 
     def _failed_for_good(self, job: RunningJob, error: BaseException) -> RunEnd:
-        """Return the end of a job that does not run again."""
+        """Return the end of a failed job that does not run again."""
         described, report, size = self._report(job, error)
         return RunEnd(running_jobs.finish, (None, Outcome.FAILED, report), size, described, error)
 
     def _report(self, job: RunningJob, error: BaseException) -> tuple[JobError, RunReport, int]:
-        """Return an error as it is kept, what is to be stored of the failed run, and about how many bytes that has."""
+        """Return the stored form of an error, the failed run's report and its approximate size in bytes."""
         described = describe(error)
         json = run_data.error_json(described)
         result = None
@@ -325,7 +325,7 @@ def _how_used_up(job: RunningJob) -> str:
 
 
 def _refusals(history: Sequence[HistoryEvent]) -> int:
-    """Return how often a job was refused since it has run, or was added, last."""
+    """Return how often a job was refused since its last run, or since it was added."""
     for event in history:
         if event.kind in (HistoryKind.ADDED, HistoryKind.CRASHED, HistoryKind.FINISHED):
             break
@@ -343,14 +343,14 @@ def _is_about(error: JobsError, job: RunningJob) -> bool:
 
 
 def _note_overtime(run: Run, steps: Steps) -> None:
-    """Note that a handler has itself blocked the loop past its time limit, so that the timer had no turn."""
+    """Note overtime of a handler that itself blocked the loop past its time limit: the timer had no turn."""
     deadline = run.deadline
     if deadline is not None and run.stop_reason is None and steps.began <= deadline < asyncio.get_running_loop().time():
         run.stop_reason = StopReason.OVERTIME
 
 
 def _is_canceled() -> bool:
-    """Return whether somebody has canceled the current task, and has not taken that back as a timeout does."""
+    """Return whether the current task has a cancellation that was not taken back, as a timeout takes back its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

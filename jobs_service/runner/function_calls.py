@@ -1,5 +1,5 @@
-"""How a handler's function is called: a coroutine step by step, where the time of each step is measured, or a plain
-function in a thread of its own.
+"""Calls of a handler's function: a coroutine step by step, with the time of each step, or a plain function in its own
+thread.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, Final
 from jobs_service.errors import JobsError
 
 BLOCKED: Final = 1.0
-"""Seconds of one step after which the log says that a handler blocks the loop."""
+"""Seconds of one step after which the log reports a handler that blocks the loop."""
 
 
 class Steps:
-    """A coroutine to be awaited, which reports each step that took long: nothing else on the loop ran meanwhile.
+    """An awaitable coroutine that reports each long step: nothing else ran on the loop meanwhile.
 
     Args:
-        coroutine: the handler's.
-        blocked: called with the seconds that a step took.
+        coroutine: the handler's coroutine.
+        blocked: called with the duration of a long step, in seconds.
 
     Attributes:
-        cut: whether the last cancellation came from outside, while the coroutine waited. A timeout of its own is one of
-            these as well, until it has taken it back.
-        began: when the last step began, seconds of the loop's clock.
+        cut: whether the last cancellation came from outside, while the coroutine waited. A timeout of the coroutine's
+            own counts as well, until it takes its cancellation back.
+        began: start of the last step, in seconds of the loop's clock.
     """
 
     __slots__ = ("_blocked", "_coroutine", "began", "cut")
@@ -70,18 +70,19 @@ class Steps:
 
 
 async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -> Any:
-    """Run a function in a daemon thread, and return what it returns when it has ended.
+    """Run a function in a daemon thread, wait for its end, and return its result.
 
-    A thread cannot be ended, so a cancellation of the caller with a message, as the runner's, does not end the wait.
-    One without a message comes from the end of the loop, which must not wait for a function that may never return.
+    A thread cannot be ended, so a cancellation of the caller with a message, as the runner's, does not end the wait. A
+    cancellation without a message comes from the end of the loop, which must not wait for a function that may never
+    return.
 
     Args:
-        function: what to run, in a copy of the caller's context.
+        function: the function; it runs in a copy of the caller's context.
         canceled: called for each cancellation of the caller.
 
     Raises:
         CancelledError: the loop ends.
-        BaseException: what the function raised.
+        BaseException: the function's exception.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
@@ -118,15 +119,15 @@ async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -
 
 
 def _raised(error: GeneratorExit) -> RuntimeError:
-    """Return the error for a handler that raised GeneratorExit, which in a coroutine means that it is being closed."""
+    """Return the error for a handler that raised GeneratorExit, which tells a coroutine that it is being closed."""
     return RuntimeError(f"the handler raised {type(error).__name__}")
 
 
 def from_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Have the loop do something, and wait for the result; called in another thread than the loop's.
+    """Run an operation on the loop, and wait for its result; call it from another thread than the loop's.
 
     Raises:
-        JobsError: it was called in that thread, and would wait for itself.
+        JobsError: the caller is the loop's thread, and would wait for itself.
     """
     if _running_loop() is loop:
         raise JobsError(

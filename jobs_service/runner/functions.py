@@ -1,4 +1,4 @@
-"""A handler's function as Python sees it: its own code behind wrappers, its name, and its annotations, evaluated."""
+"""A handler's function as Python sees it: the code behind its wrappers, its name, and its evaluated annotations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def body(function: Any) -> Any:
 
 
 def unwrapped(function: Any) -> Any:
-    """Return the function whose parameters count: the one that decorators name as `__wrapped__`."""
+    """Return the function whose parameters count: the end of the chain of `__wrapped__`."""
     try:
         return inspect.unwrap(function)
     except ValueError:  # it wraps itself
@@ -30,7 +30,7 @@ def unwrapped(function: Any) -> Any:
 
 
 def name_of(function: Any) -> str:
-    """Return how logs and errors call a function: its module and name."""
+    """Return the name of a function in logs and errors: its module and name."""
     while isinstance(function, functools.partial):
         function = function.func
     named = function if hasattr(function, "__qualname__") and hasattr(function, "__module__") else type(function)
@@ -38,22 +38,22 @@ def name_of(function: Any) -> str:
 
 
 def refused(function: Any, why: str) -> InvalidSettings:
-    """Return the error of a function that cannot be a handler."""
+    """Return the error for a function that cannot be a handler."""
     return InvalidSettings(f"{name_of(function)} cannot be a handler: {why}")
 
 
 class Scope(NamedTuple):
-    """The names that a function's annotations may use."""
+    """The names available to a function's annotations."""
 
     globals: dict[str, Any]
     locals: dict[str, Any]
 
 
 def scope_of(function: Any) -> Scope:
-    """Return the names of a function's module, and those of the functions that it is defined in.
+    """Return the names of a function's module, and of its enclosing functions.
 
-    The latter are in its closure, if its code uses them. Annotations do not put a name into the closure, so the frames
-    of those functions are searched as well: they still run while a decorator does.
+    The closure holds the latter only if the function's code uses them. Annotations put no name into the closure, so the
+    frames of the enclosing functions are searched as well: they still run during decoration.
     """
     globals: dict[str, Any] = getattr(function, "__globals__", {})
     code = getattr(function, "__code__", None)
@@ -69,7 +69,7 @@ def scope_of(function: Any) -> Scope:
 
 
 def _frames_around(qualname: str, globals: dict[str, Any]) -> Iterator[types.FrameType]:
-    """Yield the running frames of the functions that a function is defined in, the nearest first."""
+    """Yield the running frames of a function's enclosing functions, the nearest first."""
     *parts, _ = qualname.split(".<locals>.")
     around = {".<locals>.".join(parts[: count + 1]) for count in range(len(parts))}
     frame = inspect.currentframe()
@@ -81,7 +81,7 @@ def _frames_around(qualname: str, globals: dict[str, Any]) -> Iterator[types.Fra
 
 
 def resolved(function: Any, parameter: inspect.Parameter, scope: Scope) -> Any:
-    """Return a parameter's annotation without strings in it.
+    """Return a parameter's annotation with all strings in it evaluated.
 
     Raises:
         InvalidSettings: it cannot be evaluated.
@@ -99,6 +99,6 @@ def resolved(function: Any, parameter: inspect.Parameter, scope: Scope) -> Any:
 
 
 def evaluated(name: str, annotation: Any, scope: Scope) -> Any:
-    """Return an annotation without strings in it; evaluating them runs the user's code, which may raise anything."""
+    """Return an annotation with its strings evaluated; that runs the user's code, which may raise anything."""
     alone = types.SimpleNamespace(__annotations__={name: annotation})
     return typing.get_type_hints(alone, scope.globals, scope.locals, include_extras=True)[name]

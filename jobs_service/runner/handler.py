@@ -1,6 +1,6 @@
-"""What `@jobs.handler(...)` makes of a function: how it is called, with what, and with which options.
+"""The product of `@jobs.handler(...)`: a function, its calling convention and its options.
 
-Everything that can be wrong with a handler is found here, when it is registered, and not when its first job comes.
+All errors of a handler are found here, at its registration, and not when its first job comes.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from jobs_service.runner.result_annotations import result_codec
 from jobs_service.runner.signature import signature_of
 
 Kind: TypeAlias = Literal["coroutine", "thread", "command"]
-"""Where a handler runs: on the loop, in a worker thread, or as a process of its own."""
+"""Where a handler runs: on the loop, in a worker thread, or as its own process."""
 
 _JSON: Final = (dict, list, str, int, float, bool, type(None))
 
 
 class Handler(Enqueueable[ArgsT, ResultT_co]):
-    """A function that runs the jobs of one type; calling it calls the function, as a test of it would.
+    """A function that runs the jobs of one type; calling the handler calls the function, as a test would.
 
     Attributes:
         type: the type whose jobs it runs.
         packed: the type as the tuple layer packs it: 1 and 1.0 are equal in Python, but are different types.
-        function: what is called: `f(job)`, `f(args)`, `f(job, args)` or `f()`. The parameter that is named `job` or
-            annotated RunningJob or BlockingJob gets the job. With several parameters beside it, `f(job, to, subject)`,
-            these are given by keyword.
-        options: how its jobs are run; the runner replaces them when they change.
+        function: the function: `f(job)`, `f(args)`, `f(job, args)` or `f()`. The parameter that is named `job` or
+            annotated RunningJob or BlockingJob gets the job. With several other parameters, `f(job, to, subject)`, they
+            are given by keyword.
+        options: the options for its jobs; the runner replaces them when they change.
         kind: where it runs.
-        takes_job, takes_args: which of the two it is called with.
+        takes_job, takes_args: whether the function takes a job, and arguments.
         takes_keywords: whether its arguments are given by keyword, not as one value.
-        like_options: those of these that `enqueue` has an option for.
+        like_options: the arguments whose names are also options of `enqueue`.
         required: names of the parameters beside the job that have no default.
         codec: turns its arguments into a job's data, and back.
         results: turns its results into JSON data, and back.
@@ -65,7 +65,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
 
         Raises:
             InvalidSettings: the function cannot be a handler; the message says why.
-            InvalidJob, JobTooLarge: this cannot be a type.
+            InvalidJob, JobTooLarge: the type is invalid.
         """
         packed = pack_type(type)
         function = _underlying(function)
@@ -92,22 +92,22 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
 
     @property
     def timeout(self) -> float:
-        """The activity timeout that the type is made with, in seconds."""
+        """The activity timeout of a newly made type, in seconds."""
         return self.options.timeout
 
     @property
     def redaction(self) -> Redaction | None:
-        """Which fields of its jobs are secret; None where it does not say."""
+        """The secret fields of its jobs; None if the handler declares none."""
         return self._redaction
 
     def data(self, args: Any) -> Any:
         """Return arguments as a job's data.
 
         Args:
-            args: UNSET for a handler that takes none, or has defaults for all.
+            args: UNSET for a handler without arguments, or with a default for each.
 
         Raises:
-            InvalidJob: they are not what the function takes.
+            InvalidJob: they do not fit the function.
         """
         if args is UNSET:
             if self.required:
@@ -121,13 +121,13 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         return self.codec.encode(args)
 
     def checked(self, data: Any) -> Any:
-        """Return a job's data, given either the data themselves or arguments.
+        """Return a job's data, from the data themselves or from arguments.
 
         Args:
             data: JSON data are checked and returned as they are; other values are encoded as arguments.
 
         Raises:
-            InvalidJob: they are not what the function takes.
+            InvalidJob: they do not fit the function.
         """
         if not isinstance(data, _JSON):
             return self.data(data)
@@ -136,15 +136,15 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         return data
 
     def result(self, data: Any) -> Any:
-        """Return a result, given as JSON data, as the function has returned it.
+        """Return a result as the function returned it, from its JSON data.
 
         Raises:
-            InvalidJob: it is not what the function's annotation says.
+            InvalidJob: it does not fit the function's annotation.
         """
         return self.results.decode(data)
 
     def whole(self, data: Any) -> Any:
-        """Return a job's data with the defaults of what was left out; as they are where a default differs each time."""
+        """Return a job's data with defaults for missing arguments; unchanged if a default differs each time."""
         if not self.takes_args:
             return data
         try:
@@ -162,12 +162,12 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         return self.function(*args, **kwargs)
 
     def arguments(self, job: Any, args: Any) -> tuple[Any, ...]:
-        """Return what the function is called with by position, of a job and its decoded arguments."""
+        """Return the function's positional arguments for a job and its decoded arguments."""
         jobs = (job,) if self.takes_job else ()
         return (*jobs, args) if self.takes_args and not self.takes_keywords else jobs
 
     def call(self, job: Any, args: Any) -> Any:
-        """Call the function with a job and its decoded arguments, as it takes them."""
+        """Call the function with a job and its decoded arguments, by its calling convention."""
         return self.function(*self.arguments(job, args), **(args if self.takes_keywords else {}))
 
     def __repr__(self) -> str:
@@ -197,7 +197,7 @@ def _kind_of(function: Any) -> Literal["coroutine", "thread"]:
 
 
 def type_of(function: Any) -> JobType:
-    """Return the type of a handler that is registered without one: its function's name."""
+    """Return the type of a handler that is registered without one: the name of its function."""
     name = getattr(body(function), "__name__", None)
     if not isinstance(name, str) or name in ("<lambda>", "__call__"):
         raise refused(function, "it has no name that its jobs could go by; give their type")

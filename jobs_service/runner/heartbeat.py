@@ -1,6 +1,6 @@
-"""The heartbeat of one handler's runs: an actor that shows the store, again and again, that they are alive.
+"""The heartbeat of one handler's runs: an actor that tells the store, again and again, that they are alive.
 
-It is independent of the worker pool that accepts jobs: when that has crashed, jobs that run are not lost.
+It is independent of the worker pool that accepts jobs: a crash of the pool does not lose running jobs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _RHYTHM_CHANGED: Final = "rhythm changed"
 
 
 LONG_RUN: Final = 3600.0
-"""Seconds after which the log mentions a run without a time limit that still goes on."""
+"""Seconds after which the log mentions a run without a time limit that has not ended."""
 
 
 class Heartbeat(Actor):
-    """Keeps the running jobs of one type alive, whatever their handlers do.
+    """Keeps the running jobs of one type alive, independently of their handlers.
 
     Args:
         service: the service in which the runner runs.
@@ -69,7 +69,7 @@ class Heartbeat(Actor):
             self._log_long_runs()
 
     def _log_long_runs(self) -> None:
-        """Log once of each run that it takes very long: while a handler hangs, no other worker takes the job."""
+        """Log each very long run once: while a handler hangs, no other worker takes the job."""
         now = self._loop.time()
         runs = {run.lock: run for run in self._active_runs.all() if now - run.at >= LONG_RUN and not run.continuous}
         for lock in runs.keys() - self._long:
@@ -79,7 +79,7 @@ class Heartbeat(Actor):
         self._long = {*runs}
 
     async def _is_changed_before(self, at: float) -> bool:
-        """Wait until a time of the loop's clock; return True at once when the type's timeout has changed."""
+        """Wait until a time of the loop's clock; return True at once after a change of the type's timeout."""
         while (left := at - self._loop.time()) > 0:
             message = await self.receive(left)
             if message is None:
@@ -90,7 +90,7 @@ class Heartbeat(Actor):
         return False
 
     async def _renew(self, runs: Sequence[Run]) -> None:
-        """Show that jobs are alive; one that cannot be renewed does not keep the others from being renewed."""
+        """Renew the locks of jobs; a job that cannot be renewed does not block the others."""
         failed: list[tuple[JobId, Exception]] = []
         self._active_runs.beaten_at = self._service.sources.monotonic()
         alive = [run for run in runs if not run.written]
@@ -105,7 +105,7 @@ class Heartbeat(Actor):
             self._active_runs.log.error("heartbeat_failed", count=len(failed), ids=ids, exc_info=failed[0][1])
 
     async def _renew_part(self, part: Sequence[Run], failed: list[tuple[JobId, Exception]]) -> None:
-        """Renew some in one transaction; where one of them makes it fail, halve until only that one is left out."""
+        """Renew some jobs in one transaction; if it fails because of one, halve until only that job is left out."""
         batch = [run for run in part if not run.written]
         if not batch:
             return
@@ -135,7 +135,7 @@ class Heartbeat(Actor):
         return await self._service.beat([(run.place(keys), run.lock) for run in batch])
 
     async def _follow_timeout(self) -> None:
-        """Follow changes of the type's timeout, which decides how often there is a heartbeat."""
+        """Follow changes of the type's timeout, which sets the heartbeat's period."""
 
         def take(timeout: float | None) -> None:
             if timeout is not None and timeout != self._active_runs.timeout:
@@ -145,13 +145,13 @@ class Heartbeat(Actor):
         await self._follow(self._service.timeout, take)
 
     async def _follow_redaction(self) -> None:
-        """Follow changes of what is secret of the type's jobs, for the log."""
+        """Follow changes of the type's redaction, for the log."""
         await self._follow(self._service.redaction, self._active_runs.hide)
 
     async def _follow(
         self, read: Callable[[TypeKeys], Coroutine[Any, Any, tuple[T, Watch]]], take: Callable[[T], None]
     ) -> None:
-        """Read something of the type now and whenever its watch fires, and hand it on."""
+        """Read a setting of the type now and whenever its watch fires, and pass it on."""
         while True:
             found, watch = await self._service.retried(
                 lambda: read(self._active_runs.keys), type=self._active_runs.handler.type

@@ -1,4 +1,4 @@
-"""The worker behind a handler's job: the service does the job's operations, and the runner learns of them."""
+"""The worker behind a handler's job: the service executes the job's operations, and the runner observes them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JobT = TypeVar("JobT", bound=Job)
 
 
 class RunObserver(Protocol):
-    """Gets to know the operations of running jobs."""
+    """Observes the operations of running jobs."""
 
     def job_changed(self, job: RunningJob) -> None:
         """A handler has changed its job."""
@@ -23,14 +23,14 @@ class RunObserver(Protocol):
         """A handler has asked for another run of its job."""
 
     def end_awaited(self, job: RunningJob, whether: bool) -> None:
-        """A handler awaits the answer whether it has ended its job; or does so no more."""
+        """A handler starts or stops waiting for the answer that tells it whether it has ended its job."""
 
     def job_ending(self, job: RunningJob, whether: bool) -> None:
-        """A handler begins to end its job in a transaction of its own, or that has not taken effect.
+        """A handler begins to end its job in its own transaction, or that transaction did not take effect.
 
         Args:
             job: the job.
-            whether: True when it begins, False when it has not taken effect.
+            whether: True at the beginning, False if it did not take effect.
         """
 
     def job_ended(self, job: RunningJob, ended: Job) -> None:
@@ -41,9 +41,9 @@ class JobWorker:
     """The worker of the jobs that one handler runs.
 
     Args:
-        service: does what is asked.
-        observer: learns what was done.
-        results: of the handler.
+        service: executes the operations.
+        observer: is told of the operations.
+        results: codec of the handler's results.
     """
 
     def __init__(self, service: Worker, observer: RunObserver, results: ResultCodec) -> None:
@@ -52,7 +52,7 @@ class JobWorker:
         self._results = results
 
     def take(self, job: RunningJob) -> RunningJob:
-        """Have the operations of a running job come here."""
+        """Route the operations of a running job through this worker."""
         job._worker = self
         return job
 
@@ -86,7 +86,7 @@ class JobWorker:
         self._service._check_caller()
 
     async def _ended_by(self, job: RunningJob, work: Awaitable[Job]) -> Job:
-        """Return what ends a job. Meanwhile it may be this run's no more because of that, or because another has it."""
+        """Await an operation that ends a job; meanwhile this run may lose the job by it, or to another worker."""
         self._observer.end_awaited(job, True)
         try:
             ended = await work

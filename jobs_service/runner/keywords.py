@@ -11,10 +11,10 @@ from jobs_service.runner.payload import Codec
 
 
 class Parameter(NamedTuple):
-    """One parameter of a handler that is given by keyword.
+    """One keyword parameter of a handler.
 
     Attributes:
-        codec: of its values.
+        codec: codec of its values.
         required: whether it has no default.
     """
 
@@ -23,12 +23,12 @@ class Parameter(NamedTuple):
 
 
 class Keywords:
-    """The codec of arguments by keyword: every value is checked as its parameter's annotation says.
+    """The codec of keyword arguments: every value is checked against its parameter's annotation.
 
-    Arguments that are not given stay out of the data, so that the function's own defaults apply when it is called.
+    Missing arguments stay out of the data, so that the function's own defaults apply at the call.
 
     Args:
-        parameters: by name.
+        parameters: the parameters by name.
     """
 
     def __init__(self, parameters: Mapping[str, Parameter]) -> None:
@@ -36,7 +36,7 @@ class Keywords:
 
     @property
     def required(self) -> list[str]:
-        """The names of the parameters that must be given."""
+        """The names of the parameters without a default."""
         return [name for name, parameter in self._parameters.items() if parameter.required]
 
     def encode(self, args: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class Keywords:
 
         Raises:
             InvalidJob: they are not a mapping, or a name or a value does not fit.
-            JobTooLarge: they are more than any store takes.
+            JobTooLarge: they exceed the limits of every store.
         """
         if not isinstance(args, Mapping):
             raise InvalidJob(f"arguments by keyword, or a dict of them, should be given; it is {shown(args)}")
@@ -54,7 +54,7 @@ class Keywords:
         return self._each(args, lambda codec, value: codec.encode(value))
 
     def decode(self, data: Any) -> dict[str, Any]:
-        """Return the arguments in a job's data; names that the function does not know any more are ignored.
+        """Return the arguments in a job's data; names without a parameter are ignored.
 
         Raises:
             InvalidJob: they do not fit.
@@ -77,5 +77,5 @@ class Keywords:
 
 
 def are_keywords(positional: list[inspect.Parameter], keyword_only: list[inspect.Parameter]) -> bool:
-    """Return whether the arguments are given by keyword: several parameters, or one that allows nothing else."""
+    """Return whether arguments are given by keyword: for several parameters, or a required keyword-only one."""
     return len(positional) > 1 or any(parameter.default is parameter.empty for parameter in keyword_only)

@@ -1,8 +1,7 @@
-"""The watch over the event loop: while one handler blocks it, a thread keeps the other running jobs alive, and the log
-names the handler.
+"""The watch over the event loop: a thread keeps running jobs alive while one handler blocks it, and names the handler.
 
 Heartbeats share the loop with the handlers. If one of these computes for minutes without a pause, all jobs of the
-process would fall silent, and run a second time elsewhere, although nothing is wrong with them.
+process would fall silent, and run a second time elsewhere, although they are healthy.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from jobs_service.runner.run import Run
 from jobs_service.runner.service_access import ServiceAccess
 
 LONGEST_STANDSTILL: Final = 3600.0
-"""Seconds for which a loop that stands still is excused, at least; see MOST_TIMEOUTS. Then its jobs are let go."""
+"""Least seconds for which a blocked loop is excused; see MOST_TIMEOUTS. After that the heartbeats of its jobs stop."""
 
 MOST_TIMEOUTS: Final = 20.0
-"""The same as a multiple of a type's timeout, where that is longer."""
+"""The same limit as a multiple of a type's timeout, if that is longer."""
 
 _MOST_FRAMES: Final = 5
 _AGAIN: Final = 10.0
-"""The log names a handler again when it has blocked the loop so many times as long."""
+"""Factor of the blocked time after which the log names a handler again."""
 
 _WAKES: Final = 0.5
-"""Seconds within which the thread has ended that need not wait for the store."""
+"""Seconds that the thread needs to end if it does not wait for the store."""
 
 _STEPS: Final[CodeType] = Steps.__await__.__code__
 
 
 class LoopWatch:
-    """A thread that watches the loop as long as a runner runs.
+    """A thread that watches the loop while a runner runs.
 
     Args:
         service: the service in which the runner runs.
-        runs: those of all handlers.
+        runs: the active runs of all handlers.
     """
 
     def __init__(self, service: ServiceAccess, runs: Sequence[ActiveRuns]) -> None:
@@ -64,12 +63,12 @@ class LoopWatch:
         self._thread = threading.Thread(target=self._watch, name="jobs_service loop watch", daemon=True)
 
     def start(self) -> None:
-        """Begin; nothing happens in a world without threads."""
+        """Start the thread; in a world without threads, do nothing."""
         if self._service.sources.has_threads:
             self._thread.start()
 
     async def end(self) -> None:
-        """Return when the thread has ended."""
+        """End the thread, and wait for its end."""
         if self._thread.ident is None:
             return
         self._ending.set()
@@ -98,11 +97,11 @@ class LoopWatch:
             self._ended.set_result(None)
 
     def _period(self) -> float:
-        """Return the seconds between two looks: so few that a heartbeat is never late by more than half of its time."""
+        """Return the seconds between two checks: a heartbeat is late by at most half of its period."""
         return min(BLOCKED, *[runs.timeout / BEATS for runs in self._runs]) / 2
 
     def _look(self) -> None:
-        """See whether the loop turns; while it does not, do what it would have done."""
+        """Check that the loop turns; while it is blocked, name the handler and send the heartbeats."""
         began = self._monotonic()
         self._turned.clear()
         self._loop.call_soon_threadsafe(self._turned.set)
@@ -143,7 +142,7 @@ class LoopWatch:
         held: list[tuple[Place, bytes]] = [(run.place(keys), run.lock) for run in part]
         self._service.beat_in_thread(held, partial(runs.heed, part))
 
-    # What the log says
+    # Log events
 
     def _name(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
@@ -166,7 +165,7 @@ def _size_of(run: Run) -> int:
 
 
 def _where(frame: FrameType | None) -> str:
-    """Return the innermost functions that run, and their lines, up to the handler's."""
+    """Return the innermost running functions with their lines, up to the handler's."""
     found: list[str] = []
     while frame is not None and frame.f_code is not _STEPS and len(found) < _MOST_FRAMES:
         found.append(f"{frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})")

@@ -1,4 +1,4 @@
-"""The options of a handler: each with its default, its unit and its range, checked when the handler is registered."""
+"""The options of a handler: each with a default, a unit and a range, checked at the handler's registration."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from jobs_service.model import RunningJob
 from jobs_service.redaction import Redaction
 
 Continuous: TypeAlias = bool | Callable[[RunningJob], bool]
-"""Whether jobs hold their slot for long: all or none of them, or a function that says so of each."""
+"""Whether jobs hold their slot for long: all, none, or by a function of the job."""
 
 _DAY: Final = 86_400.0
 
 KEEP: Final = 7 * _DAY
-"""Seconds for which jobs that succeeded are kept unless their handler says otherwise. The store does not grow for ever,
-and the jobs of a weekend are still there on Monday."""
+"""Default seconds for which succeeded jobs are kept. The store does not grow for ever, and a weekend's jobs are still
+there on Monday.
+"""
 
 KEEP_TICKS: Final = _DAY
-"""The same for periodic jobs: no caller has added them, and nobody misses the one of last week."""
+"""The same for periodic jobs: no caller has added them, and last week's are rarely missed."""
 
 HEALTH_THRESHOLD: Final = 120.0
-"""Seconds that a job runs before a crash starts a new row of crashes."""
+"""Seconds of a run after which a crash starts a new row of crashes."""
 
 JITTER: Final = 0.1
-"""Largest share of a pause that is added to it at random: jobs that crashed together do not run again together."""
+"""Largest random share that is added to a pause: jobs that crashed together do not run again together."""
 
 
 class Changes(TypedDict, total=False):
@@ -59,12 +60,12 @@ class Options(Changes, total=False):
 
 
 class Range(NamedTuple):
-    """The numbers that an option may be.
+    """The allowed numbers of an option.
 
     Attributes:
-        kind: int, or float for what may also be given as an int.
-        least, most: both are allowed.
-        above: whether `least` itself is not.
+        kind: int, or float for floats and ints.
+        least, most: the bounds, both allowed.
+        above: whether `least` itself is forbidden.
         optional: whether None is allowed.
     """
 
@@ -75,7 +76,7 @@ class Range(NamedTuple):
     optional: bool = False
 
     def checked(self, name: str, value: Any) -> Any:
-        """Return a value as an int or a float, as `kind` says.
+        """Return a value as an int or a float, according to `kind`.
 
         Raises:
             InvalidSettings: it is not allowed.
@@ -102,7 +103,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """How the jobs of one handler are run; durations are given as seconds, timedelta or text, and kept in seconds.
+    """The options of one handler; durations are given as seconds, timedelta or text, and kept in seconds.
 
     Attributes:
         slots: jobs that one process runs at the same time; 0 for none.
@@ -113,19 +114,19 @@ class HandlerOptions:
         jitter: up to this share of the pause is added to it at random, 0 to 1.
         max_history: events that a job's history keeps.
         continuous: whether its jobs hold a slot for long, and so take turns; may be a function of the RunningJob.
-        fifo: whether jobs are accepted in exact order even where processes collide on the queue. Otherwise these
-            processes then take jobs from different parts of the front of the queue.
+        fifo: whether jobs are accepted in exact order even when processes collide on the queue. Otherwise
+            colliding processes take jobs from different parts of the front of the queue.
         interval: time between two rotations of continuous jobs.
-        max_churn: continuous jobs that one rotation stops at most for others that wait.
+        max_churn: most continuous jobs that one rotation stops for waiting ones.
         grace: time that a stopped or canceled handler has to end.
         time_limit: time that one run may take; None for no limit.
         keep: how long jobs that succeeded or were canceled are kept; None for ever. Of periodic jobs a day by default.
         keep_failed: the same for jobs that failed.
         redact: paths of the fields of data, result, error and progress that are secret, such as "card.number"; see
-            Redaction. None says nothing: what somebody has set stays.
+            Redaction. None keeps the type's current paths.
 
     Raises:
-        InvalidSettings: a value is outside its range; the message says option, value and range.
+        InvalidSettings: a value is outside its range; the message names the option, its value and its range.
     """
 
     slots: Annotated[int, Range(int, 0, 100_000)] = 10
@@ -161,11 +162,11 @@ class HandlerOptions:
 
     @property
     def redaction(self) -> Redaction | None:
-        """What `redact` says; None for nothing."""
+        """The `redact` paths as a Redaction; None if unset."""
         return None if self.redact is None else Redaction(self.redact)
 
     def with_changes(self, **changes: Unpack[Changes]) -> HandlerOptions:
-        """Return the options with some changed: slots, max_churn, interval and max_history may.
+        """Return the options with changed slots, max_churn, interval or max_history.
 
         Raises:
             InvalidSettings: another option, or a value outside its range.
@@ -188,8 +189,8 @@ def handler_options(given: Mapping[str, Any], **defaults: Any) -> HandlerOptions
     """Return the options of a handler.
 
     Args:
-        given: what it was registered with.
-        defaults: of its kind, instead of those of HandlerOptions.
+        given: the options of its registration.
+        defaults: defaults of its kind, instead of those of HandlerOptions.
 
     Raises:
         InvalidSettings: there is no such option, or a value is outside its range.

@@ -1,9 +1,9 @@
-"""How a handler's arguments become JSON data and back, with a check in both directions.
+"""Converts a handler's arguments to JSON data and back, with a check in both directions.
 
-A codec is built once, when its handler is registered. pydantic does most annotations, in its strict JSON mode: "3" is
-not an int, and "2026-01-01T00:00:00Z" is a datetime. msgspec does msgspec.Struct, where the program has imported it.
-Fields that the annotation does not have are ignored, unless it forbids them itself (extra="forbid" of pydantic,
-forbid_unknown_fields of msgspec), because producers may be upgraded before their consumers.
+A codec is built once, at its handler's registration. pydantic handles most annotations, in its strict JSON mode: "3" is
+not an int, and "2026-01-01T00:00:00Z" is a datetime. msgspec handles msgspec.Struct, if the program has imported it.
+Unknown fields are ignored, unless the annotation forbids them (extra="forbid" of pydantic, forbid_unknown_fields of
+msgspec), because producers may be upgraded before their consumers.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Codec(Protocol):
     def encode(self, args: Any) -> Any:
         """Return arguments as JSON data, from which `decode` makes an equal value.
 
-        NaN and other values that JSON does not have may pass here: they are refused when the job is added.
+        NaN and other values outside JSON may pass here: they are refused when the job is added.
 
         Raises:
-            InvalidJob: the handler could not get them, or would get something else; the message names the field.
-            JobTooLarge: they are more than any store takes.
+            InvalidJob: the handler could not decode them, or would get other values; the message names the field.
+            JobTooLarge: they exceed the limits of every store.
         """
 
     def decode(self, data: Any) -> Any:
@@ -56,8 +56,9 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
     """Return the codec of an annotation.
 
     Args:
-        annotation: a dataclass, TypedDict, pydantic model or msgspec.Struct, a JSON type, Any, or made up of these.
-        names: names for forward references inside the annotation's classes, beside those of their modules.
+        annotation: a dataclass, TypedDict, pydantic model or msgspec.Struct, a JSON type, Any, or a combination of
+            these.
+        names: names for forward references inside the annotation's classes, in addition to their modules' names.
 
     Raises:
         InvalidSettings: it is none of these, has a forward reference that cannot be resolved, or is an alias that holds
@@ -85,7 +86,7 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
 
 
 def name_of(annotation: Any) -> str:
-    """Return how messages call an annotation."""
+    """Return the name of an annotation in messages."""
     text = annotation.__qualname__ if isinstance(annotation, type) and not typing.get_args(annotation) else None
     return in_one_line((text or shown(annotation, 80)).rpartition("<locals>.")[2], 80)
 
@@ -99,7 +100,7 @@ class _Plain:
         self._kind = kind
 
     def encode(self, args: Any) -> Any:
-        """Return the arguments themselves: whether they are JSON is checked when the job is added."""
+        """Return the arguments themselves: the check for JSON follows when the job is added."""
         return self.decode(args)
 
     def decode(self, data: Any) -> Any:
@@ -121,7 +122,7 @@ _PLAIN: Final = (
 
 
 class _Typed:
-    """Values that a library checks: it dumps them to JSON values, and loads them from JSON text."""
+    """Values checked by a library, which dumps them to JSON values and loads them from JSON text."""
 
     __slots__ = ("_called", "_complaint", "_dump", "_load")
 
@@ -140,8 +141,8 @@ class _Typed:
     def encode(self, args: Any) -> Any:
         """Dump the arguments, and load them again as a check.
 
-        So the producer gets the error that the handler's process would meet, and one if the handler would get something
-        else than was meant.
+        So the producer gets the error that the handler's process would meet, or an error if the handler would get other
+        values.
         """
         has_sets = _check_count(args)
         try:
@@ -169,7 +170,7 @@ class _Typed:
             raise InvalidJob(self._refused(error)) from None
 
     def _loaded(self, data: Any) -> Any:
-        """Return what a handler would get."""
+        """Return the arguments as a handler would get them."""
         try:
             return self._load(pydantic_core.to_json(data))
         except Exception:
@@ -183,11 +184,11 @@ class _Typed:
 def _check_count(args: Any) -> bool:
     """Refuse arguments with very many values.
 
-    They may hold the same list many times over, and take little memory. To dump them, or to say what is wrong with
-    them, would take for ever.
+    They may hold the same list many times over in little memory; dumping them, or describing an error in them, would
+    take for ever.
 
     Returns:
-        Whether there is a set in them.
+        Whether they contain a set.
     """
     left = json_data.MAX_VALUES
     values = [args]
@@ -215,7 +216,7 @@ def _check_count(args: Any) -> bool:
 
 
 def _no_text(args: Any) -> str | None:
-    """Return which bytes in the arguments, whose number was checked, are not text; None where there are none."""
+    """Return a complaint about bytes in the checked arguments that are not text; None without such bytes."""
     values: list[tuple[Any, tuple[int | str, ...]]] = [(args, ())]
     while values:
         value, path = values.pop()
@@ -270,7 +271,7 @@ def _of_pydantic(called: str, annotation: Any, names: Mapping[str, Any]) -> Code
 def _for_pydantic(annotation: Any, names: Mapping[str, Any], known: dict[Any, Any]) -> Any:
     """Return an annotation with each typing.TypedDict replaced by an equal one of typing_extensions.
 
-    Before Python 3.12 the standard library's does not say which fields are required, and pydantic refuses it.
+    Before Python 3.12 the standard library's class does not record its required fields, and pydantic refuses it.
     """
     if sys.version_info >= (3, 12):
         return annotation
@@ -306,7 +307,7 @@ def _typed_dict(annotation: Any, names: Mapping[str, Any], known: dict[Any, Any]
 
 
 def _has_struct(annotation: Any) -> bool:
-    """Whether an annotation is a msgspec.Struct, or made of some: then the program has imported msgspec."""
+    """Whether an annotation is or contains a msgspec.Struct: then the program has imported msgspec."""
     msgspec = sys.modules.get("msgspec")
     if msgspec is None:
         return False

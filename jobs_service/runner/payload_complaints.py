@@ -1,4 +1,4 @@
-"""The complaints of validation libraries about a handler's arguments, in one line that names the field."""
+"""Complaints of validation libraries about a handler's arguments, in one line that names the field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError
 from jobs_service.errors import in_one_line, kind_of, shown
 
 LONGEST_REASON: Final = 160
-"""Characters of a library's reason that a message quotes."""
+"""Most characters of a library's reason that a message quotes."""
 
 _MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
 _UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
@@ -26,7 +26,7 @@ _UNEXPECTED: Final = re.compile(
 
 
 def pydantic_complaint(error: Exception) -> str:
-    """Return the complaint of pydantic, or of a validator that it called, about a value."""
+    """Return the complaint of pydantic, or of a validator called by it, about a value."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False)[0]
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -50,7 +50,7 @@ def _first_complaint(kind: str, path: str, reason: str, value: Any) -> str:
 
 
 def msgspec_complaint(error: Exception) -> str:
-    """Return the complaint of msgspec, or of a hook that it called, about a value."""
+    """Return the complaint of msgspec, or of a hook called by it, about a value."""
     import msgspec
 
     if not isinstance(error, msgspec.ValidationError):
@@ -73,6 +73,6 @@ def _foreign_complaint(error: Exception) -> str:
 
 
 def path_text(location: tuple[int | str, ...]) -> str:
-    """Return a field's path as messages write it: `items[3].name`."""
+    """Return a field's path in the form of messages: `items[3].name`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return in_one_line(text.removeprefix("."), 80)

@@ -1,4 +1,4 @@
-"""The types of `@jobs.handler(...)` for type checkers: which arguments and which result a function's jobs have."""
+"""The types of `@jobs.handler(...)` for type checkers: the arguments and the result of a function's jobs."""
 
 # The shapes of functions overlap: one with a default fits where a value is given, and where none is. The first shape
 # that fits is meant. Those that mypy takes for unreachable are reached by functions with keyword-only parameters.
@@ -23,17 +23,17 @@ ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
 
 
 class TypedHandler(Handler[ArgsT, ResultT_co], TypedEnqueued[P, ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
-    """A Handler whose parameters a type checker knows."""
+    """A Handler whose parameters are visible to a type checker."""
 
 
 class _Optional(Protocol[ArgsT_contra, ResultT_co]):
-    """A function that takes one value, or none."""
+    """A function with one optional parameter."""
 
     def __call__(self, args: ArgsT_contra = ..., /) -> ResultT_co: ...
 
 
 class _OptionalWithJob(Protocol[JobT_contra, ArgsT_contra, ResultT_co]):
-    """A function that takes the job, and one value or none."""
+    """A function of the job and one optional parameter."""
 
     def __call__(self, job: JobT_contra, args: ArgsT_contra = ..., /) -> ResultT_co: ...
 
@@ -48,7 +48,7 @@ class _Several(Protocol[P, ResultT_co]):
 
 
 class _SeveralWithJob(Protocol[P, JobT_contra, ResultT_co]):
-    """A function that takes the job, and several parameters."""
+    """A function of the job and several parameters."""
 
     @overload
     def __call__(self, job: JobT_contra, first: Any, second: Any, /) -> ResultT_co: ...
@@ -57,10 +57,10 @@ class _SeveralWithJob(Protocol[P, JobT_contra, ResultT_co]):
 
 
 class Registration(Protocol):
-    """What `jobs.handler(type, ...)` returns: called with a function it returns the Handler, typed like the function.
+    """The result of `jobs.handler(type, ...)`: called with a function, it returns a Handler with the function's types.
 
-    A handler without arguments of its own takes jobs with any data; one with several parameters, a mapping. The shapes
-    with more parameters come first, because a function with defaults fits those with fewer as well.
+    A handler without arguments takes jobs with any data, and a handler with several parameters takes a mapping. The
+    shapes with more parameters come first, because a function with defaults also fits smaller shapes.
     """
 
     @overload
@@ -136,7 +136,7 @@ def registration(
 
     Args:
         type: the type whose jobs it runs; None for the function's name.
-        options: how they are run.
+        options: the options for these jobs.
         keep: called with the new handler.
 
     Raises:

@@ -1,7 +1,6 @@
-"""What the annotation of a handler's result says: how results become JSON and back, or that none can ever be stored.
+"""The annotation of a handler's result: it decides the conversion to JSON and back, and is refused if no result fits.
 
-Only certain cases are refused: not an annotation that leaves open what is returned, such as a Mapping, or a list of
-anything, which may be empty.
+Only certain misfits are refused, not open annotations such as a Mapping, or a list of anything, which may be empty.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from jobs_service.runner.payload import Codec, codec, name_of
 
 _JSON: Final = (dict, list, tuple, str, int, float, bool, type(None))
 _AS_IT_IS: Final = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None)})
-"""Annotations of results that JSON carries as they are."""
+"""Annotations of results that JSON carries unchanged."""
 _LAZY: Final = frozenset({collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator})
-"""Of these pydantic makes iterators, which check what is in them later."""
+"""Annotations for which pydantic makes iterators, which check their members later."""
 _UNIONS: Final = (typing.Union, types.UnionType)
 _DEEPEST: Final = 20
 _ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType))
-"""The class of `type X = ...`, and its backport: newer versions of typing_extensions keep a class of their own."""
+"""The classes of `type X = ...` and its backport: newer typing_extensions have their own class."""
 
 
 class ResultCodec:
-    """How the results of a handler become JSON data, and what they were again.
+    """Converts the results of a handler to JSON data and back.
 
     Args:
-        codec: of the annotation; None where JSON has what the function returns.
+        codec: codec of the annotation; None if JSON carries the results unchanged.
     """
 
     __slots__ = ("_codec",)
@@ -48,10 +47,10 @@ class ResultCodec:
     def encode(self, result: Any) -> Any:
         """Return a result as JSON data.
 
-        A result that the annotation does not allow is kept as it is where it is JSON: the work is done already.
+        A result that does not fit the annotation is kept unchanged if it is JSON: the work is done already.
 
         Raises:
-            InvalidJob, JobTooLarge: it is neither what the annotation says nor JSON.
+            InvalidJob, JobTooLarge: it neither fits the annotation nor is JSON.
         """
         if self._codec is None or result is None:
             return result
@@ -65,7 +64,7 @@ class ResultCodec:
             return result
 
     def decode(self, data: Any) -> Any:
-        """Return the result that was encoded; None where there is none.
+        """Return the encoded result; None for none.
 
         Raises:
             InvalidJob: it does not fit the annotation; the message names the field.
@@ -81,10 +80,10 @@ class ResultCodec:
 
 
 def result_codec(function: Any) -> ResultCodec:
-    """Return how the results of a function are stored, as its annotation says.
+    """Return the codec for a function's results, by its annotation.
 
     Raises:
-        InvalidSettings: it says that the function returns what no store takes: every one of its jobs would fail.
+        InvalidSettings: no store can keep the annotated result: each of the function's jobs would fail.
     """
     code = body(function)
     if hasattr(code, "__wrapped__"):
@@ -112,7 +111,7 @@ def result_codec(function: Any) -> ResultCodec:
 
 
 def _without_jobs(annotation: Any) -> Any:
-    """Return the annotation of results without jobs, which a handler may return, but which are no results."""
+    """Return the annotation of results without jobs: a handler may return a job, but it is no result."""
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is EndedJob:
         return members[0]
@@ -127,7 +126,7 @@ def _is_job(annotation: Any) -> bool:
 
 
 def _is_as_it_is(annotation: Any) -> bool:
-    """Whether JSON carries what an annotation says: to encode and decode it would change nothing."""
+    """Whether JSON carries the annotated values: encoding and decoding would change nothing."""
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is dict:
         return members[0] in (str, Any) and _is_as_it_is(members[1])
@@ -158,7 +157,7 @@ def _unfit(annotation: Any, depth: int) -> Any:
 
 
 def _has_no_json(kind: type) -> bool:
-    """Whether no object of a class can be JSON: neither do JSON's classes derive from it, nor do known subclasses."""
+    """Whether no object of a class can be JSON: no JSON class and no known JSON subclass derives from it."""
     if issubclass(kind, Job) or typing.is_typeddict(kind):
         return False
     if inspect.isabstract(kind) or getattr(kind, "_is_protocol", False):

@@ -1,4 +1,4 @@
-"""The log event about how long finished jobs are kept, so that nobody is surprised when jobs vanish."""
+"""The log event about the retention of finished jobs, so that the removal of jobs surprises nobody."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _TICKS: Final = (KEEP_TICKS, None)
 
 
 def log_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Handler[Any, Any]]) -> None:
-    """Log after which time finished jobs are removed: one event for all types that have the same times.
+    """Log the retention times of finished jobs: one event for all types with the same times.
 
-    Periodic handlers with the default times are left out: nobody has added their jobs, or looks for old ones.
+    Periodic handlers with the default times are left out: no client added their jobs, or looks for old ones.
 
     Args:
-        handlers: those that start.
-        periodic: those of them whose jobs are added by schedule.
+        handlers: the handlers that start.
+        periodic: the handlers among them whose jobs a schedule adds.
     """
     ticking = {id(handler) for handler in periodic}
     types: dict[tuple[float | None, float | None], list[JobType]] = {}

@@ -1,4 +1,4 @@
-"""When a job whose run has failed runs again, or that it has failed for good.
+"""Decides about a job whose run has failed: the time of the next attempt, or final failure.
 
 Pure functions without a clock and a store, after CouchDB's couch_replicator_scheduler (April 2017). Histories are
 newest first, times are seconds since the epoch.
@@ -23,8 +23,8 @@ class NextAttempt(NamedTuple):
     """Another run of a job that has crashed.
 
     Attributes:
-        at: the earliest time at which it starts, seconds since the epoch.
-        crashes: crashes in a row, including the present one; they decide about the next pause.
+        at: its earliest start, seconds since the epoch.
+        crashes: crashes in a row, including the present one; they decide the next pause.
     """
 
     at: float
@@ -34,7 +34,7 @@ class NextAttempt(NamedTuple):
 def has_attempts_left(attempts: int, max_attempts: int | None, options: HandlerOptions) -> bool:
     """Return whether an accepted job may run.
 
-    A job has none left when its worker was lost in its last attempt: nobody was there to decide about it.
+    A job has no attempts left when its worker was lost in the last one: no worker was there to fail it.
 
     Args:
         attempts: runs so far, including the one that would begin now.
@@ -56,17 +56,17 @@ def decide(
     crashes_before: int,
     uniform: Callable[[float, float], float],
 ) -> NextAttempt | None:
-    """Decide what becomes of a job whose run has just failed.
+    """Decide the next attempt of a job whose run has just failed.
 
     Args:
-        error: how it failed. A Discard is final; a Retry may say after which time the job runs again.
-        options: the handler's: attempts, backoff and jitter.
-        history: as it was before this crash.
-        now: when it crashed.
+        error: the failure. A Discard is final; a Retry may set the pause before the next run.
+        options: the handler's options: attempts, backoff and jitter.
+        history: the history before this crash.
+        now: time of the crash.
         attempts: runs so far, including this one.
         max_attempts: the job's own limit; None for its handler's.
-        crashes_before: crashes in a row before this one, as the record counts them: a history is cut.
-        uniform: draws a random number between two.
+        crashes_before: crashes in a row before this one, from the record's counter: a history is cut.
+        uniform: draws a random number between two bounds.
 
     Returns:
         The next attempt; None when the job has failed for good.
@@ -89,7 +89,7 @@ def backoff(crashes: int, interval: float) -> float:
     """Return the pause after so many crashes in a row: doubled by each, at most 1024 intervals.
 
     Args:
-        crashes: as `crashes_in_a_row` counts them.
+        crashes: the count of `crashes_in_a_row`.
         interval: seconds to wait after the first.
     """
     if crashes < 1:
@@ -98,15 +98,15 @@ def backoff(crashes: int, interval: float) -> float:
 
 
 def crashes_in_a_row(history: Sequence[HistoryEvent], now: float, before: int, health_threshold: float) -> int:
-    """Count the crash of a run that fails now, and those in a row before it.
+    """Count the crash of a run that fails now, and the crashes in a row before it.
 
     A crash after a healthy run is the first of a new row. In CouchDB it does not count at all, so a job that always
     fails late is tried again at once, for ever.
 
     Args:
-        history: as it was before this crash.
-        now: when it crashed.
-        before: crashes in a row before this one, as the record counts them.
+        history: the history before this crash.
+        now: time of the crash.
+        before: crashes in a row before this one, from the record's counter.
         health_threshold: seconds, see `consecutive_crashes`.
     """
     crashed = (HistoryEvent(HistoryKind.CRASHED, now), *history)
@@ -119,8 +119,8 @@ def consecutive_crashes(history: Sequence[HistoryEvent], health_threshold: float
     """Count the crashes in a row with which a history begins.
 
     A crash counts when it came at most `health_threshold` seconds after the event before it. The row ends at a crash
-    that came later, at a stop after a start, and where the job was added, resubmitted or finished. The oldest event of
-    a history never counts, because what came before it is not known.
+    that came later, at a stop after a start, and at an add, resubmission or end of the job. The oldest event of
+    a history never counts, because its predecessor is not known.
 
     Args:
         history: newest first.

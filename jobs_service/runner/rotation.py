@@ -1,7 +1,7 @@
-"""Which runs give up their slots: those beyond the number of slots, and continuous jobs when it is others' turn.
+"""Chooses the runs that give up their slots: those beyond the number of slots, and continuous jobs in turn.
 
-Pure functions without a clock and a store. The order is that of CouchDB's couch_replicator_scheduler (April 2017):
-what has run longest stops first.
+Pure functions without a clock and a store. The order is that of CouchDB's couch_replicator_scheduler (April 2017): the
+longest running job stops first.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ class SlotHolder(Protocol):
 
     @property
     def continuous(self) -> bool:
-        """Whether the job never ends by itself, so that it can be asked to give up its slot."""
+        """Whether the job never ends by itself, and so can be asked to give up its slot."""
 
     @property
     def at(self) -> float:
-        """When the run began, seconds of a clock that nobody sets."""
+        """Start of the run, in seconds of a monotonic clock."""
 
     @property
     def history(self) -> Sequence[HistoryEvent]:
-        """What happened to the job, newest first."""
+        """The job's events, newest first."""
 
 
 SlotHolderT = TypeVar("SlotHolderT", bound=SlotHolder)
 
 
 def excess(running: Iterable[SlotHolderT], slots: int) -> list[SlotHolderT]:
-    """Choose the runs to stop because there are more than slots: continuous ones first, longest running first."""
+    """Choose the runs to stop when they exceed the slots: continuous runs first, longest running first."""
     runs = sorted(running, key=lambda run: (not run.continuous, _began(run)))
     return runs[: max(len(runs) - slots, 0)]
 
 
 def rotation(running: Iterable[SlotHolderT]) -> list[SlotHolderT]:
-    """Return the continuous jobs in the order in which they give up their slots to others: longest running first."""
+    """Return the continuous jobs in the order of giving up their slots: longest running first."""
     return sorted((run for run in running if run.continuous), key=_began)
 
 

@@ -1,8 +1,8 @@
-"""Whether arguments come back from the store as they went in, and if not, which part would be lost.
+"""Checks that arguments come back from the store unchanged, and names the part that would be lost.
 
 Libraries do not read back all that they write: pydantic writes a SecretStr as asterisks, a Field(exclude=True) not at
-all, and an object of a subclass as one of the class that a field is annotated with. The caller of `enqueue` gets an
-error then, so that no handler gets something else than what was meant.
+all, and an object of a subclass as one of the field's annotated class. The caller of `enqueue` gets an error then, so
+that no handler gets other values than its caller gave.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _DEEPEST: Final = 200
 
 
 def difference(given: Any, back: Any) -> str | None:
-    """Return which part of some arguments would come back as something else, in a few words; None when they are equal.
+    """Return in a few words the part of some arguments that would come back changed; None if they are equal.
 
-    A tuple may come back as a list, as in all JSON. Objects of classes that do not say when two of them are equal are
-    compared by their attributes.
+    A tuple may come back as a list, as in all JSON. Objects of classes without an equality of their own are compared by
+    their attributes.
     """
     if _equal(given, back):
         return None
@@ -54,7 +54,7 @@ def _equal(given: Any, back: Any) -> bool:
 def _same_time(given: Any, back: Any) -> bool:
     """Whether both are the same wall-clock time with the same offset.
 
-    In the hour that a clock shows twice, Python says of times in two time zones that they are not equal.
+    In the hour that a clock shows twice, equal times in two time zones compare unequal in Python.
     """
     if not (isinstance(given, datetime) and isinstance(back, datetime)):
         return False
@@ -63,7 +63,7 @@ def _same_time(given: Any, back: Any) -> bool:
 
 
 def _pairs(given: Any, back: Any) -> list[tuple[str, Any, Any]] | None:
-    """Return the parts of two values side by side, each with its path; None when they cannot be compared by parts."""
+    """Return the parts of two values side by side, each with its path; None if they have no comparable parts."""
     if isinstance(given, list | tuple) and isinstance(back, list | tuple):
         if len(given) != len(back):
             return None
@@ -108,7 +108,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def _cannot_be_compared(given: Any, back: Any) -> bool:
-    """Whether two objects cannot be compared: their class does not define when they are equal, or that fails."""
+    """Whether two objects are incomparable: their class defines no equality, or its equality fails."""
     if type(given) is not type(back):
         return False
     if getattr(type(given), "__eq__", None) is _BY_IDENTITY:
@@ -135,9 +135,9 @@ def _a(value: Any) -> str:
 
 
 def in_order(given: Any, data: Any) -> Any:
-    """Return data that were made of arguments, with the members of sets sorted by their JSON.
+    """Return encoded arguments with the members of sets sorted by their JSON.
 
-    The order in which a set is iterated over differs from process to process.
+    The iteration order of a set differs from process to process.
     """
     kind = type(data)
     if kind is list:
@@ -155,7 +155,7 @@ def _length(value: Any) -> int:
 
 
 def _members(given: Any, data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each name in the data with the value that it was made of; None where that is not known."""
+    """Yield each name in the data with its original value; None if that is not known."""
     if isinstance(given, Mapping) and len(given) == len(data):
         yield from zip(data, given.values(), strict=True)
         return

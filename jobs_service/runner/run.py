@@ -1,4 +1,4 @@
-"""One run of one job, from its accept until its end is in the store."""
+"""One run of one job, from its accept until its end is stored."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ class StopReason(enum.Enum):
     """Why a running handler was asked to end."""
 
     STOPPED = "stopped"
-    """Another job gets its slot: the job is given back."""
+    """Another job gets its slot: the job is released."""
     ENDING = "ending"
-    """The runner ends: the job is given back."""
+    """The runner ends: the job is released."""
     CANCELED = "canceled"
-    """Somebody has canceled the job."""
+    """A client has canceled the job."""
     TAKEN = "taken"
-    """The job is no longer this worker's: the handler's result does not count."""
+    """This worker no longer owns the job: the handler's result does not count."""
     OVERTIME = "overtime"
     """The run took longer than its time limit."""
     CUT = "cut"
-    """Somebody else has canceled its task, as a program does that cancels all tasks to end: the job is given back."""
+    """Other code canceled the task, as a program that cancels all tasks to end: the job is released."""
 
 
 class Run:
     """One job that a worker pool has accepted.
 
     Attributes:
-        job: as it was accepted.
-        lock: with which it was accepted.
-        size: bytes of the job's record when this process wrote or read it last.
-        at: when it was accepted, seconds of the loop's clock.
-        continuous: whether it may be asked to give up its slot to others.
-        asked: the next run that the handler itself has asked for; None as long as it did not.
-        max_attempts, time_limit: the job's own; None where its handler's apply.
-        task: in which its handler runs; None when it never began.
+        job: the accepted job.
+        lock: the lock of its accept.
+        size: bytes of the job's record at this process's last read or write.
+        at: time of the accept, in seconds of the loop's clock.
+        continuous: whether rotation may take its slot for other jobs.
+        asked: the next run that the handler itself requested; None for none.
+        max_attempts, time_limit: the job's own limits; None if its handler's apply.
+        task: the handler's task; None if the run never began.
         begun: whether the task has made its first step.
         left: whether its slot is free again.
-        stop_reason: why the handler was asked to end; None as long as it was not.
-        written: whether the job's end is in the store, or will never be.
-        end_awaited: whether the handler awaits the answer whether it has ended the job by `finish` or `release`.
-        ending: whether the handler is ending the job in a transaction of its own, which may take effect or not.
-        abandoned: whether the handler goes on after its grace: its result does not count.
+        stop_reason: the reason for asking the handler to end; None if it was not asked.
+        written: whether the job's end is stored, or never will be.
+        end_awaited: whether the handler awaits the answer of its `finish` or `release`.
+        ending: whether the handler is ending the job in its own transaction, whose effect is open.
+        abandoned: whether the handler still runs after its grace: its result does not count.
         stored: whether the end was already in the store when it was written again.
-        announce: says to a handler in a thread, which cannot be canceled, that it is to end soon; None for others.
-        deadline: at which its time limit is over, seconds of the loop's clock; None without one.
-        timers: to be canceled when the handler has ended.
+        announce: tells a handler in a thread, which cannot be canceled, to end soon; None for others.
+        deadline: end of its time limit, in seconds of the loop's clock; None without one.
+        timers: timers to cancel when the handler has ended.
     """
 
     __slots__ = (
@@ -105,12 +105,12 @@ class Run:
         self._packed_id = pack_id(job.id)
 
     def place(self, keys: TypeKeys) -> Place:
-        """Return the job's place. The type's keys are an argument because they change when the directory is moved."""
+        """Return the job's place under its type's current keys: they change when the directory is moved."""
         return keys, self.job.id, self._packed_id
 
     @property
     def history(self) -> tuple[HistoryEvent, ...]:
-        """What happened to the job, newest first; see `history_of`."""
+        """The job's events, newest first; see `history_of`."""
         return history_of(self.job)
 
     @property
@@ -120,12 +120,12 @@ class Run:
 
     @property
     def can_be_asked(self) -> bool:
-        """Whether there is a handler that can be asked to end its job."""
+        """Whether a handler still runs that can be asked to end the job."""
         return not self.written and not self.has_ended
 
 
 def history_of(job: RunningJob) -> tuple[HistoryEvent, ...]:
-    """Return a job's history; an empty one where it cannot be read, because the job can be run all the same."""
+    """Return a job's history; an empty one if it is damaged, because the job can still run."""
     try:
         return job.history
     except RecordDamaged:
@@ -133,7 +133,7 @@ def history_of(job: RunningJob) -> tuple[HistoryEvent, ...]:
 
 
 def error_of(job: RunningJob) -> JobError | None:
-    """Return the error of a job's last failed run; None also where it cannot be read."""
+    """Return the error of a job's last failed run; None also if it is damaged."""
     try:
         return job.error
     except RecordDamaged:

@@ -1,4 +1,4 @@
-"""The end of a run: what is to be written, and what the log says about it."""
+"""The end of a run: its write to the store, and its log event."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from jobs_service.redaction import Redaction
 from jobs_service.runner.error_description import brief, traceback_of
 
 _MOST_LOGGED: Final = 300
-"""Characters of an error that a log event has."""
+"""Most characters of an error in a log event."""
 
 
 class RunEnd(NamedTuple):
-    """What is to be written when a run has ended.
+    """The pending write of an ended run.
 
     Attributes:
-        operation: of the layer, called with unit, place, lock and the arguments; None to write nothing.
+        operation: an operation of the layer, called with unit, place, lock and the arguments; None to write nothing.
         arguments: see `operation`.
-        size: about how many bytes it adds to the record.
-        error: how the run failed, for the log; None when it did not.
-        raised: what `error` describes.
-        retry_in: seconds until the next attempt; None when there is none.
-        instead: whether it replaces an end that the store did not take.
+        size: approximate bytes that it adds to the record.
+        error: the run's failure, for the log; None for none.
+        raised: the exception that `error` describes.
+        retry_in: seconds until the next attempt; None for none.
+        instead: whether it replaces an end that the store refused.
     """
 
     operation: Callable[..., Any] | None
@@ -38,7 +38,7 @@ class RunEnd(NamedTuple):
     instead: bool = False
 
     def outcome(self, written: bool) -> str:
-        """Return in a word what becomes of the job.
+        """Return the job's outcome in a word.
 
         Args:
             written: whether its handler has ended it itself.
@@ -51,13 +51,13 @@ class RunEnd(NamedTuple):
         return "retried" if self.operation is running_jobs.crash else "given back"
 
     def log_to(self, log: EventLog, job: RunningJob, redaction: Redaction, seconds: float = 0.0) -> None:
-        """Log how the run ended.
+        """Log the end of the run.
 
         Args:
-            log: of the handler.
-            job: whose run it was.
-            redaction: what of it the log does not say.
-            seconds: how long it took.
+            log: the handler's log.
+            job: the job of the run.
+            redaction: rules that redact the event.
+            seconds: duration of the run.
         """
         if self.error is None:
             if self.operation is running_jobs.finish and self.arguments[1] is Outcome.SUCCEEDED:
@@ -77,7 +77,7 @@ class RunEnd(NamedTuple):
             log.warning("job_crashed", **fields)
 
     def log_dropped(self, log: EventLog, job: RunningJob, redaction: Redaction) -> None:
-        """Log an error or a result that is lost because the handler had ended its job before."""
+        """Log an error or a result that is lost because the handler ended its job earlier."""
         if self.raised is not None and self.error is not None:
             error = self._brief(job, redaction)
             log.error("handler_failed_after_end", id=job.id, error=error, **traceback_of(self.raised, job, redaction))

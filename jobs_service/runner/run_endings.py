@@ -1,4 +1,4 @@
-"""The ends of runs: written together, within the bounds of a transaction, and again until they are in the store."""
+"""The ends of runs: written together, within the limits of a transaction, and retried until they are stored."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.uncancelable import own_task
 
 _MOST_BYTES: Final = 500_000
-"""Bytes of the records that one transaction rewrites. It is far below what stores allow, so that the next transaction
-is prepared while this one is written."""
+"""Most record bytes that one transaction rewrites. It is far below the limits of stores, so that the next transaction
+is prepared during the write of this one.
+"""
 
 _MOST_REWRITTEN: Final = 100
-"""Ends that the store does not take, at which no more jobs should be accepted: damage may last, and runs pile up."""
+"""Number of ends refused by the store at which the accept of jobs pauses: damage may last, and runs pile up."""
 
 
 class RunEndings:
@@ -32,13 +33,13 @@ class RunEndings:
 
     Args:
         service: the service in which the runner runs.
-        type: of the jobs.
-        execution: decides how a job ends whose result cannot be stored.
-        log: of the handler.
-        settled: called with each run whose end is in the store, or never will be.
+        type: the jobs' type.
+        execution: makes the end of a job whose result cannot be stored.
+        log: the handler's log.
+        settled: called with each run whose end is stored, or never will be.
 
     Attributes:
-        room: set as long as so few ends are being written again that more jobs may be accepted.
+        room: set while few enough ends are being retried to accept more jobs.
     """
 
     def __init__(
@@ -66,16 +67,16 @@ class RunEndings:
         self._settled.set()
 
     def write(self, run: Run, end: RunEnd) -> None:
-        """Have the end of a run written, together with those that end now."""
+        """Write the end of a run, together with other ends of this turn of the loop."""
         if not self._unsettled:
             self._settled.clear()
         self._unsettled += 1
         self._queue(run, end)
 
     async def settle(self, seconds: float) -> None:
-        """Wait until all ends are written, but no longer than so many seconds.
+        """Wait until all ends are written, at most so many seconds.
 
-        The jobs whose ends the store did not take by then count as lost after their type's timeout.
+        Jobs whose ends are not stored by then count as lost after their type's timeout.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -99,7 +100,7 @@ class RunEndings:
         self._on_settled(run)
 
     def _send_all(self) -> None:
-        """Have the ends of one turn of the loop written, in transactions that rewrite no more than they should."""
+        """Write the ends of one turn of the loop, in transactions of a limited size."""
         waiting, self._waiting = self._waiting, []
         size = _size_of_all(waiting)
         # Nearly always all fit, and a sum is cheaper than to measure them one by one.
@@ -174,7 +175,7 @@ class RunEndings:
                 self._settle(run)
 
     def _log_ended_otherwise(self, run: Run, end: RunEnd) -> None:
-        """Log that another worker has the job, or that its handler has ended it in a transaction of its own."""
+        """Log that another worker has the job, or that its handler has ended it in its own transaction."""
         if run.stored:
             self._log_written(run, end)
         elif run.ending:
@@ -183,7 +184,7 @@ class RunEndings:
             self._log.warning("job_taken_over", id=run.job.id)
 
     def _rewrite(self, run: Run, end: RunEnd) -> None:
-        """Write an end again and again after a passing error, until it is stored or another worker has the job."""
+        """Retry the write of an end after a passing error, until it is stored or another worker has the job."""
         operation = end.operation
         assert operation is not None
 
@@ -221,7 +222,7 @@ class RunEndings:
 
 
 def _size_of(ended: tuple[Run, RunEnd]) -> int:
-    """Return the bytes that an end rewrites: the whole record, not only what is new in it."""
+    """Return the bytes that an end rewrites: the whole record, not only its new parts."""
     run, end = ended
     return run.size + end.size
 

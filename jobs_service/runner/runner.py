@@ -1,4 +1,4 @@
-"""The runner of one service: its tree of worker pools, heartbeats and tickers, from the start to the end."""
+"""The runner of one service: its tree of worker pools, heartbeats and tickers, from start to end."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from jobs_service.uncancelable import own_task, through_cancellation
 _NAME: Final = "runner"
 
 _LONGEST_PAUSE: Final = 10.0
-"""Seconds before a child that fails again and again is started once more."""
+"""Most seconds before a child that keeps failing is restarted."""
 
 _LONGEST_PAUSE_OF_HEARTBEATS: Final = 0.2
 """The same for a heartbeat: during its pause, running jobs may come to count as lost."""
 
 
 class SlotUse(NamedTuple):
-    """What one handler does in this process.
+    """The slots of one handler in this process.
 
     Attributes:
-        slots: jobs that it may run at the same time.
-        busy: how many it runs.
-        heartbeats_missed: heartbeats that came so late that another was due, or have failed, since `run` began.
+        slots: most jobs that it runs at the same time.
+        busy: number of jobs that it runs.
+        heartbeats_missed: heartbeats that failed, or came so late that another was due, since `run` began.
     """
 
     slots: int
@@ -49,20 +49,20 @@ class SlotUse(NamedTuple):
 class Runner:
     """Runs the jobs of all handlers until it is canceled.
 
-    A worker pool that fails is started again after a pause, which grows, for as long as the runner runs. Neither other
-    handlers nor the jobs that run already are concerned.
+    A worker pool that fails is restarted after a growing pause, for as long as the runner runs. Other handlers and the
+    running jobs are not affected.
 
     Args:
         service: the service in which it runs.
-        handlers: each of another type.
-        periodic: those of them whose jobs are added by schedule.
-        max_jobs: how many jobs all handlers together may run; None for as many as they have slots.
-        started: called once, when all types exist and their jobs are accepted.
-        ended: called whenever jobs have ended while no more are accepted, and when that begins.
+        handlers: the handlers, each of another type.
+        periodic: the handlers among them whose jobs a schedule adds.
+        max_jobs: most jobs of all handlers together; None for the sum of their slots.
+        started: called once, when all types exist and the accepts begin.
+        ended: called when the runner stops accepting jobs, and at each end of jobs after that.
 
     Attributes:
-        tree: its supervisor.
-        is_draining: whether it ends.
+        tree: the supervisor.
+        is_draining: whether the runner is ending.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Runner:
         self.tree = self._supervisor(_NAME, children, _LONGEST_PAUSE)
 
     async def run(self) -> None:
-        """Run jobs until `stop`, or until the caller is canceled; then let those that run end within their grace.
+        """Run jobs until `stop`, or until the caller is canceled; then let running jobs end within their grace.
 
         Raises:
-            SupervisorFailed: a worker pool cannot be started at all.
+            SupervisorFailed: a worker pool never starts.
         """
         task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         self._loop_watch.start()
@@ -118,29 +118,29 @@ class Runner:
             task.result()
 
     def stop(self) -> None:
-        """Have `run` end as if its caller were canceled, and return."""
+        """Make `run` end and return, as if its caller were canceled."""
         if not self._asked_to_stop.done():
             self._asked_to_stop.set_result(None)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no more jobs are accepted, while those that run go on."""
+        """Whether the runner accepts no more jobs, while running jobs go on."""
         return self._slot_limit.is_closed
 
     def set_quiet(self, quiet: bool) -> None:
-        """Accept no more jobs from now on, or accept them again; those that run go on."""
+        """Stop or resume the accept of jobs; running jobs go on."""
         self._slot_limit.on_change = self._ended if quiet else None
         self._slot_limit.close(quiet)
 
     def slot_uses(self) -> dict[JobType, SlotUse]:
-        """Return how many slots each handler has, and how many are taken, by type."""
+        """Return the slots and the taken slots of each handler, by type."""
         return {
             exact_type(runs.handler.type): SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed)
             for runs in self._runs.values()
         }
 
     def options_changed(self, handler: Handler[Any, Any]) -> None:
-        """Go on with the options that a handler has now."""
+        """Apply the changed options of a handler."""
         worker_pool = self._worker_pools.get(handler.packed)
         if worker_pool is not None:  # one that starts later begins with them
             worker_pool.options_changed()
@@ -173,7 +173,7 @@ class Runner:
                 self._started()
 
     async def _end(self, tree: asyncio.Task[None]) -> None:
-        """End the runs, then the tree, because heartbeats go on as long as handlers do."""
+        """End the runs, then the tree: heartbeats last as long as handlers."""
         try:
             await self._drain()
         finally:

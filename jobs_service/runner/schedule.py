@@ -1,7 +1,7 @@
-"""When periodic jobs tick: schedules, and which of their ticks are due.
+"""The ticks of periodic jobs: schedules, and the selection of due ticks.
 
-Pure functions without a clock and a store. Times are seconds since the epoch. Ticks depend on nothing but the schedule,
-so that all processes agree on them.
+Pure functions without a clock and a store. Times are seconds since the epoch. Ticks depend only on the schedule, so
+that all processes agree on them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ LONGEST: Final = 36_500 * 86_400.0
 """Most seconds between two ticks of a fixed period."""
 
 END: Final = 250_000_000_000
-"""No schedule ticks later than this, in the year 9892: a search must not run into the end of Python's calendar."""
+"""The latest tick of any schedule, in the year 9892: a search must not run into the end of Python's calendar."""
 
 PUNCTUAL: Final = 60.0
 """Seconds that a tick may be late before `Missed.SKIP` drops it."""
 
 MOST_TICKS: Final = 1000
-"""Ticks that one call of `due_ticks` returns."""
+"""Most ticks that one call of `due_ticks` returns."""
 
 MOST_MADE_UP: Final = 100
-"""Missed ticks that `Missed.ALL` makes up for, the newest ones: a job of every minute that no process ran for a week
-must not run ten thousand times afterwards."""
+"""Most missed ticks that `Missed.ALL` makes up for, the newest ones: a job of every minute must not run ten thousand
+times after a week without a process.
+"""
 
 _PERIODS: Final = Bounds(SHORTEST, LONGEST)
 _DAY: Final = 86_400
@@ -55,31 +56,31 @@ _NICKNAMES: Final = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
-"""What crontab(5) calls some expressions."""
+"""The nicknames of crontab(5) for some expressions."""
 
 _LONGEST_EXPRESSION: Final = 1000
 
 
 class Missed(enum.StrEnum):
-    """What happens with ticks that passed while no process was there to enqueue their jobs."""
+    """The treatment of ticks that passed while no process could enqueue their jobs."""
 
     SKIP = "skip"
-    """They are dropped, except the newest one if it is at most `PUNCTUAL` seconds late."""
+    """Drop them, except the newest one if it is at most `PUNCTUAL` seconds late."""
     ONCE = "once"
-    """There is one job, for the newest of them."""
+    """Enqueue one job, for the newest of them."""
     ALL = "all"
-    """There is a job for each, oldest first; if there are more than `MOST_MADE_UP`, for the newest ones."""
+    """Enqueue a job for each, oldest first; if there are more than `MOST_MADE_UP`, for the newest ones."""
 
 
 class Schedule(Protocol):
-    """The times at which a periodic job ticks, from the epoch on until `END`."""
+    """The ticks of a periodic job, from the epoch on until `END`."""
 
     def next_after(self, t: float) -> float:
-        """Return the first tick later than `t`; math.inf when there is none."""
+        """Return the first tick later than `t`; math.inf for none."""
         ...
 
     def previous_at(self, t: float) -> float | None:
-        """Return the last tick not later than `t`; None when there is none."""
+        """Return the last tick not later than `t`; None for none."""
         ...
 
 
@@ -93,7 +94,7 @@ class Every:
         seconds: the period, from 1 second to 36,500 days.
 
     Raises:
-        InvalidJob: it is no such number.
+        InvalidJob: the period is out of range.
     """
 
     seconds: float
@@ -102,14 +103,14 @@ class Every:
         object.__setattr__(self, "seconds", parse_every(self.seconds))
 
     def next_after(self, t: float) -> float:
-        """Return the first tick later than `t`; math.inf when there is none."""
+        """Return the first tick later than `t`; math.inf for none."""
         if t >= END:
             return math.inf
         tick = (self._multiple_at(t) + 1) * self.seconds if t >= 0 else 0.0
         return tick if tick <= END else math.inf
 
     def previous_at(self, t: float) -> float | None:
-        """Return the last tick not later than `t`; None when there is none."""
+        """Return the last tick not later than `t`; None for none."""
         return self._multiple_at(min(t, END)) * self.seconds if t >= 0 else None
 
     def _multiple_at(self, t: float) -> int:
@@ -122,29 +123,29 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """Ticks when the clocks of a time zone show what a cron expression asks for.
+    """Ticks at the times of a cron expression on the clocks of a time zone.
 
-    Where clocks are changed, a tick is neither lost nor doubled:
+    A clock change neither loses nor doubles a tick:
 
     - An expression that names hours (`30 2 * * *`, `0 */6 * * *`) ticks once for each time of day. For times in an hour
       that the clocks skip there is a single tick, at the moment of the change; times in an hour that the clocks show
       twice tick the first time only.
-    - An expression for every hour (`*/15 * * * *`) goes on at its pace: it ticks in both of the repeated hours, and a
+    - An expression for every hour (`*/15 * * * *`) keeps its pace: it ticks in both of the repeated hours, and a
       skipped hour has no ticks, because it takes no time.
 
     These are the rules of cron(8) for "jobs that run at a specific time or with a granularity greater than one hour"
-    and for those that run more often. cronsim walks over the times of day. Clock changes are handled here, because its
-    own handling goes wrong where clocks move by half an hour, and where it begins in a repeated hour.
+    and for more frequent jobs. cronsim walks over the times of day. Clock changes are handled here, because cronsim
+    fails when clocks move by half an hour, and when it begins in a repeated hour.
 
     Args:
-        expression: minute, hour, day of month, month, day of week; six fields begin with the second. As cronsim reads
-            them: `*`, lists, ranges, steps, names of months and days, `L`, `LW`, `5L`, `MON#2`. Or `@hourly`, `@daily`,
+        expression: minute, hour, day of month, month, day of week; six fields begin with the second. cronsim's syntax:
+            `*`, lists, ranges, steps, names of months and days, `L`, `LW`, `5L`, `MON#2`. Or `@hourly`, `@daily`,
             `@midnight`, `@weekly`, `@monthly`, `@yearly`, `@annually`.
-        timezone: the IANA name of a time zone, or a ZoneInfo that has one. The default is not the machine's zone,
+        timezone: the IANA name of a time zone, or a ZoneInfo with a name. The default is not the machine's zone,
             because all processes must agree.
 
     Raises:
-        InvalidJob: the expression cannot be read or never ticks, or there is no such time zone.
+        InvalidJob: the expression is invalid or never ticks, or the time zone is unknown.
     """
 
     expression: str
@@ -161,14 +162,14 @@ class Cron:
         object.__setattr__(self, "_zone", _Zone(zone))
 
     def next_after(self, t: float) -> float:
-        """Return the first tick later than `t`; math.inf when there is none."""
+        """Return the first tick later than `t`; math.inf for none."""
         if t >= END:
             return math.inf
         tick = self._tick_after(math.floor(max(t, -1.0)))
         return tick if tick <= END else math.inf
 
     def previous_at(self, t: float) -> float | None:
-        """Return the last tick not later than `t`; None when there is none."""
+        """Return the last tick not later than `t`; None for none."""
         return self._tick_at(math.floor(min(t, END))) if t >= 0 else None
 
     def _tick_after(self, t: int) -> float:
@@ -219,13 +220,13 @@ class Cron:
 
 
 class _Zone:
-    """What clocks in a time zone show, in whole seconds."""
+    """The clocks of a time zone, in whole seconds."""
 
     def __init__(self, zone: ZoneInfo) -> None:
         self._zone = zone
 
     def offset(self, t: int) -> int:
-        """Return how far the clocks are ahead of UTC at `t`."""
+        """Return the offset of the clocks from UTC at `t`, in seconds."""
         offset = datetime.fromtimestamp(t, self._zone).utcoffset()
         return 0 if offset is None else offset // timedelta(seconds=1)
 
@@ -255,7 +256,7 @@ def parse_every(value: Duration) -> float:
         value: a duration from 1 second to 36,500 days.
 
     Raises:
-        InvalidJob: it is no such period.
+        InvalidJob: the period is out of range.
     """
     seconds = check_duration("period", value, _PERIODS)
     assert seconds is not None
@@ -263,36 +264,36 @@ def parse_every(value: Duration) -> float:
 
 
 def last_tick(schedule: Schedule, noted: float | None) -> float | None:
-    """Return the last tick of a periodic handler, None before its first one.
+    """Return the last tick of a periodic handler; None before its first one.
 
     Args:
-        schedule: of the handler.
-        noted: what the store has as its last tick. Before the first one that is the time when the handler was first
-            run, which is no tick.
+        schedule: the handler's schedule.
+        noted: the last tick in the store. Before the first one it is the time of the handler's first run, which is no
+            tick.
     """
     return noted if noted is not None and schedule.previous_at(noted) == noted else None
 
 
 def in_words(schedule: Schedule) -> str:
-    """Return when a schedule ticks: `every 1h30m`, or a cron expression and its time zone."""
+    """Return a schedule in words: `every 1h30m`, or a cron expression and its time zone."""
     if isinstance(schedule, Every):
         return f"every {durations.typed(schedule.seconds)}"
     return f"{schedule.expression} {schedule.timezone}" if isinstance(schedule, Cron) else str(schedule)
 
 
 def due_ticks(schedule: Schedule, last: float | None, now: float, missed: Missed) -> list[float]:
-    """Return the ticks whose jobs are to be enqueued now, oldest first, at most `MOST_TICKS`.
+    """Return the ticks whose jobs must be enqueued now, oldest first, at most `MOST_TICKS`.
 
-    With `Missed.ALL`, a next call with the last of them as `last` continues. A tick up to `last` is never returned:
-    when a clock jumps back nothing ticks twice, and after a clock was ahead nothing ticks until that time has come.
+    With `Missed.ALL`, a next call continues with the last of them as `last`. A tick up to `last` is never returned:
+    nothing ticks twice after a clock jumps back, and after a clock was ahead nothing ticks until its time has come.
 
     Args:
-        schedule: when the job ticks.
-        last: the last tick that was enqueued, or the time of the first call if there was none yet. None in the first
-            call: then only a tick at this very moment is due, and unless it is returned the caller passes `now` as
-            `last` to the next call.
+        schedule: the schedule of the job.
+        last: the last enqueued tick, or the time of the first call if there was none yet. None in the first call: then
+            only a tick at this very moment is due, and unless it is returned the caller passes `now` as `last` to the
+            next call.
         now: seconds since the epoch.
-        missed: what happens with ticks that are late.
+        missed: the treatment of late ticks.
     """
     first = schedule.next_after(math.nextafter(now, -math.inf) if last is None else last)
     if first > now:
@@ -306,11 +307,11 @@ def due_ticks(schedule: Schedule, last: float | None, now: float, missed: Missed
 
 
 def made_up_since(schedule: Schedule, last: float, now: float) -> float:
-    """Return the tick after which `Missed.ALL` makes up for missed ones: `last`, or a later tick if there are too many.
+    """Return the tick after which `Missed.ALL` makes up for missed ones: `last`, or a later one if these are too many.
 
     Args:
-        schedule: when the job ticks.
-        last: the last tick that was enqueued.
+        schedule: the schedule of the job.
+        last: the last enqueued tick.
         now: seconds since the epoch.
     """
     since: float | None = now

@@ -1,4 +1,4 @@
-"""What the runner needs from the service whose jobs it runs: the one of its process, or one that is reached by HTTP."""
+"""The runner's interface to the service whose jobs it runs: the service of its process, or one over HTTP."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Held: TypeAlias = tuple[Place, bytes]
-"""A running job's place, and its lock."""
+"""A running job's place and lock."""
 
 EndCall: TypeAlias = tuple[Callable[..., Awaitable[Any]], Place, tuple[Any, ...]]
-"""How a run ends: an operation of `layer.running_jobs`, the job's place, and its lock with the other arguments."""
+"""The end of a run: an operation of `layer.running_jobs`, the job's place, and its lock with the other arguments."""
 
 
 class ServiceAccess(Protocol):
-    """One service, as the runner sees it. Its errors are those of JobsService."""
+    """One service, as the runner sees it. It raises the errors of JobsService."""
 
     @property
     def settings(self) -> Settings:
-        """Pauses between attempts."""
+        """The settings, such as pauses between attempts."""
 
     @property
     def sources(self) -> Sources:
@@ -43,77 +43,77 @@ class ServiceAccess(Protocol):
 
     @property
     def worker(self) -> Worker:
-        """Does the operations of running jobs."""
+        """Executes the operations of running jobs."""
 
     @property
     def batch(self) -> Batch:
-        """The most that one of the calls below takes that are about many jobs."""
+        """The most jobs and bytes for one call about many jobs."""
 
     @property
     def own_runs(self) -> dict[bytes, Mapping[bytes, object]]:
-        """By type, as packed, the jobs that the runner runs, by their locks: its own service does not lose them."""
+        """The runner's jobs by packed type and lock: its own service does not declare them lost."""
 
     @property
     def serves_threads(self) -> bool:
-        """Whether `beat_in_thread` can be called."""
+        """Whether `beat_in_thread` is available."""
 
     def beat_in_thread(self, held: Sequence[Held], answered: Callable[[list[LockStatus]], object]) -> None:
-        """Do `beat` in a thread, while the loop may stand still; raises as that."""
+        """Call `beat` in a thread, while the loop may be blocked; the same errors."""
 
     def keys(self, type: JobType) -> TypeKeys:
-        """Return the keys of a type: other ones when the store's directory was moved."""
+        """Return the keys of a type; they change when the store's directory is moved."""
 
     async def retried(
         self, operation: Callable[[], Awaitable[T]], *, unless: tuple[type[StoreError], ...] = (), **fields: Any
     ) -> T:
-        """Repeat an operation while it raises errors that may pass; see Context.retried."""
+        """Repeat an operation while it raises passing errors; see Context.retried."""
 
     async def declare(
         self, keys: TypeKeys, wanted: Declared, secret: Redaction | None
     ) -> tuple[Declared, Redaction | None]:
-        """Make a type where it is missing, and store what its handler declares; return what is in force."""
+        """Make a missing type, and store its handler's declarations; return the effective ones."""
 
     async def accept(self, keys: TypeKeys, terms: AcceptTerms) -> list[RunningJob] | EmptyQueue:
         """Take jobs on these terms, or return a watch on the queue.
 
-        Jobs that are accepted for a caller who was canceled meanwhile are given back.
+        Jobs that are accepted for a canceled caller are released.
         """
 
     def is_crowded(self, keys: TypeKeys) -> bool:
-        """Whether accepts of a type have collided with those of other processes of late."""
+        """Whether accepts of a type have recently collided with accepts of other processes."""
 
     async def count_due(self, keys: TypeKeys, limit: int, max_priority: bytes | None) -> int:
-        """Return how many jobs of a type are due, counted up to a limit, of priorities up to a packed one."""
+        """Return the number of due jobs of a type, counted up to a limit, of priorities up to a packed one."""
 
     async def beat(self, held: Sequence[Held]) -> list[LockStatus]:
-        """Show that running jobs of one type are alive; return the status of each lock."""
+        """Renew the locks of running jobs of one type; return the status of each lock."""
 
     async def look(
         self, keys: TypeKeys, held: Sequence[Held], *, watched: bool
     ) -> tuple[list[LockStatus | None], list[Watch]]:
-        """Return the status of locks, None where damage hides it; and a watch on the type's canceled jobs.
+        """Return the status of locks, None for damaged jobs; and a watch on the type's canceled jobs.
 
         Args:
-            keys: of the type.
-            held: its jobs.
-            watched: whether there is a watch already, which was made before; then there is none in the answer.
+            keys: the type's keys.
+            held: the type's jobs.
+            watched: whether the caller has a watch already; then the answer has none.
         """
 
     async def timeout(self, keys: TypeKeys) -> tuple[float | None, Watch]:
-        """Return a type's activity timeout in seconds, None if it does not exist, and a watch on that."""
+        """Return a type's activity timeout in seconds, None if the type does not exist, and a watch on it."""
 
     async def redaction(self, keys: TypeKeys) -> tuple[Redaction, Watch]:
-        """Return what is secret of a type's jobs, and a watch on that."""
+        """Return the redaction of a type's jobs, and a watch on it."""
 
     def end_all(
         self, calls: Sequence[EndCall], answer: Callable[[Sequence[Exception | None]], None], size: int
     ) -> None:
-        """End runs, each as if alone.
+        """End runs, each independent of the others.
 
         Args:
-            calls: how each ends; all of one type.
-            answer: called with the error of each, None for those that succeeded.
-            size: bytes of the values that they write, about.
+            calls: the ends of the runs; all of one type.
+            answer: called with the error of each, None for success.
+            size: approximate bytes of the values that they write.
         """
 
     async def end(self, call: EndCall) -> None:
@@ -124,12 +124,12 @@ class ServiceAccess(Protocol):
 
         Args:
             held: the job.
-            answered: called with the job as it is then, or why not.
-            size: bytes that are written, about.
+            answered: called with the changed job, or the error.
+            size: approximate bytes of the write.
         """
 
     async def tick(self, periodic: Periodic, most: int, seen: float | None) -> Done:
-        """Add the jobs of a periodic handler that are due, up to so many; see `ticker.add_due`."""
+        """Add a periodic handler's due jobs, up to so many; see `ticker.add_due`."""
 
     async def watch_tick(self, periodic: Periodic, key: bytes) -> Watch | None:
-        """Return a watch on what keeps a tick's job from being added; None when that is gone."""
+        """Return a watch on the obstacle to a tick's job; None if it is gone."""

@@ -1,4 +1,4 @@
-"""The signature of a handler's function: whether it takes the job, and which arguments beside it."""
+"""The signature of a handler's function: whether it takes the job, and its other arguments."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Param
 
 
 class Signature(NamedTuple):
-    """What a function is called with.
+    """The calling convention of a function.
 
     Attributes:
-        takes_job, takes_args: which of the two it takes.
-        codec: of its arguments.
+        takes_job, takes_args: whether it takes the job, and arguments.
+        codec: codec of its arguments.
         takes_keywords: whether its arguments are given by keyword, not as one value.
         required: names of the parameters beside the job that have no default.
-        default: the arguments of a call without any.
-        defaults: of arguments by keyword, by name, as far as they are data.
-        like_options: names of parameters by keyword that `enqueue` has an option for.
+        default: the arguments of a call that gives none.
+        defaults: defaults of keyword arguments by name, if JSON can carry them.
+        like_options: names of keyword parameters that are also options of `enqueue`.
     """
 
     takes_job: bool
@@ -47,10 +47,10 @@ class Signature(NamedTuple):
 
 
 def signature_of(function: Any) -> Signature:
-    """Return what a function is called with.
+    """Return the calling convention of a function.
 
     Raises:
-        InvalidSettings: a handler cannot have such parameters; the message says why.
+        InvalidSettings: a handler cannot have such parameters; the message gives the reason.
     """
     positional, keyword_only = _parameters(function)
     scope = scope_of(unwrapped(body(function)))
@@ -80,7 +80,7 @@ def signature_of(function: Any) -> Signature:
 
 
 def _with_keywords(function: Any, takes_job: bool, parameters: list[inspect.Parameter], scope: Scope) -> Signature:
-    """Return the signature of a function whose arguments are given by keyword."""
+    """Return the signature of a function with keyword arguments."""
     taken: dict[str, Parameter] = {}
     for parameter in parameters:
         if parameter.kind is parameter.POSITIONAL_ONLY:
@@ -113,7 +113,7 @@ def _codec_of(function: Any, parameter: inspect.Parameter, scope: Scope) -> Code
 
 
 def _parameters(function: Any) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
-    """Return the parameters that can be given by position, and those that cannot; refuse what no handler may have."""
+    """Return the positional and the keyword-only parameters; refuse parameters that no handler may have."""
     try:
         found = list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):
@@ -137,7 +137,7 @@ def _parameters(function: Any) -> tuple[list[inspect.Parameter], list[inspect.Pa
 def _gets_job(function: Any, parameter: inspect.Parameter, scope: Scope) -> bool:
     """Whether a parameter gets the job.
 
-    Where the annotation cannot be evaluated, because the class is imported for type checkers only, names decide.
+    If the annotation cannot be evaluated, because the class is imported for type checkers only, names decide.
     """
     named = parameter.name == _JOB
     try:

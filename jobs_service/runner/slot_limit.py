@@ -1,4 +1,4 @@
-"""The limit over all handlers of one runner: how many jobs of all types may run at the same time."""
+"""The limit over all handlers of one runner: the most jobs of all types that run at the same time."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 
 class SlotLimit:
-    """Counts the slots that are taken; worker pools that find none free wait in line.
+    """Counts the taken slots; worker pools that find none free wait in line.
 
     Args:
-        limit: how many slots there are; None for as many as the handlers have.
+        limit: the number of slots; None for the sum of the handlers' slots.
 
     Attributes:
         limit: as given.
-        taken: how many slots are taken.
-        is_closed: whether nobody gets a slot, however many are free.
-        on_change: called whenever slots are given back; None for nobody who wants to know.
+        taken: number of taken slots.
+        is_closed: whether takers get no slot, even if slots are free.
+        on_change: called whenever slots are given back; None for no callback.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -32,14 +32,14 @@ class SlotLimit:
         return self.is_closed or (self.limit is not None and self.taken >= self.limit)
 
     async def take(self, who: object, most: int) -> int:
-        """Take up to so many slots, at least one; the taker that waits longest gets the first that is given back.
+        """Take up to so many slots, at least one; the longest waiting taker gets the first free slot.
 
         Args:
             who: the taker, any object; it must not wait twice at the same time.
             most: at least 1.
 
         Returns:
-            How many were taken.
+            The number of taken slots.
         """
         got = 0
         if self.is_full:
@@ -50,12 +50,12 @@ class SlotLimit:
         return got + more
 
     def close(self, closed: bool) -> None:
-        """Give nobody a slot from now on, or give slots again; those that are taken stay so."""
+        """Refuse slots to all takers from now on, or serve them again; taken slots stay taken."""
         self.is_closed = closed
         self.give_back(0)
 
     def give_back(self, count: int) -> None:
-        """Give slots back: each of those who wait gets one, in the order of the line."""
+        """Give slots back: each waiting taker gets one, in the order of the line."""
         self.taken -= count
         if self.on_change is not None:
             self.on_change()
@@ -66,7 +66,7 @@ class SlotLimit:
                 turn.set_result(None)
 
     def put_last(self, who: object) -> None:
-        """Move one to the end of the line, if it waits there."""
+        """Move a taker to the end of the line, if it waits there."""
         turn = self._line.pop(who, None)
         if turn is not None:
             self._line[who] = turn

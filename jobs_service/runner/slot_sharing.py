@@ -1,4 +1,4 @@
-"""Turns of continuous jobs when all handlers together may run no more jobs."""
+"""Turns of continuous jobs when the limit over all handlers is reached."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from jobs_service.supervision import Actor
 
 
 class SlotSharing(Actor):
-    """Has continuous jobs take turns where the limit over all handlers is reached, but not that of a single one.
+    """Makes continuous jobs take turns when the limit over all handlers is reached, but no handler's own limit.
 
-    Where all slots of a handler are taken, its worker pool does this itself.
+    If all slots of a handler are taken, its worker pool rotates by itself.
 
     Args:
         slot_limit: the limit over all handlers.
         runs: the runs of each handler, by its packed type.
-        worker_pools: likewise, those that run now.
+        worker_pools: the current worker pools, by the same key.
         changed: set when options have changed.
     """
 
@@ -49,7 +49,7 @@ class SlotSharing(Actor):
                     await self._share()
 
     async def _share(self) -> None:
-        """Stop as many continuous jobs, of all handlers together, as others are due."""
+        """Stop as many continuous jobs of all handlers together as other jobs are due."""
         limit = self._slot_limit.limit
         assert limit is not None
         every = list(self._runs.values())
@@ -90,7 +90,7 @@ class SlotSharing(Actor):
 
 
 async def _due(worker_pool: WorkerPool, limit: int) -> int:
-    """Return how many jobs of a worker pool are due; none where a damaged page hides them, which can take no slot."""
+    """Return the number of a worker pool's due jobs; 0 if a damaged page hides them: they can take no slot."""
     try:
         return await worker_pool.count_due(limit, unless=(StoreDamaged,))
     except StoreDamaged:

@@ -1,4 +1,4 @@
-"""How many jobs of each type are in which state and for how long, and what happened to each, as plain data.
+"""Gauges of each type's jobs by state, how long they have been in it, and summaries of jobs, as plain data.
 
 These are the gauges, `job_summary` and `jobs` of CouchDB's scheduler, but read from the store, so that they cover the
 jobs of all processes.
@@ -19,14 +19,14 @@ GAUGES: Final = ("pending", "scheduled", "running", "crashed")
 
 
 class SinceLatest:
-    """Averages for how long jobs have been as they are: the seconds since the latest event of each."""
+    """Averages the seconds since the latest event of each job."""
 
     def __init__(self) -> None:
         self._jobs = 0
         self._seconds = 0.0
 
     def add(self, history: Sequence[HistoryEvent], now: float) -> None:
-        """Take a job's history at a time, seconds since the epoch; a large record may have had no room for one."""
+        """Add a job's history at a time, seconds since the epoch; a large record may have no room for a history."""
         if history:
             self._jobs += 1
             # The machine that wrote the event may have had a clock that was ahead.
@@ -34,15 +34,15 @@ class SinceLatest:
 
     @property
     def average(self) -> float:
-        """Seconds, to the millisecond; 0 if no job had a history."""
+        """The average in seconds, to the millisecond; 0 if no job had a history."""
         return round(self._seconds / self._jobs, 3) if self._jobs else 0.0
 
 
 class Gauges:
-    """Counts the unfinished jobs of one type, and how long they have been in their state.
+    """Counts the unfinished jobs of one type, and averages the time in their state.
 
     Args:
-        jobs: of how many of them to make summaries as well.
+        jobs: most jobs for which a summary is made.
     """
 
     def __init__(self, jobs: int = 0) -> None:
@@ -54,7 +54,7 @@ class Gauges:
         self.unreadable = 0
 
     def add(self, job: Job, now: float) -> None:
-        """Count a job as it is at a time, seconds since the epoch."""
+        """Count a job in its state at a time, seconds since the epoch."""
         if job.state is JobState.FINISHED:
             self.finished += 1
             return
@@ -76,7 +76,7 @@ class Gauges:
         """Return counts and average seconds by state.
 
         Args:
-            counts: of the type, if only some of its jobs were added; None if all were.
+            counts: counts of the type, if only some of its jobs were added; None if all were.
         """
         average = {f"average_{state}_seconds": since.average for state, since in self._since_latest.items()}
         summaries = {"jobs": self._summaries} if self._wanted else {}
@@ -91,7 +91,7 @@ class Gauges:
 
 
 def state_of(job: Job, history: Sequence[HistoryEvent], now: float) -> str:
-    """Return the state of an unfinished job: pending, scheduled, running, or crashed and waiting to run again."""
+    """Return the state of an unfinished job: pending, scheduled, running, or crashed and waiting for its next run."""
     if job.state is JobState.RUNNING:
         return "running"
     if history and history[0].kind is HistoryKind.CRASHED:

@@ -1,7 +1,7 @@
 """The ticker of one periodic handler: an actor that adds one job per tick, however many processes run it.
 
-The last tick is in the store. The transaction that adds a tick's job reads and writes it, so of all processes that try
-only one succeeds.
+The last tick is in the store. The transaction that adds a tick's job reads and writes it, so only one of several
+processes succeeds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CLOCK_CHECK: Final = 30.0
 """Most seconds between two reads of the wall clock, which may have jumped."""
 
 _HOLDOFF: Final = 0.05
-"""Least seconds to wait: with less, rounding could make it read the store in vain, just before the tick."""
+"""Least seconds to wait: with less, rounding could make the ticker read the store in vain, just before the tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Periodic:
     """A handler whose jobs are added by schedule.
 
     Attributes:
-        handler: runs them.
-        schedule: when they are added.
-        missed: what happens with ticks at which no process ran.
-        overlap: whether a tick's job is added while that of the tick before has not finished.
+        handler: the handler of the jobs.
+        schedule: the schedule of the jobs.
+        missed: the treatment of ticks at which no process ran.
+        overlap: whether a tick's job is added before the previous tick's job has finished.
     """
 
     handler: Handler[Any, Any]
@@ -54,7 +54,7 @@ class Periodic:
 
 
 class Ticker(Actor):
-    """Adds the jobs of one periodic handler, independent of the tickers of others.
+    """Adds the jobs of one periodic handler, independently of other tickers.
 
     Args:
         service: the service in which the runner runs.
@@ -76,10 +76,10 @@ class Ticker(Actor):
             await _fired(watch, min(max(wait, _HOLDOFF), _CLOCK_CHECK))
 
     async def _tick(self) -> tuple[float, Watch | None]:
-        """Add the jobs that are due.
+        """Add the due jobs.
 
         Returns:
-            When the next tick is, seconds since the epoch; and, if something is in the way of ticks, a watch on that.
+            The time of the next tick, seconds since the epoch; and, if ticks have an obstacle, a watch on it.
         """
         periodic, type = self._periodic, self._periodic.handler.type
         try:
@@ -100,7 +100,7 @@ class Ticker(Actor):
         ), None
 
     def _tell(self, done: Done) -> None:
-        """Log what was done, and remember the last tick."""
+        """Log the added jobs, and remember the last tick."""
         type = self._periodic.handler.type
         if done.ahead is not None and done.ahead != self._ahead:
             log.warning("tick_ahead", type=type, last=_id_of(done.ahead) or done.ahead, most=MOST_AHEAD)
@@ -120,13 +120,13 @@ class Ticker(Actor):
         )
 
     async def _watch(self, key: bytes) -> Watch | None:
-        """Return a watch on what is in the way of ticks; None when it is gone."""
+        """Return a watch on the obstacle to ticks; None if it is gone."""
         periodic = self._periodic
         return await self._service.retried(lambda: self._service.watch_tick(periodic, key), type=periodic.handler.type)
 
 
 async def _fired(watch: Watch | None, seconds: float) -> None:
-    """Wait until a watch has fired or was lost, if there is one, but no longer than so many seconds."""
+    """Wait until a watch, if there is one, has fired or was lost, at most so many seconds."""
     if watch is None:
         await asyncio.sleep(seconds)
         return
@@ -141,16 +141,16 @@ async def _fired(watch: Watch | None, seconds: float) -> None:
 
 
 class Done(NamedTuple):
-    """What `add_due` has done; times are seconds since the epoch.
+    """The result of `add_due`; times are seconds since the epoch.
 
     Attributes:
-        ids: of the jobs that were added.
-        last: the last tick; the time of the first call when there was none yet.
+        ids: ids of the added jobs.
+        last: the last tick; the time of the first call if there was none yet.
         now: the present time.
-        in_the_way: the key of what keeps ticks from being added: a job that has not finished, or a pause.
+        in_the_way: the key of the obstacle to ticks: a job that has not finished, or a pause.
         dropped: the newest of the missed ticks that were given up because there were too many.
-        given_up: the job that waited for another attempt, and whose place a tick has taken.
-        ahead: the last tick in the store, where that lies so far ahead that it does not count.
+        given_up: the job that waited for another attempt, and was replaced by a tick.
+        ahead: the last tick in the store, if it lies so far ahead that it does not count.
     """
 
     ids: list[JobId]
@@ -163,17 +163,17 @@ class Done(NamedTuple):
 
 
 async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float | None = None) -> Done:
-    """Add the jobs of the ticks that are due, as many as a transaction can hold, and remember the last of them.
+    """Add the jobs of the due ticks, as many as a transaction can hold, and store the last of them.
 
-    Nothing is added while the type is paused; nor, unless jobs may overlap, while the last of them has not finished.
-    Ticks of that time count as missed. A last tick that lies too far ahead, because a clock did, is forgotten.
+    Nothing is added while the type is paused; nor, unless jobs may overlap, before the last job has finished. Ticks of
+    that time count as missed. A last tick that lies too far ahead, because of a wrong clock, is forgotten.
 
     Args:
-        unit: of the transaction.
+        unit: the unit of the transaction.
         periodic: the handler and its schedule.
-        most: ticks at most.
-        seen: the last tick that the caller knows of, which does not come again: another process, by whose clock it lies
-            too far ahead, may have forgotten it.
+        most: most ticks.
+        seen: the caller's last known tick, which does not come again: another process may have forgotten it, because by
+            its clock that tick lies too far ahead.
     """
     handler, schedule = periodic.handler, periodic.schedule
     keys = unit.keyspace.of(handler.type)
@@ -211,11 +211,11 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float |
 async def _in_the_way(
     unit: UnitOfWork, periodic: Periodic, ticks: list[float], last: float | None, ahead: float | None
 ) -> tuple[bytes | None, JobId | None]:
-    """Look for what is in the way of a tick.
+    """Find the obstacle to a tick.
 
     Returns:
-        The key of the type's pause, or of the job of the last tick, if that has not finished; and the id of such a job
-        that was given up, because it only waited for another attempt.
+        The key of the type's pause, or of the last tick's job, if that has not finished; and the id of such a job that
+        was given up, because it only waited for another attempt.
     """
     keys = unit.keyspace.of(periodic.handler.type)
     if await unit.is_paused(keys):
@@ -241,7 +241,7 @@ async def _in_the_way(
 
 
 def _id_of(tick: float) -> JobId | None:
-    """Return the id of a tick's job; None for a time that no calendar has."""
+    """Return the id of a tick's job; None for a time outside the calendar."""
     try:
         return tick_id(tick)
     except (ValueError, OverflowError, OSError):

@@ -1,7 +1,7 @@
 """The worker pool of one handler: an actor that accepts jobs into its slots.
 
-It never polls: it waits on a watch of the queue when there are no jobs, and on one of the type's canceled jobs while
-any run. Runs that it has begun go on when it crashes: see ActiveRuns.
+It never polls: without jobs it waits on a watch of the queue, and while jobs run, on a watch of the type's canceled
+jobs. Its runs outlive its crash: see ActiveRuns.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor
 
 _SETTLED: Final = 0.05
-"""Seconds that a job has run before it is read whether it was canceled: most have ended by then."""
+"""Seconds of a run before the first check for a cancellation: most jobs have ended by then."""
 
 _MOST_ACCEPTED: Final = 1000
 
 _LONGEST_GATHERING: Final = 0.1
-"""Most seconds that free slots wait for more of them."""
+"""Most seconds that free slots wait for further free slots."""
 
 
 class WorkerPool(Actor):
-    """Accepts the jobs of one type into its slots, ends canceled ones, and has continuous ones take turns.
+    """Accepts the jobs of one type into its slots, stops canceled jobs, and rotates continuous jobs.
 
     Args:
         service: the service in which the runner runs.
         runs: the runs of the type.
         slot_limit: shared by all worker pools.
-        prepared: called when the type exists, and its jobs are accepted.
+        prepared: called when the type exists, before the first accept.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class WorkerPool(Actor):
     async def count_due(
         self, limit: int, max_priority: bytes | None = None, *, unless: tuple[type[StoreError], ...] = ()
     ) -> int:
-        """Return how many jobs wait that could run now, counted up to a limit; none while the type is paused.
+        """Return the number of due jobs, counted up to a limit; 0 while the type is paused.
 
         Args:
             limit: jobs to count.
-            max_priority: packed; only up to and including this one. None for all.
-            unless: errors that the caller handles itself; what may pass otherwise is waited for.
+            max_priority: most inclusive priority, packed; None for all.
+            unless: errors that the caller handles itself; other passing errors are retried.
         """
         return await self._service.retried(
             lambda: self._service.count_due(self._keys, limit, max_priority), unless=unless, type=self._keys.type
@@ -87,10 +87,10 @@ class WorkerPool(Actor):
     async def count_due_up_to(
         self, priorities: Iterable[bytes], limit: int, *, unless: tuple[type[StoreError], ...] = ()
     ) -> dict[bytes, int]:
-        """Return how many jobs wait that could run now, for each of some priorities up to and including it.
+        """Return the number of due jobs up to each of some priorities, inclusive.
 
         Args:
-            priorities: packed.
+            priorities: packed priorities.
             limit, unless: as for count_due.
         """
         due: dict[bytes, int] = {}
@@ -112,12 +112,12 @@ class WorkerPool(Actor):
         await super().run()
 
     def options_changed(self) -> None:
-        """Go on with the options that the handler has now."""
+        """Apply the handler's changed options."""
         self._changed.set()
         self._active_runs.wake()
 
     async def _prepare_type(self) -> None:
-        """Make the type where it is missing, and store what its handler declares about it."""
+        """Make a missing type, and store its handler's declarations."""
         options = self.options
         wanted = Declared(options.timeout, Retention(options.keep, options.keep_failed))
         secret = self._active_runs.handler.redaction
@@ -138,7 +138,7 @@ class WorkerPool(Actor):
     # Accepting
 
     async def _fill(self) -> None:
-        """Keep the slots taken as long as there are jobs."""
+        """Keep the slots taken while there are jobs."""
         runs = self._active_runs
         while not runs.draining:
             await runs.has_room()
@@ -166,9 +166,9 @@ class WorkerPool(Actor):
                 runs.begin(found)
 
     async def _gather(self) -> None:
-        """Where processes collide on the queue, wait for more free slots, as long as the last accept has taken.
+        """If processes collide on the queue, wait as long as the last accept took for further free slots.
 
-        Then there are fewer accepts that can collide, and each takes more jobs.
+        Then fewer accepts can collide, and each takes more jobs.
         """
         free = self._active_runs.free
         if 0 < 2 * free < self.options.slots and self._service.is_crowded(self._keys):
@@ -185,7 +185,7 @@ class WorkerPool(Actor):
         return found
 
     async def _still_held(self, jobs: list[RunningJob]) -> list[RunningJob]:
-        """Return those of accepted jobs that are this worker's still: the loop stood still when they came."""
+        """Return the accepted jobs that this worker still owns: the loop was blocked when they came."""
         held = [((self._keys, job.id, pack_id(job.id)), job.lock) for job in jobs]
         found = await self._service.retried(lambda: self._service.beat(held), type=self._keys.type)
         return [job for job, status in zip(jobs, found, strict=True) if status is not LockStatus.TAKEN]
@@ -208,7 +208,7 @@ class WorkerPool(Actor):
     # Canceled jobs
 
     async def _follow_cancellations(self) -> None:
-        """Have the handlers of canceled jobs end, as soon as that is known."""
+        """Stop the handlers of canceled jobs as soon as the store reports the cancellation."""
         while True:
             await self._active_runs.some.wait()
             await asyncio.sleep(_SETTLED)
@@ -235,7 +235,7 @@ class WorkerPool(Actor):
                 watch.cancel()
 
     async def _check(self, runs: list[Run]) -> Watch:
-        """Ask the handlers of canceled jobs to end; return a watch that fires when one is canceled after this read."""
+        """Ask the handlers of canceled jobs to end; return a watch that fires at a cancellation after this read."""
         watches: list[Watch] = []
 
         async def check_part(part: Sequence[Run]) -> None:
@@ -252,12 +252,12 @@ class WorkerPool(Actor):
         return watches[0]
 
     async def _check_part(self, runs: Sequence[Run], *, watched: bool) -> list[Watch]:
-        """Ask those of some handlers to end whose jobs were canceled or taken over.
+        """Ask the handlers of some jobs to end if these were canceled or taken over.
 
-        Those go on whose records are on a damaged page.
+        Handlers whose records are on a damaged page go on.
 
         Returns:
-            A watch on the type's canceled jobs, made before they were read, unless there is one already.
+            A watch on the type's canceled jobs, made before the read, unless there is one already.
         """
         held = [(run.place(self._keys), run.lock) for run in runs]
         found, watches = await self._service.retried(
@@ -281,7 +281,7 @@ class WorkerPool(Actor):
                 self._stop_excess()
 
     async def reschedule(self) -> None:
-        """Stop the runs beyond the slots. When all slots are taken and jobs wait, have continuous jobs give way."""
+        """Stop the runs beyond the slots. If all slots are taken and jobs wait, make continuous jobs give way."""
         runs = self._active_runs
         if self._stop_excess() or runs.free > 0:
             return
@@ -317,7 +317,7 @@ class WorkerPool(Actor):
 
 
 async def is_time(at: float, changed: asyncio.Event) -> bool:
-    """Wait until a time of the loop's clock and return True; as soon as something has changed, return False."""
+    """Wait until a time of the loop's clock and return True; return False at once after a change."""
     try:
         async with asyncio.timeout_at(at):
             await changed.wait()

@@ -1,4 +1,4 @@
-"""What an application embeds: JobsService, and what it is made of; imported when it is wanted."""
+"""JobsService, the class that applications embed, and its parts; imported on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

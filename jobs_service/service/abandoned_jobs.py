@@ -1,4 +1,4 @@
-"""Jobs that were accepted for callers who had gone when the answer came: they are given back at once."""
+"""Releases accepted jobs whose callers have gone, at once instead of at their type's timeout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs_service.uncancelable import own_task
 log = EventLog("jobs_service")
 
 _TRIES: Final = 5
-"""How often a job is given back of which the store cannot tell whether it was, at most."""
+"""Tries to release a job while the commit's outcome is unknown."""
 
 
 class AbandonedJobs:
@@ -33,7 +33,7 @@ class AbandonedJobs:
         self._is_awaited = False
 
     def give_back_all(self, found: list[Entry] | EmptyQueue) -> None:
-        """Give back whatever an accept came back with for a caller who has gone."""
+        """Release the jobs, or cancel the watch, from an accept whose caller has gone."""
         if not isinstance(found, EmptyQueue):
             for entry in found:
                 self.give_back(entry)
@@ -50,13 +50,13 @@ class AbandonedJobs:
         task.add_done_callback(self._releases.discard)
 
     async def until_given_back(self) -> None:
-        """Return when every release that was begun has ended; from now on none is tried once more."""
+        """Wait until all releases have ended; from now on none is retried."""
         self._is_awaited = True
         while self._releases:
             await asyncio.wait(self._releases)
 
     def begin_anew(self) -> None:
-        """The service is open: what cannot be given back at first is tried again."""
+        """Retry failed releases again, because the service is open."""
         self._is_awaited = False
 
     async def _release(self, type: JobType, id: JobId, lock: bytes) -> None:
@@ -67,13 +67,13 @@ class AbandonedJobs:
                 await self._context.transact(lambda unit: running_jobs.release(unit, place, lock))
                 return
             except StoreUnavailable as error:
-                # It may have been given back or not: the next try finds out, and nobody else has its lock.
+                # The job may have been released or not: the next try finds out, and no other worker has its lock.
                 failure = error
                 if self._is_awaited:
                     break
             except (WorkerConflict, StoreError) as error:
                 if failure is not None and isinstance(error, WorkerConflict):
-                    return  # that try has given it back
+                    return  # an earlier try has released it
                 failure = error
                 break
         log.warning("release_failed", type=type, id=id, error=str(failure))

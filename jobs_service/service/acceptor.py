@@ -1,4 +1,4 @@
-"""How jobs are accepted: one attempt, and waiting for the next one while there are none."""
+"""Accepting jobs: single attempts, and waiting while there are no jobs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs_service.service.waiting_workers import WaitingWorkers
 from jobs_service.store.base import Transaction
 
 _MOST_ATTEMPTS: Final = 10
-"""Times that an accept which does not wait makes due jobs ready, none of which it may take."""
+"""Attempts of a non-waiting accept when making due jobs ready yields none on its terms."""
 
 
 class Acceptor:
@@ -27,10 +27,10 @@ class Acceptor:
 
     Args:
         context, access: of the service.
-        operations: callers who ask for jobs on the same terms at the same time share one read of the queue.
+        operations: group commit, in which simultaneous accepts on the same terms share one read of the queue.
         waiting: the workers that wait for jobs.
-        abandoned: gives back what came for a caller who was canceled.
-        worker: what the accepted jobs call.
+        abandoned: releases jobs that were accepted for canceled callers.
+        worker: the Worker of accepted jobs.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Acceptor:
         Args:
             keys: of the type.
             terms: which jobs, and how many.
-            seconds: to wait for one; None for ever.
+            seconds: to wait for a job; None for ever.
         """
-        self._operations.own_loop()  # before the caller joins those who wait
+        self._operations.own_loop()  # before the caller joins a line
         if seconds == 0:
             attempts = 0
             while isinstance(found := await self.attempt(keys, terms, watch=False), EmptyQueue):
@@ -69,7 +69,7 @@ class Acceptor:
         async def attempt() -> list[RunningJob] | EmptyQueue:
             found = await self.attempt(keys, terms)
             if isinstance(found, EmptyQueue) and not self._access.is_open:
-                # Whoever waits was woken before this answer came, and nobody would wake a watch that begins now.
+                # Waiting workers were woken before this answer came, and nothing would fire a watch that begins now.
                 if found.watch is not None:
                     found.watch.cancel()
                 self._access.check_open()
@@ -86,7 +86,7 @@ class Acceptor:
 
         Args:
             keys, terms: as for `accept`.
-            watch: whether to come back with a watch on the queue when there are none.
+            watch: whether to return a watch on the queue if there are no jobs.
         """
         if self._access.inside or not self._access.is_open:
             self._access.check_open()
@@ -94,14 +94,14 @@ class Acceptor:
         try:
             found = await answer
         except asyncio.CancelledError:
-            # The answer may have come in the very turn of the loop in which the caller was canceled.
+            # The answer may have come in the same turn of the loop as the caller's cancellation.
             if not answer.cancelled() and answer.exception() is None:
                 self._abandoned.give_back_all(answer.result())
             raise
         return found if isinstance(found, EmptyQueue) else [running_job(entry, self._worker) for entry in found]
 
     async def count_due(self, keys: TypeKeys, limit: int, max_priority: bytes | None) -> int:
-        """Return how many jobs of a type are due, none while it is paused; counted up to a limit and a priority."""
+        """Return the number of a type's due jobs, up to a limit and a priority; 0 while the type is paused."""
         now = self._context.sources.wall_time()
 
         async def count(transaction: Transaction) -> int:

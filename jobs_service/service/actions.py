@@ -1,6 +1,6 @@
-"""What people have done with jobs, one or all that match: each action has one meaning, through whichever door.
+"""Actions of people on jobs, on a single one or on all that match: the same through every interface.
 
-docs/semantics.md has the table of actions and states; here are its cells.
+docs/semantics.md has the table of actions and states; this module implements its cells.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ACTIONS: Final[Mapping[str, str]] = {
     "remove": "remove",
     "count": "count",
 }
-"""What can be done with all jobs that match, and what it is called; "count" changes nothing."""
+"""Bulk actions with their names for people; "count" changes nothing."""
 
 _SEQ_BYTES: Final = 12
 
 
 def concerns(action: str, status: Status) -> bool:
-    """Return whether an action changes jobs that are in a state when they are found by a filter.
+    """Return whether an action changes jobs that a filter finds in this state.
 
-    Those that cannot be read are removed where somebody has asked for them by their state.
+    Unreadable jobs are removed only if the filter names their state.
     """
     if action == "resubmit":
         return status in ENDED or status is Status.RETRYING
@@ -41,18 +41,18 @@ def concerns(action: str, status: Status) -> bool:
 
 
 def changes(action: str, job: Job, now: float) -> bool:
-    """Return whether an action changes a job that is found by a filter: whose end was asked for is not asked again."""
+    """Return whether an action changes a job that a filter finds; a canceled job is not canceled again."""
     return concerns(action, status_of(job, now)) and not (job.cancel and action in ("cancel", "remove"))
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A job as somebody has seen it who wants something to be done with it.
+    """The version of a job that a client saw before it requested a change.
 
     Attributes:
         seq: of the job.
-        started: when its run had begun, if it was running: signs of life move the seq of a job that runs, and are no
-            reason to refuse anything. None: nobody has seen that, and its seq must be the same.
+        started: start of its run, if it was running: heartbeats move the seq of a running job, and are no reason to
+            refuse a change. None if unknown: then the seq must be the same.
     """
 
     seq: bytes
@@ -60,14 +60,14 @@ class Seen:
 
     @classmethod
     def of(cls, seq: str, started: str = "") -> Self:
-        """Return what a request says.
+        """Parse the version in a request.
 
         Args:
-            seq: hexadecimal, as JSON has it of a job.
+            seq: hexadecimal, as in a job's JSON.
             started: a number, or empty.
 
         Raises:
-            InvalidJob: that is none.
+            InvalidJob: an invalid value.
         """
         try:
             found = bytes.fromhex(seq)
@@ -79,7 +79,7 @@ class Seen:
             raise InvalidJob(refused) from None
 
     def check(self, job: Job) -> None:
-        """Raise JobChanged when something has happened to the job since."""
+        """Raise JobChanged if the job has changed since."""
         is_same_run = job.state is JobState.RUNNING and self.started is not None and started_at(job) == self.started
         if job.seq != self.seq and not is_same_run:
             name, state = job_name(job.type, job.id), job.state if job.outcome is None else job.outcome
@@ -88,26 +88,26 @@ class Seen:
 
 
 def started_at(job: Job) -> float | None:
-    """Return when the present run of a job has begun, seconds since the epoch; None unless it is known to run."""
+    """Return the start of a job's present run, seconds since the epoch; None if the job is not known to run."""
     if job.state is not JobState.RUNNING:
         return None
     return next((event.at for event in job.history if event.kind is HistoryKind.STARTED), None)
 
 
 async def cancel(service: JobsService, type: JobType, id: JobId, seen: Seen | None = None) -> Removal | None:
-    """Have a job not run, or not any longer: one that runs is asked to end, one that waits is removed.
+    """Cancel a job: ask a running one to end, remove a waiting one.
 
     Args:
         service: of the job.
         type, id: the job.
-        seen: as it has to be still; None for however it is.
+        seen: the version that the job must still have; None for any version.
 
     Returns:
-        What `remove` did; None if the job has ended already, and was left alone with its result.
+        The result of `remove`; None if the job has ended already, and stays with its result.
 
     Raises:
         JobNotFound: there is no such job.
-        JobChanged: it is not as it was seen.
+        JobChanged: the job has another version.
         RecordDamaged: its record cannot be read.
     """
 
@@ -119,7 +119,7 @@ async def cancel(service: JobsService, type: JobType, id: JobId, seen: Seen | No
 
 
 async def remove(service: JobsService, type: JobType, id: JobId, seen: Seen | None, *, force: bool = False) -> Removal:
-    """Remove a job as JobsService.remove does, if it is as it was seen; raises as that and `cancel`."""
+    """Remove a job like JobsService.remove, if it has not changed; raises like that and `cancel`."""
     if seen is None:
         return await service.remove(type, id, force=force)
 
@@ -131,7 +131,7 @@ async def remove(service: JobsService, type: JobType, id: JobId, seen: Seen | No
 
 
 async def resubmit(service: JobsService, type: JobType, id: JobId, seen: Seen | None, **changes: Any) -> Job:
-    """Have a job run again as JobsService.resubmit does, if it is as it was seen; raises as that and `cancel`."""
+    """Have a job run again like JobsService.resubmit, if it has not changed; raises like that and `cancel`."""
     if seen is None:
         return await service.resubmit(type, id, **changes)
 
@@ -143,7 +143,7 @@ async def resubmit(service: JobsService, type: JobType, id: JobId, seen: Seen | 
 
 
 async def run_now(service: JobsService, type: JobType, id: JobId, seen: Seen | None) -> bool:
-    """Have a job that waits for its time be due now; return whether it has waited. Raises as `cancel`."""
+    """Make a pending job due now; return whether it was pending. Raises like `cancel`."""
 
     now = service._context.sources.wall_time()
 

@@ -1,4 +1,4 @@
-"""What an answer to a change shows of the job that was changed."""
+"""Redaction of a changed job in the answer to its change."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 async def rules_of_changed(service: JobsService, type: JobType) -> Redaction:
-    """Return which fields of a job that was just changed are secret; all of them if that cannot be read now.
+    """Return the redaction rules for a job that was just changed; ALL_SECRET if they cannot be read now.
 
-    The change is done: whoever has asked for it must be told that, and not that store or service have failed since.
+    The change is done, so the client must get a success, even if store or service have failed since.
 
     Args:
-        service: that has changed the job.
+        service: that changed the job.
         type: of the job.
     """
     try:

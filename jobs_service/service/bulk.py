@@ -42,8 +42,8 @@ class _Batch(Generic[AskedT]):
 class BulkCreation:
     """Adds or enqueues many jobs of one type.
 
-    Jobs that are new are written by pipelined transactions. Of jobs that may exist already it is known only when they
-    were read how large the records are that are rewritten: then each transaction takes as many as it can hold.
+    New jobs are written by pipelined transactions. For jobs that may exist already, the sizes of the rewritten records
+    are known only after reading them: then each transaction takes as many jobs as it can hold.
     """
 
     def __init__(self, context: Context, access: StoreAccess) -> None:
@@ -106,7 +106,7 @@ class BulkCreation:
     def _batches(
         self, keys: TypeKeys, jobs: Iterator[AskedT], spec_of: Callable[[AskedT], Spec]
     ) -> Iterator[_Batch[AskedT]]:
-        """Yield jobs for one transaction after the other, each well within the store's limits."""
+        """Yield batches of jobs, each for one transaction and well within the store's limits."""
         most, budget = self._most, self._context.store.limits.transaction // 2
         overhead = KEYS_OF_A_JOB * (len(keys.ready) + 64)
         batch: _Batch[AskedT] = _Batch()

@@ -1,11 +1,11 @@
-"""Actions on all jobs that match a filter: counted, then done within a request, or as a job of their own.
+"""Bulk actions: change all jobs that match a filter, within a request or as a background job.
 
-There is one way in which they are done, `steps`: a page is read, and its jobs are changed in one transaction, in which
-each is read again. It is left alone when it does not match any more, or has come into its state since the action was
-asked for: so a job that fails again is not run again, and what was counted is what is changed. A request does steps
-until its limit. The job holds what is to be done and how far it has come, and goes on where its process has died.
+All of them use `steps`: read a page, then change its jobs in one transaction that reads each job again. The transaction
+skips a job that no longer matches, or that entered its state after the action was requested: a job that fails again is
+not retried again, and the action changes the jobs that were counted. A request takes steps until its limit. A
+background job stores the action and its progress, and resumes after the death of its process.
 
-It has more than 600 lines because the steps, the request and the job that do them are one engine.
+The module has more than 600 lines because the steps, the request and the job that do them are one engine.
 """
 
 from __future__ import annotations
@@ -59,34 +59,34 @@ if TYPE_CHECKING:
 log = EventLog("jobs_service")
 
 TYPE: Final = "bulk-actions"
-"""The type of the jobs that are such actions."""
+"""The type of the jobs that run bulk actions."""
 FIGURES: Final = ("read", "matched", "changed", "too_large")
-"""What an action counts; the last are those that it leaves alone, because changed they would be too large."""
+"""Counters of an action; the last one counts jobs that it skips because the change would make them too large."""
 TIMEOUT: Final = 30.0
 KEEP: Final = 7 * 86_400.0
 MOST_COUNTED: Final = 2000
-"""Jobs that are read to count those that match while somebody waits; a job of its own counts more."""
+"""Jobs that a count reads at most while a client waits; a background job reads all."""
 LONGEST: Final = 5.0
-"""Seconds after which a request says how far it has come."""
+"""Seconds after which a request stops and answers with its progress."""
 READ_AT_ONCE: Final = 200
-"""Jobs that are read at once, and changed in one transaction."""
+"""Jobs per page, and per transaction that changes them."""
 _PAUSE: Final = 5.0
-"""Seconds until bulk actions are looked for again, after the store could not be reached."""
+"""Seconds until the next search for bulk actions after the store was unavailable."""
 _SEQ_BYTES: Final = 12
 _LAST_OF_STAMP: Final = b"\xff\xff"
 
 
-# What is asked for
+# Requested actions
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When an action was asked for: from then on it does not look.
+    """The time of a request for an action: the action ignores later state changes.
 
     Attributes:
         at: seconds since the epoch.
-        seq: no job of the type that changed its state later has a lower one, whatever the clocks say.
-        by_clock: whether `at` counts as well, because `seq` was read later.
+        seq: lower bound for the seq of every later state change of the type's jobs, independent of clocks.
+        by_clock: whether `at` applies as well, because `seq` was read later.
     """
 
     at: float
@@ -103,10 +103,10 @@ class Moment:
 
     @classmethod
     def of(cls, at: Any, seq: Any) -> Self:
-        """Return what somebody has written of one.
+        """Parse a moment from its written form.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the values are no moment.
         """
         found = bytes.fromhex(str(seq))
         if len(found) != _SEQ_BYTES or not 0 <= float(at) <= LATEST:
@@ -114,9 +114,9 @@ class Moment:
         return cls(float(at), found)
 
     def includes(self, job: Job) -> bool:
-        """Return whether a job was in its present state by then.
+        """Return whether a job was in its present state at this moment.
 
-        Signs of life move the seq of a job that runs: for it counts when its run has begun.
+        Heartbeats move the seq of a running job, so the start of its run decides.
         """
         if job.state is JobState.RUNNING or self.by_clock:
             history = job.history
@@ -127,15 +127,15 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What somebody wants to be done.
+    """A requested action.
 
     Attributes:
         action: of ACTIONS.
         type: of the jobs.
-        wanted: which of them.
-        moment: when that was.
-        who: asks for it; empty for whoever is on this machine.
-        counted: how many jobs that were; None where nobody has counted them.
+        wanted: selects the jobs.
+        moment: time of the request.
+        who: the requester; empty for a local user.
+        counted: number of jobs at that moment; None if they were not counted.
     """
 
     action: str
@@ -146,7 +146,7 @@ class Asked:
     counted: int | None = None
 
     def concerns(self, job: Job) -> bool:
-        """Return whether a job that matches, without what is secret, is changed (or counted)."""
+        """Return whether the action changes (or counts) a redacted job that matches."""
         try:
             if job.state is JobState.UNREADABLE:
                 return self.action == "count" or (self.action == "remove" and self.wanted.state == Status.UNREADABLE)
@@ -155,7 +155,7 @@ class Asked:
             return False
 
     def is_meant(self, rules: Redaction, job: Job) -> bool:
-        """Return whether a job, as it is stored, matches and is changed."""
+        """Return whether a job, as stored, matches and is to be changed."""
         return self.wanted.holds(rules.job(job), self.moment.at) and self.concerns(job)
 
 
@@ -169,12 +169,12 @@ async def asked(
     moment: Moment | None = None,
     counted: int | None = None,
 ) -> Asked:
-    """Return what somebody wants to be done now, or at a moment before: see Asked.
+    """Return an action requested now, or at an earlier moment: see Asked.
 
-    A retry without a state is about failed jobs: what has succeeded is run again by whoever says so.
+    A retry without a state applies to failed jobs: succeeded jobs run again only if the filter names their state.
 
     Raises:
-        InvalidJob: nobody may have that done with many jobs at once.
+        InvalidJob: the action is not allowed in bulk.
     """
     if action not in ACTIONS:
         raise InvalidJob(f"action {shown(action)}: allowed are {', '.join(ACTIONS)}")
@@ -190,12 +190,12 @@ async def asked(
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many jobs match.
+    """The number of matching jobs.
 
     Attributes:
-        matching: so many of those that were read.
-        read: how many were read; 0 where the store knows the number.
-        is_all: whether all jobs were read, or the number is known.
+        matching: number of matching jobs.
+        read: number of jobs read; 0 where the store's counters suffice.
+        is_all: whether the number is complete.
     """
 
     matching: int
@@ -204,7 +204,7 @@ class Counted:
 
 
 async def count(service: JobsService, asked: Asked) -> Counted:
-    """Return how many jobs an action is about, reading MOST_COUNTED of them at most."""
+    """Return the number of jobs that an action applies to, reading MOST_COUNTED jobs at most."""
     wanted = asked.wanted
     if wanted.needs_reading or wanted.prefix is not None or wanted.state == Status.UNREADABLE:
         return await _count(service, asked)
@@ -213,7 +213,7 @@ async def count(service: JobsService, asked: Asked) -> Counted:
     statuses = [each for each in meant if concerns(asked.action, each)]
     number = 0 if counts is None else sum(getattr(counts, each) for each in statuses)
     if number and Status.RUNNING in statuses and asked.action in ("cancel", "remove"):
-        # No figure of the store has those that were asked to end already.
+        # The store's counters do not tell running jobs that are canceled already from the others.
         running = replace(asked, action="count", wanted=Filter(state=Status.RUNNING.value))
         number -= (await _count(service, running, lambda job: job.cancel)).matching
     return Counted(max(number, 0), 0, True)
@@ -252,14 +252,14 @@ def _pages(
 
 @dataclass(slots=True)
 class Done:
-    """How far an action has come.
+    """The progress of an action.
 
     Attributes:
-        read: jobs that were looked at.
-        matched: how many of them matched.
-        changed: how many did still when they were to be changed.
-        too_large: how many were left alone, because changed they would be more than the store takes.
-        next: where the others are; None before the first step, and when there are none.
+        read: jobs read.
+        matched: how many matched.
+        changed: how many still matched when they were changed.
+        too_large: how many were skipped, because the change would exceed the store's limits.
+        next: cursor of the next page; None before the first step and after the last page.
     """
 
     read: int = 0
@@ -272,14 +272,14 @@ class Done:
 async def steps(
     service: JobsService, asked: Asked, done: Done, *, most: int | None = None, dry_run: bool = False
 ) -> AsyncGenerator[Done]:
-    """Do what was asked for, and yield after each page how far that is.
+    """Do an action, and yield the progress after each page.
 
     Args:
         service: of the jobs.
-        asked: what.
-        done: how far it had come before; it is kept up to date, also where a step fails.
-        most: of jobs that match, all in all; None for all.
-        dry_run: whether they are only counted, as by the action "count".
+        asked: the action.
+        done: the earlier progress; updated in place, also where a step fails.
+        most: limit of matching jobs in total; None for all.
+        dry_run: whether to count only, like the action "count".
 
     Raises:
         JobsError: as the operations do.
@@ -296,14 +296,14 @@ async def steps(
 
 
 async def change_all(service: JobsService, asked: Asked, ids: list[JobId], rules: Redaction, done: Done) -> None:
-    """Do something with those of these jobs that are meant still, in as few transactions as take it.
+    """Apply an action to the listed jobs that still match, in as few transactions as possible.
 
     Args:
-        service: that has them.
-        asked: what.
+        service: of the jobs.
+        asked: the action.
         ids: of the jobs.
-        rules: what is secret of the type's jobs.
-        done: gets how many were changed, transaction by transaction.
+        rules: the type's redaction.
+        done: its counters grow with each transaction.
 
     Raises:
         JobsError: as the operations do.
@@ -352,18 +352,18 @@ async def _change(asked: Asked, ids: list[JobId], rules: Redaction, tx: JobTrans
 async def act_on_some(
     service: JobsService, asked: Asked, limit: int, *, after: str | None = None, dry_run: bool = False
 ) -> Done:
-    """Do something with jobs that match, up to a limit, or to a time that a request may take.
+    """Apply an action to matching jobs, up to a limit and to the time limit of a request.
 
     Args:
-        service: that has them.
-        asked: what.
-        limit: of those that match.
-        after: `next` of the answer to a request before, which goes on with what that was asked for; None to begin.
-        dry_run: whether they are only counted.
+        service: of the jobs.
+        asked: the action.
+        limit: of matching jobs.
+        after: `next` of the previous answer, to continue its action; None to begin.
+        dry_run: whether to count only.
 
     Raises:
-        JobsError: as the operations do, where nothing was changed before. Where something was, that is told, and who
-            goes on from there is told what is wrong.
+        JobsError: as the operations do, if nothing was changed before. Otherwise the progress is returned, and the next
+            request raises the error if it persists.
     """
     began = time.monotonic()
     done = Done()
@@ -386,7 +386,7 @@ async def act_on_some(
 
 
 def _position(after: str) -> tuple[Moment, str | None]:
-    """Return when the first of several requests was made, and where the one before has ended."""
+    """Return the moment of the first of several requests, and the cursor at which the previous one ended."""
     try:
         at, seq, place = after.split(".")
         return Moment.of(struct.unpack(">d", bytes.fromhex(at))[0], seq), place or None
@@ -398,7 +398,7 @@ def _position(after: str) -> tuple[Moment, str | None]:
 
 
 _ASKED: Final = ("action", "type", "filter", "who", "asked", "bound", "counted")
-"""What of a job's data says what was asked for; it never changes."""
+"""Fields of a job's data that define the action; they never change."""
 _ID: Final = re.compile(r".+Z-([0-9a-f]{24})")
 
 
@@ -408,12 +408,12 @@ def _digest(data: Mapping[str, Any]) -> str:
 
 
 class BulkActions:
-    """Adds bulk actions to the store, and runs those that are there.
+    """Adds bulk actions to the store, and runs them.
 
     Args:
         service: of the store.
-        ended: called with who has asked for an action, what it does, its id and how many jobs it has changed, when it
-            has ended; None for a log event alone.
+        ended: called at the end of an action with the requester, the action's name, its id and the number of changed
+            jobs; None to log only.
     """
 
     def __init__(self, service: JobsService, ended: Callable[[str, str, JobId, int], object] | None = None) -> None:
@@ -431,21 +431,21 @@ class BulkActions:
         moment: Moment | None = None,
         counted: int | None = None,
     ) -> JobId:
-        """Add an action, and see that somebody runs it. One that was asked for twice is added once.
+        """Add an action and start running actions. An action that was requested twice is added once.
 
         Args:
             action: of ACTIONS.
             type: of the jobs.
-            wanted: which of them.
-            who: asks for it.
-            moment: from which on jobs are left alone; None for now.
-            counted: how many jobs it was about at that moment, if that is known.
+            wanted: selects the jobs.
+            who: the requester.
+            moment: later state changes exclude a job; None for now.
+            counted: number of jobs at that moment, if known.
 
         Returns:
             The id of its job.
 
         Raises:
-            InvalidJob: nobody may have that done with many jobs at once.
+            InvalidJob: the action is not allowed in bulk.
         """
         what = await asked(self._service, action, type, wanted, who=who, moment=moment, counted=counted)
         data = {
@@ -457,7 +457,8 @@ class BulkActions:
             "bound": what.moment.seq.hex(),
             "counted": counted,
         }
-        # Nobody can change what was asked for and keep the id. The same confirmation has the same one.
+        # The id contains a digest of the action, so a changed action needs another id. The same confirmation has the
+        # same id.
         id = f"{datetime.fromtimestamp(what.moment.at, UTC):%Y-%m-%dT%H:%M:%SZ}-{_digest(data)}"
 
         async def write(tx: JobTransaction) -> None:
@@ -473,12 +474,12 @@ class BulkActions:
         return id
 
     def start(self) -> None:
-        """Run the actions that are there, and those that come, until `close`."""
+        """Run present and future actions until `close`."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run_on(), name="bulk actions")
 
     async def close(self) -> None:
-        """Give back what runs, and run nothing more."""
+        """Release the running action, and run no more."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -512,7 +513,7 @@ class BulkActions:
             raise
         except ServiceClosed:
             raise
-        except Exception as error:  # whatever somebody has written there ends this action, and no other
+        except Exception as error:  # an invalid record ends this action, and no other
             log.warning("bulk_action_failed", id=job.id, error=str(error))
             failed = JobError(type(error).__name__, str(error)[:2000])
             await self._end(job, run, Outcome.FAILED, failed)
@@ -520,7 +521,7 @@ class BulkActions:
             await self._end(job, run, Outcome.SUCCEEDED)
 
     async def _end(self, job: RunningJob, run: _Run | None, outcome: Outcome, error: JobError | None = None) -> None:
-        """End an action, and note with how many jobs it was done; who asked for it was noted when they did."""
+        """Finish an action's job, and log its figures; the request itself was logged earlier."""
         await job.finish(outcome=outcome, result=None if run is None else run.figures(), error=error)
         if run is not None and run.asked.action != "count":
             figures = run.figures()
@@ -530,10 +531,10 @@ class BulkActions:
 
 
 class _Run:
-    """One run of an action, which may go on where another one has ended.
+    """One run of an action, which may continue an earlier run.
 
     Attributes:
-        asked: what it does.
+        asked: the action.
     """
 
     def __init__(self, service: JobsService, job: RunningJob, asked: Asked, data: dict[str, Any]) -> None:
@@ -548,7 +549,7 @@ class _Run:
         """Return the run of a job of the type.
 
         Raises:
-            ValueError: its data is no bulk action, or not the one that was asked for; the message says why.
+            ValueError: the job's data is no bulk action, or not the requested one; the message says why.
             JobsError: as the operations do.
         """
         data = job.data if isinstance(job.data, dict) else {}
@@ -560,7 +561,8 @@ class _Run:
         if "bound" in data:
             moment = Moment.of(data["asked"], data["bound"])
         else:
-            # Somebody has added it by hand: it is about what was there then, and no later than it began.
+            # The job was added by hand: its moment is the time when it was added, and no later than the start of its
+            # first run.
             added = job.history[-1].at if job.history else service._context.sources.wall_time()
             began = data.setdefault("began", (await Moment.now(service, type)).seq.hex())
             moment = replace(Moment.of(data.get("asked", added), began), by_clock=True)
@@ -572,31 +574,31 @@ class _Run:
         return cls(service, job, what, data)
 
     def figures(self) -> dict[str, int]:
-        """Return what was done."""
+        """Return the counters."""
         return {name: getattr(self._done, name) for name in FIGURES}
 
     async def go(self) -> None:
-        """Read all that may match, page by page, and change what does."""
+        """Read all jobs that may match, page by page, and change the matching ones."""
         counts = (await self._service.counts(self.asked.type)).get(self.asked.type)
         meant = COUNTED if self.asked.wanted.state is None else MEANT[self.asked.wanted.state]
         total = 0 if counts is None else sum(getattr(counts, each, 0) for each in meant)
         async with aclosing(steps(self._service, self.asked, self._done)) as found:
             async for done in found:
-                # Where it goes on, should this process die now; raises when somebody has canceled it.
+                # The place to resume, should this process die now; raises if the action was canceled.
                 await self._job.update({**self._data, **self.figures(), "after": done.next})
                 await self._job.progress(done.read, max(total, done.read), f"{done.changed} changed")
 
 
 def _check_unchanged(job: RunningJob, data: Mapping[str, Any]) -> bool:
-    """Refuse an action that is not what was asked for; return whether it was added by hand and begins now.
+    """Refuse an action that differs from the requested one; return whether it was added by hand and begins now.
 
     Raises:
-        ValueError: it is not.
+        ValueError: the action has changed, or may have.
     """
     made = _ID.fullmatch(job.id) if isinstance(job.id, str) else None
     digest = made[1] if made else data.get("digest")
     if digest is None:
-        # Its id says nothing: nobody may have had it in between.
+        # The id has no digest, so no other worker may have held the job in between.
         if any(event.kind is not HistoryKind.ADDED for event in job.history[1:]):
             raise ValueError("somebody else has had this action before it began, and may have changed it; ask anew")
         return True

@@ -1,4 +1,4 @@
-"""What becomes of a store of an earlier format when it is opened: it is converted, or refused."""
+"""Converts, or refuses, a store of an earlier format when it is opened."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from jobs_service.errors import StoreError
 from jobs_service.layer.conversion import convert
 
 UPGRADES: ContextVar[bool] = ContextVar("upgrades", default=False)
-"""Whether a store that many programs share may be converted: only `jobs-service upgrade` says so."""
+"""Whether to convert a store that many programs share: only `jobs-service upgrade` sets it."""
 
 
 async def convert_if_needed(context: Context) -> int | None:
     """Convert a store of an earlier format.
 
     Returns:
-        How many jobs are counted now that were not; None for a store that needs nothing.
+        Number of newly counted jobs; None for a store of the current format.
 
     Raises:
         StoreError: only `jobs-service upgrade` converts this one.

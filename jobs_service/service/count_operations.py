@@ -1,4 +1,4 @@
-"""What a service offers to those who look at types: counts, statistics, throughput, pages, the oldest ready job."""
+"""A service's operations for overviews of types: counts, statistics, throughput, pages, the oldest ready job."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ _SECONDS: Final = {"minute": counters.MINUTE, "hour": counters.HOUR}
 _Intervals: TypeAlias = list[Interval]
 _Jobs: TypeAlias = list[Job]
 _Found: TypeAlias = dict[bytes, tuple[JobType, TypeCounts]]
-"""Types by what they are packed, and what is counted of them."""
+"""Types with their counts, by packed type."""
 _SAMPLE: Final = 16
 _SAMPLED_AT_ONCE: Final = 16
-"""Types of which jobs are read at the same time."""
+"""Types whose jobs are read at the same time."""
 _MOST_LOOKS: Final = 8
-"""Transactions that read one page: each looks at 2,000 rows at most."""
+"""Most transactions per page; each reads 2,000 rows at most."""
 _TYPES_AT_ONCE: Final = 5000
-"""Types of which a dictionary is made before anything else on the loop gets its turn."""
+"""Types per yield to the event loop while the result is built."""
 _AHEAD: Final = 3600.0
 """Seconds by which the clocks of other processes may be ahead."""
 
 
 class CountOperations(ReaderOperations):
-    """The part of JobsService for those who look at jobs and types."""
+    """The part of JobsService for overviews of jobs and types."""
 
     async def counts(self, type: JobType | None = None) -> dict[JobType, TypeCounts]:
-        """Return what is counted of types: how many jobs are in which state, totals and histograms.
+        """Return the counts of types: jobs by state, totals and histograms.
 
-        It costs a read per type, however many jobs there are.
+        The cost is one read per type, independent of the number of jobs.
 
         Args:
             type: None for all types that exist or have jobs.
 
         Returns:
-            The counts by type; nothing for a type that neither exists nor has jobs. Of all types, those whose
-            counts are damaged are left out, and logged.
+            The counts by type; none for a type that neither exists nor has jobs. If all types are requested, types with
+            damaged counts are omitted, and logged.
 
         Raises:
-            StoreDamaged: the counts of the only type that was asked for cannot be read.
+            StoreDamaged: the counts of the single requested type cannot be read.
         """
         keyspace = self._access.keyspace
         if type is not None:
@@ -88,7 +88,7 @@ class CountOperations(ReaderOperations):
             if (unread := keyspace.found(packed)) is not None:
                 self._context.note_damaged_counts(unread.type)
         ordered: dict[JobType, TypeCounts] = {}
-        # Both were read in this order, so that little is to be sorted.
+        # Both were read in this order, so sorting has little to do.
         for number, packed in enumerate(sorted(found), 1):
             each, known = found[packed]
             ordered[exact_type(each)] = known
@@ -97,22 +97,22 @@ class CountOperations(ReaderOperations):
         return ordered
 
     async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
-        """Return how many jobs of each type are in which state, and for how long, whatever program runs them.
+        """Return the number of jobs by type and state, and their average times, over all programs that run them.
 
-        The numbers are those of `counts`. The times are averages of some jobs: the first and the last 16 of the ready
-        ones, of the scheduled ones and of the running ones. With summaries all jobs are read, page by page.
+        The numbers are those of `counts`. The times are averages over samples: the first and the last 16 of the ready,
+        the scheduled and the running jobs. With summaries all jobs are read, page by page.
 
         Args:
             type: None for all types.
-            jobs: how many unfinished jobs of each type are summarized, the first in key order; 1,000 at most.
+            jobs: number of unfinished jobs per type to summarize, the first in key order; 1,000 at most.
 
         Returns:
-            For each type that has jobs: how many are pending, scheduled, running, crashed (waiting to be tried again)
-            and finished, and the average seconds that they have been so (average_pending_seconds, ...). With summaries:
-            jobs, a list of what each does (id, state, attempts, error, error_count, added, last_updated, history).
+            For each type with jobs: the numbers of pending, scheduled, running, crashed (waiting for a retry) and
+            finished jobs, and the average seconds in these states (average_pending_seconds, ...). With summaries also
+            `jobs`, a list of summaries (id, state, attempts, error, error_count, added, last_updated, history).
 
         Raises:
-            InvalidJob: a type or a number that cannot be.
+            InvalidJob: an invalid type or number.
         """
         wanted = check_summaries(jobs)
         wall_time = self._context.sources.wall_time
@@ -133,7 +133,7 @@ class CountOperations(ReaderOperations):
         return found
 
     async def _types(self) -> _Found:
-        """Return the types that exist, with no counts yet."""
+        """Return the existing types, without counts yet."""
         keyspace = self._access.keyspace
         none = TypeCounts()
         found: _Found = {}
@@ -152,16 +152,16 @@ class CountOperations(ReaderOperations):
     async def throughput(
         self, type: JobType, *, since: RunAt, until: RunAt | None = None, resolution: Resolution = "minute"
     ) -> _Intervals:
-        """Return what happened to jobs of a type, minute by minute or hour by hour, the oldest first.
+        """Return counts of events of a type's jobs per minute or hour, the oldest first.
 
         Args:
             type: of the jobs.
-            since: an aware datetime, or seconds since the epoch; the interval in which it lies is the first one.
-            until: that in which it lies is the last one; None for now.
-            resolution: "minute", of which 25 hours are kept, or "hour", of which 35 days are.
+            since: an aware datetime, or seconds since the epoch, within the first interval.
+            until: a time within the last interval; None for now.
+            resolution: "minute", kept for 25 hours, or "hour", kept for 35 days.
 
         Raises:
-            InvalidJob: times or a resolution that cannot be.
+            InvalidJob: invalid times or an invalid resolution.
         """
         keys = self._access.keys(type)
         seconds = _SECONDS.get(resolution) if isinstance(resolution, str) else None
@@ -188,23 +188,23 @@ class CountOperations(ReaderOperations):
         newest_first: bool = False,
         prefix: JobId | None = None,
     ) -> JobsPage:
-        """Return some jobs of a type: a page, which bounded transactions read, however many jobs there are.
+        """Return a page of a type's jobs, read by bounded transactions, however many jobs there are.
 
-        Failed jobs are in the order in which they failed, ready ones in that of the queue, scheduled ones in that of
-        their times, running ones in that of their last signs of life, retrying ones in that of their ids: of all
-        others, at most retrying ones are read to find these. All others are in the order of their ids, and those in
-        other states are read and left out.
+        Failed jobs are ordered by the time of their failure, ready jobs by the queue, scheduled jobs by their times,
+        running jobs by their last heartbeat, retrying jobs by their ids: to find jobs of these states, at most retrying
+        jobs are read in addition. Jobs of all other states are ordered by their ids, and jobs in other states are read
+        and skipped.
 
         Args:
             type: of the jobs.
             state: only jobs in this state, as for `list`; None for all.
-            limit: jobs of a page; there may be fewer, even none, although `next` says that there are more.
-            after: `next` of the page before, with the same arguments otherwise; None to begin.
-            newest_first: from the other end: the latest failures, the highest ids.
-            prefix: only jobs whose ids begin so, a str or bytes.
+            limit: jobs per page; a page may have fewer, even none, although its `next` leads to more.
+            after: `next` of the previous page with otherwise the same arguments; None to begin.
+            newest_first: whether to read in reverse order: the latest failures, the highest ids.
+            prefix: only jobs whose ids begin with it, a str or bytes.
 
         Raises:
-            InvalidJob: a state, a number, a prefix or an `after` that cannot be.
+            InvalidJob: an invalid state, number, prefix or `after`.
         """
         keys = self._access.keys(type)
         most = check_positive("limit", limit)
@@ -225,7 +225,7 @@ class CountOperations(ReaderOperations):
         return JobsPage(jobs, None if place is None else paging.cursor(terms, place))
 
     async def oldest_ready(self, type: JobType) -> Job | None:
-        """Return the job of a type that has been ready for longest; None when none is ready."""
+        """Return the job of a type that has been ready for longest; None if none is ready."""
         keys = self._access.keys(type)
 
         async def look(transaction: Transaction) -> Job | None:
@@ -238,11 +238,11 @@ class CountOperations(ReaderOperations):
 async def some_unfinished(
     page: Callable[..., Awaitable[JobsPage]], counted: Mapping[JobType, TypeCounts]
 ) -> AsyncIterator[tuple[JobType, _Jobs]]:
-    """Yield the first and the last 16 jobs of each unfinished state, type by type; those of several are read together.
+    """Yield the first and the last 16 jobs of each unfinished state, type by type; several types are read together.
 
     Args:
         page: of a service.
-        counted: what is counted of the types.
+        counted: the counts of the types.
     """
 
     async def of_type(type: JobType, counts: TypeCounts) -> _Jobs:
@@ -250,7 +250,7 @@ async def some_unfinished(
         for state in UNFINISHED:
             count: int = getattr(counts, state.value)
             for newest_first in (False, True)[: 0 if not count else 1 + (count > _SAMPLE)]:
-                with suppress(StoreDamaged):  # a damaged page with these hides no others, and no other type
+                with suppress(StoreDamaged):  # a damaged page affects no other state, and no other type
                     some = await page(type, state=state.value, limit=_SAMPLE, newest_first=newest_first)
                     found |= {job.id: job for job in some.jobs}
         return [*found.values()]
@@ -263,7 +263,7 @@ async def some_unfinished(
 
 
 def _note(found: _Found, keyspace: Keyspace, packed: bytes, counts: TypeCounts) -> None:
-    """Note what is counted of a type that exists, or has jobs."""
+    """Store the counts of a type that exists, or has jobs."""
     there = found.get(packed)
     if there is not None:
         found[packed] = there[0], counts

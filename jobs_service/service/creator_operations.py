@@ -1,4 +1,4 @@
-"""What a service offers to those who create jobs: add, enqueue, resubmit, remove."""
+"""A service's operations for creators of jobs: add, enqueue, resubmit, remove."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from jobs_service.service.tree import ServiceTree
 from jobs_service.store.base import Transaction, Watch
 
 _WATCH_HOLDOFF: Final = 0.02
-"""Seconds between two reads of a job that is waited for."""
+"""Least seconds between two reads of a job while waiting for its end."""
 _MOMENT: Final = 0.05
-"""Seconds that a removal gets which is not to wait."""
+"""Seconds that a removal gets even with a timeout of zero."""
 
 
 class CreatorOperations:
@@ -72,12 +72,12 @@ class CreatorOperations:
         Raises:
             NoTypeTimeout: the job is new, and its type has no timeout.
             JobExists: the job exists, and if_exists is "error".
-            InvalidJob: an argument that no job can have.
+            InvalidJob: an invalid argument.
             JobTooLarge: the record or its key is over the store's limits.
             StoreError: the store failed.
         """
         place = self._access.place(type, id)
-        if tracing.MODULE not in modules:  # even a span that is none would take a twentieth of the time
+        if tracing.MODULE not in modules:  # even a no-op span would take a twentieth of the time
             return job_of(await self._begin_add(place, type, id, data, priority, run_at, if_exists))
         with tracing.sending("add", type, id):
             return job_of(await self._begin_add(place, type, id, data, priority, run_at, if_exists))
@@ -97,7 +97,7 @@ class CreatorOperations:
 
         Args:
             type: of the jobs.
-            jobs: any iterable; it is read as the jobs are written.
+            jobs: any iterable; read while the jobs are written.
             if_exists: as for `add`.
 
         Returns:
@@ -113,31 +113,31 @@ class CreatorOperations:
 
     @as_enqueue
     async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
-        """Add a job for a handler; its type is made where it is missing.
+        """Add a job for a handler; makes the type if it is missing.
 
         Args:
-            handler: what `handler` made of a function; or its type, for programs that do not have the function. Then
-                the type must exist, and the arguments are the job's data.
-            args: what the function takes; left out for a function that takes nothing but the job.
+            handler: a function decorated by `handler`; or its type, for programs without the function. Then the type
+                must exist, and the arguments are the job's data.
+            args: the function's argument; omitted for a function that takes nothing but the job.
             arguments: the same by keyword, for a function of several parameters.
             id: names the job within its type; None for a random one.
             priority: as for `add`.
             run_at: as for `add`, or a timedelta from now on.
             delay: a duration from now on. Instead of `run_at`.
-            unique: True for at most one unfinished job with these arguments, a str for at most one with this key: while
-                there is one, it is returned as it is; a job that has finished runs again. Instead of `id`. An argument
-                that is left out equals its default, where the handler is known here.
-            max_attempts, time_limit: of this job; None for what its handler says.
-            if_exists: what happens if there is a job of this `id`, as for `add`; None for "error".
-            unique_for: with `unique`, seconds or a timedelta after the end of a job, in which it does not run again; as
-                long as the job is kept.
+            unique: True for at most one unfinished job with these arguments, a str for at most one with this key: an
+                unfinished one is returned unchanged, a finished one runs again. Instead of `id`. An omitted argument
+                equals its default, if the handler is known here.
+            max_attempts, time_limit: of this job; None for its handler's.
+            if_exists: rule for an existing job of this `id`, as for `add`; None for "error".
+            unique_for: with `unique`, seconds or a timedelta after the end of a job during which it does not run again,
+                as long as the job is kept.
 
         Returns:
-            The job as it is now; its `enqueued` tells whether this call has added it, has put it to work again, or has
-            found it there. Of one that had finished nothing that an earlier call has said stays.
+            The job as it is now; its `enqueued` tells whether this call added it, had it run again, or found it. A
+            finished job that runs again keeps nothing from earlier calls.
 
         Raises:
-            InvalidJob: arguments that are not the handler's, or that no job can have.
+            InvalidJob: arguments that do not fit the handler, or are invalid for a job.
             NoTypeTimeout: the type was removed, or does not exist and its handler is not known here.
             JobExists, JobTooLarge, StoreError: as `add`.
         """
@@ -162,15 +162,15 @@ class CreatorOperations:
 
     @as_enqueue_many
     async def enqueue_many(self, handler: Any, jobs: Iterable[Any], how: How) -> list[Job]:
-        """Add a job for a handler for each of many arguments, as many per transaction as the limits allow.
+        """Add many jobs for a handler, as many per transaction as the limits allow.
 
         Each transaction is all or nothing; when one fails, those before it have taken effect.
 
         Args:
             handler: as for `enqueue`.
-            jobs: the arguments of each, in any iterable; it is read as the jobs are written.
+            jobs: the arguments of each, in any iterable; read while the jobs are written.
             unique: True for at most one unfinished job with the same arguments.
-            priority, run_at, delay, max_attempts, time_limit, unique_for: of all of them, as for `enqueue`.
+            priority, run_at, delay, max_attempts, time_limit, unique_for: of all jobs, as for `enqueue`.
 
         Returns:
             The jobs in their order.
@@ -189,11 +189,11 @@ class CreatorOperations:
         return added
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
-        """Remove a job. A running one is canceled instead: its worker learns of it, and finishes the job.
+        """Remove a job. A running job is canceled instead: its worker is told, and finishes the job.
 
         Args:
             type, id: the job.
-            force: remove it even while it runs, and even if its record cannot be read; its worker gets WorkerConflict.
+            force: remove even a running or unreadable job; its worker gets WorkerConflict.
 
         Returns:
             REMOVED or CANCELED.
@@ -215,8 +215,8 @@ class CreatorOperations:
 
         Raises:
             JobNotFound: there is no such job.
-            TimeoutError: it did not finish in time, and stays canceled; or the store did not answer in time, so that
-                the job may be canceled or not. The message says which.
+            TimeoutError: the job did not finish in time, and stays canceled; or the store did not answer in time, and
+                the job may be canceled or not. The message tells them apart.
         """
         seconds = check_timeout(timeout)
         removal: Removal | None = None
@@ -234,9 +234,9 @@ class CreatorOperations:
             raise not_removed(type, id, seconds, removal is not None) from None
 
     async def _not_running(self, type: JobType, id: JobId) -> None:
-        """Return when a job does not run.
+        """Wait until a job does not run.
 
-        It is read again whenever its type's activity stamp changes: that works without a supervisor tree, too.
+        Reads it again at each change of its type's activity stamp, which works without a supervisor tree.
         """
         place = self._access.place(type, id)
 
@@ -268,7 +268,7 @@ class CreatorOperations:
 
         Args:
             type, id: the job.
-            data, priority, run_at: as for `add`; what is left out stays.
+            data, priority, run_at: as for `add`; omitted ones stay.
 
         Raises:
             JobNotFound: there is no such job.

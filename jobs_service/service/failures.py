@@ -1,4 +1,4 @@
-"""Failed and retrying jobs of all types, by what went wrong: the command line, HTTP and the dashboard show the same."""
+"""Failed and retrying jobs of all types, grouped by error, for the command line, HTTP and the dashboard alike."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
 
 STATES: Final = ("failed", "retrying")
-"""In which jobs are that are looked at: failed for good, or waiting for another attempt after a crash."""
+"""States of the examined jobs: failed for good, or waiting for another attempt after a crash."""
 MOST_READ: Final = 200
-"""Jobs of each state that are looked at: the newest failed ones of each type, and the retrying ones of highest ids."""
+"""Jobs read per state: the newest failed jobs of each type, and the retrying jobs with the highest ids."""
 LEAST_OF_A_TYPE: Final = 10
 _MOST_TYPES: Final = MOST_READ // LEAST_OF_A_TYPE
 
@@ -31,12 +31,11 @@ class Group:
     Attributes:
         state: of STATES.
         error: its class; "" for jobs without an error.
-        message: its message, with … for what differs from job to job.
-        signature: what all of them have in common, as filters say it.
-        jobs: of each type, in the order in which they were found.
-        first, last: when the first and the last of them failed, or crashed, seconds since the epoch; None where nothing
-            says so.
-        attempts: runs of all of them.
+        message: its message, with … for variable parts.
+        signature: of all these jobs, for filters.
+        jobs: by type, in the order of their discovery.
+        first, last: times of the first and the last failure or crash, seconds since the epoch; None if unknown.
+        attempts: sum of all jobs' runs.
     """
 
     state: str
@@ -50,16 +49,16 @@ class Group:
 
     @property
     def count(self) -> int:
-        """How many jobs there are."""
+        """The number of jobs."""
         return sum(map(len, self.jobs.values()))
 
     @property
     def filter(self) -> dict[str, Any]:
-        """Which jobs these are, and those like them that were not looked at, as filters say it."""
+        """The filter that selects these jobs, and similar ones that were not read."""
         return {"state": self.state, "signature": self.signature}
 
     def add(self, job: Job) -> None:
-        """Take a job in."""
+        """Add a job to the group."""
         self.jobs.setdefault(job.type, []).append(job)
         self.attempts += job.attempts
         at = job.history[0].at if job.history else None
@@ -70,13 +69,13 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """What a look at failed and retrying jobs has found.
+    """A summary of failed and retrying jobs.
 
     Attributes:
-        groups: the jobs by their states and errors, those that failed or crashed last first.
-        failed, retrying: how many jobs of all types have failed, and wait for another attempt.
-        read: how many of both were looked at.
-        damaged: types whose jobs were to be looked at, but are on a damaged page, each with the error.
+        groups: the jobs by state and error, the latest failure or crash first.
+        failed, retrying: number of jobs of all types in each state.
+        read: number of jobs of both states that were read.
+        damaged: types whose jobs are on a damaged page, each with the error.
     """
 
     groups: list[Group]
@@ -87,16 +86,16 @@ class Failures:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there are more than were looked at."""
+        """Whether there are more jobs than were read."""
         return self.read < self.failed + self.retrying
 
 
 async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCounts]) -> Failures:
-    """Look at failed and at retrying jobs of the types with most of them: at MOST_READ of each, however many there are.
+    """Read failed and retrying jobs, MOST_READ of each state at most, from the types with the most of them.
 
     Args:
         service: of the jobs.
-        counts: what is counted of its types.
+        counts: of the service's types.
     """
     damaged: dict[JobType, StoreDamaged] = {}
 
@@ -121,7 +120,7 @@ async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCou
 
 
 def grouped(jobs: list[Job]) -> list[Group]:
-    """Return failed and retrying jobs, without what is secret, by state and error: those that failed last first."""
+    """Group redacted failed and retrying jobs by state and error, the latest failure first."""
     groups: dict[tuple[str, str], Group] = {}
     for job in jobs:
         try:

@@ -1,4 +1,4 @@
-"""What a service offers about handlers: registering and configuring them."""
+"""A service's operations on handlers: registering and configuring them."""
 
 from __future__ import annotations
 
@@ -28,18 +28,17 @@ class HandlerOperations:
         """Return a decorator that makes a function the handler of a type: `run` calls it for each of the type's jobs.
 
         The function is a coroutine function, or a plain function, which runs in a thread of its own. It is called as
-        `f(job)`, `f(args)`, `f(job, args)` or `f()`: the parameter named `job` gets the RunningJob (of a plain function
-        a BlockingJob), the other one the job's data, decoded as its annotation says: a dataclass, TypedDict,
-        msgspec.Struct, pydantic model or JSON type. What it returns is the job's result. What it raises is the job's
-        error, and the job runs again later, unless its attempts are used up; the exceptions Retry, Snooze and Discard
-        say otherwise.
+        `f(job)`, `f(args)`, `f(job, args)` or `f()`: the parameter named `job` gets the RunningJob (in a plain function
+        a BlockingJob), the other one the job's data, decoded by its annotation: a dataclass, TypedDict, msgspec.Struct,
+        pydantic model or JSON type. The return value is the job's result. An exception is the job's error, and the job
+        runs again later, unless its attempts are used up; the exceptions Retry, Snooze and Discard change that.
 
         Args:
             type: of the jobs.
             options: see HandlerOptions.
 
         Raises:
-            InvalidSettings: an option outside its range, a function that cannot be a handler, or a second handler.
+            InvalidSettings: an option out of range, a function that cannot be a handler, or a second handler.
         """
         return registration(type, handler_options(options), self._registry.register)
 
@@ -52,7 +51,7 @@ class HandlerOperations:
         overlap: bool = False,
         **options: Unpack[Options],
     ) -> Registration:
-        """Return a decorator that makes a function the handler of jobs that come by themselves, one per period.
+        """Return a decorator that makes a function the handler of periodic jobs, one per period.
 
         There is one job per tick, however many processes run the handler; its id is the tick's time in UTC. The ticks
         of a period are its multiples since the epoch.
@@ -60,13 +59,13 @@ class HandlerOperations:
         Args:
             period: a duration: seconds, a timedelta, or a text such as "90s", "5m", "1h30m", "2d".
             type: of the jobs; None for the function's name.
-            missed: what happens to ticks at which no process ran, the type was paused, or the job of the tick before
-                had not finished: "skip", "once" (one job for the newest of them) or "all" (jobs for the newest 100).
-            overlap: whether a tick's job may run while that of the tick before it has not finished.
+            missed: policy for ticks at which no process ran, the type was paused, or the previous tick's job had not
+                finished: "skip", "once" (one job for the newest of them) or "all" (jobs for the newest 100).
+            overlap: whether a tick's job may run before the previous tick's job has finished.
             options: see HandlerOptions.
 
         Raises:
-            InvalidJob: a period that cannot be.
+            InvalidJob: an invalid period.
             InvalidSettings: as `handler`.
         """
         return self._registry.register_periodic(
@@ -83,15 +82,15 @@ class HandlerOperations:
         overlap: bool = False,
         **options: Unpack[Options],
     ) -> Registration:
-        """Return a decorator that makes a function the handler of jobs that come at the times of a cron expression.
+        """Return a decorator that makes a function the handler of periodic jobs at the times of a cron expression.
 
         Args:
             expression: minute, hour, day of month, month, day of week.
-            timezone: in which its times are, by IANA name.
+            timezone: of the expression's times, an IANA name.
             type, missed, overlap, options: as for `every`.
 
         Raises:
-            InvalidJob: a cron expression or a time zone that cannot be.
+            InvalidJob: an invalid cron expression or time zone.
             InvalidSettings: as `handler`.
         """
         return self._registry.register_periodic(
@@ -99,7 +98,7 @@ class HandlerOperations:
         )
 
     def commands(self, **options: Unpack[Options]) -> None:
-        """Run command jobs in this service: whoever can add jobs to the store can then run any command here.
+        """Run command jobs in this service: every program that can add jobs to the store can then run any command here.
 
         Args:
             options: see HandlerOptions; commands have one attempt unless max_attempts says otherwise.
@@ -112,7 +111,7 @@ class HandlerOperations:
 
     @property
     def periodic(self) -> dict[JobType, Periodic]:
-        """The periodic handlers by type: their schedules, and what happens to ticks that were missed."""
+        """The periodic handlers by type, with their schedules and policies for missed ticks."""
         return {exact_type(each.handler.type): each for each in self._registry.periodic}
 
     @property
@@ -121,7 +120,7 @@ class HandlerOperations:
         return {exact_type(handler.type): handler for handler in self._registry.handlers.values()}
 
     def slot_uses(self) -> dict[JobType, SlotUse]:
-        """Return what the handlers that `run` runs in this process do: slots, and how many are taken, by type."""
+        """Return the slots, and the busy ones among them, of the handlers that `run` runs in this process, by type."""
         runner = self._registry.runner
         return {} if runner is None else runner.slot_uses()
 
@@ -133,14 +132,14 @@ class HandlerOperations:
             changes: slots, max_churn, interval, max_history.
 
         Raises:
-            InvalidSettings: there is no such handler, another option, or a value outside its range.
+            InvalidSettings: there is no such handler, an option is unknown, or a value is out of range.
         """
         self._registry.configure(type, changes)
 
     def reload(self, settings: Settings) -> None:
         """Take handlers' options from other settings, also while they run. Nothing else of the settings changes.
 
-        An option that the settings do not name any more is again as it was registered, or as `configure` has set it.
+        An option that the settings no longer name returns to its registered value, or to the value set by `configure`.
 
         Args:
             settings: their `handlers` holds slots, max_churn, interval and max_history by type.

@@ -1,4 +1,4 @@
-"""The handlers of one service, which of them are periodic, and how their options change while they run."""
+"""The handlers of one service, their periodic schedules, and changes of their options while they run."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class HandlerRegistry:
 
     Attributes:
         handlers: by type, as packed.
-        periodic: those whose jobs come by themselves.
-        runner: what runs the handlers just now; None when nothing does.
+        periodic: the periodic handlers.
+        runner: the running Runner; None while no handlers run.
     """
 
     def __init__(self) -> None:
@@ -123,13 +123,13 @@ class HandlerRegistry:
 
 
 def check_settings(settings: Any) -> None:
-    """Raise InvalidSettings for what is no Settings."""
+    """Raise InvalidSettings for a value that is no Settings object."""
     if not isinstance(settings, Settings):
         raise InvalidSettings(f"settings {shown(settings)}: {a_kind_of(settings)}; allowed are Settings")
 
 
 def _check_periodic(handler: Handler[Any, Any]) -> None:
-    """Raise InvalidSettings when a handler's jobs cannot come by themselves: somebody has to give it arguments."""
+    """Raise InvalidSettings if a handler cannot be periodic because it needs arguments."""
     if handler.required:
         raise InvalidSettings(
             f"{handler.name} cannot be a periodic handler: nobody gives it {', '.join(handler.required)}; "
@@ -144,5 +144,5 @@ def _check_periodic(handler: Handler[Any, Any]) -> None:
 
 
 def _name_in_settings(type: JobType) -> str:
-    """Return how settings call a type."""
+    """Return the name of a type in the settings."""
     return type if isinstance(type, str) else repr(type)

@@ -23,7 +23,7 @@ class HandlerRuns:
 
     Args:
         context, registry, lifecycle, presence: of the service.
-        service: what the runner needs from the service.
+        service: the runner's access to the service.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class HandlerRuns:
             await runner.run()
 
     def _log_retention(self, handlers: list[Handler[Any, Any]]) -> None:
-        """Log once how long finished jobs of these handlers are kept, however often the handlers are run."""
+        """Log the retention of these handlers' finished jobs, once per handler over all runs."""
         fresh = [each for each in handlers if each.packed not in self._retention_logged]
         self._retention_logged.update(each.packed for each in fresh)
         log_retention(fresh, [each.handler for each in self._registry.periodic])

@@ -1,4 +1,4 @@
-"""How a service is opened and left, and how it fails in between."""
+"""Opening, leaving and failure of a service."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ class Lifecycle:
     """Opens and leaves one service.
 
     Args:
-        context, access, hub, operations, waiting, abandoned: the parts of the service that have to be opened, woken or
-            waited for.
+        context, access, hub, operations, waiting, abandoned: the parts of the service to open, wake or wait for.
         supervised: whether the supervisor tree runs.
 
     Attributes:
-        is_entered: whether somebody has opened the service and not left it yet.
-        loop: on which it was opened last.
+        is_entered: whether the service is open.
+        loop: event loop of the last opening.
         supervised: see above.
         tree: the supervisor tree.
     """
@@ -60,14 +59,14 @@ class Lifecycle:
         self._waiting = waiting
         self._abandoned = abandoned
         self._is_tenant = False
-        # How many jobs were counted because the store had an earlier format; None where it had not.
+        # Number of jobs that the conversion of an earlier format has counted; None without a conversion.
         self.converted: int | None = None
-        # The task that has entered the service: the body of its `async with` is canceled when the service fails.
+        # The task that entered the service: the body of its `async with` is canceled when the service fails.
         self._host: asyncio.Task[Any] | None = None
         self._host_canceled = False
-        # Called first when the service is left: servers end what waits for it.
+        # Called first when the service is left: servers end their waiting requests.
         self.before_leaving: list[Callable[[], Awaitable[None]]] = []
-        # The task that runs the handlers, canceled when the service is left; and what is set when they have ended.
+        # The task that runs the handlers, canceled when the service is left; and the event of their end.
         self._running: tuple[asyncio.Task[Any], asyncio.Event] | None = None
         self._expect_no_loss: Callable[[], object] = lambda: None
 
@@ -106,13 +105,13 @@ class Lifecycle:
     # Leaving
 
     async def leave(self, kind: type[BaseException] | None) -> None:
-        """Stop everything, whoever cancels the caller meanwhile.
+        """Stop everything, even if the caller is canceled meanwhile.
 
         Args:
-            kind: of what the body of the `async with` has raised.
+            kind: class of the exception from the body of the `async with`.
 
         Raises:
-            SupervisorFailed: the service has failed, and for no other reason was the body canceled.
+            SupervisorFailed: the service has failed, and the body was canceled for no other reason.
         """
         canceled: asyncio.CancelledError | None = None
         try:
@@ -121,7 +120,7 @@ class Lifecycle:
             canceled = error
         log.debug("service_closed", store=self._store.location)
         failure, self._access.failure = self._access.failure, None
-        # The failure of the service has canceled the body. That cancellation ends here, unless somebody else has
+        # The failure of the service has canceled the body. That cancellation ends here, unless other code has
         # canceled the task as well: then the task has to end as canceled.
         only_we_canceled = self._host_canceled and self._host is not None and self._host.uncancel() == 0
         others_canceled = self._host_canceled and not only_we_canceled
@@ -132,16 +131,16 @@ class Lifecycle:
             raise canceled
 
     async def _leave(self) -> None:
-        """Stop the handlers and the tree, wait for what was begun, and close the store."""
+        """Stop the handlers and the tree, wait for running operations, and close the store."""
         self._access.is_leaving = True
         for prepare in self.before_leaving:
             await prepare()
         if self._running is not None:
             task, ended = self._running
             task.cancel("the service is left")
-            # Not for the task: whoever has called `run` may do something of their own afterwards.
+            # Not for the task: the caller of `run` may go on afterwards.
             await ended.wait()
-        # From here on nothing new is admitted, or there would always be something to wait for.
+        # Admit nothing new from here on, or the wait for running operations might never end.
         self._access.close()
         self._waiting.wake_all()
         self._hub.close(ServiceClosed("the service was closed"))
@@ -153,8 +152,8 @@ class Lifecycle:
             # Transactions that wait for one another have not reached the store yet: closing it would refuse them.
             await self._context.until_idle()
             await self._store.tenants.leave()
-            # A commit may have come through just now whose caller had gone. What it has accepted cannot be released
-            # any more and waits for its timeout, but the attempt to do so has to end.
+            # A commit may just have succeeded after its caller had gone. Its accepted jobs cannot be released
+            # any more and wait for their timeout, but the attempts to release them must end.
             await self._abandoned.until_given_back()
         self._expect_no_loss()
         self.is_entered = self._access.is_leaving = False
@@ -164,7 +163,7 @@ class Lifecycle:
     # Running handlers
 
     def check_can_run(self) -> None:
-        """Raise why handlers cannot be run in the current task, if so."""
+        """Raise an error if handlers cannot run in the current task."""
         self._access.check_open()
         if self._host is not None and self._host.get_loop() is not asyncio.get_running_loop():
             raise other_loop()
@@ -172,7 +171,8 @@ class Lifecycle:
             raise being_left()
 
     async def run(self, work: Awaitable[None]) -> None:
-        """Run handlers in the current task; leaving the service cancels it and waits until they have ended."""
+        """Run handlers in the current task; leaving the service cancels the task and waits until the handlers have
+        ended."""
         task, ended = asyncio.current_task(), asyncio.Event()
         assert task is not None
         self._running = task, ended
@@ -188,10 +188,10 @@ class Lifecycle:
     # Failing
 
     def _run_failed(self, error: Exception) -> None:
-        """Fail the service when its handlers do, if they ran in a task beside the one that has entered the service.
+        """Fail the service after a failure of its handlers, if they ran in a task beside the one that entered it.
 
-        Whoever awaits `run` itself gets the error. But nobody would hear of it from a task that was begun and
-        forgotten, and jobs would be added that nobody runs.
+        A caller that awaits `run` gets the error. But the error of a task that nobody awaits would go unnoticed, and
+        jobs would be added and never run.
         """
         if asyncio.current_task() is self._host or self._access.failure is not None:
             return
@@ -200,7 +200,7 @@ class Lifecycle:
         self._fail(failed)
 
     def _store_lost(self, error: StoreLost) -> None:
-        """Fail the service at once: no restart of its parts would help. Others get the error when they ask."""
+        """Fail a service with actors or handlers at once: restarting its parts would not help."""
         if not self.supervised and self._running is None:
             return
         failed = SupervisorFailed(str(error))
@@ -208,7 +208,7 @@ class Lifecycle:
         self._fail(failed)
 
     def _fail(self, error: SupervisorFailed) -> None:
-        """Refuse every operation from now on with this error, and raise it out of the body of the `async with`."""
+        """Refuse every later operation with this error, and raise it out of the body of the `async with`."""
         log.error("service_failed", error=str(error))
         self._access.failure = error
         self._access.close()

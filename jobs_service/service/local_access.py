@@ -1,4 +1,4 @@
-"""What the runner needs from the service of its own process: each call is a transaction, or shares one."""
+"""The runner's access to the service of its own process: each call is a transaction, or shares one."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class LocalAccess:
 
 
 def _is_over(raw: bytes) -> bool:
-    """Whether a tick's job has finished; also one whose record cannot be read, which would be in the way for ever."""
+    """Return whether a tick's job has finished; true for an unreadable record, which would block its type for ever."""
     try:
         return Record.decode(raw).state is JobState.FINISHED
     except RecordDamaged:

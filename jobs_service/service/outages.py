@@ -1,7 +1,7 @@
-"""Types whose runs crash: the command line and the dashboard look at the same minutes, and judge them alike.
+"""Outages: types whose runs crash, judged alike on the command line and on the dashboard.
 
-A job whose run has crashed is tried again, for hours by default, so that nothing has failed for good while nothing
-works. So what counts is which share of the runs that ended lately have crashed, of every type.
+A crashed job is retried, for hours by default, so an outage shows no failed jobs at first. Therefore the share of
+crashes among each type's recently ended runs is decisive.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
 
 MOST_TYPES: Final = 200
-"""Types whose last hour is read at most: those with most jobs that wait for another attempt or have failed."""
+"""Most types whose last hour is read: the types with most retrying or failed jobs."""
 LEAST_CRASHES: Final = 5
-"""Fewer crashes are no outage."""
+"""Least crashes of an outage."""
 _WINDOWS: Final = ((2, 0.5), (10, 0.2), (60, 0.9))
-"""Minutes, and which share of the runs that ended in them have crashed in an outage. The first are few, so that it is
-seen within a minute on a busy type; the last are many, for between two attempts there may be most of an hour."""
+"""Minutes, with the least share of crashes among the runs that ended in them during an outage. The first window is
+short, to detect an outage of a busy type within a minute; the last is long, since most of an hour may pass between two
+attempts."""
 _ENOUGH: Final = 20
-"""Runs that have to have ended in the first minutes to say that it is over."""
+"""Least ended runs in the first window that can prove the end of an outage."""
 _AT_ONCE: Final = 50
-"""Types that are read at the same time."""
+"""Types read at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,10 @@ class Outage:
 
     Attributes:
         type: of the jobs.
-        crashed: how many runs of it have crashed, or failed.
-        ended: of so many that have ended.
-        minutes: within so many minutes.
-        retrying: how many of its jobs wait for another attempt now.
+        crashed: number of runs that crashed or failed.
+        ended: number of ended runs.
+        minutes: length of the window that was counted.
+        retrying: number of its jobs that wait for another attempt now.
     """
 
     type: JobType
@@ -52,11 +53,11 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class LastHour:
-    """What a look at the last hour of all types has found.
+    """A summary of the last hour of all types.
 
     Attributes:
-        totals: what happened to the jobs of all types that ever had a run crash, fail or be lost, MOST_TYPES at most.
-        outages: the types whose runs crash, those with most crashes first.
+        totals: counts over the types that ever had a crashed, failed or lost run, MOST_TYPES at most.
+        outages: the types whose runs crash, most crashes first.
     """
 
     totals: Totals
@@ -64,11 +65,11 @@ class LastHour:
 
 
 async def last_hour(service: JobsService, counts: Mapping[JobType, TypeCounts]) -> LastHour:
-    """Return what went wrong in the last hour: a read of at most 61 short rows for each of at most MOST_TYPES types.
+    """Return the crashes and outages of the last hour; reads at most 61 short rows per type, of MOST_TYPES types.
 
     Args:
         service: of the jobs.
-        counts: what is counted of its types.
+        counts: of the service's types.
     """
     now = service._context.sources.wall_time()
     suspects = [type for type, each in counts.items() if each.totals.crashed or each.totals.failed or each.totals.lost]
@@ -95,21 +96,21 @@ async def last_hour(service: JobsService, counts: Mapping[JobType, TypeCounts]) 
 
 
 def outage_of(type: JobType, minutes: Sequence[Totals], retrying: int) -> Outage | None:
-    """Return whether the runs of a type crash; None if they do not.
+    """Return the outage of a type; None if its runs do not crash.
 
     Args:
         type: of the jobs.
-        minutes: of the last hour, the present one last.
-        retrying: how many of its jobs wait for another attempt.
+        minutes: of the last hour, the present minute last.
+        retrying: number of its jobs that wait for another attempt.
     """
     for number, least in _WINDOWS:
         happened = Totals.together(minutes[-number:])
-        # The last attempt of a job that fails crashes as well; who ends a job as failed has no run that crashes.
+        # The last attempt of a failing job is a crash as well, but a job that its worker ends as failed has no crash.
         crashed = max(happened.crashed, happened.failed)
         ended = crashed + happened.succeeded + happened.released
         enough = max(crashed, retrying) >= LEAST_CRASHES
         if crashed and enough and crashed >= least * ended:
             return Outage(type, crashed, ended, number, retrying)
         if number == _WINDOWS[0][0] and ended >= _ENOUGH and crashed < _WINDOWS[1][1] * ended:
-            return None  # what went wrong before is over
+            return None  # the earlier outage is over
     return None

@@ -1,4 +1,4 @@
-"""That this process is there, as long as it runs handlers or is a daemon: said in the store, where others ask it."""
+"""Lists this process in the store while it runs handlers or is a daemon, and obeys requests from other processes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ DAEMON: Final = "daemon"
 RUNNER: Final = "runner"
 
 _LEAVE_WITHIN: Final = 2.0
-"""Seconds in which the row is removed at the end; a store that cannot be reached holds nobody up."""
+"""Seconds to remove the row at the end; an unavailable store delays the exit no longer."""
 
 
 class Presence:
-    """Lists this process among those that use the store.
+    """Lists this process in the store.
 
     Args:
         context, registry: of the service.
 
     Attributes:
-        id: under which it is listed; empty while it is not.
-        is_quiet: whether it was asked to take no more jobs.
+        id: of the process in the list; empty while it is not listed.
+        is_quiet: whether the process was asked to take no more jobs.
     """
 
     def __init__(self, context: Context, registry: HandlerRegistry) -> None:
@@ -57,7 +57,7 @@ class Presence:
 
         Args:
             role: DAEMON or RUNNER.
-            stop: called once, when somebody asks the process to stop.
+            stop: called once, at a request to stop the process.
         """
         settings, sources = self._context.settings, self._context.sources
         if self.id or not settings.process_heartbeat:
@@ -80,7 +80,7 @@ class Presence:
             await through_cancellation(self._leave(task))
 
     def changed(self) -> None:
-        """Tell others soon what this process does now."""
+        """Have the row updated soon."""
         if self._writer is not None:
             self._writer.changed()
 
@@ -89,7 +89,7 @@ class Presence:
         return self._writer
 
     async def _leave(self, task: asyncio.Task[None]) -> None:
-        """Be listed no more."""
+        """Remove this process from the list."""
         task.cancel()
         await asyncio.wait([task])
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -108,7 +108,7 @@ class Presence:
             log.debug("process_row_left", id=id, error=str(error))
 
     def _row(self) -> ProcessRow:
-        """Return what is to be known of this process now."""
+        """Return the row that describes this process now."""
         context, runner = self._context, self._registry.runner
         uses = {} if runner is None else runner.slot_uses()
         handlers, unnamed = process_rows.some_of(HandlerSlots(type, use.slots, use.busy) for type, use in uses.items())
@@ -138,7 +138,7 @@ class Presence:
         return ProcessState.QUIET if self.is_quiet else ProcessState.RUNNING
 
     def _obey(self, request: ProcessRequest) -> None:
-        """Do what was asked, unless that is done already."""
+        """Obey a request, unless it has been obeyed already."""
         action = request.action
         if action is ProcessAction.STOP:
             if self._is_stopping:
@@ -157,4 +157,4 @@ class Presence:
 
 
 def _nothing() -> None:
-    """Stop nothing: nobody has said how."""
+    """Stop nothing: no stop function was given."""

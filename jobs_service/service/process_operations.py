@@ -1,4 +1,4 @@
-"""What a service offers on the processes that use its store: who they are, and to have one be quiet, or stop."""
+"""A service's operations on the processes that use its store: list them, and quiet, resume or stop one."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ProcessOperations:
     async def processes(self) -> list[ProcessInfo]:
         """Return the processes that run handlers or are daemons, in the order of their hosts and starts.
 
-        Programs that only add or read jobs, or accept them without handlers, are not listed. One that has ended
-        without saying so is listed as dead, or silent, for a day.
+        Programs that only add or read jobs, or accept them without handlers, are not listed. A process that has ended
+        without removing itself is listed as dead, or silent, for a day.
         """
         rows, dead = await all_rows(self._access.read, self._context)
         now = self._context.sources.wall_time()
@@ -31,9 +31,9 @@ class ProcessOperations:
         return sorted(found, key=lambda each: (each.host, each.started, each.id))
 
     async def quiet_process(self, id: str) -> ProcessInfo:
-        """Have a process take no more jobs for its handlers; those that run go on, and it stays.
+        """Have a process take no more jobs for its handlers; running jobs go on, and the process stays.
 
-        It is told at once; a process that is away just now is told when it looks again.
+        The request arrives at once; a disconnected process gets it when it reads its row again.
 
         Args:
             id: of the process, as `processes` has it.
@@ -51,19 +51,19 @@ class ProcessOperations:
         return await self._ask_process(id, ProcessAction.RESUME)
 
     async def stop_process(self, id: str) -> ProcessInfo:
-        """Have a process end, as on SIGTERM: running handlers get their grace, jobs of others are given back.
+        """Have a process end, as on SIGTERM: running handlers get their grace period, then their jobs are released.
 
-        A daemon ends. In a program that runs handlers itself, `run` returns; what the program does then is its own.
-        See `quiet_process`.
+        A daemon ends. In a program that runs handlers itself, `run` returns, and the program goes on. See
+        `quiet_process`.
         """
         return await self._ask_process(id, ProcessAction.STOP)
 
     async def _ask_process(self, id: Any, action: ProcessAction, who: str | None = None) -> ProcessInfo:
-        """Ask something of a process.
+        """Send a request to a process.
 
         Args:
             id, action: see above.
-            who: asks for it; None for this process.
+            who: the requester; None for this process.
         """
         checked = process_rows.checked_id(id)
         sources, keyspace = self._context.sources, self._access.keyspace

@@ -1,4 +1,4 @@
-"""What a service offers to those who read jobs: get, list, count, statistics."""
+"""A service's operations for readers of jobs: get, list, count, statistics."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class ReaderOperations:
     async def list(
         self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000
     ) -> AsyncGenerator[Job, None]:
-        """Yield jobs in key order. Each page of them is read in a transaction of its own, so there may be very many.
+        """Yield any number of jobs in key order; each page is read in a transaction of its own.
 
         A job whose record cannot be read is in the state "unreadable"; its error says why.
 
         Args:
             type: of the jobs; None for all types.
-            state: only jobs in this state: a JobState, or a word for what a job does: "ready", "scheduled",
-                "retrying", "running", "succeeded", "failed" or "canceled". Jobs in other states are read and left out.
+            state: only jobs in this state: a JobState, or a state for people: "ready", "scheduled", "retrying",
+                "running", "succeeded", "failed" or "canceled". Jobs in other states are read and skipped.
             page_size: jobs read per transaction at most; fewer where they are large.
         """
         keys = None if type is None else self._access.keys(type)
@@ -74,7 +74,7 @@ class ReaderOperations:
                 return
 
     async def active_ids(self, type: JobType) -> _Ids:
-        """Return the ids of the type's running jobs, the ones that have been silent for longest first."""
+        """Return the ids of the type's running jobs, the longest silent first."""
         keys = self._access.keys(type)
         ids: _Ids = []
         after: bytes | None = None
@@ -94,8 +94,8 @@ class ReaderOperations:
     async def pending_count(self, type: JobType, *, due_by: RunAt | None = None, limit: int | None = None) -> int:
         """Return how many jobs of the type are pending.
 
-        Without a bound that is one read of what is counted; otherwise jobs are counted in the queue, 10,000 at
-        once: of more than that, those that move meanwhile may be counted twice, or not at all.
+        Without a bound this reads the type's counters; otherwise it counts jobs in the queue, 10,000 per transaction.
+        Jobs that move between two transactions may be counted twice, or not at all.
 
         Args:
             type: of the jobs.
@@ -129,7 +129,7 @@ async def read_job(transaction: Transaction, place: Place) -> Job:
     """Return a job.
 
     Raises:
-        JobNotFound: there is none at this place.
+        JobNotFound: there is no job at this place.
         RecordDamaged: its record cannot be read.
     """
     keys, id, packed_id = place
@@ -140,7 +140,7 @@ async def read_job(transaction: Transaction, place: Place) -> Job:
 
 
 async def read_jobs(transaction: Transaction, places: Sequence[Place]) -> list[Job | None]:
-    """Return jobs, None where there is none. At most LARGEST_CHUNK: their records may be large.
+    """Return jobs, None for a missing one; at most LARGEST_CHUNK, because records may be large.
 
     Raises:
         RecordDamaged: a record cannot be read.

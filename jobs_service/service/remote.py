@@ -1,8 +1,7 @@
-"""What programs elsewhere ask of a service by a server: their jobs' locks outlive the server's process.
+"""Service operations for remote programs behind a server: the locks of their jobs outlive the server's process.
 
-A worker behind a server is not the server: it goes on when that is restarted. So the locks that it gets do not begin
-with the id of the server's instance of the store, by whose death jobs are taken away, and all that it sends with its
-next call is the lock.
+A worker behind a server goes on when the server is restarted. So its locks do not begin with the id of the server's
+store instance, whose death would release the jobs, and its next call sends nothing but the lock.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ _STAMP_BYTES = 8
 
 
 class Remote:
-    """The part of a service that a server of programs elsewhere needs beside the public one.
+    """The operations that a server for remote programs needs beside the public ones.
 
     Args:
         context, access, operations, acceptor, worker, registry, tree, hub: of the service.
-        runs: what runners need, those elsewhere as well.
+        runs: the access for runners, remote ones included.
     """
 
     def __init__(
@@ -86,11 +85,11 @@ class Remote:
         worker: str = "",
         max_history: int | None = None,
     ) -> list[RunningJob]:
-        """Take jobs for a worker elsewhere; see JobsService.accept_many.
+        """Take jobs for a remote worker; see JobsService.accept_many.
 
         Args:
-            worker: what the jobs' history calls it; empty for this process.
-            max_history: events of it that are kept; None for as many as there are, and 20 at least.
+            worker: its name in the jobs' history; empty for this process.
+            max_history: history events to keep; None for as many as there are, and 20 at least.
         """
         keys = self.access.keys(type)
         settings, sources = self.context.settings, self.context.sources
@@ -99,10 +98,10 @@ class Remote:
         return await self._acceptor.accept(keys, found._replace(is_elsewhere=True), check_timeout(timeout))
 
     def held(self, type: JobType, id: JobId, lock: bytes) -> RunningJob:
-        """Return the running job of a worker that has this lock, without reading it: whatever it does compares locks.
+        """Return the running job of a lock without reading the record: all its operations compare locks.
 
         Raises:
-            InvalidJob: nothing of this type or id can be, or no lock.
+            InvalidJob: an invalid type, id or lock.
         """
         if len(lock) != _LOCK_BYTES:
             raise InvalidJob(f"a lock of {len(lock)} bytes; a lock has {_LOCK_BYTES}").about(type, id)
@@ -121,10 +120,10 @@ class Remote:
         run_at: Any = None,
         if_exists: IfExists = "error",
     ) -> Job | Repeated:
-        """Add a job as `add` does, unless the same request has done so before.
+        """Add a job like `add`, unless the same request was carried out before.
 
         Args:
-            request: is written in the transaction that adds the job.
+            request: recorded in the transaction that adds the job.
             id: None for a random one.
         """
         named = self.context.sources.token(_LOCK_BYTES).hex() if id is None else id
@@ -135,14 +134,14 @@ class Remote:
     async def add_many_once(
         self, request: Request, type: JobType, jobs: Sequence[NewJob], *, if_exists: IfExists = "error"
     ) -> list[Job] | Repeated:
-        """Add jobs as `add_many` does, but in one transaction, unless the same request has done so before.
+        """Add jobs like `add_many`, but in one transaction, unless the same request was carried out before.
 
         Args:
-            request: is written in the transaction that adds the jobs.
-            jobs: one at least.
+            request: recorded in the transaction that adds the jobs.
+            jobs: at least one.
 
         Raises:
-            TransactionTooLarge: they are more than one transaction takes. Nothing was added.
+            TransactionTooLarge: the jobs exceed the limits of one transaction. Nothing was added.
         """
         keys, rule = self.access.keys(type), check_if_exists(if_exists)
         with tracing.sending("add", type) as span:
@@ -159,15 +158,15 @@ class Remote:
             return found
 
     async def stamp(self, type: JobType, of: str, known: str | None) -> tuple[str, Watch | None, float | None]:
-        """Return where something of a type stands: a text that is another one as soon as it has changed.
+        """Return the stamp of one aspect of a type: a text that differs after every change.
 
         Args:
-            of: "queue" (jobs that become pending), "canceled" (running jobs that are taken away), or "timeout" and
-                "redaction" of the type.
-            known: a stamp as it was read before.
+            of: "queue" (jobs that become pending), "canceled" (running jobs that are taken away), "timeout" or
+                "redaction".
+            known: an earlier stamp.
 
         Returns:
-            The stamp. If it is the known one, a watch as well, and for a queue the seconds until its next job is due.
+            The stamp. If it equals the known one, also a watch, and for a queue the seconds until its next job is due.
         """
         keys = self.access.keys(type)
         key = {
@@ -189,10 +188,10 @@ class Remote:
         return await self.access.transact(read)
 
     async def jobs(self, type: JobType, ids: Sequence[JobId]) -> list[Job | None]:
-        """Return jobs as they are now, None where there is none; read in pages of LARGEST_CHUNK.
+        """Return jobs as they are now, None for a missing one; read in pages of LARGEST_CHUNK.
 
         Raises:
-            RecordDamaged: the record of one of them cannot be read.
+            RecordDamaged: a record cannot be read.
         """
         places = [self.access.place(type, id) for id in ids]
         found: list[Job | None] = []
@@ -202,11 +201,11 @@ class Remote:
         return found
 
     def handler(self, type: JobType, redaction: Redaction | None = None) -> Named:
-        """Return the handler of a type to enqueue jobs for, with what it declares elsewhere as secret."""
+        """Return a handler to enqueue jobs of a type with, and with the redaction that the remote handler declares."""
         return Named(type, self._registry.handlers, redaction)
 
     async def enqueue_once(self, request: Request, handler: Named, data: Any, how: How) -> Job | Repeated:
-        """Add a job as `enqueue` does, unless the same request has done so before."""
+        """Add a job like `enqueue`, unless the same request was carried out before."""
         self.access.check_open()
         asked = wanted(handler, data, {}, how, self.context.sources)
         place = self.access.place(handler.type, asked.id)
@@ -238,7 +237,7 @@ class Remote:
         """Add a token.
 
         Raises:
-            JobsError: there is one of that name.
+            JobsError: the name is taken.
         """
         if not await self.access.transact(
             lambda unit: http_rows.add_token(unit.transaction, self.access.keyspace, row)
@@ -250,12 +249,12 @@ class Remote:
         await self.access.transact(lambda unit: http_rows.add_session(unit, row))
 
     async def session(self, expires: float, digest: str) -> SessionRow | None:
-        """Return a login, None if there is none such."""
+        """Return a login, None if it does not exist."""
         keyspace = self.access.keyspace
         return await self.access.read(lambda transaction: http_rows.session(transaction, keyspace, expires, digest))
 
     async def remove_session(self, expires: float, digest: str) -> None:
-        """End a login, which need not be there."""
+        """End a login; a missing one is no error."""
 
         async def remove(unit: UnitOfWork) -> None:
             http_rows.remove_session(unit, expires, digest)
@@ -263,10 +262,10 @@ class Remote:
         await self.access.transact(remove)
 
     async def remove_token(self, name: str) -> None:
-        """Take a token away.
+        """Remove a token.
 
         Raises:
-            JobsError: there is none of that name.
+            JobsError: there is no token of this name.
         """
         if not await self.access.transact(
             lambda unit: http_rows.remove_token(unit.transaction, self.access.keyspace, name)

@@ -1,4 +1,4 @@
-"""What the methods of a running job do: `job.update()`, `job.finish()` and the others."""
+"""Implements the methods of a running job: `job.update()`, `job.finish()` and the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RunningJobCalls:
 
     Args:
         access: of the service.
-        operations: what many jobs ask for at the same time shares a transaction.
+        operations: group commit, in which simultaneous operations of many jobs share a transaction.
         transactions: runs the functions of `finish_with`.
     """
 
@@ -58,7 +58,7 @@ class RunningJobCalls:
         return job_of(await work)
 
     async def _finish_with(self, job: RunningJob, function: Callable[[JobTransaction], Any]) -> EndedJob[Any]:
-        """Run a function and finish the job in the same transaction; what the function returns is the result."""
+        """Run a function and finish the job in the same transaction; the function's return value is the result."""
         if not callable(function):
             raise JobsError(f"{shown(function)}: {a_kind_of(function)}; finish_with takes a function of a transaction")
 
@@ -66,7 +66,7 @@ class RunningJobCalls:
             result = function(tx)
             if hasattr(result, "__await__"):
                 result = await result
-            # A Job is what an operation on another job has returned, and no result of this one.
+            # A Job was returned by an operation on another job, and is no result of this one.
             return await tx.finish(job, result=UNSET if isinstance(result, Job) else result)
 
         ended = await self._transactions.transact(self, work)
@@ -89,7 +89,7 @@ class RunningJobCalls:
         self._access.check_open()
 
     def _result_data(self, result: Any) -> Any:
-        """Return a result as it is: only the runner knows the handler that a job has."""
+        """Return a result unchanged: only the runner knows a job's handler."""
         return result
 
     def _ending(self, job: RunningJob, whether: bool) -> None:

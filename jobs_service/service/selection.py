@@ -1,4 +1,4 @@
-"""Which jobs of a type somebody means, and these jobs, page by page: every door finds jobs by this filter."""
+"""Filters on a type's jobs, and the matching jobs page by page; all interfaces use these filters."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
 
 BYTES_AT_ONCE: Final = 1 << 18
-"""Bytes of jobs that are looked at before anything else on the loop gets its turn: a few milliseconds."""
+"""Bytes of records between two yields to the event loop: a few milliseconds of work."""
 READ_AT_ONCE: Final = 200
-"""Jobs that are read at once, unless somebody wants fewer."""
+"""Jobs per read, unless the caller wants fewer."""
 _MOST_SHOWN: Final = 40
 
 
 class BadFilter(ValueError):
-    """What somebody has given is no filter; the message says what to write."""
+    """An invalid filter; the message says how to write one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class DataTest:
     """A test of a field of a job's data.
 
     Attributes:
-        path: names with points between them; numbers look into lists.
-        sign: "=" has the text that is written, "~" contains it, "is" is that JSON with its very types.
+        path: names separated by dots; numbers are list indexes.
+        sign: "=" equals the text, "~" contains it, "is" equals the JSON value with its types.
         value: a text; for "is" any JSON.
     """
 
@@ -55,7 +55,7 @@ class DataTest:
         return f"{self.path}{self.sign}{self.value}"
 
     def holds(self, data: Any) -> bool:
-        """Return whether a job with such data passes."""
+        """Return whether a job's data passes the test."""
         for name in self.path.split("."):
             if isinstance(data, dict) and name in data:
                 data = data[name]
@@ -71,19 +71,19 @@ class DataTest:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which jobs of a type are meant. All that is given has to hold; None and no tests are not given.
+    """Selects jobs of a type that satisfy all given fields; None and an empty `data` are not given.
 
     Attributes:
-        state: a word of MEANT: what the job does, for people. A failed job whose retry runs is running.
-        prefix: with what the id begins; an id of bytes begins with no text.
-        error: the class of the last error, as the job has it.
-        text: what the message of the last error contains, whatever the case.
-        signature: how its last failed run ended, as a group of failures says it; see `signature_of`.
-        worker: what the name of its last worker contains: host and process id.
-        older, younger: seconds that have passed since its last event, at least and at most.
-        attempts: how many runs have begun at least.
-        added_before, added_after: times in seconds since the epoch at which it was added, or resubmitted, last; the
-            second one is included.
+        state: a key of MEANT, the job's state for people. A failed job is "running" while its retry runs.
+        prefix: start of the id; an id of bytes starts with no text.
+        error: class of the last error.
+        text: part of the last error's message, ignoring case.
+        signature: of the last error; see `signature_of`.
+        worker: part of the last worker's name: host and process id.
+        older, younger: least and most seconds since the last event.
+        attempts: least number of begun runs.
+        added_before, added_after: bounds for the time at which the job was last added or resubmitted, seconds since the
+            epoch; the second one is inclusive.
         data: tests of its data.
     """
 
@@ -102,16 +102,16 @@ class Filter:
 
     @classmethod
     def of(cls, given: Any) -> Self:
-        """Return the filter that somebody has written, as JSON or as options of a command.
+        """Parse a filter from JSON or from options of a command.
 
-        What is misspelled or empty is no filter: left out, it would mean more jobs than somebody has asked for.
+        Unknown and empty fields are errors: ignoring them would select more jobs than requested.
 
         Args:
             given: an object of fields; durations and numbers may be texts, `data` is an array of texts such as
                 "field=value" and "field~part", or an object of fields and values.
 
         Raises:
-            BadFilter: it is none.
+            BadFilter: an invalid filter.
         """
         if not isinstance(given, Mapping):
             raise BadFilter(f"{_shown(given)} is no filter; write an object, {{}} for every job")
@@ -124,11 +124,11 @@ class Filter:
 
     @classmethod
     def of_address(cls, given: Mapping[str, str], data: Sequence[str]) -> Self:
-        """Return the filter that the address of a page says; raises as `of`.
+        """Parse a filter from the address of a page; raises like `of`.
 
         Args:
-            given: its fields by name. Others are ignored, and so are empty ones, which browsers send of every form.
-            data: the tests of fields of the data.
+            given: its fields by name. Unknown and empty fields are ignored: browsers send empty ones with every form.
+            data: the tests of data fields.
         """
         texts: dict[str, Any] = {name: given[name] for name in FIELDS if name != "data" and given.get(name, "").strip()}
         tests = [test for test in data if test.strip()]
@@ -136,13 +136,13 @@ class Filter:
 
     @classmethod
     def of_form(cls, sent: Sequence[tuple[str, str]]) -> Self:
-        """Return the filter that a form for something to be done says; raises as `of`, also for what is empty."""
+        """Parse a filter from the form of a bulk action; raises like `of`, also for empty fields."""
         texts: dict[str, Any] = {name: value for name, value in sent if name in FIELDS and name != "data"}
         tests = [value for name, value in sent if name == "data"]
         return cls.of({**texts, "data": tests} if tests else texts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, with what is given, as `of` takes it."""
+        """Return the given fields as plain data for `of`."""
         found = {name: getattr(self, name) for name in FIELDS if name != "data" and getattr(self, name) is not None}
         if self.has_values:
             found["data"] = {test.path: test.value for test in self.data}
@@ -152,12 +152,12 @@ class Filter:
 
     @property
     def has_values(self) -> bool:
-        """Whether it asks for values of JSON, as no address can."""
+        """Whether the filter tests for JSON values, which an address cannot express."""
         return any(test.sign == "is" for test in self.data)
 
     @property
     def needs_reading(self) -> bool:
-        """Whether jobs have to be read to know which match: the store finds them by nothing but state and prefix."""
+        """Whether jobs must be read to find the matching ones: the store selects by state and prefix only."""
         return not self.to_dict().keys() <= {"state", "prefix"}
 
     def __bool__(self) -> bool:
@@ -167,7 +167,7 @@ class Filter:
         """Return whether a job matches.
 
         Args:
-            job: the job, without what is secret: nobody finds jobs by what they must not see.
+            job: the redacted job: secrets must not influence a search.
             now: seconds since the epoch.
         """
         try:
@@ -213,7 +213,7 @@ class Filter:
         if not history:
             return False
         age = now - history[0].at
-        # Of a job whose history was cut it is known only that it was added before the oldest event.
+        # The record of a job with a cut history tells only that it was added before the oldest event.
         added = next((event.at for event in history if event.kind is HistoryKind.ADDED), history[-1].at)
         return (
             (self.older is None or age >= self.older)
@@ -228,13 +228,13 @@ FIELDS: Final = tuple(field.name for field in fields(Filter))
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """Some jobs that match.
+    """A page of matching jobs.
 
     Attributes:
-        jobs: these, without what is secret.
-        read: how many were read to find them.
-        next: where to go on; None when there are no more.
-        rules: what is secret of the type's jobs.
+        jobs: redacted.
+        read: number of jobs read to find them.
+        next: cursor of the next page; None at the end.
+        rules: the type's redaction.
     """
 
     jobs: list[Job]
@@ -255,28 +255,28 @@ async def pages(
     now: float | None = None,
     meant: Callable[[Job], bool] | None = None,
 ) -> AsyncGenerator[Selected]:
-    """Yield the jobs that match, page by page, however many there are.
+    """Yield any number of matching jobs, page by page.
 
-    One page at a time is in memory; of running jobs, which a sign of life moves behind those that are not read yet, the
-    ids as well: each is found once.
+    One page at a time is in memory. For running jobs the ids are kept as well, since a heartbeat moves a job behind the
+    unread ones: each job is found once.
 
     Args:
         service: of the jobs.
         type: of the jobs.
-        wanted: which of them.
-        read: jobs that are read at once, at most.
-        most: jobs that are yielded, all in all; None for all.
-        after: `next` of a page before, with the same arguments otherwise; None to begin.
-        newest_first: from the other end.
-        now: seconds since the epoch at which they are to match; None for the time at which they are read.
-        meant: called with each job that matches, without what is secret; None for all of these.
+        wanted: selects the jobs.
+        read: most jobs per read.
+        most: limit of yielded jobs in total; None for all.
+        after: `next` of an earlier page with otherwise the same arguments; None to begin.
+        newest_first: whether to read in reverse order.
+        now: time for the filter's ages, seconds since the epoch; None for the time of each read.
+        meant: further test, called with each redacted job that matches; None for no test.
 
     Raises:
         JobsError: as JobsService.page.
     """
     met: set[JobId] = set()
     left = math.inf if most is None else most
-    # Where the store finds those that match, no more are read than are wanted.
+    # If the store itself selects the jobs, read no more than wanted.
     size = read if wanted.needs_reading or meant is not None else int(min(read, left))
     while True:
         found = await service.page(
@@ -298,7 +298,7 @@ async def pages(
                 bytes_seen = 0
                 await asyncio.sleep(0)
         if len(jobs) > left:
-            size = places[int(left) - 1] + 1  # who goes on from there goes on right behind the last of them
+            size = places[int(left) - 1] + 1  # so that the page's cursor stands right behind its last job
             continue
         left -= len(jobs)
         if wanted.state == Status.RUNNING:
@@ -310,7 +310,7 @@ async def pages(
 
 
 async def matching(service: JobsService, type: JobType | None, wanted: Filter) -> AsyncGenerator[Job]:
-    """Yield all jobs that match, without what is secret; of all types, in key order, if type is None."""
+    """Yield all matching jobs, redacted; of all types, in key order, if type is None."""
     if type is not None:
         async with aclosing(pages(service, type, wanted, read=READ_AT_ONCE)) as found:
             async for page in found:
@@ -338,20 +338,20 @@ async def _shown_of(service: JobsService, some: list[Job], wanted: Filter) -> li
 _VARIES: Final = re.compile(
     r"0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}(?:-[0-9a-fA-F]{4,})*|\d+(?:[.:,]\d+)*|'[^']*'|\"[^\"]*\"|[\ud800-\udfff]+"
 )
-"""What differs from job to job in the message of an error, and half characters, which no text in UTF-8 has."""
+"""Variable parts of error messages, and lone surrogates, which UTF-8 cannot encode."""
 _LONGEST_SIGNATURE: Final = 400
 
 
 def message_of(error: JobError) -> str:
-    """Return the first line of an error's message, with … for what differs from job to job."""
+    """Return the first line of an error's message, with … for its variable parts."""
     return one_line("…".join(_VARIES.split(error.message.strip().partition("\n")[0][:300])), 160)
 
 
 def signature_of(error: JobError | None) -> str:
-    """Return what jobs that failed in the same way have in common: the error's class, and `message_of` it.
+    """Return the common signature of jobs that failed in the same way: the error's class and its `message_of`.
 
     Args:
-        error: the last one of a job; None where none was kept.
+        error: last error of a job; None if none was kept.
     """
     if error is None:
         return "no error was kept"
@@ -359,11 +359,11 @@ def signature_of(error: JobError | None) -> str:
 
 
 def worker_of(job: Job) -> str:
-    """Return the name of the worker that has the job, or had it last: host and process id; "" where nothing says so."""
+    """Return the name of a job's present or last worker: host and process id; "" if unknown."""
     return next((event.detail for event in job.history if event.kind is HistoryKind.STARTED), "")
 
 
-# What people write
+# Parsing
 
 
 def _shown(value: Any) -> str:
@@ -371,7 +371,7 @@ def _shown(value: Any) -> str:
 
 
 def _text(name: str, value: Any) -> str:
-    """Return a text; a number, as an option of a command or a script may write it, is one."""
+    """Return the value as text; accepts numbers, since scripts may write them."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise BadFilter(f"{name}: {_shown(value)}: write a text, or leave it out if every job is meant")
     text = str(value)
@@ -429,7 +429,7 @@ def _time(name: str, value: Any) -> float:
 
 
 def _seconds_of(text: str) -> float:
-    for each in (text, text.replace(" ", "+")):  # a + that nobody has encoded in an address
+    for each in (text, text.replace(" ", "+")):  # an unencoded + in an address
         try:
             date = datetime.fromisoformat(each)
             return date.timestamp() if date.tzinfo is not None else math.nan

@@ -1,6 +1,6 @@
-"""JobsService: what an application embeds. The only place that wires the floors together.
+"""JobsService, the class that applications embed. The only place that wires the floors together.
 
-The public methods are in the modules `*_operations`, by whom they are for; what they share is in small objects.
+The public methods are in the modules `*_operations`, one per group of users; they share small objects.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class JobsService(
 
     Args:
         store: an address (`lmdb:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the address in
-            JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last one that is
-            left closes it, unless the application itself has opened it.
+            JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last service to
+            close also closes the Store, unless the application itself has opened it.
         settings: None for those of the environment.
-        supervise: whether to run the supervisor tree. Without it lost jobs are not noticed by this service, and
+        supervise: whether to run the supervisor tree. Without it this service does not notice lost jobs, and
             subscribing raises; meant for short-lived callers that only add jobs or look them up.
         sources: wall-clock time and randomness; None for the machine's.
 
@@ -89,7 +89,7 @@ class JobsService(
         context = self._context = Context(self._store, self.settings, sources)
         access = self._access = StoreAccess(context)
 
-        # What callers ask for at the same time shares transactions.
+        # Simultaneous operations of several callers share transactions.
         spreading = Spreading()
         abandoned = self._abandoned = AbandonedJobs(context)
         operations = self._operations = GroupCommit(
@@ -152,21 +152,21 @@ class JobsService(
         Args:
             allowed_hosts: names that requests may call this host, beside IP addresses and localhost; "*" for all.
             authenticate: takes the ASGI scope and returns a role ("read", "work", "write", "admin"), (name, role), or
-                None for nobody; may be a coroutine function. Left out, the store's tokens count.
+                None to refuse; may be a coroutine function. By default the store's tokens count.
             proxies: addresses whose forwarded headers are believed.
-            read_only: whether all that changes something is refused.
+            read_only: whether to refuse all changes.
             commands: whether admins may run commands.
-            environment, colour: what the pages call this environment, and in which colour.
-            audit_log: path of a file that gets a line for each change.
+            environment, colour: name and color of this environment on the pages.
+            audit_log: path of a file that gets one line per change.
             is_open: whether every program of this machine has every role as long as the store has no tokens, for
-                development: a proxy that says nothing of itself is such a program.
+                development: a proxy that sends no forwarded headers counts as such a program.
 
         Raises:
-            InvalidSettings: starlette is not installed, or an option cannot be.
+            InvalidSettings: starlette is not installed, or an option is invalid.
         """
         if find_spec("starlette") is None:
             raise InvalidSettings("HTTP needs starlette: pip install 'jobs-service[http]'")
-        # From a floor above: the service has no part in what is made of it.
+        # Imported by name because the HTTP interface is a floor above.
         mounted = import_module("jobs_service.http.application")
         return mounted.mounted(self, options)
 
@@ -177,24 +177,24 @@ class JobsService(
         max_jobs: int | None = None,
         started: Callable[[], object] | None = None,
     ) -> None:
-        """Run the jobs of handlers until the caller is canceled, or somebody has asked this process to stop.
+        """Run the jobs of handlers until the caller is canceled, or this process is asked to stop.
 
-        Then nothing more is accepted, and running handlers get their grace to end. Those that do not end are canceled
-        and their jobs given back, so that another process takes them at once; after `stop_process`, this returns. Opens
-        the service if it is not open.
-        Options in the settings take precedence over those that a handler was registered with.
+        Then it accepts no more jobs, and running handlers get their grace period. Handlers that do not end in time are
+        canceled and their jobs released, so that another process takes them at once; after `stop_process`, this method
+        returns. It opens the service if it is not open. Options in the settings take precedence over the options in a
+        handler's registration.
 
         Args:
-            types: whose handlers run; None for all.
-            max_jobs: how many jobs of all types run at the same time; None for as many as the handlers have slots.
-            started: called once, when all types exist and their jobs are accepted.
+            types: types to run the handlers of; None for all.
+            max_jobs: limit of simultaneous jobs over all types; None for the sum of the handlers' slots.
+            started: called once, when all types exist and accepting has begun.
 
         Raises:
             InvalidSettings: there is no handler, or none for one of the types, or max_jobs is out of range.
-            SupervisorFailed: a handler's worker pool cannot be started at all. One that fails later is started again,
-                for as long as it takes, and no other is affected. If this was called in a task beside the one that has
-                entered the service, the error is raised out of the body of its `async with` as well.
-            JobsError: it runs already, or the service was opened on another event loop.
+            SupervisorFailed: a handler's worker pool cannot be started at all. A pool that fails later is restarted
+                without limit and affects no other pool. If another task has entered the service, the error is raised
+                out of the body of its `async with` as well.
+            JobsError: the handlers run already, or the service was opened on another event loop.
         """
         handlers = checked(self._registry, types, max_jobs)
         if not self._lifecycle.is_entered:
@@ -206,7 +206,7 @@ class JobsService(
 
 
 def _check_kinds(store: Any, settings: Any, supervise: Any, sources: Any) -> None:
-    """Raise for arguments that no service can be made of."""
+    """Raise for constructor arguments of a wrong type."""
     if store is not None and not isinstance(store, str | Store):
         raise StoreError(f"store {shown(store)}: {a_kind_of(store)}; allowed are an address, a Store and None")
     if settings is not None and not isinstance(settings, Settings):

@@ -1,4 +1,4 @@
-"""How operations get to the store: only while the service is open, and never from its own transaction functions."""
+"""Access of operations to the store: only while the service is open, and never from its own transaction functions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 
 class StoreAccess:
-    """The gate that each operation of a service passes on its way to the store.
+    """The gate between a service's operations and the store.
 
     Attributes:
         is_open: whether operations are admitted.
-        is_leaving: the service is being left: what was begun is ended, and nothing new is admitted.
-        failure: why the service has failed; raised to whoever asks for something.
+        is_leaving: whether the service is being left.
+        failure: why the service has failed; raised by every operation.
         inside: the code (see `running_code`) that runs transaction functions at present.
     """
 
@@ -34,17 +34,17 @@ class StoreAccess:
         self.failure: SupervisorFailed | None = None
         self._context = context
         self.inside: set[asyncio.Task[Any] | int | None] = set()
-        # What callers wait for who are to be told when the service is closed.
+        # Watches of callers to be woken when the service is closed.
         self._watches: set[Watch] = set()
 
     def close(self) -> None:
-        """Admit nothing more, and wake those who wait for a watch: they learn that when they ask again."""
+        """Admit no more operations, and fire the watches of waiting callers, whose next operation then fails."""
         self.is_open = False
         for watch in [*self._watches]:
             watch.fire()
 
     async def until_fired(self, watch: Watch) -> None:
-        """Wait for a watch; at most until the service is closed, and not at all if it is closed already.
+        """Wait for a watch, at most until the service is closed.
 
         Raises:
             StoreError: the watch was lost.
@@ -59,7 +59,7 @@ class StoreAccess:
 
     @property
     def keyspace(self) -> Keyspace:
-        """Where the keys of all types are."""
+        """The keyspace of all types."""
         self.check_open()
         return self._context.keyspace
 
@@ -76,7 +76,7 @@ class StoreAccess:
         return place_of(self._context.keyspace.of(type), id)
 
     async def read(self, function: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
-        """Run a function in a transaction that only reads."""
+        """Run a function in a read-only transaction."""
         self.check_open()
         return await self._context.read(function)
 
@@ -91,36 +91,36 @@ class StoreAccess:
         return await self._context.transact_after(before, operation)
 
     def check_open(self) -> None:
-        """Raise why nothing can be asked of the service, if so.
+        """Raise an error if the service admits no operation.
 
         Raises:
             SupervisorFailed: the service has failed.
-            ServiceClosed: it is not open, or is being left.
-            StoreError: a transaction function asks, which must use its transaction instead.
+            ServiceClosed: the service is not open, or is being left.
+            StoreError: the caller is a transaction function, which must use its transaction instead.
         """
         if self.is_open and not self.inside:
             return
         if self.failure is not None:
             raise anew(self.failure)
         if not self.is_open:
-            # While it is being left it stays open as long as handlers have to end, and need it.
+            # While the service is being left, it stays open until its handlers, which need it, have ended.
             raise (
                 being_left()
                 if self.is_leaving
                 else ServiceClosed("the service is not open: enter it with `async with`")
             )
-        # Some transaction function is running. Others may call meanwhile, that function may not.
+        # Some transaction function is running. Other code may call meanwhile, that function may not.
         if running_code() in self.inside:
             raise foreign_await("the service itself instead of the transaction that it was given")
 
 
 def being_left() -> ServiceClosed:
-    """Return the error for what is asked of a service that is being left."""
+    """Return the error for an operation on a service that is being left."""
     return ServiceClosed("the service is being left: it ends what was begun, and takes nothing new")
 
 
 def running_code() -> asyncio.Task[Any] | int | None:
-    """Return the identity of the calling code: its task or, where no loop runs, its thread."""
+    """Return the identity of the calling code: its task or, if no loop runs, its thread."""
     try:
         return asyncio.current_task()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Operations on jobs over a transaction that the application drives itself: plain methods, for code without a loop."""
+"""Operations on jobs within the application's own transaction: plain methods, for code without an event loop."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ T = TypeVar("T")
 _Jobs: TypeAlias = list[Job]
 
 _MOST_MOVES: Final = 0x8000
-"""Moves of jobs after which a block begins to count at zero again: more than fit into a transaction, and half of the
-numbers that there are. So there is room for a block's own moves wherever it begins."""
+"""Moves of jobs after which the next block counts from zero again: more than fit into a transaction, and half of the
+number range, so that every block has room for its own moves."""
 
 
 def _plain(
     operation: Callable[Concatenate[JobTransaction, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[WithinTransaction, P], T]:
-    """Return a coroutine method as a plain one with the same result."""
+    """Turn a coroutine method into a plain one with the same result."""
 
     @functools.wraps(operation)
     def method(within: WithinTransaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -48,7 +48,7 @@ class WithinTransaction:
     """The operations of JobTransaction as plain methods, over a transaction of the application: see JobsService.within.
 
     Arguments, results and errors are those of JobTransaction's coroutines. Every read blocks the calling thread.
-    A block is entered once, and used by one thread at a time, whichever that is.
+    A block is entered once, and used by one thread at a time, not always the same.
 
     Attributes:
         kv: the transaction, for the application's own keys.
@@ -162,13 +162,13 @@ class Blocks:
     """The blocks of one service: at most one at a time on each of the application's transactions.
 
     A job's place in the queue contains the number of its move within the transaction. A later block on the same
-    transaction goes on counting where the one before has ended, so that no two jobs get the same place. A retry loop
-    that begins the transaction again in between does no harm to that.
+    transaction continues the count of the earlier block, so that no two jobs get the same place. This also holds when a
+    retry loop begins the transaction again in between.
 
     Args:
         sources: wall-clock time and randomness.
-        worker: what jobs call that are accepted in a block.
-        make_ready: how many due jobs one accept makes ready at most.
+        worker: the Worker of jobs that are accepted in a block.
+        make_ready: most due jobs that one accept makes ready.
         check_open: raises when the service admits no operations.
     """
 
@@ -181,10 +181,10 @@ class Blocks:
         self._open: weakref.WeakSet[object] = weakref.WeakSet()
 
     def enter(self, application: object) -> int:
-        """Note that a block on this transaction begins; return the number of moves that it begins to count at.
+        """Note the begin of a block on a transaction; return the number at which its count of moves begins.
 
         Raises:
-            JobsError: another one has not ended yet.
+            JobsError: another block has not ended yet.
             ServiceClosed: the service has been left since the block was made.
         """
         self._check_open()
@@ -194,18 +194,18 @@ class Blocks:
         return self._moves.get(application, 0) % _MOST_MOVES
 
     def leave(self, application: object, moves: int) -> None:
-        """Note that a block has ended.
+        """Note the end of a block.
 
         Args:
             application: its transaction.
-            moves: how many there were on the transaction, those of earlier blocks included.
+            moves: number of moves on the transaction, earlier blocks included.
         """
         self._open.discard(application)
         self._moves[application] = moves
 
 
 class _BlockUnit(UnitOfWork):
-    """A unit of work that goes on counting moves where the block before has ended."""
+    """A unit of work that continues the earlier block's count of moves."""
 
     __slots__ = ()
     sweeps = False
@@ -216,7 +216,7 @@ class _BlockUnit(UnitOfWork):
 
     @property
     def moves(self) -> int:
-        """How many there were, those of earlier blocks included."""
+        """The number of moves, earlier blocks included."""
         return self._orders
 
 

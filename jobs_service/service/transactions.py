@@ -27,19 +27,19 @@ from jobs_service.store.driving import no_coroutine
 T = TypeVar("T")
 
 _TouchedTypes: TypeAlias = dict[TypeKeys, bool]
-"""Types that a transaction concerns: True when it has changed the timeout, False when it may have made the type."""
+"""Types that a transaction touched: True if it changed the timeout, False if it may have made the type."""
 
 
 _MOST_AT_ONCE: Final = 256
-"""Transactions that are with the store at the same time: each has only so many seconds there. A store commits many of
-them together, so that more at once are no faster."""
+"""Limit of simultaneous transactions: each has a time limit once it has begun, and a store commits many of them
+together, so that more at once are no faster."""
 
 
 class _Places:
-    """The places of transactions that are with the store: who finds none waits for one, in order.
+    """The places of running transactions: a transaction that finds none free waits for one, in order.
 
     Args:
-        seconds: after which who waits is refused as well, once the store does not answer those before.
+        seconds: time limit of a transaction; a waiter of about that age is refused when the store does not answer.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -48,7 +48,7 @@ class _Places:
         self._waiting: deque[tuple[asyncio.Future[None], float]] = deque()
 
     async def take(self) -> None:
-        """Return when there is a place; it is to be given back."""
+        """Wait for a place; the caller must give it back."""
         if self._free:
             self._free -= 1
             return
@@ -63,7 +63,7 @@ class _Places:
             raise
 
     def give_back(self) -> None:
-        """Give a place to who waits longest."""
+        """Pass a place to the oldest waiter, or free it."""
         while self._waiting:
             place, _ = self._waiting.popleft()
             if not place.done():
@@ -72,7 +72,7 @@ class _Places:
         self._free += 1
 
     def refuse(self, error: StoreUnavailable) -> None:
-        """The store does not answer: refuse those who have waited for about as long as it may take."""
+        """Refuse waiters that have waited for about a whole time limit, because the store does not answer."""
         since = asyncio.get_running_loop().time() - 0.9 * self._seconds
         while self._waiting and self._waiting[0][1] <= since:
             place, _ = self._waiting.popleft()
@@ -85,7 +85,7 @@ class Transactions:
 
     Args:
         context, access, tree, abandoned: of the service.
-        spreading: what the service has learnt of the queues.
+        spreading: the service's adaptive spread of each queue.
         handlers: of this program, by type, as packed.
     """
 
@@ -111,7 +111,7 @@ class Transactions:
         """Run a function in a transaction; see JobsService.transact.
 
         Args:
-            worker: what the jobs call that the function accepts.
+            worker: the Worker of jobs that the function accepts.
             function: takes the JobTransaction.
         """
         if not callable(function):
@@ -122,7 +122,7 @@ class Transactions:
         touched: _TouchedTypes = {}
         ending: list[RunningJob] = []
 
-        # The function may run on another thread, which does not know what the caller does.
+        # The function may run on another thread, which has no trace context of the caller.
         trace = tracing.current()
 
         def forget_ends() -> None:
@@ -186,14 +186,14 @@ class Transactions:
 
 
 class _ServiceTransaction(JobTransaction):
-    """A transaction of a service: it notes which types it changes, and its running jobs can call the service.
+    """A transaction of a service: it records changed types, and its running jobs can call the service.
 
     Args:
         unit, worker, reads: as for every JobTransaction.
         transactions: of the service.
-        touched: gets the types whose timeouts it has changed, or may have made by enqueueing; it holds when the
-            transaction has committed.
-        ending: gets the running jobs that it has ended, of which the runner keeps an account.
+        touched: gets the types whose timeout the transaction changed, and the types that it may have made by
+            enqueueing; valid after the commit.
+        ending: gets the running jobs that the transaction has ended; the runner keeps an account of them.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The supervisor tree of a service, and how operations tell its type server of changed types."""
+"""The supervisor tree of a service, and the notices of changed types from operations to its type server."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ServiceTree:
     """Runs the actors that look after the jobs of all types.
 
     Args:
-        context: what the actors share.
+        context: shared by the actors.
         hub: keeps the subscriptions over restarts.
-        failed: called with the error when the tree gives up.
+        failed: called with the error if the tree fails for good.
 
     Attributes:
         root: the supervisor at its top; None before the service was opened with supervision.
@@ -38,10 +38,10 @@ class ServiceTree:
         self._enqueued: set[JobType] = set()
 
     async def start(self) -> None:
-        """Return when all actors have started.
+        """Start all actors.
 
         Raises:
-            SupervisorFailed: one of them cannot be started.
+            SupervisorFailed: an actor cannot be started.
         """
         loop = asyncio.get_running_loop()
         self.root = self._supervisor()
@@ -53,7 +53,7 @@ class ServiceTree:
         await started
 
     async def stop(self) -> None:
-        """Stop all actors, and wait for their ends."""
+        """Stop all actors, and wait until they have ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -90,7 +90,7 @@ class ServiceTree:
         )
 
     def _ended(self, task: asyncio.Task[None], started: asyncio.Future[None]) -> None:
-        """Pass the tree's failure on: to `start` while that waits, else to the service."""
+        """Pass on the tree's failure, to a waiting `start` or else to the service."""
         error = None if task.cancelled() else task.exception()
         if error is None:
             return

@@ -1,4 +1,4 @@
-"""What a service offers on types: timeouts, pausing, retention, and the state of a type's queue."""
+"""A service's operations on types: timeouts, pausing, retention, redaction, and the state of a type's queue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TypeOperations:
             seconds: a duration > 0.
 
         Raises:
-            InvalidJob: a type or a duration that cannot be.
+            InvalidJob: an invalid type or duration.
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
@@ -49,17 +49,17 @@ class TypeOperations:
         return await self._access.read(lambda transaction: activity.type_timeout(transaction, keys))
 
     async def clear_type_timeout(self, type: JobType) -> None:
-        """Remove a type: its jobs stay, nothing new can be added. A type that does not exist is no error."""
+        """Remove a type: its jobs stay, but no new ones can be added. A missing type is no error."""
         keys = self._access.keys(type)
         await self._access.transact(lambda unit: activity.clear_type_timeout(unit, keys))
         self._tree.forget(keys.type)
         self._tree.timeout_changed(keys)
 
     async def pause(self, type: JobType) -> None:
-        """Stop accepting jobs of a type, in all processes, until `resume`; jobs that run go on.
+        """Stop accepting jobs of a type, in all processes, until `resume`; running jobs go on.
 
         Raises:
-            InvalidJob: a type that cannot be.
+            InvalidJob: an invalid type.
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
@@ -78,9 +78,9 @@ class TypeOperations:
     async def set_retention(
         self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
     ) -> None:
-        """Set after which time finished jobs of a type are removed; it holds for jobs that finish from now on.
+        """Set the time after which finished jobs of a type are removed; it applies to jobs that finish from now on.
 
-        Each call sets both times: one that is left out is for ever, whatever was set before.
+        Each call sets both times: an omitted one becomes "for ever", whatever its earlier value.
 
         Args:
             type: of the jobs.
@@ -88,7 +88,7 @@ class TypeOperations:
             keep_failed: how long to keep jobs that failed; None for ever.
 
         Raises:
-            InvalidJob: a type or a duration that cannot be.
+            InvalidJob: an invalid type or duration.
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
@@ -101,17 +101,17 @@ class TypeOperations:
         return await self._access.read(lambda transaction: inspection.retention(transaction, keys))
 
     async def set_redaction(self, type: JobType, paths: Iterable[str]) -> None:
-        """Say which fields of a type's jobs are secret: whatever shows jobs to people hides them.
+        """Set the secret fields of a type's jobs, which all displays for people hide.
 
-        Programs that read jobs with this class see them as they are.
+        Programs that read jobs with this class see them unredacted.
 
         Args:
             type: of the jobs.
             paths: such as "card.number", "*.token", "error:message"; none for no secrets. See Redaction.
 
         Raises:
-            InvalidSettings: a path that cannot be.
-            InvalidJob: a type that cannot be.
+            InvalidSettings: an invalid path.
+            InvalidJob: an invalid type.
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
@@ -119,12 +119,12 @@ class TypeOperations:
         await self._access.transact(lambda unit: redactions.set_redaction(unit, keys, wanted))
 
     async def get_redaction(self, type: JobType) -> Redaction:
-        """Return which fields of a type's jobs are secret; read it after the jobs that are to be shown."""
+        """Return the secret fields of a type's jobs; read them after the jobs that are to be shown."""
         keys = self._access.keys(type)
         return await self._access.read(lambda transaction: redactions.redaction(transaction, keys))
 
     async def redactions(self) -> dict[JobType, Redaction]:
-        """Return the types whose jobs have secret fields, with these."""
+        """Return the types whose jobs have secret fields, with these fields."""
         keyspace = self._access.keyspace
         found: dict[JobType, Redaction] = {}
         after: bytes | None = None
@@ -141,21 +141,21 @@ class TypeOperations:
                 return found
 
     async def queue_state(self, type: JobType) -> QueueState:
-        """Return the state of a type's queue; this costs the same however many jobs there are.
+        """Return the state of a type's queue, at a cost independent of the number of jobs.
 
         Returns:
             The job that has been ready for longest (`id`, `ready_since`), when the first scheduled job is due
-            (`next_scheduled`), and whether the type is `paused`; times in seconds since the epoch, None where there is
-            no such job. A job whose record does not say since when it is ready (no room, or a damaged history) is named
-            only where no record does.
+            (`next_scheduled`), and whether the type is `paused`; times in seconds since the epoch, None if there is no
+            such job. A job whose record does not tell when it became ready (no room, or a damaged history) is named
+            only if no record does.
         """
         keys = self._access.keys(type)
         return await self._access.read(lambda transaction: inspection.queue_state(transaction, keys))
 
     async def last_ticks(self) -> dict[JobType, float]:
-        """Return when each periodic type in the store ticked last, seconds since the epoch.
+        """Return the time of each periodic type's last tick, seconds since the epoch.
 
-        For a type that has not ticked yet it is the time at which its handler was first run.
+        For a type without a tick it is the time of its handler's first run.
         """
         keyspace = self._access.keyspace
         found = await self._access.read(lambda transaction: inspection.last_ticks(transaction, keyspace))

@@ -1,8 +1,8 @@
 """Workers of one process that wait in line for jobs of a type.
 
-Of all workers that wait for the same jobs only the first watches the store. A worker that gets a job wakes the next
-two, because where one job came there may be more. So an added job costs one read of the queue per process, however many
-workers are idle. A worker that was woken and found nothing goes back to its place in line: first come, first served.
+Only the first worker of each line watches the store. A worker that gets a job wakes the next two, because there may be
+more jobs. So an added job costs one read of the queue per process, however many workers are idle. A worker that was
+woken in vain returns to its place in line: first come, first served.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class _Line:
     __slots__ = ("behind", "entered", "inside", "watch")
 
     def __init__(self) -> None:
-        # What the first in line waits for.
+        # The watch of the first in line.
         self.watch: Watch | None = None
-        # How many have ever entered the line, and how many are in it now.
+        # How many workers have ever entered the line, and how many are in it now.
         self.entered = 0
         self.inside = 0
         # (number, turn) of each of the others, by number
         self.behind: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def enter(self) -> int:
-        """Count one more worker in line, and return its number."""
+        """Add a worker to the line, and return its number."""
         self.entered += 1
         self.inside += 1
         return self.entered
 
     def wake(self, count: int) -> None:
-        """Let the next workers in line try.
+        """Have the next workers in line try.
 
         Args:
-            count: how many.
+            count: number of workers.
         """
         while count and self.behind:
             _, turn = self.behind.popleft()
@@ -56,20 +56,20 @@ class _Line:
 
 
 class WaitingWorkers(Generic[T]):
-    """All lines of one service: a line for each type and terms of an accept."""
+    """All lines of one service: one for each pair of a type and accept terms."""
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, _Line] = {}
 
     async def get(self, key: Hashable, attempt: Callable[[], Awaitable[T | EmptyQueue]]) -> T:
-        """Try until an attempt finds jobs; wait without polling in between.
+        """Repeat an attempt until it finds jobs; wait without polling in between.
 
         Args:
-            key: names the line: the same for all workers that wait for the same jobs.
-            attempt: tries in one transaction.
+            key: of the line; the same for all workers that wait for the same jobs.
+            attempt: tries to accept in one transaction.
 
         Returns:
-            What the attempt has found.
+            The result of the successful attempt.
         """
         line = self._lines.setdefault(key, _Line())
         number = line.enter()
@@ -99,7 +99,7 @@ class WaitingWorkers(Generic[T]):
                 del self._lines[key]
 
     def wake_all(self) -> None:
-        """Let all workers try: so they learn that the service is closed."""
+        """Have all workers try, to learn that the service is closed."""
         for line in self._lines.values():
             if line.watch is not None:
                 line.watch.fire()

@@ -1,4 +1,4 @@
-"""What a service offers to those who wait for jobs: subscriptions, `wait` and `result`."""
+"""A service's operations to wait for jobs: subscriptions, `wait` and `result`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:  # a client waits without a store
     from jobs_service.service.store_access import StoreAccess
 
 _LONGEST_MESSAGE: Final = 200
-"""Characters of a job's error that JobFailed says."""
+"""Characters of a job's error in the message of JobFailed."""
 
 
 class WaitingOperations:
-    """Waiting for jobs, in terms of subscriptions, wherever their events come from."""
+    """Waiting for jobs by subscriptions, whatever the source of their events."""
 
     def subscribe(self, type: JobType, id: JobId) -> Subscription:
-        """Return the events of a job: an async iterator, which `async with` ends at once on leaving.
+        """Return the events of a job: an async iterator, which `async with` closes at its end.
 
         Raises:
-            InvalidJob: a type or an id that cannot be.
+            InvalidJob: an invalid type or id.
             JobsError: the service has no supervisor tree.
         """
         return self.subscribe_many([(type, id)])
@@ -45,17 +45,17 @@ class WaitingOperations:
 
         Args:
             type, id: the job.
-            states: those waited for; none for the job's next change (a finished job, which does not change by itself,
-                returns at once).
+            states: states to wait for; none to wait for the job's next change (returns at once for a finished job,
+                which does not change by itself).
             timeout: a duration; None for ever.
 
         Returns:
-            The event with that state.
+            The event with the state.
 
         Raises:
-            TimeoutError: not in time.
+            TimeoutError: the job did not reach a state in time.
             JobNotFound: there is no such job.
-            RecordDamaged: its record cannot be read, or not any more.
+            RecordDamaged: its record is unreadable.
             JobsError: the job ended without reaching any of the states.
         """
         wanted = {_event_state(state) for state in states}
@@ -98,13 +98,13 @@ class WaitingOperations:
             timeout: a duration; None for ever.
 
         Returns:
-            The result: given the handler, as its annotation says; given the type, JSON data.
+            The result: decoded by the handler's annotation, or JSON data if `type` is a type.
 
         Raises:
-            InvalidJob: the result is not what the handler's annotation says.
-            JobFailed: it failed or was canceled; carries the stored error.
+            InvalidJob: the result does not match the handler's annotation.
+            JobFailed: the job failed or was canceled; carries the stored error.
             JobNotFound: there is no such job, or it was removed meanwhile.
-            TimeoutError: it did not finish in time.
+            TimeoutError: the job did not finish in time.
         """
         handler = type if isinstance(type, Enqueueable) else None
         if handler is not None:
@@ -125,7 +125,7 @@ def _decoded(handler: Enqueueable[Any, Any], id: JobId, result: Any) -> Any:
 
 
 class WatcherOperations(WaitingOperations):
-    """The part of JobsService for those who wait for jobs."""
+    """The part of JobsService for watchers of jobs."""
 
     _access: StoreAccess
     _hub: Hub
@@ -135,7 +135,7 @@ class WatcherOperations(WaitingOperations):
         """Return the events of several jobs as one iterator; it ends when every one of them has ended.
 
         Raises:
-            InvalidJob: a type or an id that cannot be.
+            InvalidJob: an invalid type or id.
             JobsError: the service has no supervisor tree.
         """
         if not self._lifecycle.supervised:
@@ -160,7 +160,7 @@ def checked_pairs(jobs: Any) -> Iterator[tuple[JobType, JobId]]:
 
 
 def _event_state(state: Any) -> JobState:
-    """Return the state that events can have and that a caller names."""
+    """Parse the state of an event."""
     found = member(JobState, state)
     if found is None or found is JobState.UNREADABLE:
         allowed = ", ".join(repr(str(each)) for each in JobState if each is not JobState.UNREADABLE)
@@ -184,8 +184,8 @@ def _job_failed(event: JobEvent) -> JobFailed:
 def _not_in_time(
     type: JobType, id: JobId, wanted: Collection[JobState], seconds: float | None, event: JobEvent | None
 ) -> TimeoutError:
-    """Return the error for a job that was not in one of the wanted states in time; `event` was its last one."""
-    # `result` waits for FINISHED and REMOVED: that it was not removed is no news.
+    """Return the error for a job that reached none of the wanted states in time; `event` is its last event."""
+    # `result` waits for FINISHED and REMOVED; the message need not mention REMOVED.
     states = {*wanted} - {JobState.REMOVED} or wanted
     missing = f"was not {' or '.join(sorted(states))}" if states else "did not change"
     state = "" if event is None else f"; it is {event.state.value}"

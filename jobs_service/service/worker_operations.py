@@ -1,4 +1,4 @@
-"""What a service offers to workers: accepting jobs, and one transaction over jobs and the application's own data."""
+"""A service's operations for workers: accepting jobs, and transactions over jobs and the application's own data."""
 
 from __future__ import annotations
 
@@ -45,18 +45,20 @@ class WorkerOperations:
             max_priority: only jobs up to and including this priority.
             due_by: only jobs due by then (an aware datetime or seconds since the epoch); None for now. Of the jobs due
                 later than now, the first 16,000 by time are considered. Ready jobs stand in the order in which they
-                became ready: 16,000 that are due after `due_by` are passed over, what is behind them is found later.
-            timeout: how long to wait for a job; None for ever, 0 not at all. Scheduled jobs that are due meanwhile
-                are put into the queue by their times, 100 at once (`pending_batch`). A caller that does not wait gets
-                None after ten times as many, if it may take none of them, and finds more the next time.
+                became ready: an accept skips up to 16,000 jobs that are due after `due_by`, and a later accept finds
+                the jobs behind them.
+            timeout: how long to wait for a job; None for ever, 0 not at all. Scheduled jobs that come due meanwhile are
+                put into the queue by their times, 100 at once (`pending_batch`). A caller that does not wait gets None
+                after ten such batches without a job on its terms, and finds more the next time.
             spread: begin at random among so many jobs at the front, so that many workers rarely collide. 1 keeps the
-                order; "adaptive" gives it up only as far as this service's workers collide with others on the queue.
+                order; "adaptive" gives up the order only as far as this service's workers collide with others on the
+                queue.
 
         Returns:
-            The running job, None when none came in time.
+            The running job, None if none came in time.
 
         Raises:
-            InvalidJob: an argument that cannot be.
+            InvalidJob: an invalid argument.
             StoreError: the store failed.
         """
         jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, timeout=timeout, spread=spread)
@@ -82,17 +84,18 @@ class WorkerOperations:
         return await self._acceptor.accept(keys, wanted, check_timeout(timeout))
 
     async def transact(self, function: Callable[[JobTransaction], Awaitable[T]]) -> T:
-        """Run a function whose reads and writes, of jobs and of other keys, take effect together or not at all.
+        """Run a function in one transaction: its reads and writes, of jobs and other keys, take effect together or not
+        at all.
 
         Args:
-            function: takes a JobTransaction; may be run more than once, must have no effect but through it, and awaits
-                nothing but it.
+            function: takes a JobTransaction; may be run more than once, must have no other effects, and awaits nothing
+                else.
 
         Returns:
-            What the function returned in the run that committed.
+            The function's return value in the run that committed.
 
         Raises:
-            Exception: what the function raised; nothing was written.
+            Exception: any error of the function; nothing was written.
             StoreError: the function awaited something else, or the store failed.
         """
         return await self._transactions.transact(self._worker, function)
@@ -106,31 +109,32 @@ class WorkerOperations:
                 with jobs.within(tr) as tx:
                     tx.add("email", "receipt-42", {"order": 42})
 
-        `tx` has the operations of JobTransaction as plain methods. They behave as if done one after the other; what
-        they write is handed to the transaction at the end of the block, nothing of it if the block raises, and takes
-        effect when the application commits. `tx.kv`, like the transaction itself, is written at once. A job that one
-        block has changed cannot be read by a later block on the same transaction (accessed_unreadable), so what
-        belongs together goes into one block; blocks are not nested.
+        `tx` has the operations of JobTransaction as plain methods. They behave as if done one after the other; their
+        writes are handed to the transaction at the end of the block, none of them if the block raises, and take effect
+        when the application commits. `tx.kv`, like the transaction itself, is written at once. A job that one block has
+        changed cannot be read by a later block on the same transaction (accessed_unreadable), so keep related
+        operations in one block; blocks are not nested.
 
-        Every read blocks the calling thread, which may be any: on the loop's own thread it holds up everybody there.
+        Every read blocks the calling thread. Any thread will do, but on the loop's own thread a read blocks the whole
+        loop.
 
-        A running job that `tx.accept` returns is the caller's once the application has committed. Its own methods are
-        coroutines of this service, for its loop; plain code gives it to another block: `tx.update(job)`,
-        `tx.finish(job)`, `tx.release(job)`. Its `seq`, like that of all that a block returns, may stay None. A type
-        that is made in a block is watched over after `type_check_period` at the latest.
+        A running job from `tx.accept` belongs to the caller once the application has committed. Its own methods are
+        coroutines of this service, for its loop; plain code passes it to another block: `tx.update(job)`,
+        `tx.finish(job)`, `tx.release(job)`. The `seq` of jobs from a block may stay None. The service supervises a type
+        that is made in a block after `type_check_period` at the latest.
 
-        What `transact` promises about commits of unknown outcome is not promised here. The application's retry loop
-        runs the block again, with new ids and locks, and what has happened already is not recognised: `add` may raise
-        JobExists for the job that it has added (`if_exists="ignore"` accepts that), `enqueue` without an id may add a
-        second job, `finish` may raise WorkerConflict for what it has finished, and a job whose accept was run twice
-        may stay locked until its type's timeout. Where that matters, use `transact`.
+        Unlike `transact`, a block does not handle commits of unknown outcome. The application's retry loop runs the
+        block again, with new ids and locks, and the block does not recognize its earlier effects: `add` may raise
+        JobExists for its own job (`if_exists="ignore"` accepts that), `enqueue` without an id may add a second job,
+        `finish` may raise WorkerConflict for a job that it has finished, and a job that was accepted twice may stay
+        locked until its type's timeout. Where that matters, use `transact`.
 
         Args:
-            transaction: an fdb.Transaction of the store's cluster; on a memory: store what its begin() returned.
+            transaction: an fdb.Transaction of the store's cluster; on a memory: store the result of its begin().
 
         Raises:
-            ServiceClosed: the service is not open, here or as the block is entered.
-            StoreError: no transaction of this store, or called by a function that `transact` runs.
+            ServiceClosed: the service is not open, at this call or at the entry of the block.
+            StoreError: the transaction is not one of this store, or a function of `transact` called this.
         """
         self._access.check_open()
         return WithinTransaction(

@@ -1,4 +1,4 @@
-"""Ordered, transactional key-value stores behind one protocol. They know nothing of jobs."""
+"""Ordered, transactional key-value stores behind one protocol, without any knowledge of jobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_PATH = 4096
 
 
 def open_address(address: str, settings: Settings, sources: Sources) -> Store:
-    """Return the store, not yet open, that an address names.
+    """Return the store with an address, not yet open.
 
     Args:
         address: `lmdb:PATH`, `memory:`, or `fdb:[CLUSTER_FILE][?directory=PATH]`.
@@ -23,7 +23,7 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
         sources: wall-clock time and randomness.
 
     Raises:
-        InvalidAddress: the address names no store there is.
+        InvalidAddress: the address names no known store.
     """
     scheme, colon, rest = address.partition(":")
     if "\0" in address or not _is_encodable(rest) or len(rest) > _LONGEST_PATH:

@@ -1,7 +1,7 @@
 """Transactions of low priority: a busy cluster serves them after all others.
 
-FoundationDB calls it batch priority. All transactions within `background()`, and in tasks that are started there, have
-it. It is for work that nobody waits for and no promise depends on: a saturated cluster does not begin it at all.
+FoundationDB calls it batch priority. It holds for all transactions within `background()`, and in tasks that are started
+there. It is for work without a waiting caller and without a promise: a saturated cluster does not begin it at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _BACKGROUND: Final[ContextVar[bool]] = ContextVar("jobs_service_background", def
 
 @contextmanager
 def background() -> Iterator[None]:
-    """Give low priority to the transactions that are begun within the block."""
+    """Give low priority to the transactions that begin within the block."""
     token = _BACKGROUND.set(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""What every store promises: serializable transactions over an ordered map of bytes, in FoundationDB's vocabulary.
+"""The promises of every store: serializable transactions over an ordered map of bytes, in FoundationDB's vocabulary.
 
 The promises are stated here and checked for every store by tests/contract.
 """
@@ -35,12 +35,12 @@ STAMP_BYTES = 10
 
 @dataclass(frozen=True)
 class Limits:
-    """What one transaction may be: FoundationDB's limits, on every store.
+    """The limits of one transaction: FoundationDB's limits, on every store.
 
     Attributes:
         key: bytes of the longest key.
         value: bytes of the longest value.
-        transaction: bytes of all keys and values that one transaction writes.
+        transaction: most bytes of keys and values that one transaction writes.
         seconds: longest run of a transaction function.
     """
 
@@ -51,16 +51,16 @@ class Limits:
 
 
 OFFSET_BYTES = 4
-"""FoundationDB wants the offset of a versionstamp in 4 bytes behind the key or value; they count for the limits."""
+"""FoundationDB takes the offset of a versionstamp in 4 bytes behind the key or value; they count for the limits."""
 
 LONGEST_STAMPED_KEY = Limits.key - OFFSET_BYTES
-"""Bytes of the longest key with a versionstamp that FoundationDB takes."""
+"""Bytes of FoundationDB's longest key with a versionstamp."""
 
 Bound: TypeAlias = bytes | KeySelector
 
 
 class CommitStamp:
-    """The versionstamp of one transaction: `value` is None until it has committed, then its 10 bytes."""
+    """The versionstamp of one transaction: `value` is None until the commit, then its 10 bytes."""
 
     __slots__ = ("value",)
 
@@ -69,10 +69,10 @@ class CommitStamp:
 
 
 class Watch:
-    """Fires once, when a key's value is no longer the one that the watching transaction saw or left.
+    """Fires once, when a key's value differs from the value that the watching transaction saw or left.
 
-    It may fire without a change, so whoever waits reads the key again. A watch may be made on any thread; everything
-    else is done on the loop's.
+    It may fire without a change, so its waiter reads the key again. A watch may be made on any thread; everything else
+    happens on the loop's.
     """
 
     __slots__ = ("_callback", "_canceled", "_event", "_forget", "baseline", "error", "key")
@@ -87,7 +87,7 @@ class Watch:
         self._canceled = False
 
     def attach(self, forget: Callable[[Watch], None]) -> None:
-        """Set the store's function that drops the watch when nobody waits any more; called at once if that is so."""
+        """Set the store's function that drops a canceled watch; called at once if the watch is canceled already."""
         self._forget = forget
         if self._canceled:
             self.cancel()
@@ -106,13 +106,13 @@ class Watch:
                 self._callback()
 
     def on_fire(self, callback: Callable[[], object]) -> None:
-        """Set the one callback for when the watch fires or fails; it is called at once if that has happened already."""
+        """Set the one callback for the firing or failure of the watch; after that it is called at once."""
         self._callback = callback
         if self._event.is_set():
             callback()
 
     async def wait(self) -> None:
-        """Return when the value has changed.
+        """Wait for a change of the value.
 
         Raises:
             StoreError: the watch was lost (its store closed or its transaction did not commit): read the key again.
@@ -122,7 +122,7 @@ class Watch:
             raise self.error
 
     def cancel(self) -> None:
-        """Drop the watch: it never fires. A waiter is not woken."""
+        """Drop the watch: it never fires, and does not wake its waiter."""
         self._canceled = True
         if self._forget is not None:
             self._forget(self)
@@ -130,20 +130,20 @@ class Watch:
 
 
 class Snapshot(ABC):
-    """Reads of one transaction."""
+    """The reads of one transaction."""
 
     __slots__ = ()
 
     @abstractmethod
     async def get(self, key: bytes) -> bytes | None:
-        """Return the key's value, None when it has none."""
+        """Return the key's value; None for none."""
 
     @abstractmethod
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the keys' values in their order; the reads go out together."""
 
     def expect(self, keys: Iterable[bytes]) -> None:
-        """Announce keys that will be read later: a store across a network requests them together with the next read."""
+        """Announce keys of later reads: a store across a network requests them together with the next read."""
         return
 
     @abstractmethod
@@ -153,15 +153,15 @@ class Snapshot(ABC):
         Args:
             begin, end: keys, or selectors resolved in this transaction.
             limit: at most so many pairs; 0 for all.
-            reverse: from the end backwards.
+            reverse: whether to read from the end backwards.
         """
 
 
 class Transaction(Snapshot):
     """One serializable transaction. Reads are awaited and see the transaction's own writes; writes are plain calls.
 
-    A key or value that is to get a versionstamp cannot be read back in the same transaction: StoreError
-    (FoundationDB's error 1036, accessed_unreadable).
+    A key or value that awaits a versionstamp cannot be read back in the same transaction: StoreError (FoundationDB's
+    error 1036, accessed_unreadable).
     """
 
     __slots__ = ()
@@ -180,7 +180,7 @@ class Transaction(Snapshot):
 
     @abstractmethod
     def clear(self, key: bytes) -> None:
-        """Remove a key; nothing happens when it is not there."""
+        """Remove a key; a missing key is no error."""
 
     @abstractmethod
     def clear_range(self, begin: bytes, end: bytes) -> None:
@@ -188,30 +188,30 @@ class Transaction(Snapshot):
 
     @abstractmethod
     def add(self, key: bytes, operand: bytes) -> None:
-        """Add a little-endian integer to the value (zero when missing) without reading it: adds never conflict.
+        """Add a little-endian integer to the value (zero if missing) without a read: adds never conflict.
 
         The result has the operand's length; the value is cut or zero-extended to it, and overflow wraps.
         """
 
     @abstractmethod
     def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
-        """Write under the key that is the transaction's versionstamp between `before` and `after`."""
+        """Write a value under a key: `before`, the transaction's versionstamp, `after`."""
 
     @abstractmethod
     def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
-        """Write the value that is the transaction's versionstamp between `before` and `after`."""
+        """Write a value: `before`, the transaction's versionstamp, `after`."""
 
     def stamp_all(
         self, values: Sequence[tuple[bytes, bytes, bytes]], keys: Sequence[tuple[bytes, bytes, bytes]]
     ) -> None:
-        """Do `stamp_value` with each of `values`, then `stamp_key` with each of `keys`; nothing may follow."""
+        """Call `stamp_value` with each of `values`, then `stamp_key` with each of `keys`; nothing may follow."""
         for key, before, after in values:
             self.stamp_value(key, before, after)
         for before, after, value in keys:
             self.stamp_key(before, after, value)
 
     def set_versionstamped_key(self, key: bytes, value: bytes) -> None:
-        """Write under a key in which 10 bytes become the transaction's versionstamp.
+        """Write under a key whose 10-byte placeholder becomes the transaction's versionstamp.
 
         Args:
             key: the key with a placeholder, then 4 bytes: the placeholder's offset, little-endian.
@@ -220,15 +220,15 @@ class Transaction(Snapshot):
         self.stamp_key(before, after, value)
 
     def set_versionstamped_value(self, key: bytes, value: bytes) -> None:
-        """Write a value in which 10 bytes become the transaction's versionstamp (offset as for the key)."""
+        """Write a value whose 10-byte placeholder becomes the transaction's versionstamp (offset as for the key)."""
         before, after = _around_placeholder(value, "value")
         self.stamp_value(key, before, after)
 
     def claim_room(self, size: int) -> None:
-        """Announce that so many bytes more are about to be added: a store that is nearly full refuses additions first.
+        """Announce an addition of so many bytes: a nearly full store refuses additions first.
 
         Raises:
-            StoreFull: only a reserve is left, on a store that has one; these bytes are not claimed then.
+            StoreFull: only the store's reserve is left; these bytes are not claimed then.
         """
 
     def use_reserve(self) -> None:
@@ -236,25 +236,25 @@ class Transaction(Snapshot):
 
     @abstractmethod
     def add_read_conflict_key(self, key: bytes) -> None:
-        """Fail if another transaction changes this key, as if it had been read."""
+        """Fail if another transaction changes this key, as after a read."""
 
     @abstractmethod
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
-        """Fail if another transaction changes a key in this range, as if it had been read."""
+        """Fail if another transaction changes a key in this range, as after a read."""
 
     @abstractmethod
     def watch(self, key: bytes) -> Watch:
-        """Return a watch on the key, alive once the transaction has committed."""
+        """Return a watch on the key, alive after the commit."""
 
     @abstractmethod
     def require_room(self, writes: Sequence[tuple[bytes, bytes]]) -> None:
-        """Check that writes may follow, all of them, beside what was written already; write nothing.
+        """Check that all of these writes may follow beside the earlier ones; write nothing.
 
         Args:
-            writes: keys and values; of versionstamped ones with ten bytes in place of the stamp.
+            writes: keys and values; with ten bytes in place of each versionstamp.
 
         Raises:
-            StoreError: one of them would be refused, or all together are too much for one transaction.
+            StoreError: one of them would be refused, or all together exceed the transaction's limits.
         """
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
@@ -276,11 +276,11 @@ TransactionFunction: TypeAlias = Callable[[Transaction], Coroutine[Any, Any, T]]
 class Store(Convertible, ProcessTracking, ABC):
     """An ordered map of bytes with serializable transactions.
 
-    Every store promises isolation (one state plus its own writes; a commit only if that is as good as one after the
-    other), order of keys (bytewise), atomicity (an error leaves no trace), limits, versionstamps (unique, growing in
-    commit order, across processes and restarts), watches, and that the effects of transact() happen at most once: a
-    function is run again after a conflict, after a commit of unknown outcome only when the store has found out that it
-    did not happen.
+    Every store promises isolation (a transaction sees one state plus its own writes; it commits only if the result
+    equals a serial execution), order of keys (bytewise), atomicity (an error leaves no trace), limits, versionstamps
+    (unique, growing in commit order, across processes and restarts), watches, and that the effects of transact() happen
+    at most once: a function runs again after a conflict; after a commit of unknown outcome, only when the store has
+    established that the commit did not happen.
     """
 
     address: str
@@ -289,29 +289,29 @@ class Store(Convertible, ProcessTracking, ABC):
     overlaps: ClassVar[bool] = False
     """Whether transactions run in parallel, so that two small ones end sooner than one large one."""
     serves_threads: ClassVar[bool] = False
-    """Whether it has `transact_in_thread`."""
+    """Whether the store has `transact_in_thread`."""
 
     @cached_property
     def tenants(self) -> Tenants:
-        """The services of this process that use it."""
+        """The services of this process that use the store."""
         return Tenants(self)
 
     @property
     def location(self) -> str:
-        """The address in a form that names the same store in every working directory, for logs."""
+        """The address for logs: it names the same store in every working directory."""
         return self.address
 
     @property
     @abstractmethod
     def is_open(self) -> bool:
-        """Whether it can be used."""
+        """Whether the store is open."""
 
     @abstractmethod
     async def open(self) -> None:
-        """Open it, making it when missing.
+        """Open the store; make a missing one.
 
         Raises:
-            StoreError: it cannot be opened; the message says why and what to do.
+            StoreError: it cannot be opened; the message gives the reason and a remedy.
         """
 
     @abstractmethod
@@ -319,17 +319,17 @@ class Store(Convertible, ProcessTracking, ABC):
         """Wait for running transactions, fail the watches, and release threads and files. Idempotent."""
 
     def on_lost(self, callback: Callable[[StoreLost], object]) -> Callable[[], object]:
-        """Have `callback` called on the loop, once, when the store is found lost: before anybody else is told.
+        """Register `callback` for the loss of the store: called on the loop, once, before any waiter gets the error.
 
-        Only the embedded store can be lost. What waits for it then, and what is asked of it later, fails.
+        Only the embedded store can be lost. Waiting and later calls then fail.
 
         Returns:
-            A function that takes the request back.
+            A function that removes the registration.
         """
         return lambda: None
 
     async def prefix(self) -> bytes:
-        """Return the prefix under which the jobs' keys live: `_PREFIX`, unless the store knows better."""
+        """Return the prefix of the jobs' keys: `_PREFIX`, unless the store has its own."""
         return _PREFIX
 
     @abstractmethod
@@ -337,18 +337,18 @@ class Store(Convertible, ProcessTracking, ABC):
         """Run the function in a transaction until it has committed, and return its result.
 
         Args:
-            function: may be run several times; awaits nothing but its transaction and has no effect but through it.
-            abandoned: called on the loop with the result when the caller does not get it, because it was cancelled
-                or its time was up, and the transaction committed all the same.
+            function: may run several times; it awaits nothing but its transaction and has no effect but through it.
+            abandoned: called on the loop with the result if the caller does not get it, because it was cancelled or out
+                of time, and the transaction committed all the same.
 
         Raises:
             StoreUnavailable: no answer within the transaction's time limit.
-            StoreError: limits, a full store, a function that awaits something else.
-            Exception: whatever the function raised; nothing was written.
+            StoreError: limits, a full store, a function with a foreign await.
+            Exception: the function's exception; nothing was written.
         """
 
     async def transact_after(self, before: asyncio.Future[Any], function: TransactionFunction[T]) -> T:
-        """Do as `transact`, but commit only after another call has ended, and not at all if that call failed.
+        """Run `transact`, but commit only after the end of another call, and not at all if that call failed.
 
         Args:
             before: the other call. A store across a network runs this function meanwhile. The function may then see a
@@ -356,17 +356,17 @@ class Store(Convertible, ProcessTracking, ABC):
             function: as for `transact`.
 
         Raises:
-            BaseException: what the other call raised; else as `transact`.
+            BaseException: the other call's exception; else as `transact`.
         """
         await asyncio.shield(before)
         return await self.transact(function)
 
     def transact_in_thread(self, function: TransactionFunction[T], answered: Callable[[T], object]) -> None:
-        """Run the function in a transaction, in a thread that waits for it, while the loop may stand still.
+        """Run the function in a transaction, in a thread that waits for it, while the loop may be blocked.
 
         Args:
             function: as for `transact`; its effects may happen twice.
-            answered: called on the loop with the result of a transaction that has committed, when it turns again.
+            answered: called on the loop, when it turns again, with the result of a committed transaction.
 
         Raises:
             StoreError: as `transact`; or the store works on the loop alone, see `serves_threads`.
@@ -378,14 +378,14 @@ class Store(Convertible, ProcessTracking, ABC):
         """Run the function in a transaction that only reads (and watches); it never waits for a writer."""
 
     def adopt(self, transaction: object) -> Transaction:
-        """Wrap a transaction that the application began, and will commit, as one of this store.
+        """Wrap a transaction of the application, which will commit it, as one of this store.
 
-        Its reads block the calling thread and never suspend, so that `drive` runs the coroutines that use it, on any
-        thread. Errors of the application's transaction come out as they are: its retry loop must see them. The stamp
-        is not promised to be known after the commit.
+        Its reads block the calling thread and never suspend, so `drive` can run coroutines with it on any thread.
+        Errors of the application's transaction pass unchanged: its retry loop must see them. The stamp may stay unknown
+        after the commit.
 
         Raises:
-            StoreError: the store has no such transactions, or this one is not from this store.
+            StoreError: the store has no such transactions, or this one is from another store.
         """
         raise StoreError(
             f"store {self.address}: within() needs an fdb: store and an fdb.Transaction of its cluster; "
@@ -393,20 +393,20 @@ class Store(Convertible, ProcessTracking, ABC):
         )
 
     def metrics(self) -> dict[str, int]:
-        """Return what Counters has, by name, and how many "watches" are alive; a store may count more."""
+        """Return the counts of Counters by name, and the number of living "watches"; a store may count more."""
         return {}
 
     async def backup(self, path: str) -> int:
-        """Write a consistent copy of the store to a new file while it is in use, and return its size in bytes.
+        """Write a consistent copy of the store in use to a new file, and return its size in bytes.
 
         Raises:
-            StoreError: the store has no such copy, or the file exists or cannot be written.
+            StoreError: the store has no backups, or the file exists or cannot be written.
         """
         raise StoreError(f"store {self.address} cannot be backed up to a file; an lmdb: store can")
 
 
 def _around_placeholder(operand: Any, what: str) -> tuple[bytes, bytes]:
-    """Split FoundationDB's versionstamp operand into what is before and what is after the placeholder."""
+    """Split FoundationDB's versionstamp operand into the parts before and after the placeholder."""
     if not isinstance(operand, bytes):
         raise StoreError(f"a {what} of type {kind_of(operand)}; only bytes are allowed")
     size = len(operand) - 4

@@ -1,4 +1,4 @@
-"""The calls that a store is answering: whether they are allowed, and when the last of them has ended."""
+"""The calls in progress on a store: whether they are allowed, and the end of the last of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jobs_service.errors import OTHER_LOOP, StoreError
 
 
 class Calls:
-    """Counts the calls that have begun and not ended, so that closing a store can wait for them."""
+    """Counts the calls in progress, so that closing a store can wait for them."""
 
     __slots__ = ("_idle", "number")
 
@@ -29,17 +29,17 @@ class Calls:
             self._idle.set()
 
     async def ended(self) -> None:
-        """Return when no call is left."""
+        """Wait until no call is left."""
         await self._idle.wait()
 
 
 def not_open(address: str) -> StoreError:
-    """Return the error for a call of a store that is not open."""
+    """Return the error for a call on a store that is not open."""
     return StoreError(f"store {address} is not open")
 
 
 def open_loop(address: str, is_open: bool, loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
-    """Return the event loop on which a store was opened.
+    """Return the event loop of a store's `open`.
 
     Raises:
         StoreError: the store is not open, or another loop runs on this thread.

@@ -1,4 +1,4 @@
-"""Checks that all stores share, with one message for each: types, sizes, the store's own keys, forbidden writes."""
+"""Checks shared by all stores, with one message for each: types, sizes, the store's own keys, forbidden writes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jobs_service.store.key_selector import KeySelector
 
 
 class CheckedTransaction(Transaction):
-    """A transaction that checks each write before it takes it, and counts their bytes.
+    """A transaction that checks each write before taking it, and counts the bytes.
 
     Args:
-        limits: what it may write.
+        limits: limits of its writes.
         read_only: whether writes are refused.
 
     Attributes:
@@ -30,7 +30,7 @@ class CheckedTransaction(Transaction):
         self._ended = False
 
     def end(self) -> None:
-        """Refuse every write from now on; called when the transaction has committed or will not."""
+        """Refuse every write from now on; called when the transaction has committed or never will."""
         self._read_only = True
         self._ended = True
 
@@ -38,7 +38,7 @@ class CheckedTransaction(Transaction):
         """Check a write, and add its bytes to `size`.
 
         Raises:
-            StoreError: it cannot be taken.
+            StoreError: the write is refused.
         """
         # Nearly always both are exactly bytes, and finding that out is cheaper than two calls.
         if key.__class__ is not bytes or value.__class__ is not bytes:
@@ -59,7 +59,7 @@ class CheckedTransaction(Transaction):
             self._refuse(key, value)
 
     def _check_cleared(self, key: bytes) -> None:
-        """Do as `_check` for the clearing of a key, in fewer steps if nothing is wrong."""
+        """Check the clearing of a key, in fewer steps than `_check` if nothing is wrong."""
         if isinstance(key, bytes) and b"" < key < SYSTEM_KEYS and not self._read_only:
             limits = self.limits
             size = len(key)
@@ -78,7 +78,7 @@ class CheckedTransaction(Transaction):
             self.size = size
 
     def _size_with_others(self) -> int:
-        """Return the bytes of the whole transaction; others may have written in it as well."""
+        """Return the bytes of the whole transaction, including writes by other code."""
         return self.size
 
     def _check_clear(self, begin: bytes, end: bytes) -> None:
@@ -93,7 +93,7 @@ class CheckedTransaction(Transaction):
             raise system_key(max(begin, end))
 
     def _check_watch(self, key: bytes) -> None:
-        """Refuse to watch something that cannot be a key."""
+        """Refuse to watch an invalid key."""
         if not 0 < len(only_bytes(key, "key")) <= self.limits.key:
             raise bad_length(key, self.limits)
         if key >= SYSTEM_KEYS:
@@ -132,7 +132,7 @@ class CheckedTransaction(Transaction):
 
 
 def transaction_ended() -> StoreError:
-    """Return the error for a transaction that is used after its end."""
+    """Return the error for a use of a transaction after its end."""
     return StoreError("this transaction has ended; it is of use only inside its transaction function")
 
 
@@ -168,7 +168,7 @@ def check_selector(selector: Bound) -> KeySelector:
 
 
 def check_range(limit: int, reverse: bool) -> None:
-    """Refuse a limit or a direction that no range read has."""
+    """Refuse an invalid limit or direction of a range read."""
     if type(limit) is not int or limit < 0:
         raise StoreError(f"a range with limit {shown(limit)}; 0 for all pairs, or more")
     if reverse is not True and reverse is not False:
@@ -176,22 +176,22 @@ def check_range(limit: int, reverse: bool) -> None:
 
 
 def bad_length(key: bytes, limits: Limits) -> StoreError:
-    """Return the error for a key that is too long, or empty."""
+    """Return the error for an empty or too long key."""
     return TransactionTooLarge(f"a key of {len(key)} bytes; from 1 to {limits.key} are allowed")
 
 
 def system_key(key: bytes) -> StoreError:
-    """Return the error for a key that is the store's."""
+    """Return the error for a key of the store's own."""
     return StoreError(f"the key {key[:20]!r} belongs to the store; keys must be less than b'\\xff'")
 
 
 def not_readable(key: Any) -> StoreError:
-    """Return the error for a key that cannot be read: the store's, or no bytes."""
+    """Return the error for an unreadable key: the store's own, or not bytes."""
     return system_key(only_bytes(key, "key"))
 
 
 def not_readable_yet(key: bytes) -> StoreError:
-    """Return the error for a key that is to get its versionstamp, or whose value is."""
+    """Return the error for a key that awaits a versionstamp, in itself or in its value."""
     return StoreError(
         f"accessed_unreadable (1036): {key[:40]!r} gets its versionstamp when this transaction commits, "
         "so it cannot be read back in it"

@@ -1,16 +1,16 @@
-"""Marks: how a store finds out whether a commit happened when its client does not know.
+"""Marks: they tell a store whether a commit happened whose outcome its client does not know.
 
-Every commit leaves a mark: a key of its own whose value is the commit's versionstamp. When the client cannot say what
-became of the commit, the store looks for the mark. If it is there, the commit happened. If it is not, the store writes
-a tombstone under the same key. The commit has a read conflict on that key, so if it is still on its way, it can no
-longer happen.
+Every commit leaves a mark: a key of its own whose value is the commit's versionstamp. If the client cannot tell the
+outcome of the commit, the store looks for the mark. If it is there, the commit happened. If not, the store writes a
+tombstone under the same key. The commit has a read conflict on that key, so a commit still on its way can no longer
+happen.
 
-A mark's key is drawn at random for every commit. So no two commits ever share one: not even those of two processes with
-the same memory, such as a cloned machine, or one that was restored from a snapshot. Nothing but its tombstone is ever
-written in a mark's place.
+A mark's key is drawn at random for every commit. So no two commits ever share one, not even if two processes have the
+same memory, as on a cloned machine or one restored from a snapshot. Only its tombstone is ever written in a mark's
+place.
 
-A store removes the marks of commits whose outcome it knows together with later commits. What killed processes leave is
-removed by any store that is open for long, once it is a day old by its versionstamp.
+A store removes the marks of commits with a known outcome together with later commits. A killed process leaves marks
+behind; any store that is open for long removes them, once they are a day old by their versionstamps.
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ LIFETIME: Final = 86_400 * 1_000_000
 """Versions after which any store may remove a mark. FoundationDB counts a million versions a second."""
 
 HAPPENED: Final = b"\x01"
-"""Follows the versionstamp in the mark of a commit; in a tombstone nothing does."""
+"""Follows the versionstamp in the mark of a commit; nothing follows it in a tombstone."""
 
 _VERSION_BYTES: Final = 8
 _RANDOM_BYTES: Final = 16
 _MOST_REMOVED: Final = 4
-"""Old marks that one commit removes: more than the one that it makes, but so few that they take hardly any room."""
+"""Old marks that one commit removes: more than the single mark that it makes, but few, so that they take hardly any
+room.
+"""
 
 
 class Mark:
     """The mark of one commit.
 
     Attributes:
-        key: of the mark.
-        removed: keys of earlier marks, of known commits, that the same commit removes.
+        key: the mark's key.
+        removed: keys of earlier marks, of known outcome, that the same commit removes.
     """
 
     __slots__ = ("key", "removed")
@@ -53,13 +55,13 @@ class Marks:
     """The marks of one store.
 
     Args:
-        prefix: of the keys; it must not end with b"\xff".
+        prefix: prefix of the keys; it must not end with b"\xff".
         draw: returns so many random bytes, never the same in two processes.
-        lifetime: versions after which anybody may remove a mark.
+        lifetime: versions after which any store may remove a mark.
 
     Attributes:
-        prefix: of the keys.
-        made: how many were made so far.
+        prefix: prefix of the keys.
+        made: number of marks made so far.
     """
 
     def __init__(self, prefix: bytes, draw: Callable[[int], bytes], *, lifetime: int = LIFETIME) -> None:
@@ -77,7 +79,7 @@ class Marks:
         return Mark(self.prefix + self._draw(_RANDOM_BYTES), removed)
 
     def cloned(self, draw: Callable[[int], bytes]) -> Marks:
-        """Return the marks of a process that was cloned from the memory of this one.
+        """Return the marks of a process whose memory is a clone of this one's.
 
         Args:
             draw: returns the random bytes of the clone.
@@ -92,22 +94,22 @@ class Marks:
         """The end of the keys."""
         return self.prefix[:-1] + bytes([self.prefix[-1] + 1])
 
-    # What became of a commit
+    # The outcome of a commit
 
     def committed(self, mark: Mark) -> None:
-        """The commit is known to have happened: its mark is not needed any more."""
+        """Note that a commit happened: its mark is no longer needed."""
         self._remove_later([mark.key])
 
     def prevented(self, mark: Mark) -> None:
-        """There is a tombstone under the mark's key: the commit will never happen."""
+        """Note a tombstone under the mark's key: the commit will never happen."""
         self._remove_later([mark.key, *mark.removed])
 
     def not_committed(self, mark: Mark) -> None:
-        """The commit did not happen, or its outcome stays unknown: its mark, if there is one, is left to grow old."""
+        """Note that a commit did not happen, or that its outcome stays unknown: its mark, if any, grows old."""
         self._remove_later(mark.removed)
 
     def take_settled(self) -> list[bytes]:
-        """Return the keys of all marks that are to be removed, and forget them."""
+        """Return the keys of all marks to remove, and forget them."""
         settled, self._settled = self._settled, []
         return settled
 
@@ -115,18 +117,18 @@ class Marks:
         # The directory may have moved since: its old prefix is not this store's any more.
         self._settled += [key for key in keys if key.startswith(self.prefix)]
 
-    # What a mark says
+    # The meaning of a mark
 
     def stamp_of(self, value: bytes | None, began: int, version: int) -> bytes | None:
         """Return the versionstamp of a commit by the value under its mark's key; None if it did not happen.
 
         Args:
-            value: under the key of the mark; None if there is none.
-            began: the version that the commit's transaction has read.
-            version: the version in which the value was seen.
+            value: the value under the mark's key; None for none.
+            began: the read version of the commit's transaction.
+            version: the version of the state that has the value.
 
         Raises:
-            StoreUnavailable: there is none, but so late that the mark may have been removed as a stale one.
+            StoreUnavailable: there is no value, but the mark may have been removed as a stale one by now.
         """
         if value is None and version - began > self._lifetime // 2:
             raise StoreUnavailable(
@@ -138,10 +140,10 @@ class Marks:
         return None
 
     def stale(self, pairs: Iterable[KeyValue], version: int) -> tuple[list[bytes], list[bytes]]:
-        """Return the keys of the marks that may be removed, and of those without a versionstamp, whose age is unknown.
+        """Return the keys of removable marks, and of marks without a versionstamp, whose age is unknown.
 
         Args:
-            pairs: marks.
+            pairs: keys and values of marks.
             version: the current one.
         """
         removable, ageless = [], []
@@ -154,5 +156,5 @@ class Marks:
 
 
 def version_of(value: bytes) -> int:
-    """Return the version in which a mark was written."""
+    """Return the version of the commit that wrote a mark."""
     return int.from_bytes(value[:_VERSION_BYTES], "big")

@@ -1,4 +1,4 @@
-"""What a store knows of the format of what is in it, and of its conversion into the present one."""
+"""The format of a store's data, and its conversion into the present one."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from jobs_service.errors import StoreError
 
 
 class Convertible:
-    """A store that has had no earlier format, unless it says otherwise."""
+    """A store without an earlier format, unless it overrides this."""
 
     address: str
 
     converts_when_opened: ClassVar[bool] = True
-    """Whether whoever opens a store of an earlier format may convert it: no other machine's programs use it."""
+    """Whether a program that opens a store of an earlier format may convert it: no other machine's programs use it."""
 
     async def needs_conversion(self) -> bool:
-        """Whether what is in it is of an earlier format, or is being converted."""
+        """Whether its data have an earlier format, or are being converted."""
         return False
 
     async def begin_conversion(self) -> None:
-        """Note that it is being converted: earlier versions refuse it from now on."""
+        """Note the beginning of the conversion: earlier versions refuse the store from now on."""
         raise StoreError(f"store {self.address} has no earlier format")
 
     async def end_conversion(self) -> None:
-        """Note that all of it has the present format."""
+        """Note that all data have the present format."""
         raise StoreError(f"store {self.address} has no earlier format")

@@ -1,4 +1,4 @@
-"""What every store counts of itself: runs of transactions, commits, and how long these take."""
+"""Counters of every store: runs of transactions, commits, and their durations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _FIRST_POWER: Final = -14
 _BUCKETS: Final = 20
 
 BOUNDS: Final = (*(2.0 ** (_FIRST_POWER + number) for number in range(_BUCKETS - 1)), math.inf)
-"""Where the buckets of CommitTimes end, in seconds: from 61 microseconds to 16 seconds, and infinity."""
+"""Upper bounds of the buckets of CommitTimes, in seconds: from 61 microseconds to 16 seconds, and infinity."""
 
 
 @dataclass(slots=True)
@@ -18,10 +18,10 @@ class Counters:
     """Counts since the store was opened.
 
     Attributes:
-        transactions: runs of transaction functions that were begun.
-        commits: transactions that wrote something, and took effect.
+        transactions: begun runs of transaction functions.
+        commits: transactions with writes that took effect.
         retries: runs that repeated an earlier one.
-        conflicts: commits that failed because others had written what they had read.
+        conflicts: commits that failed because other transactions had written keys that they had read.
     """
 
     transactions: int = 0
@@ -35,11 +35,11 @@ class Counters:
 
 
 class CommitTimes:
-    """How long commits have taken, in buckets that are powers of two.
+    """Durations of commits, in buckets that are powers of two.
 
     Attributes:
-        counts: of the commits whose time is in each bucket, up to and with its bound.
-        seconds: of all of them together.
+        counts: number of commits in each bucket, up to and including its bound.
+        seconds: sum of all durations.
     """
 
     __slots__ = ("counts", "seconds")

@@ -1,4 +1,4 @@
-"""Running transaction functions whose reads are answered at once, and refusing what no transaction function may do."""
+"""Runs transaction functions whose reads are answered at once, and refuses all other awaits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends to its end, and return its result.
+    """Run a never suspending coroutine to its end, and return its result.
 
-    Stores that answer every read at once run transaction functions with this, on whatever thread suits them.
+    Stores that answer every read at once run transaction functions with this, on any thread.
 
     Raises:
-        StoreError: the coroutine awaited something that is not its transaction, or is none.
+        StoreError: it awaited something else than its transaction, or is no coroutine.
     """
     try:
         awaited = coroutine.send(None)
@@ -35,13 +35,13 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def stray_await(coroutine: Coroutine[Any, Any, Any], awaited: object) -> StoreError:
-    """Close a coroutine that awaits what it must not, and return the error for it.
+    """Close a coroutine with a foreign await, and return the error for it.
 
     Args:
-        coroutine: a transaction function's, suspended.
-        awaited: what it is suspended with.
+        coroutine: the suspended coroutine of a transaction function.
+        awaited: the object that it awaits.
     """
-    # It may await something else while it unwinds, or fail: the error is to name what it awaited first.
+    # It may await something else while it unwinds, or fail: the error must name the first await.
     with contextlib.suppress(Exception):
         coroutine.close()
     return foreign_await(shown(awaited, 150) if awaited is not None else "a bare yield, such as asyncio.sleep(0)")
@@ -55,12 +55,12 @@ def ran_too_long(seconds: float, limits: Limits) -> TransactionTooOld:
 
 
 def no_coroutine(returned: object) -> StoreError:
-    """Return the error for a transaction function that returns something else than a coroutine."""
+    """Return the error for a transaction function that returns no coroutine."""
     return StoreError(f"a transaction function must return a coroutine, as an async def does, not {shown(returned)}")
 
 
 def foreign_await(what: str) -> StoreError:
-    """Return the error for a transaction function that awaits what it must not."""
+    """Return the error for a transaction function that awaits anything but its transaction."""
     return StoreError(
         f"a transaction function may await nothing but its transaction; this one awaited {what}. "
         "Do it before or after transact()"
@@ -68,7 +68,7 @@ def foreign_await(what: str) -> StoreError:
 
 
 def _needs_a_loop(error: Exception) -> bool:
-    """Return whether the error comes from asyncio, anyio or sniffio, called where no loop runs."""
+    """Return whether the error comes from asyncio, anyio or sniffio, called without a running loop."""
     if "event loop" in str(error):  # said by functions written in C, which leave no frame
         return True
     frame = error.__traceback__

@@ -1,4 +1,4 @@
-"""A transaction that holds back its writes, so that either all of them are written in the end or none."""
+"""A transaction that holds back its writes, so that in the end either all or none of them are written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from jobs_service.store.ranges import LOWEST_STAMP
 
 
 class _Reads(Snapshot):
-    """Reads that see writes which are held back.
+    """Reads that see held-back writes.
 
     Args:
-        reads: the reads of the transaction that gets the writes.
-        writes: by key the value, None if it was cleared.
+        reads: the reads of the transaction for the writes.
+        writes: the values by key; None for a cleared key.
     """
 
     __slots__ = ("_reads", "_writes")
@@ -48,9 +48,9 @@ class _Reads(Snapshot):
 
 
 class HeldBack(_Reads, Transaction):
-    """Holds back all writes. Reads see `set` and `clear` of single keys as if they were written.
+    """Holds back all writes. Reads see `set` and `clear` of single keys like written ones.
 
-    What `add`, `stamp_key` and `stamp_value` will write cannot be read back. Clearing ranges is not supported.
+    The results of `add`, `stamp_key` and `stamp_value` cannot be read back. Clearing ranges is not supported.
 
     Args:
         transaction: gets the writes.
@@ -68,7 +68,7 @@ class HeldBack(_Reads, Transaction):
         self.limits = transaction.limits
 
     def hand_over(self) -> None:
-        """Write everything that was held back.
+        """Write all held-back writes.
 
         Raises:
             StoreError: the transaction refuses one of the writes, or all together are too large; nothing was written.

@@ -1,4 +1,4 @@
-"""Key selectors: keys that are named by their position among others."""
+"""Key selectors: keys named by their position among other keys."""
 
 from __future__ import annotations
 

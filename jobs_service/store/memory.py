@@ -1,7 +1,8 @@
 """The memory store: one process, one event loop, gone on exit; for tests and simulations.
 
-Optimistic concurrency as in FoundationDB: a transaction reads the state of its beginning, and its commit fails when
-something it has read was written in between. The loop runs other tasks between the two, so that code meets conflicts.
+Optimistic concurrency as in FoundationDB: a transaction reads the state of its beginning, and its commit fails if
+another transaction has written one of its reads in between. The loop runs other tasks between the two, so that code
+meets conflicts.
 """
 
 from __future__ import annotations
@@ -38,31 +39,31 @@ _LONGEST_PAUSE: Final = 0.05
 class Faults:
     """Disturbs the transactions of a memory store, for tests and simulations: see `MemoryStore.faults`.
 
-    This one does nothing; override what you need. Every method may wait (a call whose time limit passes
-    meanwhile ends with StoreUnavailable) and may raise: TransactionConflict and CommitUnknown have the function run
-    again if the commit has not happened (not before the begin), anything else goes to the caller.
+    This class does nothing; subclasses override its methods. Every method may wait (a call whose time limit passes
+    meanwhile ends with StoreUnavailable) and may raise: TransactionConflict and CommitUnknown make the function run
+    again if the commit has not happened (not before the begin), any other error goes to the caller.
     """
 
     async def before_begin(self) -> None:
         """Called before every run of a function, in transact() and read()."""
 
     async def before_commit(self, transaction: MemoryTransaction) -> None:
-        """Called after a function has run in transact(): what is raised here keeps the commit from happening."""
+        """Called after a run in transact(): an exception raised here prevents the commit."""
 
     async def after_commit(self, transaction: MemoryTransaction) -> None:
-        """Called after the commit: raise CommitUnknown for one that has happened without the caller knowing."""
+        """Called after the commit: raise CommitUnknown to hide its outcome from the caller."""
 
 
 class MemoryTransaction(BufferedTransaction):
-    """A transaction that can conflict. It must be ended by `commit` or `end`: until then the store keeps its state.
+    """A transaction that can conflict. The caller must call `commit` or `end`: until then the store keeps its state.
 
     Args:
-        store: the store it belongs to.
+        store: its store.
         read_only: whether writes are refused.
 
     Attributes:
-        version: the commit version whose state it reads.
-        conflicts: the ranges that it has read, begin and end.
+        version: the commit version of its state.
+        conflicts: begin and end of the ranges that it has read.
         committed: whether its commit has happened.
     """
 
@@ -81,11 +82,11 @@ class MemoryTransaction(BufferedTransaction):
         return self._store is store
 
     def commit(self) -> None:
-        """Commit and end the transaction. One that writes nothing cannot fail.
+        """Commit and end the transaction. A transaction without writes cannot fail.
 
         Raises:
-            TransactionConflict: something it has read was written since its beginning; nothing was written.
-            StoreError: it has ended already.
+            TransactionConflict: another transaction has since written one of its reads; nothing was written.
+            StoreError: the transaction has ended already.
         """
         store, log = self._store, self.log
         if store is None:
@@ -102,7 +103,7 @@ class MemoryTransaction(BufferedTransaction):
         store.apply(self, log)
 
     def end(self) -> None:
-        """End the transaction; if it has not committed, nothing was written and its watches fail. Idempotent."""
+        """End the transaction; without a commit, nothing was written and its watches fail. Idempotent."""
         if self._store is None:
             return
         self._store.versions.leave(self.version)
@@ -114,7 +115,7 @@ class MemoryTransaction(BufferedTransaction):
 
 
 class _LentTransaction(MemoryTransaction):
-    """One that the caller is to end. If the caller forgets it, the store releases its state with the object."""
+    """A transaction that its caller must end. If forgotten, the store releases its state with the object."""
 
     __slots__ = ()
 
@@ -123,7 +124,7 @@ class _LentTransaction(MemoryTransaction):
 
 
 class MemoryStore(Store):
-    """The memory store. What is in it stays until the object goes, also over `close` and another `open`.
+    """The memory store. Its data last as long as the object, also over `close` and another `open`.
 
     Args:
         settings: transaction_timeout.
@@ -131,7 +132,7 @@ class MemoryStore(Store):
 
     Attributes:
         versions: the keys and values.
-        faults: None, or what disturbs transactions; tests and simulations may set it at any time.
+        faults: None, or an object that disturbs transactions; tests and simulations may set it at any time.
     """
 
     def __init__(self, *, settings: Settings, sources: Sources) -> None:
@@ -250,7 +251,7 @@ class MemoryStore(Store):
             watch.fire(StoreError(why))
 
     def apply(self, transaction: MemoryTransaction, log: list[Write]) -> None:
-        """Write the log of a transaction without conflicts, and fire the watches of what it changes."""
+        """Write the log of a transaction without conflicts, and fire the watches of its changes."""
         written: dict[bytes, bytes | None] = {}
         if log:
             transaction.stamp.value, written = self.versions.apply(log)
@@ -285,7 +286,7 @@ class MemoryStore(Store):
     async def _commit(
         self, transaction: MemoryTransaction, deadline: float, time: Callable[[], float]
     ) -> StoreError | None:
-        """Commit; return why it did not happen, None if it did. The store knows that, whatever the faults say."""
+        """Commit; return None on success, else the error. The store knows the outcome, whatever the faults pretend."""
         writes = bool(transaction.log)
         began = time()
         try:
@@ -315,7 +316,7 @@ class MemoryStore(Store):
     # Watches
 
     def _wake(self, key: bytes) -> None:
-        """Fire the watches on a key that expect another value than it has."""
+        """Fire the watches on a key whose baseline differs from its value."""
         group = self._watches.get(key)
         if group is None:
             return

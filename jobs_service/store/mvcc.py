@@ -1,4 +1,4 @@
-"""An ordered map of bytes that keeps a past state for as long as a transaction reads it. The memory store's data."""
+"""An ordered map of bytes that keeps past states while transactions read them: the data of the memory store."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _version_of: Callable[[tuple[int, Any]], int] = itemgetter(0)
 class Versions:
     """The map.
 
-    It holds the newest state, and, for each key that was written since the oldest open transaction began, the values
-    that it had before. The same lists tell when a key was last written, which is all that finding conflicts takes.
+    It holds the newest state, and, for each key written since the begin of the oldest open transaction, the earlier
+    values. The same lists have the last write of each key, which suffices to find conflicts.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Versions:
 
     @property
     def kept(self) -> int:
-        """How many past values, commits and cleared ranges are kept for open transactions."""
+        """Number of past values, commits and cleared ranges kept for open transactions."""
         return sum(map(len, self._before.values())) + len(self._commits) + len(self._cleared)
 
     def enter(self) -> int:
@@ -62,14 +62,14 @@ class Versions:
         return self._values.get(key)
 
     def get_at(self, version: int, key: bytes) -> bytes | None:
-        """Return a key's value in a version that is being read."""
+        """Return a key's value in an entered version."""
         before = self._before.get(key)
         if before is not None and before[-1][0] > version:
             return before[bisect_right(before, version, key=_version_of)][1]
         return self._values.get(key)
 
     def scan_at(self, version: int, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
-        """Yield the pairs from begin up to, not including, end, in a version that is being read."""
+        """Yield the pairs from begin up to, not including, end, in an entered version."""
         values = self._values
         keys = values.irange(begin, end, _BEFORE_END, reverse)
         if version == self.version:
@@ -83,7 +83,7 @@ class Versions:
                 yield key, value
 
     def conflict(self, version: int, ranges: list[tuple[bytes, bytes]]) -> bool:
-        """Return whether a key in one of the ranges was written after this version, which is being read."""
+        """Return whether a key in one of the ranges was written after this entered version."""
         if version == self.version:
             return False
         before = self._before
@@ -119,7 +119,7 @@ class Versions:
         return iter(self._values.irange(begin, end, _BEFORE_END))
 
     def _keep(self, written: dict[bytes, bytes | None], log: list[Write]) -> None:
-        """Keep the values that the keys had before this version."""
+        """Keep the keys' values from before this version."""
         for key in written:
             entry = (self.version, self._values.get(key))
             if key in self._before:
@@ -132,7 +132,7 @@ class Versions:
                 self._cleared.append((self.version, begin, end))
 
     def _drop_until(self, oldest: int) -> None:
-        """Drop what only versions before the oldest one that is still read would need."""
+        """Drop the values that only versions before the oldest reader's would need."""
         if oldest == self.version:
             self._commits.clear()
             self._cleared.clear()
@@ -151,7 +151,7 @@ class Versions:
 
 
 class View:
-    """The state that a transaction sees: one version, which is being read."""
+    """The state of a transaction: one entered version."""
 
     __slots__ = ("_version", "_versions")
 

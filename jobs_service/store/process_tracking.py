@@ -1,4 +1,4 @@
-"""Which processes use a store, where it tracks them: it learns from the system when one has died."""
+"""The processes of a store, if it tracks them: the system reports their deaths."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 
 
 class ProcessTracking:
-    """The part of a store about the processes that have opened it; this one tracks none.
+    """The part of a store about its processes; this default tracks none.
 
     Attributes:
-        instance: identifies this opening of the store among those of other processes; empty if it does not track them.
+        instance: id of this opening of the store among other processes' openings; empty without tracking.
     """
 
     instance: bytes = b""
@@ -22,19 +22,20 @@ class ProcessTracking:
         return []
 
     async def other_processes(self) -> tuple[int, int] | None:
-        """Return how many other processes have this store open, and how many died with it open and still have jobs.
+        """Return the number of other processes with this store open, and of dead ones that have not been forgotten.
 
         None if the store does not track processes.
         """
         return None
 
     async def ended_instances(self, instances: Collection[bytes]) -> set[bytes]:
-        """Return those of these instances whose processes have ended, or have closed the store.
+        """Return the instances among these whose processes have ended, or have closed the store.
 
-        Others find them with `dead_instances` all the same. None where the store does not track processes.
+        They stay visible to `dead_instances` of other processes. The set is empty if the store does not track
+        processes.
         """
         return set()
 
     async def forget_instances(self, instances: Sequence[bytes]) -> None:
-        """Remove the traces of dead instances: `dead_instances` returns them no more, in any process."""
+        """Remove the traces of dead instances: no `dead_instances` of any process returns them again."""
         assert not instances, "there were none"

@@ -35,7 +35,7 @@ class Ranges:
         self._ends[first:last] = [end]
 
     def remove(self, begin: bytes, end: bytes) -> None:
-        """Take out the keys from begin up to, not including, end (> begin)."""
+        """Remove the keys from begin up to, not including, end (> begin)."""
         first = bisect_right(self._ends, begin)
         last = bisect_left(self._begins, end)
         if first < last:
@@ -51,14 +51,14 @@ class Ranges:
         return max(begin, self._begins[place])
 
     def last_within(self, begin: bytes, end: bytes) -> bytes | None:
-        """Return where the last of the set's ranges ends that has keys from begin up to, not including, end."""
+        """Return the end of the set's last range with keys from begin up to, not including, end; at most end."""
         place = bisect_left(self._begins, end) - 1
         if place < 0 or self._ends[place] <= begin:
             return None
         return min(end, self._ends[place])
 
     def gaps(self, begin: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-        """Return what is not in the set between begin and end, in order."""
+        """Return the gaps of the set between begin and end, in order."""
         gaps = []
         for place in range(bisect_right(self._ends, begin), bisect_left(self._begins, end)):
             if begin < self._begins[place]:
@@ -70,7 +70,7 @@ class Ranges:
 
 
 class Stamped:
-    """The keys that get a versionstamp, or a value with one. They become ranges only when a read needs them."""
+    """The keys that await a versionstamp in themselves or their value; they become ranges only for a read."""
 
     __slots__ = ("_new", "_ranges")
 
@@ -79,11 +79,11 @@ class Stamped:
         self._ranges: Ranges | None = None
 
     def add_value(self, key: bytes) -> None:
-        """Add a key whose value gets a stamp."""
+        """Add a key whose value awaits a stamp."""
         self._new.append((key, None))
 
     def add_key(self, before: bytes, after: bytes) -> None:
-        """Add the keys that one may become whose stamp lies between the two."""
+        """Add all keys that can result from a stamp between the two parts."""
         self._new.append((before, after))
 
     def forget(self) -> None:
@@ -92,7 +92,7 @@ class Stamped:
         self._ranges = None
 
     def unreadable(self) -> Ranges | None:
-        """Return the keys that cannot be read back, as ranges; None while there are none."""
+        """Return the keys that cannot be read back, as ranges; None for none."""
         if self._new:
             if self._ranges is None:
                 self._ranges = Ranges()

@@ -1,7 +1,7 @@
 """A transaction as a base state plus a buffer of its own writes, for stores whose reads are answered at once.
 
-It reads its own writes, refuses to read versionstamps back, resolves key selectors and holds the limits, the same for
-every such store. The store supplies the base state, and applies the log when it commits.
+It reads its own writes, refuses to read versionstamps back, resolves key selectors and enforces the limits, the same
+for every such store. The store supplies the base state, and applies the log at the commit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MISSING: Final = object()
 
 
 class BaseState(Protocol):
-    """The committed state that a transaction sees."""
+    """The committed state under a transaction."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the value of a key."""
@@ -50,7 +50,7 @@ class BaseState(Protocol):
 
 
 class Reads:
-    """The ranges that a transaction has read; its store looks for conflicts in them when it commits."""
+    """The ranges that a transaction has read; the commit looks for conflicts in them."""
 
     __slots__ = ("ranges",)
 
@@ -63,7 +63,7 @@ class Reads:
 
 
 class _Operands:
-    """Atomic adds to a key whose value the transaction has not read."""
+    """Atomic adds to a key without a read of its value."""
 
     __slots__ = ("operands",)
 
@@ -71,7 +71,7 @@ class _Operands:
         self.operands = [operand]
 
     def add(self, operand: bytes) -> None:
-        """Add another; those of one length are kept as their sum."""
+        """Add an operand; operands of one length are kept as their sum."""
         if len(operand) == len(self.operands[-1]):
             self.operands[-1] = added(self.operands[-1], operand)
         else:
@@ -82,9 +82,9 @@ class BufferedTransaction(CheckedTransaction):
     """A transaction over a base state.
 
     Args:
-        base: the committed state it reads.
-        limits: what it may write.
-        reads: collects the ranges that were read; None if transactions run one after the other, without conflicts.
+        base: the committed state for its reads.
+        limits: limits of its writes.
+        reads: collects the ranges of its reads; None if transactions run one after the other, without conflicts.
         read_only: whether writes are refused.
     """
 
@@ -142,7 +142,7 @@ class BufferedTransaction(CheckedTransaction):
         return self.get_range_now(begin, end, limit, reverse, self._reads)
 
     def _are_plain(self, keys: Sequence[bytes]) -> bool:
-        """Whether all are keys that can be there."""
+        """Whether all of these are valid keys."""
         return (
             set(map(type, keys)) == {bytes}
             and min(keys) > b""
@@ -151,13 +151,13 @@ class BufferedTransaction(CheckedTransaction):
         )
 
     def _are_untouched(self, keys: Sequence[bytes]) -> bool:
-        """Whether the base has what this transaction sees of these keys."""
+        """Whether this transaction sees the base's values of these keys."""
         return not self.log or (
             self._cleared is None and self._stamped.unreadable() is None and self._written.keys().isdisjoint(keys)
         )
 
     def get_now(self, key: bytes, reads: Reads | None) -> bytes | None:
-        """Return the key's value as this transaction sees it, and record the read in `reads`."""
+        """Return the key's value in this transaction's view, and record the read in `reads`."""
         if not isinstance(key, bytes):
             raise not_readable(key)
         if self.log:
@@ -182,7 +182,7 @@ class BufferedTransaction(CheckedTransaction):
             raise self.base_failure(error) from error
 
     def get_range_now(self, begin: Bound, end: Bound, limit: int, reverse: bool, reads: Reads | None) -> list[KeyValue]:
-        """Return pairs as this transaction sees them, and record in `reads` the range that was read."""
+        """Return pairs in this transaction's view, and record the range of the read in `reads`."""
         if not isinstance(begin, bytes):
             begin = self._resolve(begin, reads)
         if not isinstance(end, bytes):
@@ -279,7 +279,7 @@ class BufferedTransaction(CheckedTransaction):
         return watch
 
     def end(self) -> None:
-        """Refuse every read and write from now on; called when the transaction has committed or will not."""
+        """Refuse every read and write from now on; called when the transaction has committed or never will."""
         super().end()
         self._base = _ENDED
         self.log = []
@@ -287,7 +287,7 @@ class BufferedTransaction(CheckedTransaction):
     def settle_watches(self) -> None:
         """Set each watch's baseline, the key's value at the end of the transaction. Called before the log is applied.
 
-        A key that is to get a versionstamp has no value yet: the store sets its watch's baseline as it applies the log.
+        A key that awaits a versionstamp has no value yet: the store sets its watch's baseline when it applies the log.
         """
         self._stamped.forget()
         for watch in self.watches:
@@ -306,7 +306,7 @@ class BufferedTransaction(CheckedTransaction):
         return value
 
     def _merged(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
-        """Return the pairs of the base and those written here, in order; for the same key the one written here."""
+        """Return the pairs of the base and of this transaction, in order; its own pair hides the base's."""
         if self._written_keys is None:
             self._written_keys = sorted(self._written)
         keys = self._written_keys
@@ -337,13 +337,13 @@ class BufferedTransaction(CheckedTransaction):
             yield key, value
 
     def _uncleared(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
-        """Yield the base's pairs outside of the cleared ranges, without reading through those."""
+        """Yield the base's pairs outside of the cleared ranges, without reading through these."""
         gaps = [(begin, end)] if self._cleared is None else self._cleared.gaps(begin, end)
         for low, high in reversed(gaps) if reverse else gaps:
             yield from self._base.scan(low, high, reverse)
 
     def _resolve(self, selector: Bound, reads: Reads | None) -> bytes:
-        """Return the key that a selector names in this transaction's view, clamped to the ends."""
+        """Return the key of a selector in this transaction's view, clamped to the ends."""
         selector = check_selector(selector)
         start = min(selector.key + b"\x00", SYSTEM_KEYS) if selector.or_equal else selector.key
         if selector.offset > 0:
@@ -355,7 +355,7 @@ class BufferedTransaction(CheckedTransaction):
 
 
 class _Ended:
-    """What a transaction sees after its end."""
+    """The base state of an ended transaction."""
 
     def get(self, key: bytes) -> bytes | None:
         raise transaction_ended()

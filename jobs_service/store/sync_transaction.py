@@ -1,4 +1,4 @@
-"""A store's transaction with plain methods, where no read suspends."""
+"""A store's transaction with plain methods, for stores whose reads never suspend."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from jobs_service.store.driving import drive
 
 
 class PlainReads:
-    """The reads of a transaction: each blocks the calling thread until it is answered.
+    """The reads of a transaction: each blocks the calling thread until its answer.
 
     Args:
-        reads: returns the transaction or its snapshot, or raises if it must not be used now.
+        reads: returns the transaction or its snapshot; raises while it must not be used.
     """
 
     def __init__(self, reads: Callable[[], Snapshot]) -> None:
         self._reads = reads
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the key's value, None when it has none."""
+        """Return the key's value; None for none."""
         return drive(self._reads().get(key))
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -32,7 +32,7 @@ class PlainReads:
         Args:
             begin, end: keys, or selectors resolved in this transaction.
             limit: at most so many pairs; 0 for all.
-            reverse: from the end backwards.
+            reverse: whether to read from the end backwards.
         """
         return drive(self._reads().get_range(begin, end, limit=limit, reverse=reverse))
 
@@ -43,7 +43,7 @@ class PlainTransaction(PlainReads):
     There are no watches: plain code cannot wait for them.
 
     Args:
-        transaction: returns the transaction, or raises if it must not be used now.
+        transaction: returns the transaction; raises while it must not be used.
     """
 
     def __init__(self, transaction: Callable[[], Transaction]) -> None:
@@ -60,7 +60,7 @@ class PlainTransaction(PlainReads):
         self._transaction().set(key, value)
 
     def clear(self, key: bytes) -> None:
-        """Remove a key; nothing happens when it is not there."""
+        """Remove a key; a missing key is no error."""
         self._transaction().clear(key)
 
     def clear_range(self, begin: bytes, end: bytes) -> None:
@@ -68,11 +68,11 @@ class PlainTransaction(PlainReads):
         self._transaction().clear_range(begin, end)
 
     def add(self, key: bytes, operand: bytes) -> None:
-        """Add a little-endian integer to the value (zero when missing) without reading it: adds never conflict."""
+        """Add a little-endian integer to the value (zero if missing) without a read: adds never conflict."""
         self._transaction().add(key, operand)
 
     def set_versionstamped_key(self, key: bytes, value: bytes) -> None:
-        """Write under a key in which 10 bytes become the transaction's versionstamp.
+        """Write under a key whose 10-byte placeholder becomes the transaction's versionstamp.
 
         Args:
             key: the key with a placeholder, then 4 bytes: the placeholder's offset, little-endian.
@@ -80,15 +80,15 @@ class PlainTransaction(PlainReads):
         self._transaction().set_versionstamped_key(key, value)
 
     def set_versionstamped_value(self, key: bytes, value: bytes) -> None:
-        """Write a value in which 10 bytes become the transaction's versionstamp (offset as for the key)."""
+        """Write a value whose 10-byte placeholder becomes the transaction's versionstamp (offset as for the key)."""
         self._transaction().set_versionstamped_value(key, value)
 
     def add_read_conflict_key(self, key: bytes) -> None:
-        """Fail if another transaction changes this key, as if it had been read."""
+        """Fail if another transaction changes this key, as after a read."""
         self._transaction().add_read_conflict_key(key)
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
-        """Fail if another transaction changes a key in this range, as if it had been read."""
+        """Fail if another transaction changes a key in this range, as after a read."""
         self._transaction().add_read_conflict_range(begin, end)
 
     def __setitem__(self, key: bytes, value: bytes) -> None:

@@ -10,24 +10,24 @@ if TYPE_CHECKING:
 
 
 class Tenants:
-    """Counts the services that use a store, unless the application has opened it: then it stays open.
+    """Counts the services that use a store, and closes it after the last; a store opened by the application stays open.
 
     Args:
-        store: theirs.
+        store: the store.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._count = 0
         self._is_kept = False
-        # Who comes while another one opens or closes it waits for that.
+        # A service that comes during another one's opening or closing waits for its end.
         self._changing = asyncio.Lock()
 
     async def enter(self) -> None:
-        """Be one of them; the store is open then.
+        """Add a service, and open the store if it is not open.
 
         Raises:
-            StoreError: it cannot be opened.
+            StoreError: the store cannot be opened.
         """
         async with self._changing:
             if not self._count:
@@ -37,7 +37,7 @@ class Tenants:
             self._count += 1
 
     async def leave(self) -> bool:
-        """Be none of them any more; return whether the store was closed."""
+        """Remove a service; return whether the store was closed."""
         async with self._changing:
             self._count -= 1
             if self._count or self._is_kept:

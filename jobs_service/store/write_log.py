@@ -1,4 +1,4 @@
-"""The log of a transaction's writes: its entries, and what they come to when they are applied."""
+"""The log of a transaction's writes: its entries, and their combined outcome."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def added(value: bytes | None, operand: bytes) -> bytes:
 
 @functools.lru_cache(64)  # of what is counted, most additions are the same as others
 def _number(operand: bytes) -> tuple[int, int]:
-    """Return an operand as a number, and behind how many bytes a value stays as it is unless something is carried over.
+    """Return an operand as a number, and the count of a value's low bytes that change without a carry.
 
     Mostly these are few: the rest of the operand is zero.
     """
@@ -49,13 +49,13 @@ def outcome(
     get: Callable[[bytes], bytes | None],
     keys_in: Callable[[bytes, bytes], Iterable[bytes]],
 ) -> dict[bytes, bytes | None]:
-    """Return the new value of each key that the log writes; None where the key is removed.
+    """Return the new value of each key that the log writes; None for a removed key.
 
     Args:
-        log: of one transaction.
-        stamp: its versionstamp.
+        log: the log of one transaction.
+        stamp: the transaction's versionstamp.
         get: returns the value of a key before the transaction.
-        keys_in: returns the keys that there are in a range, from its begin up to, not including, its end.
+        keys_in: returns the existing keys from begin up to, not including, end.
     """
     written: dict[bytes, bytes | None] = {}
     for operation, key, argument, last in log:

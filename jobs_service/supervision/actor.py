@@ -16,32 +16,32 @@ from jobs_service.supervision.tree import Kind
 
 @dataclass(slots=True)
 class Message:
-    """What `Actor.receive` returns.
+    """A message in an actor's inbox.
 
     Attributes:
-        body: what the sender passed to `call` or `cast`.
+        body: the argument of `call` or `cast`.
     """
 
     body: Any
     _reply: asyncio.Future[Any] | None = None
 
     def reply(self, value: Any) -> None:
-        """Answer a `call`; nothing happens when it was a cast, was answered already, or the caller has gone."""
+        """Answer a `call`; no effect on a cast, an answered call, or a caller that has gone."""
         if self._reply is not None and not self._reply.done():
             self._reply.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        """Answer a `call` by raising `error` there, while the actor lives on; else as `reply`."""
+        """Answer a `call` with an error, which it raises while the actor lives on; else like `reply`."""
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(error)
 
 
 @dataclass(frozen=True)
 class Down:
-    """The message that tells an actor that a process which it monitored has ended.
+    """The message that tells an actor about the end of a monitored process.
 
     Attributes:
-        process: the one that ended.
+        process: the ended process.
         cause: as `Process.cause`.
     """
 
@@ -52,8 +52,8 @@ class Down:
 class Actor(Process):
     """One task that takes messages from its inbox, one at a time. Override `init`, `handle`, `terminate`, or `run`.
 
-    Everything is to be used on the loop's thread only. An actor ends when `run` returns or raises, when its supervisor
-    stops it (it is canceled), when it calls `request_stop` on itself, or when a linked task dies.
+    Use it on the loop's thread only. An actor ends when `run` returns or raises, when its supervisor stops it (it is
+    canceled), when it calls `request_stop` on itself, or when a linked task dies.
     """
 
     kind: ClassVar[Kind] = "actor"
@@ -62,7 +62,7 @@ class Actor(Process):
         super().__init__(name)
         self._inbox: deque[Message] = deque()
         self._arrival: asyncio.Future[None] | None = None
-        # A set that keeps its order: callers get the end in the order in which they asked.
+        # A set that keeps its order: callers get the end in the order of their requests.
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._linked: set[asyncio.Task[Any]] = set()
         self._monitored: dict[Process, Callable[[], None]] = {}
@@ -71,19 +71,19 @@ class Actor(Process):
     async def init(self) -> None:
         """Prepare, before the actor counts as started.
 
-        When it raises, the start has failed and `terminate` is not called.
+        If it raises, the start has failed and `terminate` is not called.
         """
 
     async def handle(self, message: Any) -> Any:
-        """Do what a message asks; what is returned answers a `call`. Whatever is raised ends the actor.
+        """Handle a message; the return value answers a `call`, and an exception ends the actor.
 
         Raises:
-            UnknownMessage: by default. Overriding methods leave to this one what they do not know.
+            UnknownMessage: by default. Overriding methods pass unknown messages on to this one.
         """
         raise UnknownMessage(f"actor {self.name!r} does not know the message {message!r}")
 
     async def run(self) -> None:
-        """The main loop: handle one message after the other. An actor with a rhythm of its own overrides it."""
+        """Handle one message after the other. Override it for another main loop."""
         while True:
             message = await self.receive()
             if message is not None:
@@ -92,15 +92,15 @@ class Actor(Process):
     async def terminate(self) -> None:
         """Clean up, if `init` had succeeded; linked tasks have ended before. Must be short.
 
-        Cancellation does not interrupt it before `shutdown` seconds have passed. Errors are logged, and make the end of
-        the actor a failure.
+        Cancellation does not interrupt it before `shutdown` seconds have passed. An error is logged, and turns the
+        actor's end into a failure.
         """
 
     async def call(self, message: Any) -> Any:
-        """Send a request and return what the actor answers. Canceling the caller does no harm to the actor.
+        """Send a request and return the actor's answer. Canceling the caller does no harm to the actor.
 
         Raises:
-            ActorStopped: it had ended, or ended before it answered; the cause is chained.
+            ActorStopped: the actor ended before it answered; the cause is chained.
             RuntimeError: an actor calls itself, and would wait for ever.
         """
         if not self.is_alive:
@@ -116,7 +116,7 @@ class Actor(Process):
             self._unanswered.pop(reply, None)
 
     def cast(self, message: Any) -> None:
-        """Send a message without waiting for anything. It is dropped when the actor has ended."""
+        """Send a message without waiting. An ended actor drops it."""
         if self.is_alive:
             self._deliver(Message(message))
 
@@ -127,7 +127,7 @@ class Actor(Process):
             timeout: seconds of the loop's clock; 0 or less does not wait. None waits for ever.
 
         Returns:
-            The message, or None when none came in time.
+            The message, or None if none came in time.
 
         Raises:
             RuntimeError: another task waits here already.
@@ -139,7 +139,7 @@ class Actor(Process):
         return self._inbox.popleft() if self._inbox else None
 
     def monitor(self, other: Process) -> None:
-        """Have a `Down` message sent to this actor when `other` ends; at once when it has ended already."""
+        """Have a `Down` message sent to this actor when `other` ends; at once if it has ended already."""
 
         def down(process: Process, cause: BaseException | None) -> None:
             self._monitored.pop(process, None)
@@ -151,15 +151,15 @@ class Actor(Process):
                 self._monitored[other] = forget
 
     def demonitor(self, other: Process) -> None:
-        """Take `monitor` back, before stopping it on purpose for instance."""
+        """Undo `monitor`, for example before stopping the process on purpose."""
         if forget := self._monitored.pop(other, None):
             forget()
 
     def spawn_link(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run `work` in a task linked to this actor: if either dies, both die. For use by the actor itself.
 
-        When `work` raises, or its task is canceled from outside, the actor ends with that as its cause. When it
-        returns, nothing happens. When the actor ends, `work` is canceled and has ended before `terminate` is called.
+        If `work` raises, or its task is canceled from outside, the actor ends with that cause. If it returns, nothing
+        happens. When the actor ends, `work` is canceled and has ended before `terminate` is called.
 
         Raises:
             ActorStopped: the actor is ending.
@@ -202,7 +202,7 @@ class Actor(Process):
                 self._fatal = error
 
     async def _finish(self, tasks: Collection[asyncio.Task[Any]]) -> None:
-        """Wait for the tasks' ends, through cancellations; after the shutdown time, each cancels the tasks as well."""
+        """Wait for the end of tasks through cancellations, which after the shutdown time cancel the tasks as well."""
         self._remind()
         while pending := [task for task in tasks if not task.done()]:
             try:
@@ -222,7 +222,7 @@ class Actor(Process):
         if cause is None:
             return
         if self._ending or self._fatal is not None:
-            if isinstance(cause, StoreLost):  # of which the service tells once
+            if isinstance(cause, StoreLost):  # the service itself reports it once
                 return
             log.error("linked_task_failed", child=self.name, task=task.get_name(), exc_info=cause)
         else:

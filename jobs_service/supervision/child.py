@@ -14,17 +14,17 @@ P_co = TypeVar("P_co", bound=Process, covariant=True)
 
 
 class Restart(Enum):
-    """When a child that has ended, without its supervisor having asked, is started again."""
+    """When to restart a child that has ended without a request of its supervisor."""
 
     PERMANENT = "permanent"
     """Always."""
     TRANSIENT = "transient"
-    """When it failed; not when it returned by itself or by its own `request_stop`."""
+    """After a failure; not after a return by itself or by its own `request_stop`."""
     TEMPORARY = "temporary"
     """Never; the supervisor forgets it."""
 
     def applies_to(self, cause: BaseException | None) -> bool:
-        """Return whether a child that ended because of `cause` is started again."""
+        """Return whether to restart a child that ended because of `cause`."""
         return self is Restart.PERMANENT or (self is Restart.TRANSIENT and cause is not None)
 
 
@@ -48,10 +48,10 @@ class Child:
     """A child's place in its supervisor, which outlives the objects that fill it.
 
     Attributes:
-        process: the newest one; None before the first start and when making one failed.
-        life: grows with every start and every stop on purpose, so that news of an earlier life is recognised as old.
-        restarts: how often it was started again.
-        restarting: it has ended and is to run again, but does not yet.
+        process: the newest process; None before the first start, or if making one failed.
+        life: grows with every start and every requested stop, so that news of an earlier life is recognized as old.
+        restarts: number of restarts.
+        restarting: whether the child has ended and waits for its restart.
     """
 
     spec: ChildSpec[Any]
@@ -61,7 +61,7 @@ class Child:
     restarting: bool = False
 
     def node(self) -> Node:
-        """Return the child, and what it supervises, as plain data."""
+        """Return the child and everything below it as plain data."""
         node = Node(self.spec.name, "actor", "starting") if self.process is None else self.process.tree()
         return replace(
             node,

@@ -1,4 +1,4 @@
-"""The supervisor whose children come and go: Erlang's simple_one_for_one."""
+"""The supervisor of a varying set of children: Erlang's simple_one_for_one."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ P = TypeVar("P", bound=Process)
 class DynamicSupervisor(Supervising):
     """Starts without children; others start and stop them while it runs. Children know nothing of each other.
 
-    Those that end by themselves are forgotten or started again, as their spec says. When the supervisor stops, it stops
-    all of them at once and waits for all.
+    A child that ends by itself is forgotten or restarted, as its spec says. When the supervisor stops, it stops all
+    children at once and waits for all.
 
     Args:
         name: as `Process.name`.
@@ -35,14 +35,14 @@ class DynamicSupervisor(Supervising):
         self._by_name: dict[str, Child] = {}
 
     async def start_child(self, spec: ChildSpec[P]) -> P:
-        """Start a child and return it when it has initialised. Many can be started at the same time.
+        """Start a child and return it when it has initialized. Many children can be started at the same time.
 
         A caller that is canceled meanwhile leaves no child behind.
 
         Raises:
-            BaseException: what the child's start raised; nothing of it is left, and it counts as no restart.
-            ActorStopped: the supervisor does not run, or somebody stopped the child while it was starting.
-            ValueError: a child of that name is there already, or has not quite ended yet.
+            BaseException: the error of the child's start; nothing of the child is left, and it counts as no restart.
+            ActorStopped: the supervisor does not run, or the child was stopped while it was starting.
+            ValueError: a child of that name exists, or has not quite ended yet.
         """
         if self.state != "running":
             raise ActorStopped(f"supervisor {self.name!r} is {self.state}: it takes no children") from self.cause
@@ -56,9 +56,9 @@ class DynamicSupervisor(Supervising):
             raise
 
     async def stop_child(self, which: Process | str) -> None:
-        """Stop a child, given as such or by its name, and return when it has ended. No child, no effect.
+        """Stop a child, given as an object or by name, and return when it has ended. No effect if there is none.
 
-        A caller that is canceled meanwhile is let go at once; the child ends all the same.
+        A caller that is canceled meanwhile returns at once; the child ends all the same.
         """
         child = self._find(which)
         if child is not None:

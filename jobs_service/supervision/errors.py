@@ -6,12 +6,12 @@ from jobs_service.errors import JobsError
 
 
 class ActorStopped(JobsError):
-    """It has ended, or was never started, and so takes no message and no child. The cause of its end is chained."""
+    """The process has ended, or was never started, so it takes no message and no child. Chains the cause of its end."""
 
 
 class UnknownMessage(JobsError):
-    """An actor got a message that it does not know: a bug of the sender, and the end of the actor."""
+    """An actor got an unknown message: a bug of the sender, and the end of the actor."""
 
 
 class Killed(JobsError):
-    """A task was canceled from outside, by somebody other than its supervisor."""
+    """A task was canceled from outside, and not by its supervisor."""

@@ -1,4 +1,4 @@
-"""Restart intensity: how often is too often."""
+"""Restart intensity: the limit of restarts per period."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections import deque
 
 
 class RestartIntensity:
-    """At most so many restarts within a period that slides along with the clock.
+    """Limits the restarts within a sliding period.
 
     Args:
-        max_restarts: the greatest number that is allowed within any period; 0 allows none.
+        max_restarts: most restarts within any period; 0 allows none.
         period: seconds, > 0.
     """
 

@@ -1,7 +1,7 @@
-"""The supervisor that never gives up: each child is started again after a pause of its own, which grows.
+"""The supervisor that never gives up: it restarts each child after a growing pause.
 
-For children that have nothing to do with each other and must not be missing: a failure of one of them, however often,
-ends neither the others nor the supervisors above.
+For independent children that must not be missing: failures of a child, however many, end neither the others nor the
+supervisors above.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from jobs_service.supervision.supervisor import Strategy, Supervisor
 
 
 class PatientSupervisor(Supervisor):
-    """Starts a child that has ended again after a pause, which doubles with each end in a row; the others go on.
+    """Restarts an ended child after a pause, which doubles with each end in a row; the others go on.
 
-    A child that fails in its very first start is a programming error, and ends the supervisor, as it would any other.
+    A failure in a child's very first start is a programming error, and ends this supervisor like any other.
 
     Args:
         name, children: as for Supervisor.
         first_pause: seconds after the first end.
-        longest_pause: seconds that a pause grows to.
-        calm: seconds after which the end of a child is the first in a row.
+        longest_pause: limit of the pause in seconds.
+        calm: seconds of life after which a child's end is the first in a row again.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class PatientSupervisor(Supervisor):
         return pause
 
     def _count_restart(self, child: Child, cause: BaseException | None) -> None:
-        """Never too often."""
+        """Count nothing: restarts have no limit."""
 
     async def _stop_children(self) -> None:
         for timer in self._timers.values():

@@ -26,12 +26,12 @@ class Process(ABC):
 
     Attributes:
         name: for people, and unique among the children of one supervisor.
-        supervisor: the name of the supervisor that started it, or None.
+        supervisor: name of the supervisor that started it, or None.
         state: see `Node.state`.
-        cause: why it failed; None while it lives, and when it returned by itself or was asked to stop.
+        cause: why it failed; None while it lives, and after a return by itself or a requested stop.
         kind: see `Node.kind`.
-        shutdown: seconds after which a process that is ending still is canceled once more, each time with a warning;
-            None to wait as long as it takes.
+        shutdown: seconds after which a process that is still ending is canceled once more, each time with a warning;
+            None to wait without limit.
     """
 
     kind: ClassVar[Kind]
@@ -55,7 +55,7 @@ class Process(ABC):
 
     @abstractmethod
     async def _live(self) -> None:
-        """The task's whole life: initialise, call `_initialised`, work, clean up."""
+        """The task's whole life: initialize, call `_initialised`, work, clean up."""
 
     @property
     def is_alive(self) -> bool:
@@ -68,12 +68,12 @@ class Process(ABC):
         return self._ended_at is not None
 
     async def start(self) -> None:
-        """Begin, and return when it has initialised.
+        """Begin, and return when the process has initialized.
 
         Raises:
-            BaseException: what its initialisation raised; it has ended then.
-            ActorStopped: it was asked to stop before it had initialised.
-            RuntimeError: it was started before; a process lives once.
+            BaseException: the error of its initialization; the process has ended.
+            ActorStopped: a stop was requested before the process had initialized.
+            RuntimeError: the process was started before; it lives once.
         """
         if self._task is not None:
             raise RuntimeError(f"{self.name!r} was started before: a restart needs a new object")
@@ -99,22 +99,22 @@ class Process(ABC):
         await self._live()
 
     def request_stop(self) -> None:
-        """Ask it to end, and return at once. Nothing happens when it has ended or was asked before."""
+        """Ask the process to end, and return at once. No effect on an ended process or on a repeated request."""
         if self.is_alive and not self._stop_requested:
             self._stop_requested = True
             self.state = "stopping"
             self._interrupt()
 
     async def stop(self) -> None:
-        """Ask it to end, and return when it has ended, however it ended.
+        """Ask the process to end, and wait until it has ended in any way.
 
-        A caller that is canceled meanwhile is let go at once; the process ends all the same, and its supervisor waits.
+        A caller that is canceled meanwhile returns at once; the process ends all the same, and its supervisor waits.
         """
         self.request_stop()
         await self.ended()
 
     async def ended(self) -> BaseException | None:
-        """Wait until it has ended and return why (see `cause`); at once when it has ended or was never started."""
+        """Wait until the process has ended, and return its `cause`; at once if it has ended or was never started."""
         if self.is_alive:
             end = asyncio.Event()
             forget = self.on_exit(lambda *_: end.set())
@@ -125,10 +125,10 @@ class Process(ABC):
         return self.cause
 
     def on_exit(self, callback: Callable[[Self, BaseException | None], object]) -> Callable[[], None]:
-        """Have `callback(process, cause)` called once when it has ended: at once if it has ended already.
+        """Have `callback(process, cause)` called once after the process's end: at once if it has ended already.
 
         Returns:
-            A function that takes the request back.
+            A function that cancels the request.
         """
         token = object()
         self._exit_callbacks[token] = callback
@@ -141,7 +141,7 @@ class Process(ABC):
         return forget
 
     def tree(self) -> Node:
-        """Return the process, and what it supervises, as plain data."""
+        """Return the process and everything below it as plain data."""
         return Node(self.name, self.kind, self.state, seconds=self._seconds(), children=self._child_nodes())
 
     def _child_nodes(self) -> list[Node]:
@@ -160,7 +160,7 @@ class Process(ABC):
         log.debug("child_started", child=self.name, supervisor=self.supervisor)
 
     def _kill(self, cause: BaseException) -> None:
-        """End it from within its own floor, with `cause` as the reason."""
+        """End the process from within this package, for this cause."""
         self._fatal = cause
         self._interrupt()
 
@@ -170,7 +170,7 @@ class Process(ABC):
         self._remind()
 
     def _remind(self) -> None:
-        """Come back later: a cancellation can get lost (in user code, or in asyncio.wait_for before Python 3.12)."""
+        """Schedule another cancellation: one can get lost (in user code, or in asyncio.wait_for before Python 3.12)."""
         if self.shutdown is not None and self._reminder is None:
             self._reminder = self._loop.call_later(self.shutdown, self._take_too_long)
 
@@ -218,7 +218,7 @@ async def stop_in_order(processes: Iterable[Process]) -> asyncio.CancelledError 
     The caller's cancellation does not cut this short.
 
     Returns:
-        The caller's last cancellation meanwhile, for it to raise; None when there was none.
+        The caller's last cancellation meanwhile, to be raised by the caller; None if there was none.
     """
     canceled = None
     for process in processes:

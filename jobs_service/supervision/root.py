@@ -9,18 +9,18 @@ from jobs_service.supervision.process import Process, stop_in_order
 
 
 async def run_tree(supervisor: Process, *, started: Callable[[], object] | None = None) -> None:
-    """Start a supervisor that has none above it, and wait until it ends. Cancel the caller to stop the tree.
+    """Start a root supervisor, and wait until it ends. Cancel the caller to stop the tree.
 
     Everything in the tree has ended, in reverse order of its start, before this returns or raises, however often the
-    caller is canceled meanwhile. It returns when somebody stopped the supervisor itself.
+    caller is canceled meanwhile. It returns if the supervisor itself was stopped.
 
     Args:
         supervisor: not yet started.
-        started: called once, when the whole tree has initialised; what it raises stops the tree.
+        started: called once, when the whole tree has initialized; an exception from it stops the tree.
 
     Raises:
         SupervisorFailed: the tree did not start, or failed more often than its restart intensity allows.
-        Killed: the supervisor's own task was canceled by a stranger.
+        Killed: the supervisor's own task was canceled from outside.
     """
     try:
         await supervisor.start()

@@ -1,4 +1,4 @@
-"""The base of all supervisors: children's ends queue up, restarts are counted, the end is orderly."""
+"""The base of all supervisors: queues the ends of children, counts restarts, and ends in order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from jobs_service.supervision.tree import Node
 
 
 class Supervising(Process):
-    """A process whose work is to start others, to see them end, and to start them again.
+    """A process that starts other processes and restarts them after their ends.
 
-    It handles one thing at a time, in the order in which it happened, as Erlang's supervisors do. It ends when it is
-    asked to, or with SupervisorFailed; in both cases its children have ended before.
+    It handles one event at a time, in the order of their occurrence, like Erlang's supervisors. It ends on request, or
+    with SupervisorFailed; in both cases its children have ended before.
 
     Args:
         name: as `Process.name`.
@@ -28,7 +28,7 @@ class Supervising(Process):
     """
 
     total_restarts: ClassVar[int] = 0
-    """How often children were started again, in this process, whoever they were."""
+    """Number of restarts of all children in this operating system process."""
     shutdown: ClassVar[float | None] = None  # it takes as long as its children take, and these have limits of their own
 
     def __init__(self, name: str, *, max_restarts: int, restart_period: float) -> None:
@@ -39,11 +39,11 @@ class Supervising(Process):
 
     @property
     def children(self) -> list[Process]:
-        """The children in the order of their start, those included that have ended and are not forgotten."""
+        """The children in the order of their start, including ended ones that are not forgotten."""
         return [child.process for child in self._places() if child.process is not None]
 
     def child(self, name: str) -> Process | None:
-        """Return the newest process of the child with this name; a restart makes another one of it. None if unknown."""
+        """Return the newest process of a child by name; a restart makes another one. None if unknown."""
         return next((child.process for child in self._places() if child.spec.name == name), None)
 
     @abstractmethod
@@ -52,18 +52,18 @@ class Supervising(Process):
 
     @abstractmethod
     async def _start_children(self) -> None:
-        """Start the children that run from the beginning."""
+        """Start the initial children."""
 
     @abstractmethod
     async def _restart(self, child: Child) -> None:
-        """Start a child that has ended again (`_start_again`), and whatever must be started with it."""
+        """Restart an ended child (`_start_again`), and all others that must restart with it."""
 
     @abstractmethod
     async def _stop_children(self) -> None:
-        """Stop everything, in the right order, however often the caller is canceled."""
+        """Stop all children in the right order, even if the caller is canceled, however often."""
 
     def _gone(self, child: Child) -> None:
-        """A child has ended by itself and is not started again."""
+        """Drop a child that has ended by itself and is not restarted."""
 
     async def _live(self) -> None:
         try:
@@ -98,7 +98,7 @@ class Supervising(Process):
         ) from cause
 
     async def _start(self, child: Child) -> Process:
-        """Start a new life of the child, and return when it has initialised; raise what its start raised."""
+        """Start a new life of the child, and return when it has initialized; raise the error of its start."""
         child.life = life = child.life + 1
         child.process = None
         process: Process = child.spec.start()
@@ -110,9 +110,9 @@ class Supervising(Process):
         return process
 
     async def _start_again(self, child: Child) -> bool:
-        """Start a child that was running before; return whether that succeeded.
+        """Restart a child; return whether that succeeded.
 
-        A failure counts as one more end of the child, which is tried again in its turn and counts as one more restart.
+        A failure counts as one more end of the child, whose turn comes again, as one more restart.
         """
         life = child.life + 1
         try:

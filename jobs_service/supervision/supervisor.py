@@ -15,27 +15,28 @@ from jobs_service.supervision.tree import Kind
 
 
 class Strategy(Enum):
-    """Which children are started again when one of them has ended."""
+    """The children to restart after the end of one of them."""
 
     ONE_FOR_ONE = "one_for_one"
-    """That one alone."""
+    """The ended child alone."""
     REST_FOR_ONE = "rest_for_one"
-    """That one and all that were started after it: these are stopped first, in reverse order."""
+    """The ended child and all children after it, which are stopped first, in reverse order."""
 
 
 class Supervisor(Supervising):
-    """Starts its children in order, each when the one before has initialised; stops them in reverse order, each when
-    the one after it has ended; starts again those that end by themselves. It can be a child of another supervisor.
+    """Starts its children in order, each after the initialization of the previous one; stops them in reverse order,
+    each after the end of the next one; restarts children that end by themselves. It can be a child of another
+    supervisor.
 
-    The contract is that of Erlang/OTP. A start that fails during the supervisor's own start stops the children that
-    were started already and ends the supervisor; during a restart it counts as one more restart and is tried again.
-    Under `REST_FOR_ONE` temporary children that are stopped for the sake of an earlier one are forgotten, and transient
-    ones that had ended well are started again with the rest.
+    The contract is that of Erlang/OTP. A start that fails during the supervisor's own start stops the started children
+    and ends the supervisor; during a restart it counts as one more restart and is retried. Under `REST_FOR_ONE`,
+    temporary children that are stopped because of an earlier child are forgotten, and transient ones that had ended
+    well are restarted with the rest.
 
     Args:
         name: as `Process.name`.
         children: in the order of their start.
-        strategy: what to do when one of them ends.
+        strategy: selects the children to restart after an end.
         max_restarts: the greatest number of restarts within any `restart_period`; one more ends the supervisor.
         restart_period: seconds of the loop's clock.
     """

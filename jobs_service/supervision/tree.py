@@ -1,4 +1,4 @@
-"""What a supervisor tree looks like at one moment, as plain data."""
+"""A snapshot of a supervisor tree, as plain data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Node:
 
     Attributes:
         name: its name among its supervisor's children.
-        kind: "supervisor", "dynamic" (a supervisor whose children come and go) or "actor".
-        state: "restarting" from its end until it has initialised again.
-        restarts: how often its supervisor has restarted it.
-        seconds: since its last start (until its end, when it has ended), by the loop's clock.
-        children: in the order in which they were started.
+        kind: "supervisor", "dynamic" (a supervisor of a varying set of children) or "actor".
+        state: "restarting" from its end until it has initialized again.
+        restarts: number of restarts by its supervisor.
+        seconds: from its last start until now, or until its end, by the loop's clock.
+        children: in the order of their start.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Every random draw of a simulated world, from one seed.
+"""All random draws of a simulated world, from one seed.
 
 Each concern has a stream of its own, and omitted choices still consume their draws. So a run without some operation,
 fault or deviation of the schedule stays nearly the same run, which makes shrinking work.
@@ -14,10 +14,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Plan:
-    """The run to make: everything that a seed draws, or a part of it.
+    """The plan of a run: all draws of a seed, or a part of them.
 
     Attributes:
-        seed: from which everything is drawn.
+        seed: of all draws.
         operations: numbers of the operations to carry out; None for all.
         faults: the faults that hit, as "kind:number"; None for all that the seed draws.
         deviations: numbers of the schedule's picks that may deviate from first come, first served; None for all.
@@ -30,15 +30,15 @@ class Plan:
 
 
 class Choices:
-    """The draws of one run, and a record of those that mattered.
+    """The draws of one run, and a record of the effective ones.
 
     Args:
-        plan: the seed, and the part of its draws that counts.
+        plan: the seed, and the effective part of its draws.
 
     Attributes:
-        rates: the probability of each kind of fault, every time that it could hit; kinds that are missing never hit.
-        disorder: the probability that the schedule picks any of the callbacks that are ready, not the first.
-        operations, faults, deviations: the ones that took place, in the form of Plan's attributes.
+        rates: probability of each kind of fault at each opportunity; missing kinds never hit.
+        disorder: probability that the schedule picks any of the ready callbacks, not the first.
+        operations, faults, deviations: the effective ones, in the form of Plan's attributes.
         on_fault: called with the kind of every fault that hits.
     """
 
@@ -51,7 +51,7 @@ class Choices:
         self.on_fault: Callable[[str], object] = lambda kind: None
         self.deviations: list[int] = []
         self._streams: dict[str, random.Random] = {}
-        # By kind of fault: how often it could have hit so far, and the random numbers that decide.
+        # By kind of fault: the number of opportunities so far, and the deciding random numbers.
         self._chances: dict[str, list[Any]] = {}
         self._numbered = 0
         self._picks = 0
@@ -65,7 +65,7 @@ class Choices:
         return stream
 
     def operation(self) -> bool:
-        """Return whether the next operation is carried out."""
+        """Return whether to carry out the next operation."""
         number = self._numbered
         self._numbered = number + 1
         if self.plan.operations is not None and number not in self.plan.operations:
@@ -74,7 +74,7 @@ class Choices:
         return True
 
     def fault(self, kind: str) -> float | None:
-        """Return None if no fault of this kind hits here, else how hard it hits: a number from 0 up to 1."""
+        """Return the severity of a fault of this kind that hits here, a number from 0 up to 1; None if none hits."""
         rate = self.rates.get(kind)
         if not rate:
             return None
@@ -94,7 +94,7 @@ class Choices:
         return drawn / rate
 
     def pick(self, count: int) -> int:
-        """Return which of the callbacks that are ready (at least two) runs next, 0 for the first that came."""
+        """Return the index of the ready callback (of at least two) to run next, 0 for the earliest."""
         if not self.disorder:
             return 0
         number = self._picks

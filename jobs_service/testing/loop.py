@@ -1,8 +1,8 @@
 """An event loop on virtual time whose schedule is drawn from a seed.
 
 Its clock stands still while anything is ready, and then jumps to the next timer: two hours of timers run in
-milliseconds. Among the callbacks that are ready the seed picks the next one, where asyncio would take the first, so
-that every interleaving can happen. There are no threads, sockets or signals.
+milliseconds. The seed picks the next one of the ready callbacks, where asyncio would take the first, so that every
+interleaving can happen. There are no threads, sockets or signals.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FEW_TASKS: Final = 10_000
 
 
 class Owner(Protocol):
-    """The simulated process that callbacks belong to.
+    """The simulated process that owns callbacks.
 
     Attributes:
         running: whether its callbacks run; while they do not, they are handed to `hold`.
@@ -37,19 +37,20 @@ class Owner(Protocol):
     alive: bool
 
     def hold(self, handle: asyncio.Handle) -> None:
-        """Take a callback that is not to run now."""
+        """Keep a callback that must not run now."""
 
 
 OWNER: ContextVar[Owner | None] = ContextVar("jobs_service_simulated_process", default=None)
-"""The process that the current code belongs to; tasks and callbacks inherit it, as every context variable."""
+"""The process of the current code; tasks and callbacks inherit it, like every context variable."""
 
 
 class Deadlock(Exception):
-    """Nothing is ready and no timer is set: it would stand still for ever. Its message lists all waiting tasks."""
+    """The loop has no ready callback and no timer, and would stand still for ever. The message lists all waiting
+    tasks."""
 
 
 class Livelock(Exception):
-    """The world took more steps than it may: something goes round in circles. The message lists the last callbacks."""
+    """The world exceeded its number of steps, probably in an endless loop. The message lists the last callbacks."""
 
 
 class SimulatedTask(asyncio.Task[Any]):
@@ -57,7 +58,7 @@ class SimulatedTask(asyncio.Task[Any]):
 
     Attributes:
         number: its position among all tasks of the loop, from 1.
-        owner: the process that it belongs to.
+        owner: its process.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class SimulatedTask(asyncio.Task[Any]):
         super().__init__(coroutine, **options)
 
     def set_name(self, value: object) -> None:
-        """Name it, unless the name is None, as Python 3.13 has it for a task that nobody has named."""
+        """Set the task's name, unless it is None: Python 3.13 passes None for a task without a name."""
         super().set_name(self.get_name() if value is None else value)
 
     def __hash__(self) -> int:
@@ -118,7 +119,7 @@ class _Timer(asyncio.TimerHandle, _Callback):
         self._scheduled = True
 
     def cancel(self) -> None:
-        """Cancel it."""
+        """Cancel the timer."""
         if not self._cancelled:
             if self._scheduled:
                 self._loop._timer_handle_cancelled(self)  # type: ignore[attr-defined]
@@ -131,15 +132,15 @@ class _Timer(asyncio.TimerHandle, _Callback):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """The loop.
+    """An event loop on virtual time.
 
     Args:
-        choices: picks among what is ready.
-        most_steps: callbacks that may run before Livelock is raised.
+        choices: picks among the ready callbacks.
+        most_steps: number of callbacks after which Livelock is raised.
 
     Attributes:
-        steps: how many callbacks have run.
-        fingerprint: a hash of all steps so far and their times; equal runs have equal ones, in any process.
+        steps: number of callbacks that have run.
+        fingerprint: a hash of all steps so far and their times; equal runs have equal hashes, in any process.
         trace: called with each callback before it runs; None for no tracing.
     """
 
@@ -160,7 +161,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._timer_cancelled_count = 0
         self._left = 0
         self._made_on = threading.get_ident()
-        # With their owners, in the order in which they were begun, which the base class's set would not keep.
+        # With their owners, in the order of their begin, which the base class's set would not keep.
         self._asyncgens: WeakKeyDictionary[AsyncGenerator[Any, Any], Owner | None] = WeakKeyDictionary()
         self._recent: deque[str] = deque(maxlen=20)
         self.set_task_factory(self._make_task)
@@ -175,7 +176,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Add a callback to those that are ready."""
+        """Add a callback to the ready ones."""
         if self._closed:  # type: ignore[attr-defined]
             self._check_closed()  # type: ignore[attr-defined]
         handle = _Callback(callback, args, self, context)
@@ -185,13 +186,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Have a callback run after so many virtual seconds."""
+        """Schedule a callback after so many virtual seconds."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Have a callback run at a time of the loop's clock."""
+        """Schedule a callback at a time of the loop's clock."""
         if self._closed:  # type: ignore[attr-defined]
             self._check_closed()  # type: ignore[attr-defined]
         timer = _Timer(when, callback, args, self, context)
@@ -226,17 +227,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """Do as call_soon.
+        """Like call_soon.
 
         Raises:
-            RuntimeError: called on another thread, whose timing no seed decides.
+            RuntimeError: called on another thread, whose timing does not depend on the seed.
         """
         if threading.get_ident() != self._made_on:
             raise RuntimeError("a simulated loop was called from another thread, whose timing no seed decides")
         return self.call_soon(callback, *args, context=context)
 
     def take_back(self, handles: list[asyncio.Handle]) -> None:
-        """Make callbacks ready that were held."""
+        """Make held callbacks ready."""
         self._ready += handles
 
     def drop_timers(self, unwanted: Callable[[Context], bool]) -> None:
@@ -245,21 +246,21 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         heapq.heapify(self._scheduled)
 
     def living_tasks(self) -> list[SimulatedTask]:
-        """Return the tasks that have not ended and were not given up, oldest first; asyncio's own set has all."""
+        """Return the tasks that have neither ended nor been given up, oldest first; asyncio's own set has all tasks."""
         living = [task for each in self._made if (task := each()) is not None and not task.done()]
         self._made = [ref(task) for task in living]
         return living
 
     def give_up_tasks(self, owner: Any) -> list[SimulatedTask]:
-        """Return the living tasks of a process that has died, and leave them out from now on."""
+        """Return the living tasks of a dead process, and ignore them from now on."""
         living = self.living_tasks()
         self._made = [ref(task) for task in living if task.owner is not owner]
         return [task for task in living if task.owner is owner]
 
     def describe_tasks(self) -> str:
-        """Return a line for each waiting task: its process, its name, and the innermost line of code in which it waits.
+        """Return a line for each waiting task: its process, its name, and the innermost waiting line of code.
 
-        Tasks of dead processes are left out.
+        Tasks of dead processes are omitted.
         """
         waiting = []
         for task in self.living_tasks():
@@ -269,7 +270,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return "\n".join(sorted(waiting))
 
     async def shutdown_asyncgens(self) -> None:
-        """Close the asynchronous generators that are left; not those of dead processes, whose code runs no more."""
+        """Close the remaining asynchronous generators, except generators of dead processes, whose code must not run."""
         for generator, owner in list(self._asyncgens.items()):
             if owner is not None and not owner.alive:
                 del self._asyncgens[generator]
@@ -290,7 +291,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Run callbacks until the loop is to stop. Called by asyncio's run_forever."""
         ready, pick, few_left = self._ready, self._pick, self._most_steps - 20
         while not self._stopping:  # type: ignore[attr-defined]
-            # As in asyncio, timers that are due join after the callbacks that were ready when the last ones did.
+            # As in asyncio, due timers join after the callbacks that were ready when the last timers joined.
             if not self._left:
                 self._gather_timers(ready)
                 self._left = len(ready)
@@ -321,7 +322,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 self._failed(handle, error)
 
     def _failed(self, handle: asyncio.Handle, error: BaseException) -> None:
-        """Pass the exception of a callback to the exception handler, as asyncio does."""
+        """Pass the exception of a callback to the exception handler, like asyncio."""
         source = format_helpers._format_callback_source(handle._callback, handle._args)  # type: ignore[attr-defined]
         message = f"Exception in callback {source}"
         self.call_exception_handler({"message": message, "exception": error, "handle": handle})
@@ -329,7 +330,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _gather_timers(self, ready: list[asyncio.Handle]) -> None:
         """Make the callbacks of due timers ready; if nothing is ready, move the clock to the next timer.
 
-        It does the same steps as asyncio, whose heap decides the order of timers that are due at the same time.
+        The steps are the same as in asyncio, whose heap decides the order of simultaneous timers.
         """
         scheduled = self._scheduled
         if self._timer_cancelled_count > len(scheduled) / 2 and len(scheduled) > _FEW_TIMERS:
@@ -364,7 +365,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
                 f"more than {self._most_steps} steps at {self._now:.3f} s; the last ones:\n" + "\n".join(self._recent)
             )
 
-    # Asynchronous generators: of a dead process none is closed, for that would run its `finally`.
+    # Asynchronous generators: those of a dead process stay open, because closing one would run its `finally`.
 
     def _asyncgen_firstiter_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
         self._asyncgens[agen] = OWNER.get()
@@ -374,10 +375,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self.is_running() and (owner is None or owner.alive):
             self.call_soon(self.create_task, agen.aclose())
 
-    # What asyncio's base class leaves to its subclasses.
+    # Abstract methods of asyncio's base class.
 
     def _process_events(self, event_list: Any) -> None:
-        """Do nothing: there are no events of sockets."""
+        """Do nothing: there are no socket events."""
 
     def _write_to_self(self) -> None:
         """Do nothing: there is no selector to wake."""

@@ -25,10 +25,10 @@ from jobs_service.testing.loop import OWNER, SimulatedLoop, SimulatedTask
 T = TypeVar("T")
 
 _DEFAULTS: Final = Settings.model_construct()
-"""The settings of worlds that are given none; to make them takes a while."""
+"""The default settings of worlds, made once because that is slow."""
 
 EPOCH: Final = 1_700_000_000.0
-"""The wall-clock time, seconds since the epoch, at which a world begins."""
+"""The initial wall-clock time of a world, seconds since the epoch."""
 
 _MOST_CLOSES: Final = 100
 
@@ -37,7 +37,7 @@ class Clock:
     """The wall clock of one process.
 
     Attributes:
-        ahead: seconds by which it is ahead of the world's; negative when it is behind. Change it, and it jumps.
+        ahead: seconds ahead of the world's clock; negative if behind. Change it to make the clock jump.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ahead: float = 0.0) -> None:
@@ -50,19 +50,19 @@ class Clock:
 
 
 class Process:
-    """A simulated process: its program ends at the next await when it is killed, and stands still while it is paused.
+    """A simulated process: after a kill its program ends at the next await, and during a pause it stands still.
 
     Attributes:
-        world: that it lives in.
-        name: its name; a process that is started again has the same one.
+        world: its world.
+        name: its name; a restarted process has the same name.
         incarnation: its number among the processes with that name, from 1.
         clock: its wall clock.
         store: its connection to the cluster.
         sources: wall time, randomness and ids of this process.
-        running: whether its code runs: it lives and is not paused.
+        running: whether its code runs: true while it is alive and not paused.
         alive: whether it has neither ended nor been killed.
-        pauses: how often it was paused.
-        failure: what its program raised; None while it runs, and when it returned or was stopped.
+        pauses: number of pauses so far.
+        failure: the exception of its program; None while it runs, and after a return or a stop.
     """
 
     def __init__(self, world: World, name: str, incarnation: int, *, clock: Clock, settings: Settings) -> None:
@@ -91,7 +91,7 @@ class Process:
         return JobsService(self.store, settings=settings or self.settings, supervise=supervise, sources=self.sources)
 
     def kill(self) -> None:
-        """End it at once, as SIGKILL does: none of its code runs any more, not even a `finally`."""
+        """End the process at once, like SIGKILL: none of its code runs any more, not even a `finally`."""
         if not self.alive:
             return
         self.world.note("killed", self)
@@ -100,7 +100,7 @@ class Process:
         self._end.set()
 
     def pause(self) -> None:
-        """Stop its execution, as SIGSTOP does, while the world goes on."""
+        """Stop its execution, like SIGSTOP, while the world goes on."""
         if self.alive and self.running:
             self.world.note("paused", self)
             self.running = False
@@ -115,16 +115,16 @@ class Process:
             self._held = []
 
     def request_stop(self) -> None:
-        """Cancel its program, as a program does itself that handles SIGTERM well."""
+        """Cancel its program, like a program's own good SIGTERM handler."""
         if self.alive and self._task is not None:
             self.world.loop.call_soon(self._task.cancel, context=self.context)
 
     async def ended(self) -> None:
-        """Wait until it has returned, failed, or was killed."""
+        """Wait until the process has returned, failed, or was killed."""
         await self._end.wait()
 
     def hold(self, handle: asyncio.Handle) -> None:
-        """Keep a callback that came while it was paused, or after its death."""
+        """Keep a callback that came during a pause, or after the process's death."""
         self._held.append(handle)
 
     def begin(self, program: Callable[[Process], Awaitable[Any]]) -> None:
@@ -153,18 +153,18 @@ class World:
 
     Args:
         plan: the seed, or a plan.
-        rates: how likely each fault of `cluster.FAULTS` is each time that it could hit; none by default.
-        disorder: how often the schedule picks any ready callback, not the first: 0 never, 1 always.
-        latency: seconds that a request to the cluster takes at most.
+        rates: probability of each fault of `cluster.FAULTS` at each opportunity; none by default.
+        disorder: probability that the schedule picks any ready callback, not the first.
+        latency: longest time of a request to the cluster in seconds.
         limits: of transactions.
-        settings: of processes that are started without any; None for the defaults, whatever the environment says.
-        most_steps: callbacks that may run before the run is given up as a Livelock.
+        settings: of processes that are started without any; None for the defaults, independent of the environment.
+        most_steps: number of callbacks after which the run ends with a Livelock.
         log_level: the lowest level of the services' log events to keep: 10 for all, 30 for warnings and errors.
         kept_events: the number of latest events to keep; None for all.
 
     Attributes:
         loop, choices, cluster: its parts.
-        events: the last events, each a line with its time; `note` adds to them.
+        events: the last events, each a line with its time; `note` adds one.
         unhandled: exceptions that no code has handled.
         errors: the error events of the services' logs, each a line.
         on_log: called with the name and the fields of each event that a service logs, in that service's context.
@@ -192,7 +192,7 @@ class World:
         self.errors: list[str] = []
         self.on_log: Callable[[str, Mapping[str, Any]], object] = lambda event, fields: None
         self._log_level = log_level
-        # Not those of the environment, which would change the run.
+        # Not the environment's settings, which would change the run.
         self.settings = settings or _DEFAULTS
         self._incarnations: dict[str, int] = {}
         self._processes: list[Process] = []
@@ -200,7 +200,7 @@ class World:
         self._over = False
 
     def note(self, text: str, process: object = None) -> None:
-        """Add an event, with the time and the process that it happened in."""
+        """Add an event, with its time and process."""
         if self._over:
             return
         self.events.append(f"{self.loop.time():10.4f} {process or '-'}: {text}")
@@ -217,8 +217,8 @@ class World:
 
         Args:
             name: for people; the same name again is the next incarnation.
-            program: what it runs, given the process: usually `async with process.service() as jobs: ...`.
-            settings: of its services and its connection; None for the defaults, whatever the environment says.
+            program: called with the process: usually `async with process.service() as jobs: ...`.
+            settings: of its services and its connection; None for the world's.
             ahead: seconds by which its wall clock is ahead of the world's.
         """
         incarnation = self._incarnations[name] = self._incarnations.get(name, 0) + 1
@@ -229,11 +229,12 @@ class World:
         return process
 
     def run(self, main: Callable[[World], Coroutine[Any, Any, T]]) -> T:
-        """Run `main` in this world to its end, stop the processes that are left, and return its result. Once only.
+        """Run `main` in this world to its end, stop the remaining processes, and return the result of `main`. Once
+        only.
 
         Raises:
-            Exception: what main raised.
-            Deadlock, Livelock: it would never have ended.
+            Exception: any error of `main`.
+            Deadlock, Livelock: the run would never have ended.
         """
         loop = self.loop
         loop.set_exception_handler(self._unhandled)
@@ -267,7 +268,7 @@ class World:
         self.cluster.disconnect(process)
 
     def _dispose(self) -> None:
-        """Close the coroutines that are left. Their `finally` blocks run here, when they have no effect any more."""
+        """Close the remaining coroutines. Their `finally` blocks run here, where they have no effect any more."""
         loop = self.loop
         self._over = True
         asyncio._set_running_loop(loop)
@@ -275,7 +276,7 @@ class World:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 closed: set[asyncio.Task[Any]] = set()
-                # asyncio does not list those that a service keeps for itself.
+                # asyncio does not list the tasks that a service keeps for itself.
                 while left := {*loop.living_tasks(), *self._graves, *asyncio.all_tasks(loop)} - closed:
                     for generator in list(loop._asyncgens):
                         _close(generator.ag_await)  # type: ignore[attr-defined]
@@ -294,7 +295,7 @@ class World:
             return
         error = context.get("exception")
         text = f"{context['message']}: {error!r}" if error is not None else str(context["message"])
-        # A callback's exception is caught outside of the callback's own context.
+        # asyncio catches a callback's exception outside of the callback's own context.
         handle = context.get("handle")
         owner = OWNER.get() if handle is None else handle._context.get(OWNER)
         self.note(f"unhandled: {text}", owner)
@@ -326,7 +327,7 @@ class World:
             self.errors.append(f"{event['event']} {shown}")
         try:
             self.on_log(event["event"], fields)
-        except Exception as error:  # whoever logs goes on
+        except Exception as error:  # the caller of the logger goes on
             self.unhandled.append(f"on_log: {error!r}")
         self.note(f"{event['event']} {shown}", OWNER.get())
         raise structlog.DropEvent
@@ -335,8 +336,8 @@ class World:
 def _close(coroutine: Any) -> None:
     """End a suspended coroutine, however often it awaits something else while it unwinds.
 
-    From the inside out: closing the outer coroutine first would drop an inner one in the middle of its unwinding, about
-    which Python complains.
+    From the inside out: closing the outer coroutine first would drop an inner one in the middle of its unwinding, and
+    Python would complain.
     """
     for _ in range(_MOST_CLOSES):
         innermost = _innermost_open(coroutine)
@@ -347,7 +348,7 @@ def _close(coroutine: Any) -> None:
 
 
 def _innermost_open(coroutine: Any) -> Any:
-    """Follow the chain of awaited coroutines, and return the innermost that has not ended; None if all have."""
+    """Return the innermost unfinished coroutine in the chain of awaited coroutines; None if all have ended."""
     found = None
     while getattr(coroutine, "cr_frame", None) is not None:
         found = coroutine
@@ -357,7 +358,7 @@ def _innermost_open(coroutine: Any) -> Any:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Collect cycles afterwards: when they are collected depends on what the Python process did before."""
+    """Collect cycles only afterwards: the time of a collection would depend on the Python process's earlier work."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 VARIABLE = "_JOBS_SERVICE_COMPLETE"
-"""Set by the shell when it asks for completions instead of running a verb."""
+"""The variable that the shell sets to request completions instead of running a verb."""
 
 ShellArgument = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="bash|zsh|fish", help="The shell.")]
 
@@ -34,12 +34,12 @@ def completion(shell: ShellArgument) -> None:
 
 
 def is_asked() -> bool:
-    """Whether the shell asks for completions."""
+    """Return whether the shell requests completions."""
     return VARIABLE in os.environ
 
 
 def answer(command: Any) -> None:
-    """Print the completions of the words that the shell has put into the environment.
+    """Print the completions of the words in the environment.
 
     Raises:
         typer.Exit: always.
@@ -51,7 +51,7 @@ def answer(command: Any) -> None:
 
 
 def types(context: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the types in the store that begin with some characters; none on any error, because a shell shows none."""
+    """Return the types in the store with a prefix; none after an error, because a shell shows no errors."""
     import asyncio
 
     from jobs_service import JobsService, Settings

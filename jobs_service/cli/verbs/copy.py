@@ -78,7 +78,7 @@ def copy(
 
 
 def absolute_address(address: str, name: str) -> str:
-    """Return an address that means the same store in every working directory."""
+    """Return an address that names the same store in every working directory."""
     from jobs_service.store import open_address
 
     settings, sources = _surroundings()
@@ -122,7 +122,7 @@ async def _copy(source: str, target: str, *, force: bool, start_over: bool) -> C
 
         read = await opened(source)
         is_there = session.missing_store(target) is None
-        # What is refused leaves no empty store behind.
+        # A refused copy leaves no empty store behind.
         written = await (opened(target) if is_there else stack.enter_async_context(_open(session.imitated(target))))
         with _bar() as progress:
             try:
@@ -199,7 +199,7 @@ def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:
 
 
 def _summary(source: str, target: str, copied: Copied) -> str:
-    """Return one line: what was done, and what to do next."""
+    """Return one line about the result and the next step."""
     if copied.complete_before:
         return f"{printable(target)} is a complete copy already: {output.many(copied.jobs, 'job')}; nothing was written"
     what = [f"{output.many(copied.jobs - copied.skipped, 'job')} of {output.many(len(copied.types), 'type')} copied"]

@@ -1,4 +1,4 @@
-"""`failures`: shows failed and retrying jobs of all types, grouped by what went wrong."""
+"""`failures`: shows failed and retrying jobs of all types, grouped by error."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _time(seconds: float | None) -> str | None:
 
     try:
         return None if seconds is None else output.timestamp(datetime.fromtimestamp(seconds, UTC))
-    except (ValueError, OverflowError, OSError):  # what no date can say
+    except (ValueError, OverflowError, OSError):  # outside the calendar
         return None
 
 

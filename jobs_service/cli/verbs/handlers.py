@@ -1,4 +1,4 @@
-"""`handlers`: the handlers that an application has registered, with their options."""
+"""`handlers`: shows the registered handlers of an application with their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`health`: says in one line and an exit code whether jobs are run, and lost ones found."""
+"""`health`: reports in one line and an exit code whether jobs are run and lost jobs are found."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RECOVERY_TIME = 1.5
 """Seconds within which a running process monitor takes back the jobs of a dead process."""
 AT_ONCE = 100
-"""Types that are read at the same time."""
+"""Types read at the same time."""
 
 MaxWaitOption = Annotated[
     str | None,
@@ -29,21 +29,21 @@ MaxWaitOption = Annotated[
 
 
 class _StoreState(NamedTuple):
-    """The state of the store on which the verdict is based.
+    """The state of the store that determines the verdict.
 
     Attributes:
         types: the number of types.
         paused: the number of paused types.
-        running: the number of running jobs, of the types whose counts can be read.
-        crashing: types whose runs crash, of all types whose counts can be read.
-        retrying: the number of jobs that wait for another attempt, of these types.
-        uncounted: the number of types whose counts cannot be read: their jobs are run all the same.
-        oldest: the job that has been ready for longest, of types that are not paused: seconds, type and id. None if no
-            job is ready; the seconds are None if its record had no room for the time.
+        running: the number of running jobs of the types with readable counts.
+        crashing: the types with readable counts whose runs crash.
+        retrying: the number of jobs of the types with readable counts that wait for another attempt.
+        uncounted: the number of types with unreadable counts; their jobs are run nevertheless.
+        oldest: seconds, type and id of the longest ready job of types that are not paused. None without ready jobs;
+            the seconds are None if its record had no room for the time.
         late: seconds by which the first scheduled job is late.
-        alive, dead: the number of other processes that have the store open, and of those that died with it open; None
-            if the store cannot tell.
-        damaged: types whose queues cannot be read, each with the error.
+        alive, dead: the number of other processes that have the store open, and of processes that died with it open;
+            None if the store does not know.
+        damaged: the types with unreadable queues, each with its error.
     """
 
     types: int
@@ -125,9 +125,9 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
 
 
 async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, dict[JobType, TypeCounts] | None] | StoreDamaged:
-    """Return the state of a type's queue, and its counts: None where these cannot be read.
+    """Return the state of a type's queue, and the type's counts, or None if they cannot be read.
 
-    A damaged page that hides the queue is returned as its error.
+    If a damaged page hides the queue, its error is returned.
     """
     from jobs_service.errors import StoreDamaged
 

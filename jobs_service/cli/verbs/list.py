@@ -1,4 +1,4 @@
-"""`list`: lists the jobs of one type or of all."""
+"""`list`: lists the jobs of one type or of all types."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jobs_service.service.selection import Filter
 
 PAGE = 500
-"""Jobs that are printed as one table. Only one page is in memory, however many jobs there are."""
+"""Jobs per page. Only one page is in memory at a time."""
 
 StateOption = Annotated[
     str | None,
@@ -150,7 +150,7 @@ def list_jobs(
 def _filter(**given: Any) -> Filter:
     from jobs_service.service.selection import BadFilter, Filter
 
-    # What is empty is refused, such as a variable of the shell that is not set: taken for no filter it would list all.
+    # An empty value, as of an unset variable of the shell, is refused: taken for no filter it would list all jobs.
     try:
         return Filter.of({name: value for name, value in given.items() if value is not None})
     except BadFilter as error:

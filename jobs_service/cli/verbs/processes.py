@@ -1,4 +1,4 @@
-"""`processes`: shows the processes that use the store, and has one take no more jobs, or stop."""
+"""`processes`: shows the processes that use the store, and quiets, resumes or stops one."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _ask(context: typer.Context, id: str, store: str | None, as_json: bool, acti
 
 
 def _user() -> str:
-    """Return who runs this: the user, on this machine."""
+    """Return the name of the user on this machine."""
     import getpass
     import socket
 
@@ -134,7 +134,7 @@ def _cells(row: dict[str, Any], now: float) -> list[str]:
 
 
 def _since(when: str, now: float) -> str:
-    """Return how long ago a time was: times themselves leave no room for the rest on a narrow terminal."""
+    """Return the time since a moment, which is shorter than the moment itself on a narrow terminal."""
     from datetime import datetime
 
     # The clock of the process may be ahead.

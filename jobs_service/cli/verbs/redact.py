@@ -1,4 +1,4 @@
-"""`redact`: shows or sets which fields of a type's jobs are secret."""
+"""`redact`: shows or sets the secret fields of a type's jobs."""
 
 from __future__ import annotations
 

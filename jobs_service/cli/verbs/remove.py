@@ -1,4 +1,4 @@
-"""`remove`: removes a job, at once or when its worker has finished it."""
+"""`remove`: removes a job, at once or after its worker has finished it."""
 
 from __future__ import annotations
 

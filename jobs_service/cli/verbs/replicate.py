@@ -1,4 +1,4 @@
-"""`replicate` and `replications`: copies between CouchDB's databases, as jobs. Floor: command line."""
+"""`replicate` and `replications`: replicate CouchDB databases as jobs. Floor: command line."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def replicate(
         "on_missing": "fail" if fail_if_missing else "retry",
     }
     if document is not None or database is not None:
-        # What describes a replication beside a document that does so would count for nothing.
+        # Options beside a document that describes the replication would be ignored.
         words = {
             "SOURCE": source,
             "TARGET": target,
@@ -198,7 +198,7 @@ def _take_over(context: typer.Context, store: str | None, database: str, as_json
 def _options(
     source: str | None, target: str | None, document: str | None, given: dict[str, Any]
 ) -> tuple[ReplicationOptions, str]:
-    """Return the options, and the name of a document."""
+    """Return the options, and the name of the document; "" without one."""
     from jobs_service.replication.errors import InvalidEndpoint
     from jobs_service.replication.options import InvalidReplication, ReplicationOptions
 
@@ -212,7 +212,7 @@ def _options(
             raise typer.BadParameter("name SOURCE and TARGET, or a document with --from-document")
         else:
             options = ReplicationOptions.from_data({"source": source, "target": target, **given})
-        options.ids("", None)  # finds what is wrong with the addresses
+        options.ids("", None)  # finds errors in the addresses
         return options, name
     except (InvalidReplication, InvalidEndpoint) as error:
         raise typer.BadParameter(str(error)) from None
@@ -239,7 +239,7 @@ async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEven
 
 
 class _Bar:
-    """A progress bar on a terminal; nothing elsewhere."""
+    """A progress bar on a terminal; it shows nothing elsewhere."""
 
     def __init__(self) -> None:
         self._progress: Any = None
@@ -260,7 +260,7 @@ class _Bar:
             self._progress.stop()
 
     def show(self, event: Job | JobEvent) -> None:
-        """Show what a job does."""
+        """Show the progress of a job."""
         if self._progress is None:
             return
         said = event.progress

@@ -1,4 +1,4 @@
-"""`retention`: shows or changes how long finished jobs of a type are kept."""
+"""`retention`: shows or changes the retention of a type's finished jobs."""
 
 from __future__ import annotations
 

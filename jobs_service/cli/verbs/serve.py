@@ -137,10 +137,10 @@ def serve(
 
 
 def _ip_address(text: str) -> str:
-    """Return the address of a proxy as connections have it.
+    """Return the IP address of a proxy in the form of connections.
 
     Raises:
-        typer.BadParameter: it is a name, or a network: no connection would ever come from it.
+        typer.BadParameter: it is a name or a network, from which no connection would ever come.
     """
     try:
         return str(ip_address(text))
@@ -175,10 +175,10 @@ def _runs_commands(service: JobsService) -> bool:
 
 
 def _require_http() -> None:
-    """Check that what HTTP needs is installed.
+    """Check that the packages for HTTP are installed.
 
     Raises:
-        typer.BadParameter: it is not.
+        typer.BadParameter: one is missing.
     """
     from importlib.util import find_spec
 
@@ -189,10 +189,10 @@ def _require_http() -> None:
 
 
 def _run_replications(service: JobsService) -> None:
-    """Have a service run replications, unless it does by itself.
+    """Make a service run replications, unless it runs them already.
 
     Raises:
-        typer.BadParameter: what that needs is not installed.
+        typer.BadParameter: a package for it is not installed.
     """
     from importlib.util import find_spec
 

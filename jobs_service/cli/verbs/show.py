@@ -61,7 +61,7 @@ def _description(job: Job) -> list[tuple[str, str]]:
 
 
 def _labeled(label: str, lines: list[str]) -> list[tuple[str, str]]:
-    """Return the lines with their labels: only the first line has one."""
+    """Return lines with their labels: only the first line has one."""
     return [(label if at == 0 else "", printable(line)) for at, line in enumerate(lines)]
 
 

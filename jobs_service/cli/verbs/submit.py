@@ -1,4 +1,4 @@
-"""`submit`: adds a job that runs a program, and waits for its end if asked to."""
+"""`submit`: adds a job that runs a program, and waits for its end on request."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def _enqueue(jobs: JobsService, data: dict[str, Any], **options: Any) -> J
 
 
 async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> tuple[JobEvent, int]:
-    """Return what may be shown of a job's end, and the exit code of its program."""
+    """Return a job's end without its secret fields, and the exit code of its program."""
     async with waiting_for(jobs, job, seconds, "serve --commands"):
         event = await jobs.wait(job.type, job.id, "finished", "removed")
     if event.state == "removed":
@@ -134,7 +134,7 @@ async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> tuple[J
 
 
 def _print_output(event: JobEvent) -> None:
-    """Print the output of the program, and a line if it did not run to its end."""
+    """Print the output of the program, and a line about a program that did not run to its end."""
     result = _result(event)
     if result.get("cut"):
         exits.say("the beginning of what it printed was not kept")
@@ -168,5 +168,5 @@ def _signal_number(name: Any) -> int | None:
 
 
 def _result(event: JobEvent) -> dict[str, Any]:
-    """Return how the program ended; empty if it did not end, or if another kind of handler has ended the job."""
+    """Return the result of the program; empty if it did not end, or if another kind of handler has ended the job."""
     return event.result if isinstance(event.result, dict) else {}

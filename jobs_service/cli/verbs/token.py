@@ -1,4 +1,4 @@
-"""`token`: adds, lists and removes the tokens by which programs and people reach a service over HTTP."""
+"""`token`: adds, lists and removes the tokens with which programs and people use a service over HTTP."""
 
 from __future__ import annotations
 

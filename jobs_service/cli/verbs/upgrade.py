@@ -1,4 +1,4 @@
-"""`upgrade`: makes a store of an earlier format one of this version's."""
+"""`upgrade`: converts a store of an earlier format to the present one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`workers`: shows which worker runs which job."""
+"""`workers`: shows the running jobs of each worker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jobs_service import Job, JobsService, Progress, StoreDamaged
 
 AT_ONCE = 100
-"""Jobs that are read at the same time."""
+"""Jobs read at the same time."""
 
 COLUMNS = (
     Column("worker"),
@@ -73,7 +73,7 @@ async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:
 
     try:
         job = await jobs.get(type, id)
-    except (JobNotFound, RecordDamaged):  # it was removed meanwhile, or nobody knows whether it runs
+    except (JobNotFound, RecordDamaged):  # it was removed meanwhile, or it is unknown whether it runs
         return None
     return job if job.state is JobState.RUNNING else None
 

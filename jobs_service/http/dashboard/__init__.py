@@ -1,4 +1,4 @@
-"""The pages that people look at jobs with: plain HTML that works without JavaScript, live where there is some."""
+"""The dashboard: plain HTML pages that work without JavaScript, and update live with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def routes(state: Any) -> list[Route]:
     """Return the routes of all pages.
 
     Args:
-        state: what the handlers of requests share: service, options, audit, closing.
+        state: the shared state of all request handlers: service, options, audit, closing.
     """
     from jobs_service.http.dashboard.pages import Dashboard
 

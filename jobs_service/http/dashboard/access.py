@@ -1,6 +1,6 @@
-"""What the dashboard asks of the server that it is part of: who somebody is, what they may do, what may be shown.
+"""Access of the dashboard's users: their identity, their role, and the checks before an action.
 
-The server has found out who asks before a page is made, and says so in the state of the request.
+The server identifies the user before a page is made, and passes the identity in the state of the request.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ ROLES: Final = ("nobody", "read", "work", "write", "admin")
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What somebody may do.
+    """The rights of a user.
 
     Attributes:
-        name: of who asks; "" for whoever has started the server.
-        role: the highest of ROLES that they have.
-        changes: whether anything may be changed on this server at all.
-        proven: whether they have shown a token.
-        can_log_out: whether they have logged in.
+        name: the user's name; "" for the user that started the server.
+        role: the highest of ROLES that the user has.
+        changes: whether this server allows changes at all.
+        proven: whether the user has shown a token.
+        can_log_out: whether the user has logged in.
     """
 
     name: str = ""
@@ -40,28 +40,28 @@ class Role:
     can_log_out: bool = False
 
     def has(self, wanted: str) -> bool:
-        """Return whether that is enough for a role, whatever the server lets anybody change."""
+        """Return whether the user has a role, even on a server that allows no changes."""
         return ROLES.index(wanted) <= ROLES.index(self.role)
 
     def may(self, wanted: str) -> bool:
-        """Return whether they may do what needs a role; more than "read" changes something."""
+        """Return whether the user may act in a role; every role above "read" makes changes."""
         return self.has(wanted) and (self.changes or wanted == "read")
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the pages call this environment.
+    """The name and the colour of this environment on the pages.
 
     Attributes:
-        name: "" for nothing.
-        colour: as CSS writes it in hexadecimal; "" for none.
+        name: the name; "" for none.
+        colour: a hexadecimal CSS colour; "" for none.
     """
 
     name: str = ""
     colour: str = ""
 
     def css(self) -> str:
-        """Return the style of the environment's colour, with black or white upon it, whichever is read better."""
+        """Return the style sheet of the environment's colour, with black or white text for contrast."""
         if not self.colour:
             return ""
         text = "#000000" if _luminance(self.colour) > 0.179 else "#ffffff"
@@ -69,19 +69,19 @@ class Environment:
 
 
 def environment_of(state: Any) -> Environment:
-    """Return name and colour of the environment."""
+    """Return the name and the colour of the environment."""
     return Environment(state.options.environment, colour_of(state.options.colour))
 
 
 def _luminance(colour: str) -> float:
-    """Return how bright a colour is, 0 to 1, as WCAG measures it."""
+    """Return the relative luminance of a colour by WCAG, 0 to 1."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def role_of(request: Request, state: Any) -> Role:
-    """Return what who asks may do."""
+    """Return the rights of the request's user."""
     who = request.state.who
     if who is None:
         return Role(role="nobody")
@@ -90,16 +90,16 @@ def role_of(request: Request, state: Any) -> Role:
 
 
 def refuse_commands(visit: Visit, type: JobType) -> None:
-    """Raise Refusal when somebody has to do with commands who may not, or a server that does not."""
+    """Raise Refusal for command jobs if the user, or the server, must not work with them."""
     if type == COMMAND_TYPE:
         gate.check_commands(visit.state, visit.request.state.who)
 
 
 def refuse_to_run(visit: Visit, type: JobType) -> None:
-    """Raise Refusal when somebody may not say what is run of a type."""
+    """Raise Refusal if the user may not add jobs of a type or have them run."""
     gate.check_may_run(visit.state, visit.request.state.who, type)
 
 
 def note(visit: Visit, action: str, type: JobType | None = None, id: Any = None, jobs: int = 1, **what: Any) -> None:
-    """Note in the audit log what was changed; `what` has nothing of what is in a job."""
+    """Record a change in the audit log; `what` holds no content of a job."""
     visit.state.audit.changed(visit.role.name, visit.request.state.client, action, type, id, jobs, what)

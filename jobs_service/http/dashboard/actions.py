@@ -1,4 +1,4 @@
-"""What somebody has asked for with a button: done, noted, and answered with the page that shows what became of it."""
+"""Actions behind the buttons: each is done, recorded in the audit log, and answered with a page about its effect."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _MOST_FIELDS: Final = 200
 
 
 async def form_of(visit: Visit) -> dict[str, str]:
-    """Return the fields of a form that was sent; of several of one name the last."""
+    """Return the fields of a submitted form; of several fields with one name, the last."""
     return dict(await fields_of(visit))
 
 
 async def fields_of(visit: Visit) -> list[tuple[str, str]]:
-    """Return the fields of a form that was sent, in their order.
+    """Return the fields of a submitted form, in their order.
 
     Raises:
-        Refusal: it is too large, does not come, or is no form.
+        Refusal: the body is too large, does not arrive in time, or is no form.
     """
     if visit.request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         raise Refusal("unsupported-media-type", f"this takes a form, {_FORM}")
@@ -52,7 +52,7 @@ async def fields_of(visit: Visit) -> list[tuple[str, str]]:
 
 
 def go(visit: Visit, where: str) -> Response:
-    """Return an answer that leads to a page of ours; anything else leads to the overview."""
+    """Return a redirect to a page of this server; any other address is replaced by the overview."""
     # Browsers leave tabs and ends of lines out, and take a backslash for a slash.
     ours = where.startswith("/") and not where.startswith("//") and where.isprintable() and "\\" not in where
     safe = where if ours else visit.url("/")
@@ -60,7 +60,7 @@ def go(visit: Visit, where: str) -> Response:
 
 
 async def preferences(visit: Visit) -> Response:
-    """Keep how somebody wants to see times and colours, in cookies."""
+    """Store the user's choice of theme and time zone in cookies."""
     form = await form_of(visit)
     answer = go(visit, form.get("back", ""))
     for name, cookie, allowed in (("theme", THEME_COOKIE, THEMES), ("times", ZONE_COOKIE, ZONES)):
@@ -72,7 +72,7 @@ async def preferences(visit: Visit) -> Response:
 
 
 async def act_on_job(visit: Visit) -> Response:
-    """Retry, cancel, remove a job, or have it run now."""
+    """Resubmit, cancel or remove a job, or have it run now."""
     form = await form_of(visit)
     type, id, action = visit.type(form), visit.id(form), form.get("action", "")
     service = visit.service
@@ -140,7 +140,7 @@ async def act_on_type(visit: Visit) -> Response:
 
 
 async def add(visit: Visit) -> Response:
-    """Add the job that a form describes; what is wrong with it is said above the same form."""
+    """Add the job that a form describes; an error is shown above the same form."""
     form = await form_of(visit)
     type = visit.type(form)
     refuse_to_run(visit, type)
@@ -155,10 +155,10 @@ async def add(visit: Visit) -> Response:
 
 
 def _new_job(form: Mapping[str, str]) -> tuple[Any, Any, Any, float | None]:
-    """Return id, data, priority and delay of a form.
+    """Return the id, data, priority and delay in a form.
 
     Raises:
-        ValueError: one of them is none; the message says which.
+        ValueError: one of them is invalid; the message says which.
     """
     id = parsed(form["id"]) if form.get("id") else secrets.token_hex(16)
     text = form.get("data", "").strip()
@@ -206,7 +206,7 @@ async def act_on_process(visit: Visit) -> Response:
 
 
 async def tick(visit: Visit) -> Response:
-    """Add a job of a periodic type now, beside those of its schedule."""
+    """Add a job of a periodic type now, in addition to its schedule."""
     form = await form_of(visit)
     type = visit.type(form)
     refuse_to_run(visit, type)

@@ -1,4 +1,4 @@
-"""The pages of bulk actions: what is about to be done and with how many jobs, what goes on, what came of it."""
+"""The pages of bulk actions: the preview with its count of jobs, the progress, and the results."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def bulk_list(visit: Visit) -> Response:
 
 
 async def bulk_new(visit: Visit) -> Response:
-    """Return the page that counts what matches, and asks whether it is meant."""
+    """Return the page that counts the matching jobs and asks for confirmation."""
     type, action = visit.type(), visit.query.get("action", "")
     given = Filter.of_address(visit.query, visit.request.query_params.getlist("data"))
     try:
@@ -67,7 +67,7 @@ async def bulk_new(visit: Visit) -> Response:
     except InvalidJob as error:
         return problem_page(visit, 422, "There is no such action", f"{error}.")
     counted = await count(visit.service, what)
-    # What is confirmed is what was counted: these jobs, as they were at that moment.
+    # The confirmation covers the counted jobs only, as they were at that moment.
     moment = [("asked", repr(what.moment.at)), ("bound", what.moment.seq.hex())]
     if counted.is_all:
         moment.append(("counted", str(counted.matching)))
@@ -88,7 +88,7 @@ async def bulk_new(visit: Visit) -> Response:
 
 
 async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
-    """Start what was confirmed."""
+    """Start the confirmed bulk action."""
     fields = await fields_of(visit)
     form = dict(fields)
     type, action = visit.type(form), form.get("action", "")
@@ -107,13 +107,13 @@ async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
         id = await bulk.add(action, type, wanted, visit.role.name, moment=moment, counted=counted)
     except InvalidJob as error:
         return problem_page(visit, 422, "There is no such action", f"{error}.")
-    # How many they are is noted at its end.
+    # The number of jobs is recorded at its end.
     note(visit, f"bulk {action}", type, id, jobs=0, filter=chosen(wanted.to_dict()))
     return go(visit, visit.url("/bulk/show", id_=id))
 
 
 async def bulk_show(visit: Visit) -> Response:
-    """Return the page of one bulk action: how far it is, or what came of it."""
+    """Return the page of one bulk action: its progress or its result."""
     id = visit.id()
     job = await visit.service.get(bulk_actions.TYPE, id)
     row = _shown(job, visit.now)
@@ -122,7 +122,7 @@ async def bulk_show(visit: Visit) -> Response:
 
 
 async def bulk_cancel(visit: Visit) -> Response:
-    """Ask a bulk action to end; what it has done stays done."""
+    """Ask a bulk action to end; its changes until then stay."""
     form = await form_of(visit)
     id = visit.id(form)
     await actions.cancel(visit.service, bulk_actions.TYPE, id)
@@ -135,7 +135,7 @@ async def bulk_cancel(visit: Visit) -> Response:
 
 
 def in_words(wanted: Filter) -> list[str]:
-    """Return a filter in words, each of which has to hold."""
+    """Return the conditions of a filter in words; a job must meet all of them."""
     told = [_STATES.get(wanted.state, f"is {wanted.state}")] if wanted.state else []
     words: dict[str, tuple[str, Callable[[Any], str]]] = {
         "prefix": ("has an id that begins with {}", texts.brief),

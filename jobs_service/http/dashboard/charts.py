@@ -15,7 +15,7 @@ class Bar:
     """A rectangle of a chart.
 
     Attributes:
-        kind: a state, which gives the colour.
+        kind: the state that determines the colour.
         x, y, width, height: in units of the chart.
     """
 
@@ -28,13 +28,13 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What a template draws.
+    """The geometry that a template draws.
 
     Attributes:
         width, height: of the drawing, in its own units.
         bars: rectangles.
-        line, area: points of a line and of what is below it; "" for none.
-        says: the chart in words, for those who do not see it.
+        line, area: the points of a line and of the area below it; "" for none.
+        says: the chart in words, for screen readers.
         most: the greatest value.
     """
 
@@ -50,7 +50,7 @@ class Chart:
 def stacked(
     series: Sequence[tuple[str, Sequence[int]]], says: str, *, width: float = WIDTH, height: float = HEIGHT
 ) -> Chart:
-    """Return a chart of bars, one upon the other.
+    """Return a chart of stacked bars.
 
     Args:
         series: kinds with their values, the lowest first; all of the same length.
@@ -82,10 +82,10 @@ def stacked(
 
 
 def line(values: Sequence[float | None], says: str, *, width: float = WIDTH, height: float = HEIGHT) -> Chart:
-    """Return a chart of a line; where there is no value it is at the bottom.
+    """Return a line chart; a missing value is drawn at the bottom.
 
     Args:
-        values: from left to right.
+        values: the values from left to right.
         says: the chart in words.
         width, height: of the drawing.
     """

@@ -1,4 +1,4 @@
-"""Pages that say why there is nothing to show, and what to do next."""
+"""Error pages: the reason, and the next step for the user."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ _TITLES = (
 
 
 def problem_page(visit: Visit, status: int, title: str, text: str, hint: str = "") -> Response:
-    """Return a page that says in one line what is wrong, and what to do next.
+    """Return a page with an error in one line and the next step for the user.
 
     Args:
         visit: the request.
-        status: of the answer.
-        title, text: what is wrong.
-        hint: what to do.
+        status: the HTTP status.
+        title, text: the error.
+        hint: the next step.
     """
     context = {"title": title, "text": texts.brief(text, 2000), "hint": hint}
     return page(visit, "problem.html", context, status=status)
 
 
 def error_page(visit: Visit, error: JobsError) -> Response:
-    """Return the page of an error of the service."""
+    """Return the page for an error of the service."""
     for kind, status, title, hint in _TITLES:
         if isinstance(error, kind):
             return problem_page(visit, status, title, str(error), hint)

@@ -1,4 +1,4 @@
-"""All jobs that match, as a file: streamed, however many there are."""
+"""Export of all matching jobs as a file, streamed, so that their number does not matter."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def export(visit: Visit) -> Response:
 
 
 async def _told(visit: Visit, type: JobType, wanted: Filter, form: str) -> AsyncIterator[Job]:
-    """Yield the jobs that match, and note at the end how many they were."""
+    """Yield the matching jobs, and record their number in the audit log at the end."""
     told = 0
     try:
         async for job in matching(visit.service, type, wanted):
@@ -93,7 +93,7 @@ def _cells(job: Job) -> list[Any]:
 
 
 def _cell(value: Any) -> str:
-    """Return a value for a table: what a spreadsheet would run as a formula is marked as text."""
+    """Return a value for a table; text that a spreadsheet would run as a formula is marked as text."""
     if value is None:
         return ""
     if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""Failed and retrying jobs of all types, by what went wrong: since when, how often, and a way to retry a group."""
+"""Failed and retrying jobs of all types, grouped by error: first and last time, count, and a link to retry a group."""
 
 from __future__ import annotations
 

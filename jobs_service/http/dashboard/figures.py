@@ -1,4 +1,4 @@
-"""What happened to a type's jobs lately, as figures and charts; and which of it somebody should look at."""
+"""Recent events of a type's jobs as figures and charts, and the problems among them that need attention."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 WINDOWS: Final = ("hour", "day")
 SPANS: Final = {"hour": "last hour", "day": "last day"}
 SLOW: Final = 60.0
-"""Seconds that a ready job may wait before the overview says so."""
+"""Seconds that a ready job may wait before the overview reports it."""
 GROWS: Final = 20
-"""Jobs by which a type's jobs that are due have to grow before the overview says so."""
+"""Least growth in due jobs of a type that the overview reports."""
 
 _BACK: Final[dict[str, tuple[float, Resolution, int]]] = {"hour": (3600.0, "minute", 60), "day": (86_400.0, "hour", 24)}
 
 
 @dataclass(frozen=True, slots=True)
 class Lately:
-    """What happened to a type's jobs within a window.
+    """The events of a type's jobs within a time window.
 
     Attributes:
-        totals, waited, ran: all of it.
-        intervals: minute by minute, or hour by hour.
+        totals, waited, ran: sums over the window.
+        intervals: the same by minute or by hour.
     """
 
     totals: Totals
@@ -42,28 +42,28 @@ class Lately:
 
     @property
     def ended(self) -> int:
-        """How many jobs ended for good."""
+        """The number of jobs that ended for good."""
         return self.totals.succeeded + self.totals.failed + self.totals.canceled
 
     def grown(self, counts: TypeCounts) -> int:
-        """Return by how many jobs those grew, at least, that are due and that nobody has begun.
+        """Return the least growth of the due jobs that no worker has begun.
 
-        So many more were added than have ended, but for those that are scheduled, wait for another attempt, or run:
-        all of them may have been added within the window.
+        It is the number of added jobs minus the ended ones, and minus all jobs that are scheduled, wait for another
+        attempt or run, because all of these may have been added within the window.
         """
         grown = self.totals.added - self.ended - counts.scheduled - counts.retrying - counts.running
         return min(grown, counts.ready)
 
 
 class Complaint(NamedTuple):
-    """What somebody should look at.
+    """A problem of a type that needs attention.
 
     Attributes:
-        rank: the lower, the worse.
-        state: for its colour.
-        word: for it.
-        says: what is said of the type.
-        query: where to look, as filters say it.
+        rank: the severity; the lowest is the worst.
+        state: the state that determines the colour.
+        word: the problem in one word.
+        says: the sentence about the type, without its subject.
+        query: the filter that finds the jobs.
     """
 
     rank: int
@@ -74,13 +74,13 @@ class Complaint(NamedTuple):
 
 
 async def lately(service: JobsService, type: JobType, window: str, now: float) -> Lately:
-    """Return what happened to a type's jobs.
+    """Return the recent events of a type's jobs.
 
     Args:
-        service: of the jobs.
-        type: theirs.
-        window: of WINDOWS.
-        now: seconds since the epoch.
+        service: the service.
+        type: the type.
+        window: one of WINDOWS.
+        now: the present time, seconds since the epoch.
     """
     seconds, resolution, most = _BACK[window]
     found = await service.throughput(type, since=now - seconds, until=now, resolution=resolution)
@@ -88,7 +88,7 @@ async def lately(service: JobsService, type: JobType, window: str, now: float) -
 
 
 def summed(intervals: Sequence[Interval]) -> Lately:
-    """Return what happened in several intervals, together."""
+    """Return the sum of several intervals."""
     return Lately(
         Totals.together([each.totals for each in intervals]),
         Histogram.together([each.waited for each in intervals]),
@@ -98,7 +98,7 @@ def summed(intervals: Sequence[Interval]) -> Lately:
 
 
 def ended_chart(found: Lately, name: str, span: str, **size: float) -> Chart:
-    """Return the jobs that ended, by how they ended, and the runs that crashed and are tried again."""
+    """Return a chart of the ended jobs by outcome, and of the crashed runs with another attempt."""
     kinds = ("succeeded", "failed", "canceled")
     series = [(kind, [getattr(each.totals, kind) for each in found.intervals]) for kind in kinds]
     series.append(("retrying", [retried(each.totals) for each in found.intervals]))
@@ -107,31 +107,31 @@ def ended_chart(found: Lately, name: str, span: str, **size: float) -> Chart:
 
 
 def retried(totals: Totals) -> int:
-    """Return how many runs crashed and are followed by another attempt, at least."""
+    """Return the least number of crashed runs that another attempt follows."""
     return max(totals.crashed - totals.failed, 0)
 
 
 def added_chart(found: Lately, name: str, span: str, **size: float) -> Chart:
-    """Return the jobs that were added."""
+    """Return a chart of the added jobs."""
     says = f"{name}, {span}: {texts.count(found.totals.added)} added"
     return charts.stacked([("added", [each.totals.added for each in found.intervals])], says, **size)
 
 
 def waited_chart(found: Lately, name: str, span: str, **size: float) -> Chart:
-    """Return within which time 95 of 100 jobs were started."""
+    """Return a chart of the 95th percentile of waiting times."""
     values = [each.waited.percentile(95) if any(each.waited.counts) else None for each in found.intervals]
     told = within(found.waited, 95) or "none was started"
     return charts.line(values, f"{name}, {span}, waiting time of 95 of 100 jobs: {told}", **size)
 
 
 def within(histogram: Histogram, percent: float) -> str:
-    """Return within which time so many percent lie, for people; "" where there is nothing."""
+    """Return a percentile of a histogram in words; "" for an empty histogram."""
     seconds = histogram.percentile(percent) if any(histogram.counts) else None
     return "" if seconds is None else f"within {_round(seconds)}"
 
 
 def _round(seconds: float) -> str:
-    """Return a bound of a bucket: a power of two, which need not be told to the millisecond."""
+    """Return the bound of a bucket, a power of two, rounded to two digits if it is below a second."""
     if seconds >= 1 or seconds == 0:
         return texts.duration(seconds)
     digits = 1 - math.floor(math.log10(seconds))
@@ -149,7 +149,7 @@ def percentiles(histogram: Histogram) -> list[tuple[str, str]]:
 
 
 def outage(found: Outage) -> Complaint:
-    """Return what is said of a type whose runs crash."""
+    """Return the complaint about a type whose runs crash."""
     says = f"had {crashes(found, 'crash')}"
     if found.retrying:
         says += f"; {texts.many(found.retrying, 'job')} wait{'s' if found.retrying == 1 else ''} for another attempt"
@@ -157,18 +157,18 @@ def outage(found: Outage) -> Complaint:
 
 
 def crashes(found: Outage, verb: str) -> str:
-    """Return how many runs of a type crash, or crashed, as part of a sentence."""
+    """Return the number of crashed runs of a type as part of a sentence."""
     ended, within = texts.many(found.ended, "run"), texts.many(found.minutes, "minute")
     return f"{texts.count(found.crashed)} of {ended} {verb} within the last {within}"
 
 
 def complaint(row: dict[str, Any], crashing: Outage | None, span: str) -> Complaint | None:
-    """Return what somebody should look at of a type, the worst first, in one line; None when there is nothing.
+    """Return the problems of a type in one line, the worst first; None without problems.
 
     Args:
-        row: of the overview: damage, paused, of_states, oldest_age, lately.
-        crashing: if its runs crash.
-        span: of `lately`, in words.
+        row: the type's row of the overview: damage, paused, of_states, oldest_age, lately.
+        crashing: the outage, if the type's runs crash.
+        span: the time window of `lately`, in words.
     """
     found = [*_complaints(row, crashing, span)]
     if not found:

@@ -1,4 +1,4 @@
-"""A job: everything that is known of it, and what can be done with it."""
+"""The page of a job: all its data, and the actions on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jobs_service.service.selection import worker_of
 from jobs_service.status import Status, status_of
 
 FOLDED: Final = 4000
-"""Characters of data that are shown at once; more is folded, and the page has the first so many of it."""
+"""Most characters of a value that are shown unfolded; longer values are folded."""
 MOST_SHOWN: Final = 100_000
 
 _COLOURS: Final = {
@@ -52,10 +52,10 @@ class Value:
     """A JSON value as a page shows it.
 
     Attributes:
-        text: of it, the first MOST_SHOWN characters.
-        folded: whether it is shown only when asked for.
-        size: characters of the whole text.
-        cut: whether the text is not the whole.
+        text: the first MOST_SHOWN characters of its text.
+        folded: whether the page shows it only on request.
+        size: the length of the whole text in characters.
+        cut: whether the text was shortened.
     """
 
     text: str
@@ -70,11 +70,11 @@ class Step:
 
     Attributes:
         at: seconds since the epoch.
-        what: in words.
-        colour: of a state.
-        detail: who, or why.
-        after: seconds since the event before.
-        run: which run began, since the history's first event; None where none did.
+        what: the event in words.
+        colour: the state that determines the colour.
+        detail: the worker, or the reason.
+        after: seconds since the previous event.
+        run: the number of the run that began, counted from the history's first event; None if no run began.
     """
 
     at: float
@@ -86,7 +86,7 @@ class Step:
 
 
 def value(given: Any) -> Value | None:
-    """Return a JSON value as it is shown; None for None."""
+    """Return a JSON value in its displayed form; None for None."""
     if given is None:
         return None
     text = texts.json_text(given)
@@ -145,7 +145,7 @@ async def job_page(visit: Visit) -> Response:
 
 
 def _says(job: Job, state: Status, paused: bool, timeout: float | None) -> str:
-    """Return what the job waits for, or what became of it, in a sentence."""
+    """Return a sentence about the job's next step or its outcome."""
     if state in (Status.SCHEDULED, Status.RETRYING):
         is_again = state is Status.RETRYING
         why = "The run before has crashed; it is tried again" if is_again else "It waits until it is due; it runs"
@@ -166,7 +166,7 @@ def _says(job: Job, state: Status, paused: bool, timeout: float | None) -> str:
 
 
 def steps(history: tuple[HistoryEvent, ...], state: Status) -> list[Step]:
-    """Return the history of a job that is in a state now, oldest first."""
+    """Return the history of a job, oldest event first; `state` is the job's present state."""
     found: list[Step] = []
     before: float | None = None
     runs = 0
@@ -185,7 +185,7 @@ def steps(history: tuple[HistoryEvent, ...], state: Status) -> list[Step]:
 
 
 def command_line(job: Job) -> str:
-    """Return what adds such a job from a shell: with an id of its own, because this one is there."""
+    """Return a shell command that adds such a job, with a new id because this one exists already."""
     parts = ["jobs-service", "add", shown(job.type)]
     if job.data is not None:
         parts += ["--data", compact(job.data)]
@@ -195,7 +195,7 @@ def command_line(job: Job) -> str:
 
 
 def curl(job: Job, base: str, *, with_token: bool) -> str:
-    """Return what does the same over HTTP; `with_token` where one is needed: an empty one is refused everywhere."""
+    """Return a curl command for the same; `with_token` only if a token is needed, as servers refuse an empty one."""
     from jobs_service import json_forms
 
     body = {"data": job.data, "priority": json_forms.name(job.priority)}
@@ -228,7 +228,7 @@ async def download(visit: Visit) -> Response:
 
 
 async def clone_page(visit: Visit, problem: str = "", given: Any = None) -> Response:
-    """Return the form that adds a job like this one, or one of a type from nothing."""
+    """Return the form for a new job: a copy of an existing job, or an empty form."""
     type, service = visit.type(given), visit.service
     source = {"id": "", "data": "null", "priority": "0", "delay": ""}
     id = (given or visit.query).get("id") or ""

@@ -1,4 +1,4 @@
-"""Jobs as rows and pages of them: bounded reads, without what is secret."""
+"""Jobs as table rows and pages, read in bounded steps and without their secret fields."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from jobs_service import JobId, JobsService, JobType
 
 ON_A_PAGE: Final = 30
-"""Jobs that one page shows at most."""
+"""Most jobs on one page."""
 MOST_READ: Final = 500
-"""Jobs that one page reads at most to find those: where more would have to be read, it shows where to go on."""
+"""Most jobs that one page reads to find matching ones; then it links to the continuation."""
 _FILTERED_AT_ONCE: Final = 30
 
 
@@ -32,10 +32,10 @@ class Row:
     Attributes:
         type, id: the job.
         state: a word of Status.
-        attempts: how many runs have begun.
-        last: its newest event; None where none is known.
-        due: when it is to run, of a scheduled or retrying one.
-        note: progress, error or data, on one line.
+        attempts: the number of runs that have begun.
+        last: its newest event; None without a history.
+        due: the due time of a scheduled or retrying job.
+        note: its progress, error, result or data on one line.
         note_is_error: whether the note is an error.
     """
 
@@ -50,7 +50,7 @@ class Row:
 
 
 def row(job: Job, now: float) -> Row:
-    """Return a job, without what is secret, as a row."""
+    """Return a row for a job whose secret fields are redacted already."""
     try:
         state = status_of(job, now)
         last = next(iter(job.history), None)
@@ -74,13 +74,13 @@ def _note(job: Job, state: Status) -> tuple[str, bool]:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """A job that replicates, in a table.
+    """A replication job in a table.
 
     Attributes:
         type, id: the job.
         state: a word of Status.
-        status: how far it is.
-        error: how its last failed run did, on one line; "" when none has.
+        status: the status of the replication.
+        error: the error of its last failed run on one line; "" for none.
     """
 
     type: JobType
@@ -91,7 +91,7 @@ class Replication:
 
 
 def replications(jobs: list[Job], now: float) -> list[Replication]:
-    """Return those of some jobs, without what is secret, that replicate and can be read."""
+    """Return the readable replications among some jobs whose secret fields are redacted already."""
     found: list[Replication] = []
     for job in jobs:
         with suppress(RecordDamaged):
@@ -104,12 +104,12 @@ def replications(jobs: list[Job], now: float) -> list[Replication]:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a page of a filter has found.
+    """The jobs on one page of a filter.
 
     Attributes:
-        jobs: those that match, without what is secret.
-        next: where to go on; None if these were all.
-        read: how many jobs were read to find them.
+        jobs: the matching jobs without their secret fields.
+        next: the position of the next page; None after the last one.
+        read: the number of jobs that were read to find them.
     """
 
     jobs: list[Job]
@@ -127,16 +127,16 @@ async def find(
     most: int = ON_A_PAGE,
     most_read: int = MOST_READ,
 ) -> Found:
-    """Return jobs that match, reading no more than so many.
+    """Return one page of matching jobs, with a limit on the number of reads.
 
     Args:
-        service: of the jobs.
-        type: of the jobs.
-        wanted: which of them.
-        after: where a page before has ended.
-        newest_first: from the other end.
-        most: jobs that are returned.
-        most_read: jobs that are read.
+        service: the service.
+        type: the type of the jobs.
+        wanted: the filter.
+        after: `next` of the previous page.
+        newest_first: whether to read in reverse order.
+        most: a page that reaches this number of jobs ends.
+        most_read: a page that has read this number of jobs ends.
     """
     jobs: list[Job] = []
     read = 0
@@ -145,20 +145,20 @@ async def find(
         async for page in found:
             jobs += page.jobs
             read += page.read
-            # A short page: the store has left out very many jobs in other states, and says where to go on.
+            # A short page: the store has skipped very many jobs in other states, and returns the next position.
             if page.read < at_once or len(jobs) >= most or read >= most_read:
                 return Found(jobs, page.next, read)
     return Found(jobs, None, read)
 
 
 async def one(service: JobsService, type: JobType, id: JobId) -> Job:
-    """Return a job without what is secret; raises as JobsService.get."""
+    """Return a job without its secret fields; raises as JobsService.get."""
     job = await service.get(type, id)
     return (await service.get_redaction(type)).job(job)
 
 
 def plain(job: Job) -> dict[str, Any]:
-    """Return a job as plain data for JSON; if it cannot be read, what is known of it."""
+    """Return a job as plain data for JSON; an unreadable job has its type, id and error only."""
     try:
         return job.to_dict()
     except RecordDamaged as error:
@@ -178,5 +178,5 @@ def json_line(job: Job) -> bytes:
 
 
 def encoded(text: str) -> bytes:
-    """Return a text of a job as UTF-8, which has no half characters: they are written as JSON does, \\ud800."""
+    """Return a text as UTF-8; lone surrogates, which UTF-8 lacks, are escaped as in JSON: \\ud800."""
     return text.encode(errors="backslashreplace")

@@ -1,6 +1,6 @@
-"""Tells open pages that something has changed: one read of the counts a second for all of them together.
+"""Notifies open pages of changes, with one read of the counts per second for all pages together.
 
-A page is told no more than that; the browser then asks for the page again, with the rights that it has.
+The notification has no content; the browser then requests the page again, with its own rights.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from jobs_service.model.counts import TypeCounts
 from jobs_service.names import shown
 
 HEARTBEAT: Final = 15.0
-"""Seconds between two signs of life on a stream on which nothing happens."""
+"""Seconds between two signs of life on an idle stream."""
 LEAST: Final = 1.0
-"""Seconds between two looks at the store, and between two news to one page."""
+"""Least seconds between two reads of the store, and between two notifications of one page."""
 _SHARE: Final = 20
-"""Looking takes at most one part in so many of the time, however many types there are."""
+"""The reads take at most one part in 20 of the time, even with very many types."""
 _MOST: Final = 10.0
-"""Most seconds between two looks: one also takes very long while the store is away."""
+"""Most seconds between two reads; a read also takes very long while the store is away."""
 
 CHANGED: Final = b"event: changed\ndata: \n\n"
 
 
 class Pulse:
-    """Looks at the store as long as a page is open, and knows when which type has changed.
+    """Reads the counts while a page is open, and detects changes of each type.
 
     Args:
-        counts: of all types.
+        counts: the counts of all types.
     """
 
     def __init__(self, counts: SharedCounts) -> None:
@@ -52,7 +52,7 @@ class Pulse:
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Look at the store as long as the block runs."""
+        """Read the store repeatedly while the block runs."""
         self._listeners += 1
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._look_on())
@@ -67,11 +67,11 @@ class Pulse:
                     await task
 
     def of(self, name: str | None) -> bytes:
-        """Return a mark of a type's state, or of all of them, that is another one after each change."""
+        """Return a mark of the state of a type, or of all types, that differs after each change."""
         return self._all if name is None else self._seen.get(name, b"")
 
     async def looked(self) -> None:
-        """Return when the store was looked at again."""
+        """Wait for the next read of the store."""
         await self._turn.wait()
 
     async def _look_on(self) -> None:
@@ -87,13 +87,13 @@ class Pulse:
 
 
 def _marks(counts: Mapping[JobType, TypeCounts]) -> tuple[dict[str, bytes], bytes]:
-    """Return a mark of the state of each type by its name, and one of all of them."""
+    """Return a mark of the state of each type by its name, and a mark of all types together."""
     seen = {shown(type): hash(each).to_bytes(8, "big", signed=True) for type, each in counts.items()}
     return seen, hashlib.blake2b(b"".join(seen.values()), digest_size=8).digest()
 
 
 async def live(visit: Visit, pulse: Pulse) -> Response:
-    """Return a stream of server-sent events: "changed" whenever the page that is open shows something old."""
+    """Return a stream of server-sent events: "changed" whenever the open page is out of date."""
     of = visit.query.get("of", "types")
     if of == "job":
         type, id = visit.type(), visit.id()
@@ -115,16 +115,16 @@ async def live(visit: Visit, pulse: Pulse) -> Response:
 
 
 async def _counted(visit: Visit, news: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield news as one of the streams that the server and this client may have open, as long as its token is there."""
+    """Yield news while the token is valid; the stream counts against the limits of the server and of this client."""
     state = visit.state
     stream = state.stream(visit.request.state.who)
-    with contextlib.suppress(Refusal):  # too many are open: the page asks by itself
+    with contextlib.suppress(Refusal):  # too many are open: the page polls instead
         async with contextlib.aclosing(news):
             with state.open_streams.taken_by(visit.role.name or visit.request.state.client):
                 state.streams.add(stream)
                 try:
                     async with contextlib.aclosing(_told(news, stream)) as told:
-                        # The server may have begun to end before the stream was there to be ended.
+                        # The server may have begun to end before the stream was registered.
                         while not state.closing.is_set() and (each := await anext(told, None)) is not None:
                             yield each
                 finally:
@@ -132,7 +132,7 @@ async def _counted(visit: Visit, news: AsyncGenerator[bytes, None]) -> AsyncGene
 
 
 async def _told(news: AsyncGenerator[bytes, None], stream: Stream) -> AsyncGenerator[bytes, None]:
-    """Yield news and signs of life, until the stream is ended or there are no more news."""
+    """Yield news and signs of life until the stream is ended or the news are over."""
 
     async def put_all() -> None:
         try:
@@ -153,8 +153,8 @@ async def _told(news: AsyncGenerator[bytes, None], stream: Stream) -> AsyncGener
 
 
 async def _of_types(pulse: Pulse, name: str | None, more: Callable[[], Awaitable[Any]]) -> AsyncGenerator[bytes, None]:
-    """Yield whenever the counts of a type, or of any type, have changed, or what else the page shows."""
-    known: Any = None  # so that the first look is news: something may have changed since the page was made
+    """Yield after each change of the counts of a type, or of any type, or of the page's other content."""
+    known: Any = None  # so that the first read is news: the page may be out of date already
     async with pulse.listening():
         while True:
             await pulse.looked()
@@ -165,7 +165,7 @@ async def _of_types(pulse: Pulse, name: str | None, more: Callable[[], Awaitable
 
 
 def _shape(node: dict[str, Any]) -> bytes:
-    """Return a mark of a supervisor tree, without how long its parts have run."""
+    """Return a mark of a supervisor tree that ignores the uptime of its parts."""
 
     def parts(node: dict[str, Any]) -> Any:
         return (node.get("name"), node.get("state"), node.get("restarts"), [*map(parts, node.get("children", ()))])
@@ -174,17 +174,17 @@ def _shape(node: dict[str, Any]) -> bytes:
 
 
 async def _of_job(service: Any, type: Any, id: Any) -> AsyncGenerator[bytes, None]:
-    """Yield whenever a job has changed; one that has ended may be run again, so it is looked at from time to time."""
+    """Yield after each change of a job; an ended job is checked from time to time, as it may be run again."""
     while True:
         try:
-            await service.get(type, id)  # who follows jobs that are not there may leave rows in the store
+            await service.get(type, id)  # a subscription to a missing job may leave rows in the store
             async with service.subscribe(type, id) as events:
-                # The first one is the present state, which may have come about since the page was made.
+                # The first event is the present state, which may be newer than the page.
                 async for event in events:
                     yield CHANGED
                     if event.state is JobState.REMOVED:
                         return
                     await asyncio.sleep(LEAST / 2)
-        except JobsError:  # no such job, no supervisor tree, or no store now: the page asks by itself
+        except JobsError:  # no such job, no supervisor tree, or no store now: the page polls instead
             return
         await asyncio.sleep(2 * LEAST)

@@ -1,4 +1,4 @@
-"""Logging in with a token, which a browser then shows as a cookie that no script can read."""
+"""Login with a token; the browser gets a session cookie that no script can read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs_service.http.tokens import SESSION_TIME
 
 
 async def login_page(visit: Visit) -> Response:
-    """Return the page that asks for a token, or log in who has a code, which the server says where it is started."""
+    """Return the login page; an address with the code that the server prints at its start logs in at once."""
     code = visit.query.get("code")
     if not code or visit.request.method != "GET":
         return _asking(visit)
@@ -24,7 +24,7 @@ async def login_page(visit: Visit) -> Response:
 
 
 async def log_in(visit: Visit) -> Response:
-    """Give a cookie to who shows a token, and lead them to where they wanted to go."""
+    """Give the owner of a token a session cookie, and redirect to the requested page."""
     form = await form_of(visit)
     who = await visit.state.tokens.of_token(form.get("token", "").strip())
     if who is None:
@@ -33,7 +33,7 @@ async def log_in(visit: Visit) -> Response:
 
 
 async def log_out(visit: Visit) -> Response:
-    """End the login, and take the cookie away."""
+    """End the session, and delete the cookie."""
     for cookie in gate.cookies(gate.Headers(visit.request.scope)):
         await visit.state.log_out(cookie)
     if visit.role.can_log_out:

@@ -1,4 +1,4 @@
-"""The first page: all types with their jobs by state, what happened to them lately, and what needs a look."""
+"""The first page: all types with their jobs by state, their recent events, and problems that need attention."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def overview(visit: Visit) -> Response:
     rows = await asyncio.gather(*(_row(visit, type, each, window) for type, each in some))
     span = figures.SPANS[window]
     outages = {outage.type: outage for outage in (await visit.last_hour()).outages}
-    # Those of other pages as well: an outage is told of whatever its type is called.
+    # Outages of types on other pages of the list are shown as well.
     shown_here = {type for type, _ in some}
     complaints = [(type, figures.outage(outage)) for type, outage in outages.items() if type not in shown_here]
     for row in rows:
@@ -66,7 +66,7 @@ async def overview(visit: Visit) -> Response:
 def _selected(
     counts: Mapping[JobType, TypeCounts], wanted: str, sort: str
 ) -> tuple[list[tuple[JobType, TypeCounts]], list[tuple[str, int]]]:
-    """Return the types whose names contain what is wanted, in order, and how many jobs of all types are so."""
+    """Return the types whose names contain a text, sorted, and the sums of jobs by state over all types."""
     found = [(shown(type), type, each) for type, each in counts.items()]
     if wanted:
         found = [item for item in found if wanted in item[0].lower()]

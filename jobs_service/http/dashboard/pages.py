@@ -1,4 +1,4 @@
-"""All pages with who may see them, and what happens when something goes wrong."""
+"""The routes of all pages with their roles, and the error pages for exceptions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Dashboard:
     """The pages of one server.
 
     Args:
-        state: what the handlers of requests share.
+        state: the shared state of all request handlers.
     """
 
     def __init__(self, state: Any) -> None:
@@ -98,7 +98,7 @@ class Dashboard:
                 if not visit.may(role) and role not in ("nobody", "read"):
                     raise Refusal("read-only", "this server changes nothing: it was started with --read-only")
                 if not self._state.options.read_only:
-                    self._bulk.start()  # where they are not run from the start on
+                    self._bulk.start()  # if they were not started with the server
                 return await handle(visit)
             except Refusal as refusal:
                 if refusal.kind not in OF_PEOPLE:

@@ -1,4 +1,4 @@
-"""Who runs what: all processes with their handlers and slots, and all workers with the jobs that they have."""
+"""All processes with their handlers and slots, and all workers with their running jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs_service.service.selection import Filter, pages, worker_of
 from jobs_service.status import Status
 
 MOST_READ: Final = 200
-"""Running jobs that are looked at."""
+"""Running jobs that the page reads, at most."""
 
 COLOURS: Final = {
     ProcessState.RUNNING: "running",
@@ -26,7 +26,7 @@ COLOURS: Final = {
     ProcessState.SILENT: "canceled",
     ProcessState.DEAD: "failed",
 }
-"""The state of a job whose colour and mark stand for that of a process."""
+"""For each state of a process the job state with the same colour and mark."""
 
 
 _GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
@@ -79,7 +79,7 @@ async def processes(visit: Visit) -> Response:
 
 
 def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
-    """Return the name of the worker that has a job, and the job."""
+    """Return the name of a job's worker, and a table row for the job."""
     try:
         since = next((event.at for event in job.history if event.kind is HistoryKind.STARTED), None)
         progress = job.progress

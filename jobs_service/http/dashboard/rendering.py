@@ -1,4 +1,4 @@
-"""Makes HTML of templates: everything that is not written in a template is escaped."""
+"""Renders templates as HTML; all values that a template inserts are escaped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECURITY: Final = {
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-"""Headers of every page: nothing of other hosts, no script but our own, in nobody's frame."""
+"""Headers of every page: no content of other hosts, only scripts of this server, no framing."""
 
 MENU: Final = (
     ("/", "Overview"),
@@ -66,11 +66,11 @@ def _templates() -> Environment:
 
 
 def when(moment: datetime | float | None, since: float | None = None) -> Markup:
-    """Return a time for people, which the script may rewrite in the browser's own zone.
+    """Return a time as HTML, which the script may rewrite in the browser's time zone.
 
     Args:
         moment: an aware time, or seconds since the epoch.
-        since: the present time in seconds, for a text that says how long ago that was, or in how long it will be.
+        since: the present time in seconds since the epoch, for a text relative to it: "5 s ago", "in 2 min".
     """
     time = texts.at(moment) if isinstance(moment, int | float) else moment
     if time is None:
@@ -99,10 +99,10 @@ def page(
 
     Args:
         visit: the request.
-        template: its file.
-        context: what it shows.
-        status: of the answer.
-        live: what the page wants to be told of, as parameters of /live; None for nothing.
+        template: the file of its template.
+        context: the variables of the template.
+        status: the HTTP status.
+        live: the changes that the page follows, as parameters of /live; None for none.
     """
     html = (
         _templates()
@@ -136,5 +136,5 @@ SAID: Final = {
     "process-resume": "The process was asked to take jobs again.",
     "process-stop": "The process was asked to end. Its running jobs get their grace.",
 }
-"""What a page says after something was done. The address has the word, never the sentence: an address that somebody
-was sent can say nothing of its own."""
+"""The sentence that a page shows after an action. The address has the key only, so that a forged link cannot put a
+sentence of its own on the page."""

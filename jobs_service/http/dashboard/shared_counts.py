@@ -1,4 +1,4 @@
-"""The counts of all types, and what went wrong lately, read once for all who look at the same time."""
+"""The counts of all types and the last hour's failures, read once for all simultaneous requests."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 QUICK: Final = 0.02
-"""Seconds that a read may take to be done anew for everybody; others are shared for a while."""
+"""A read that takes fewer seconds is repeated for each request; slower reads are shared for a while."""
 
 
 class SharedCounts:
     """Reads the counts of all types.
 
     Args:
-        service: of the types.
+        service: the service.
     """
 
     def __init__(self, service: JobsService) -> None:
@@ -33,11 +33,11 @@ class SharedCounts:
         self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour)
 
     async def get(self) -> dict[JobType, TypeCounts]:
-        """Return the counts, which may be some tenths of a second old where there are very many types."""
+        """Return the counts, which may be some tenths of a second old if there are very many types."""
         return await self._counts.get()
 
     async def last_hour(self) -> LastHour:
-        """Return what went wrong in the last hour; it may be as old."""
+        """Return the failures of the last hour, which may be as old."""
         return await self._last_hour.get()
 
     async def _read_last_hour(self) -> LastHour:
@@ -45,7 +45,7 @@ class SharedCounts:
 
 
 class _Shared(Generic[T]):
-    """Something that is read once for all who ask at the same time where that takes long."""
+    """A value that is read once for all simultaneous callers if reading it takes long."""
 
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
@@ -57,7 +57,7 @@ class _Shared(Generic[T]):
         if self._found is not None and time.monotonic() < self._good_until:
             return self._found
         async with self._reading:
-            if self._found is not None and time.monotonic() < self._good_until:  # somebody has read it meanwhile
+            if self._found is not None and time.monotonic() < self._good_until:  # another caller has read it meanwhile
                 return self._found
             began = time.monotonic()
             self._found = found = await self._read()

@@ -1,4 +1,4 @@
-"""Periodic jobs, the supervisor tree, and whether all is well."""
+"""The pages of periodic jobs, of the supervisor tree, and of health."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from jobs_service.names import shown
 from jobs_service.runner.schedule import in_words, last_tick
 
 MOST_QUEUES: Final = 100
-"""The page of health reads the queues of so many types with waiting jobs, and no more."""
+"""Most types with waiting jobs whose queues the page of health reads."""
 _MOST_CRASHING: Final = 5
-"""Types whose runs crash of which the page of health tells one by one."""
+"""Most types with crashing runs that the page of health lists one by one."""
 _MOST_DAMAGED: Final = 3
-"""Queues that cannot be read of which the page of health tells one by one."""
+"""Most unreadable queues that the page of health lists one by one."""
 
 
 async def periodic(visit: Visit) -> Response:
@@ -70,7 +70,7 @@ def _restarts(node: dict[str, Any]) -> int:
 
 
 async def health(visit: Visit, sizes: SizeWatch) -> Response:
-    """Return the page that says whether jobs are run and looked after, and how the store is."""
+    """Return the page of health: whether jobs are run and supervised, and the state of the store."""
     service = visit.service
     try:
         counts = await visit.counts()
@@ -127,7 +127,7 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
 
 
 async def _queue_or_damage(visit: Visit, type: JobType) -> QueueState | StoreDamaged:
-    """Return the state of a type's queue; the error where a damaged page hides it, which concerns no other type."""
+    """Return the state of a type's queue, or the error if a damaged page hides it, which affects no other type."""
     try:
         return await visit.service.queue_state(type)
     except StoreDamaged as error:

@@ -1,4 +1,4 @@
-"""How much room an embedded store takes, how fast that grows, and what is left where it is."""
+"""The size of an embedded store, its growth, and the free space of its file system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 _PREFIX: Final = "lmdb:"
 _MOST: Final = 60
 _APART: Final = 60.0
-"""Seconds between two sizes that are remembered: an hour of them in all."""
+"""Least seconds between two remembered sizes, which together span an hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class StoreSize:
     """The size of a store.
 
     Attributes:
-        bytes: that it takes.
-        free: bytes that are free where it is.
-        grown: bytes by which it has grown since the oldest size that is remembered.
-        since: when that was, seconds since the epoch; None if there is no earlier size.
+        bytes: bytes that the store takes.
+        free: free bytes in its file system.
+        grown: bytes of growth since the oldest remembered size.
+        since: the time of that size, seconds since the epoch; None if there is no earlier size.
     """
 
     bytes: int
@@ -32,13 +32,13 @@ class StoreSize:
 
 
 class SizeWatch:
-    """Remembers the sizes of a store that somebody has looked at."""
+    """Remembers the sizes of a store at earlier views of the page."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque(maxlen=_MOST)
 
     def look(self, location: str) -> StoreSize | None:
-        """Return the size of a store, and by how much it has grown; None for one that is no directory."""
+        """Return the size of a store and its growth; None for a store that is no directory."""
         if not location.startswith(_PREFIX):
             return None
         directory = location.removeprefix(_PREFIX)

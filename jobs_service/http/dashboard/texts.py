@@ -1,4 +1,4 @@
-"""Times, durations, numbers and JSON as people read them. All of it is text; nothing here makes HTML."""
+"""Formats times, durations, numbers and JSON for people, as text and never as HTML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def count(number: int) -> str:
 
 
 def many(number: int, noun: str) -> str:
-    """Return a number of things."""
+    """Return a number with a noun, in the plural unless it is 1."""
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
 
 
@@ -41,7 +41,7 @@ def duration(seconds: float | None) -> str:
 
 
 def at(seconds: float | None) -> datetime | None:
-    """Return a time of seconds since the epoch; None for None, and for what no calendar has."""
+    """Return the time for seconds since the epoch; None for None, and for seconds outside the calendar."""
     try:
         if seconds is None or not math.isfinite(seconds):
             return None
@@ -51,7 +51,7 @@ def at(seconds: float | None) -> datetime | None:
 
 
 def size(number: int) -> str:
-    """Return a number of bytes: 512 B, 20 kB, 1.2 MB, 3.4 GB."""
+    """Return a size in bytes for people: 512 B, 20 kB, 1.2 MB, 3.4 GB."""
     if number < 1000:
         return f"{number} B"
     value = float(number)
@@ -63,39 +63,39 @@ def size(number: int) -> str:
 
 
 def brief(text: str, most: int = 120) -> str:
-    """Return a text on one line, in at most so many characters."""
+    """Return a text on one line, cut to a number of characters."""
     return one_line(text, most)
 
 
 def lines(text: str) -> str:
-    """Return a text of several lines without characters that a screen would act on."""
+    """Return a text of several lines with its control characters escaped."""
     return "\n".join(printable(line.replace("\t", "    ")) for line in text.splitlines())
 
 
 def json_text(value: Any) -> str:
-    """Return a JSON value on several lines; integers stay exact, however long they are."""
+    """Return a JSON value on several lines; long integers stay exact."""
     return lines(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def on_one_line(value: Any, most: int = 160) -> str:
-    """Return a JSON value on one line, in at most so many characters; "" for None."""
+    """Return a JSON value on one line, cut to a number of characters; "" for None."""
     return "" if value is None else brief(compact(value), most)
 
 
 def error_line(error: JobError, most: int = 200) -> str:
-    """Return how a run failed, on one line."""
+    """Return the error of a run on one line."""
     return brief(f"{error.type}: {error.message}" if error.message else error.type, most)
 
 
 def progress_line(progress: Progress) -> str:
-    """Return how far a job has come, on one line."""
+    """Return the progress of a job on one line."""
     total = "" if progress.total is None else f" of {progress.total:g}"
     message = f", {brief(progress.message, 80)}" if progress.message else ""
     return f"{progress.done:g}{total}{message}"
 
 
 def share(progress: Progress) -> float | None:
-    """Return which part of its work a job has done, 0 to 1; None when nobody knows."""
+    """Return the completed share of a job's work, 0 to 1; None without a total."""
     if not progress.total or progress.total < 0:
         return None
     return min(max(progress.done / progress.total, 0.0), 1.0)

@@ -1,4 +1,4 @@
-"""A type: its jobs by state, the jobs that match a filter, how long they wait and run, and its settings."""
+"""The page of a type: its jobs by state, the jobs that match a filter, its waiting and run times, its settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def type_page(visit: Visit) -> Response:
             "There is no such type",
             f"Nothing is known of a type {shown(type)}. It may have been removed, or its name is written another way.",
         )
-    # Of large jobs that takes a while, in which the loop goes on.
+    # With large jobs this takes a while; the loop goes on meanwhile.
     rows = await asyncio.to_thread(lambda: [jobs.row(job, visit.now) for job in found.jobs])
     name, span = shown(type), figures.SPANS[window]
     query = wanted.to_dict()
@@ -96,7 +96,7 @@ def _values(counts: TypeCounts) -> list[int]:
 
 
 def _times(counts: TypeCounts, happened: figures.Lately) -> list[dict[str, Any]]:
-    """Return percentiles of waiting and running: lately, and since the type was made."""
+    """Return percentiles of waiting and run times, in the window and since the type was made."""
     rows = []
     for what, recent, ever in (
         ("Waited for a slot", happened.waited, counts.waited),

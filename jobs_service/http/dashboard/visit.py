@@ -1,4 +1,4 @@
-"""One request of a browser: who asks, how they want to see times and colours, and where links lead."""
+"""One request of a browser: the user's role, the preferred theme and time zone, and the addresses of links."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Visit:
     """A request for a page.
 
     Attributes:
-        request: the browser's.
-        state: what the handlers of requests share.
-        shared: the counts that all pages share; None to read them for this one.
+        request: the browser's request.
+        state: the shared state of all request handlers.
+        shared: the counts that all pages share; None to read them for this page.
         now: seconds since the epoch.
-        role: of who asks.
+        role: the user's rights.
     """
 
     request: Request
@@ -56,7 +56,7 @@ class Visit:
 
     @property
     def service(self) -> JobsService:
-        """What the pages are about."""
+        """The service that the pages show."""
         service: JobsService = self.state.service
         return service
 
@@ -65,27 +65,27 @@ class Visit:
         return await (self.service.counts() if self.shared is None else self.shared.get())
 
     async def last_hour(self) -> LastHour:
-        """Return what went wrong with jobs of all types in the last hour."""
+        """Return the failures of the last hour for all types."""
         if self.shared is None:
             return await last_hour(self.service, await self.service.counts())
         return await self.shared.last_hour()
 
     @property
     def environment(self) -> Environment:
-        """Name and colour of what the server is part of."""
+        """The name and the colour of the server's environment."""
         return environment_of(self.state)
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The parameters of the address, the last of each name."""
+        """The parameters of the address; of several parameters with one name, the last."""
         return self.request.query_params
 
     def may(self, role: str) -> bool:
-        """Return whether who asks has a role, and the server is not read-only."""
+        """Return whether the user has a role, and the server allows it: only "read" on a read-only one."""
         return self.role.may(role)
 
     def may_run(self, type: JobType) -> bool:
-        """Return whether who asks may add jobs of a type, and have them run again."""
+        """Return whether the user may add and resubmit jobs of a type."""
         with contextlib.suppress(Refusal):
             gate.check_may_run(self.state, self.request.state.who, type)
             return self.may("write")
@@ -95,9 +95,9 @@ class Visit:
         """Return the address of a page.
 
         Args:
-            page: such as "/job".
-            query: parameters; None and "" are left out, a list is repeated. `type_` and `id_` are names of a type and
-                a job, in whatever kind they have. Half characters, which no address has, become "?": nothing is found.
+            page: the path of the page, such as "/job".
+            query: the parameters; None and "" are left out, a list is repeated. `type_` and `id_` take the values of a
+                type and of a job's id. A lone surrogate becomes "?", which finds nothing.
         """
         pairs: list[tuple[str, str]] = []
         for name, value in query.items():
@@ -111,7 +111,7 @@ class Visit:
         return f"{root}{page}" + (f"?{urlencode(pairs, errors='replace')}" if pairs else "")
 
     def same(self, **changes: Any) -> str:
-        """Return the address of this page with other parameters; None takes one away."""
+        """Return the address of this page with changed parameters; None removes a parameter."""
         query: dict[str, Any] = {}
         for name, value in self.request.query_params.multi_items():
             query.setdefault(name, []).append(value)
@@ -120,41 +120,41 @@ class Visit:
 
     @property
     def path(self) -> str:
-        """The page's own path, below wherever the application is mounted."""
+        """The page's path below the application's mount point."""
         path = str(self.request.scope["path"])
         root = str(self.request.scope.get("root_path", "")).rstrip("/")
         return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
     @property
     def here(self) -> str:
-        """The address of this page, as it was asked for."""
+        """The address of this page as requested."""
         return self.same()
 
     def type(self, given: Mapping[str, Any] | None = None) -> Any:
-        """Return the type that the address, or a form, names.
+        """Return the type in the address or in a form.
 
         Raises:
-            BadAddress: there is none in it.
+            BadAddress: it has no type, or none that can be parsed.
         """
         return _name("type", self.query if given is None else given)
 
     def id(self, given: Mapping[str, Any] | None = None) -> Any:
-        """Return the id that the address, or a form, names; raises as `type`."""
+        """Return the job id in the address or in a form; raises as `type`."""
         return _name("id", self.query if given is None else given)
 
     @property
     def theme(self) -> str:
-        """Of THEMES."""
+        """The preferred theme, one of THEMES."""
         return _one_of(THEMES, self.request.cookies.get(THEME_COOKIE))
 
     @property
     def zone(self) -> str:
-        """Of ZONES."""
+        """The preferred time zone, one of ZONES."""
         return _one_of(ZONES, self.request.cookies.get(ZONE_COOKIE))
 
 
 def choice(given: str | None, allowed: Iterable[str]) -> str:
-    """Return what was given if it is allowed, else the first of what is."""
+    """Return the given value if it is allowed, else the first allowed one."""
     return _one_of(tuple(allowed), given)
 
 

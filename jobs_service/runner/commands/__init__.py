@@ -1,7 +1,7 @@
 """Command jobs: they run a program with arguments, never through a shell.
 
-Nobody runs them unless they are asked for: whoever can add jobs to the store could then run any program as the user of
-the worker.
+A worker runs them only if its program enables them: they let every client that can add jobs to the store run any
+program as the worker's user.
 """
 
 from jobs_service.model.command_result import MOST_KEPT, CommandFailed, CommandResult

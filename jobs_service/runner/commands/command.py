@@ -1,4 +1,4 @@
-"""What a command job runs: its data, checked."""
+"""The data of a command job, checked."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _TIME_LIMITS: Final = Bounds(above=True)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What a command job runs.
+    """The program that a command job runs.
 
     Attributes:
         argv: the program (a path, or a name that is looked up in PATH) and its arguments.
         cwd: the directory to run in; None for the worker's own.
-        env: added to the environment of the worker.
-        time_limit: duration that it may run, kept in seconds; None for as long as it takes.
+        env: variables that are added to the worker's environment.
+        time_limit: greatest duration of a run, kept in seconds; None for no limit.
         stdin: its standard input; None for none (/dev/null).
 
     Raises:
-        InvalidJob: a field is not what it must be; the message names it, its value and what is allowed.
+        InvalidJob: a field is invalid; the message names the field, its value and the allowed values.
     """
 
     argv: tuple[str, ...]
@@ -48,10 +48,10 @@ class Command:
 
     @classmethod
     def from_data(cls, data: object) -> Self:
-        """Return the command that a job's data describes: an object with argv, and any other fields.
+        """Return the command that a job's data describes: an object with argv and optionally the other fields.
 
         Raises:
-            InvalidJob: as above; also when the data is no object, or has a field that a command does not have.
+            InvalidJob: as above; also when the data is no object, or has an unknown field.
         """
         if not isinstance(data, Mapping):
             raise InvalidJob(f"a command's data is {shown(data)}: allowed is an object with {_FIELDS}")
@@ -61,7 +61,7 @@ class Command:
         return cls(**{name: data.get(name, default) for name, default in _DEFAULTS.items()})
 
     def to_data(self) -> dict[str, Any]:
-        """Return the data of a job that runs it, without the fields that are empty."""
+        """Return the data of a job that runs this command, without empty fields."""
         fields = {"cwd": self.cwd, "env": dict(self.env) or None, "time_limit": self.time_limit, "stdin": self.stdin}
         return {"argv": list(self.argv)} | {name: value for name, value in fields.items() if value is not None}
 

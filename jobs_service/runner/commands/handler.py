@@ -19,7 +19,7 @@ def command_handler(options: HandlerOptions) -> Handler[Any, Any]:
     """Return the handler of command jobs.
 
     Args:
-        options: how they are run; their grace is also the time between SIGTERM and SIGKILL.
+        options: the handler's options; their grace is also the time between SIGTERM and SIGKILL.
     """
     # `run_command` may take the grace twice: for what holds the output, and between SIGTERM and SIGKILL. The runner
     # must not give up the job before that, and nothing is left to wait for after it.

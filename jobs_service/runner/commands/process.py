@@ -1,7 +1,7 @@
-"""Runs a command in a process group of its own, and ends what is left of the group with it.
+"""Runs a command in its own process group, and ends the group's remaining processes with it.
 
-SIGTERM comes first, SIGKILL after a grace period. Everything is driven by callbacks of the loop: were it driven by a
-task, a cancellation could come between the start of a process and the code that is to end it.
+SIGTERM comes first, SIGKILL after a grace period. Callbacks of the loop drive everything: with a task, a cancellation
+could come between the start of a process and the code that must end it.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ from jobs_service.runner.commands.command import Command
 from jobs_service.uncancelable import outlast
 
 _CHUNK: Final = 1 << 16
-"""Bytes per read or write: what a pipe holds."""
+"""Bytes per read or write: the capacity of a pipe."""
 
 _MOST_LEFT: Final = 1 << 20
-"""Bytes that are read at most once the group is gone: the greatest size of a pipe. A process that has left the group
-may go on writing for ever."""
+"""Most bytes read after the group is gone: the greatest size of a pipe. A process that has left the group may write for
+ever.
+"""
 
 _DYING: Final = 1.0
-"""Seconds that the last of a group may take to be gone after SIGKILL."""
+"""Seconds that the last processes of a group have to disappear after SIGKILL."""
 
 _LONGEST_PAUSE: Final = 0.1
-"""Most seconds between two checks whether the group is empty."""
+"""Most seconds between two checks for an empty group."""
 
 _groups: Final[set[int]] = set()
-"""The process groups of the commands that run."""
+"""The process groups of the running commands."""
 
 
 async def run_command(command: Command, *, capture: int = 64_000, grace: float) -> CommandResult:
-    """Run a command to its end, and end what it leaves running.
+    """Run a command to its end, and end its remaining processes.
 
-    Children that still hold its output when it has exited get `grace` to end by themselves. Then, and at once when it
-    is canceled or out of time, what is left of its process group gets SIGTERM, and SIGKILL after `grace` seconds. A
-    process that has left the group (a daemon) is left alone. A caller who cancels waits for that end; canceling again
-    does not shorten it.
+    Children that still hold its output when it has exited get `grace` seconds to end by themselves. After that, and at
+    once on cancellation or overtime, the remaining processes of its group get SIGTERM, and SIGKILL after another
+    `grace` seconds. A process that has left the group (a daemon) is left alone. A canceled caller waits for that end;
+    canceling again does not shorten it.
 
     Args:
-        command: what to run.
+        command: the command.
         capture: bytes that are kept of the end of each output.
         grace: seconds, see above.
 
@@ -67,13 +68,13 @@ async def run_command(command: Command, *, capture: int = 64_000, grace: float) 
 
 
 def kill_all() -> None:
-    """Kill all commands that run, from any thread: for a process that ends at once, as their jobs run again."""
+    """Kill all running commands, from any thread: for a process that ends at once, because their jobs run again."""
     for group in [*_groups]:
         _signal_group(group, signal.SIGKILL)
 
 
 class _Process:
-    """A started command: its process group, and this side of its pipes. `end` must be called."""
+    """A started command: its process group, and this side of its pipes. The caller must call `end`."""
 
     def __init__(self, command: Command, capture: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -100,7 +101,7 @@ class _Process:
             raise
 
     async def ran(self, time_limit: float | None, grace: float) -> bool:
-        """Wait until the command has exited and its output has ended; return whether it exited in time."""
+        """Wait for the command's exit and the end of its output; return whether it exited in time."""
         await asyncio.wait([self._exited], timeout=time_limit)
         if not self._exited.done():
             return False
@@ -109,7 +110,7 @@ class _Process:
         return True
 
     async def end(self, grace: float) -> None:
-        """End what is left of the group, and close everything; a cancellation is raised only after that."""
+        """End the group's remaining processes, and close everything; raise a cancellation only after that."""
         patience = _Patience()
         try:
             with anyio.CancelScope(shield=True):
@@ -124,7 +125,7 @@ class _Process:
         patience.end()
 
     def result(self) -> CommandResult:
-        """Return how it ended."""
+        """Return the command's exit status, output and duration."""
         code = self._exit_code
         return CommandResult(
             exit_code=code if code is not None and code >= 0 else None,
@@ -146,7 +147,7 @@ class _Process:
             self._loop.add_writer(self._popen.stdin.fileno(), self._feed, self._popen.stdin)
 
     def _read(self, pipe: IO[bytes]) -> bool:
-        """Read the next bytes of an output; return whether there may be more."""
+        """Read the next bytes of an output; return whether more may follow."""
         try:
             chunk = os.read(pipe.fileno(), _CHUNK)
         except BlockingIOError:
@@ -165,7 +166,7 @@ class _Process:
             self._silent.set_result(None)
 
     def _feed(self, pipe: IO[bytes]) -> None:
-        """Write the next bytes of the input; close it after the last, and when nobody reads it."""
+        """Write the next bytes of the input; close it after the last, and when the command has closed its end."""
         try:
             self._input = self._input[os.write(pipe.fileno(), self._input[:_CHUNK]) :]
         except BlockingIOError:
@@ -181,7 +182,7 @@ class _Process:
             pipe.close()
 
     def _await_exit(self) -> None:
-        """Have `_has_exited` called when the command exits."""
+        """Arrange a call of `_has_exited` at the command's exit."""
         try:
             self._pidfd = os.pidfd_open(self._group)
         except (AttributeError, OSError):  # macOS, and kernels before 5.3
@@ -217,7 +218,7 @@ class _Process:
         _signal_group(self._group, number)
 
     async def _gone(self, patience: _Patience, seconds: float) -> bool:
-        """Wait until the command is reaped and its group empty; return whether it is within so many seconds."""
+        """Wait until the command is reaped and its group empty; return whether that happened within so many seconds."""
         deadline = self._loop.time() + seconds
         if not await patience.wait(self._exited, seconds):
             return False
@@ -250,7 +251,7 @@ class _Process:
         return True
 
     def _close(self) -> None:
-        """Read what the pipes still hold, and close them."""
+        """Read the pipes' remaining bytes, and close them."""
         _groups.discard(self._group)
         for pipe in list(self._outputs):
             for _ in range(_MOST_LEFT // _CHUNK):
@@ -278,11 +279,10 @@ class _Patience:
         return future.done()
 
     async def pause(self, seconds: float) -> None:
-        """Wait so many seconds."""
         await self.wait(asyncio.get_running_loop().create_future(), seconds)
 
     def end(self) -> None:
-        """Raise the cancellation that came while it waited, if there was one."""
+        """Raise the cancellation that came during the waits, if there was one."""
         if self._canceled is not None:
             raise self._canceled
 
@@ -296,7 +296,7 @@ class _Tail:
         self.cut = False
 
     def add(self, chunk: bytes) -> None:
-        """Take the next bytes. It cuts only when there are twice too many, because each cut copies what is kept."""
+        """Take the next bytes; cut only at twice the limit, because each cut copies the kept bytes."""
         self._bytes += chunk
         if len(self._bytes) > self._most:
             self.cut = True
@@ -304,7 +304,7 @@ class _Tail:
                 del self._bytes[: len(self._bytes) - self._most]
 
     def text(self) -> str:
-        """Return them decoded, without the rest of a character that was cut in two."""
+        """Return the bytes decoded, without the rest of a character that was cut in two."""
         kept = bytes(self._bytes[max(len(self._bytes) - self._most, 0) :])
         if self.cut:
             begun = next((at for at, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80), 0)

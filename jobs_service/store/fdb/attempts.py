@@ -1,4 +1,4 @@
-"""The attempts of one call: how long to pause before running its function again, and when to give up."""
+"""The attempts of one call: the pause before the next run of its function, and the limit of retries."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.5
 
 _YOUNG: Final = 0.5
-"""A run that took no more than this share of its time limit is not too old by itself."""
+"""Share of the time limit up to which a run's age alone does not explain a too old transaction."""
 
 _STANDSTILL: Final = 1.0
-"""After so many seconds without an answer it is the cluster that took too long, not the function."""
+"""Seconds without an answer after which the cluster, not the function, took too long."""
 
 
 class Attempts:
     """The runs of one call's function.
 
     Args:
-        retries: how often it is run again, at most.
+        retries: most further runs.
         pause: waits for a random part of so many seconds.
-        retried: called when it is run again.
+        retried: called at each further run.
 
     Attributes:
-        failure: what ended the last run; None for the first.
-        is_committing: whether a commit is on its way of which it is not known that it did not happen.
+        failure: the failure of the last run; None for the first.
+        is_committing: whether a commit is on its way that may still happen.
     """
 
     __slots__ = ("_left", "_longest_wait", "_pause", "_pausing", "_retried", "_too_old", "failure", "is_committing")
@@ -43,19 +43,19 @@ class Attempts:
         self.is_committing = False
 
     def waited(self, seconds: float) -> None:
-        """Record that the current run has waited so long for an answer, or for its turn."""
+        """Record the current run's wait for an answer, or for its turn."""
         if seconds > self._longest_wait:
             self._longest_wait = seconds
 
     async def again(self, failure: StoreError, ran: float = 0.0) -> None:
-        """Pause, and return when the function may run again.
+        """Pause until the function may run again.
 
         Args:
-            failure: what ended the last run.
-            ran: how long the last run took, as a share of its time limit.
+            failure: the failure of the last run.
+            ran: duration of the last run, as a share of its time limit.
 
         Raises:
-            StoreError: what ended the last run, if another one would not help.
+            StoreError: the failure, if another run would not help.
         """
         self.failure = failure
         # After a recovery, which may take a tenth of a second, the cluster calls every running transaction too old.

@@ -1,7 +1,7 @@
 """FoundationDB's client library: loaded and started once per process, its futures bridged into the event loop.
 
-The client has one network thread per process, for any number of databases, and cannot be started twice. So there is
-one `Network` per process, which the first store that is opened makes.
+The client has one network thread per process, for any number of databases, and cannot be started twice. So there is one
+`Network` per process, made when the first store is opened.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Network:
         """Return the client of this process, loading its library and starting its thread on first use.
 
         Args:
-            library: path of libfdb_c, None for where its packages install it.
+            library: path of libfdb_c; None for the path of its packages.
 
         Raises:
-            StoreError: no library, one too old, or this process was forked from one that had started it.
+            StoreError: no library, an old one, or a fork of a process that had started the client.
         """
         with cls._lock:
             if cls._only is None:
@@ -66,12 +66,12 @@ class Network:
 
     @classmethod
     def check_process(cls) -> None:
-        """Raise StoreError in a process that was forked from one that has started the client."""
+        """Raise StoreError in a process that was forked after the start of the client."""
         if cls._only is not None:
             cls._only.check()
 
     def check(self) -> None:
-        """Raise StoreError in a process that was forked from the one that started the client."""
+        """Raise StoreError in a fork of the process that started the client."""
         if os.getpid() != self._pid:
             raise StoreError(
                 f"FoundationDB's client was started in process {self._pid}, before a fork, and is of no use in the "
@@ -81,14 +81,14 @@ class Network:
     def new_database(self, cluster_file: str) -> Any:
         """Return a new handle of a database.
 
-        `fdb.open` returns the same handle to everybody in the process who names the same file: options that an
-        application sets on it would hold for the store as well, and the file would be read only once.
+        `fdb.open` returns the same handle for the same file throughout the process: options that an application sets on
+        it would hold for the store as well, and the file would be read only once.
 
         Args:
-            cluster_file: its path; empty for the one that the client takes by default.
+            cluster_file: its path; empty for the client's default.
 
         Raises:
-            fdb.FDBError: what the client says.
+            fdb.FDBError: the client's error.
         """
         impl = fdb.impl
         with impl._network_thread_reentrant_lock:
@@ -106,9 +106,9 @@ class Network:
             native.cancel()
 
     def notify(self, future: Any, sink: Callable[[int], object]) -> int:
-        """Have `sink` called with the number returned here when a future is ready.
+        """Register `sink` for a call with the returned number when a future is ready.
 
-        It is called on the client's thread, possibly before this method returns.
+        The call comes on the client's thread, possibly before this method returns.
         """
         number = next(self._numbers)
         self._sinks[number] = sink
@@ -135,7 +135,7 @@ class Bridge:
         self._woken = False
 
     async def until(self, future: Any) -> None:
-        """Return when the future is ready."""
+        """Wait until the future is ready."""
         if future.is_ready():
             return
         waiter = self._loop.create_future()
@@ -165,7 +165,7 @@ class Bridge:
 
 
 def translated(error: Any) -> StoreError:
-    """Return the client's error (an fdb.FDBError) as one of ours."""
+    """Return the client's error (an fdb.FDBError) as a store's error."""
     description = error.description
     text = description.decode() if isinstance(description, bytes) else str(description)
     return error_of(error.code, text)

@@ -1,7 +1,7 @@
 """The cluster file, which names a cluster by its coordinators: read, checked, and watched for changes.
 
-The client reads it when a database is opened. It rewrites it when the cluster's operators choose other coordinators,
-but it does not follow when somebody writes another cluster into it.
+The client reads it when a database is opened. The client rewrites it after a change of the coordinators by the
+cluster's operators, but does not follow if another cluster is written into it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, Self
 from jobs_service.errors import StoreError, shown
 
 CONNECTION_STRING: Final = b"\xff\xff/connection_string"
-"""Under this key the client shows the cluster file's line as it knows it."""
+"""The key under which the client shows its current line of the cluster file."""
 
 _VARIABLE: Final = "FDB_CLUSTER_FILE"
 _INSTALLED: Final = "/usr/local/etc/foundationdb" if sys.platform == "darwin" else "/etc/foundationdb"
@@ -28,7 +28,7 @@ _LOOK_EVERY: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """Where one of a cluster's coordinators listens.
+    """The address of one of a cluster's coordinators.
 
     Attributes:
         host: an IP address without brackets, or a name.
@@ -58,7 +58,7 @@ class Cluster:
     Attributes:
         text: the line.
         description: the operators' name of the cluster.
-        coordinators: where they listen.
+        coordinators: the coordinators' addresses.
     """
 
     text: str
@@ -77,7 +77,7 @@ class Cluster:
         return cls(named[0], description, tuple(Coordinator.parse(each) for each in addresses.split(",")))
 
     def is_same_as(self, text: str) -> bool:
-        """Whether a line names the same cluster with the same coordinators, in whatever order."""
+        """Whether a line names the same cluster with the same coordinators, in any order."""
         other = Cluster.parse(text)
         return (
             other is not None
@@ -90,7 +90,7 @@ def read_cluster_file(path: str) -> Cluster:
     """Read a cluster file.
 
     Raises:
-        StoreError: it cannot be read, or is no cluster file: the client would wait for ever.
+        StoreError: it cannot be read, or is no cluster file: the client would wait for ever with it.
     """
     try:
         found = Cluster.parse(Path(path).read_text(encoding="utf-8"))
@@ -106,7 +106,7 @@ def read_cluster_file(path: str) -> Cluster:
 
 
 def default_cluster_file() -> str:
-    """Return the path of the file that the client takes when none is named."""
+    """Return the path of the client's default file."""
     named = os.environ.get(_VARIABLE)
     if named:
         return named
@@ -115,13 +115,13 @@ def default_cluster_file() -> str:
 
 
 class FileWatch:
-    """Finds out when a cluster file names another cluster than the one that a process uses.
+    """Detects that a cluster file names another cluster than the one in use.
 
-    When operators choose other coordinators, file and client change one after the other. So a difference counts only if
-    it is still there at the next comparison.
+    After a change of the coordinators by operators, file and client change one after the other. So a difference counts
+    only if it is still there at the next comparison.
 
     Args:
-        path: of the file.
+        path: path of the file.
     """
 
     def __init__(self, path: str) -> None:
@@ -131,10 +131,10 @@ class FileWatch:
         self._suspected = False
 
     def is_due(self, now: float) -> bool:
-        """Return whether the file should be compared, because it was written; checks the file only now and then.
+        """Return whether the file was written and should be compared; look at the file only now and then.
 
         Args:
-            now: seconds of a clock that never goes back.
+            now: seconds of a monotonic clock.
         """
         if now < self._look_at:
             return False
@@ -148,7 +148,7 @@ class FileWatch:
         """Return the cluster that the file names if it is another one; None also while the difference may be temporary.
 
         Args:
-            used: the line of the cluster that the client uses.
+            used: the cluster file's line as the client uses it.
         """
         try:
             said = Cluster.parse(Path(self.path).read_text(encoding="utf-8"))

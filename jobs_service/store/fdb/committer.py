@@ -1,4 +1,4 @@
-"""Commits that happen at most once: when the outcome of one is unknown, the store looks for its mark."""
+"""Commits that happen at most once: if the outcome of a commit is unknown, the store looks for its mark."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _LAST_WORDS: Final = 1000
 
 
 class Committer(Connection):
-    """The part of a store that commits."""
+    """The committing part of a store."""
 
     commit_times: CommitTimes
 
     @property
     def marks(self) -> Marks | None:
-        """The marks of this store's commits; None until the directory has been found."""
+        """The marks of this store's commits; None until the directory is found."""
         return self._marks
 
     async def _commit(
         self, transaction: FdbTransaction, result: T, abandoned: Callable[[T], None] | None
     ) -> StoreError | None:
-        """Commit; return None if that happened, else why it did not: then the function may run again.
+        """Commit; return None on success, else the failure of a commit whose function may run again.
 
         Raises:
-            StoreError: it did not happen and never will; or, if StoreUnavailable, the outcome stays unknown.
+            StoreError: the commit did not happen and never will; or, if StoreUnavailable, its outcome stays unknown.
         """
         assert self._marks is not None
         mark = self._marks.new()
@@ -71,12 +71,12 @@ class Committer(Connection):
             native.clear(key)
 
     def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
-        """Send a commit on its way, and return the futures of its outcome and its versionstamp."""
+        """Send a commit, and return the futures of its outcome and its versionstamp."""
         stamp = transaction.native.get_versionstamp()
         return transaction.native.commit(), stamp
 
     async def _outcome(self, transaction: FdbTransaction, commit: tuple[Any, Any], mark: Mark) -> StoreError | None:
-        """Wait for a commit; return None if it happened, else why it did not: then it may be tried again."""
+        """Wait for a commit; return None on success, else its failure: then it may be retried."""
         assert self._marks is not None
         committed, stamp = commit
         try:
@@ -103,7 +103,7 @@ class Committer(Connection):
         return None
 
     async def _unknown_outcome(self, transaction: FdbTransaction, mark: Mark, failure: StoreError) -> StoreError | None:
-        """Find out about a commit of unknown outcome: return None if it happened, else its error."""
+        """Resolve a commit of unknown outcome: return None if it happened, else its error."""
         assert self._marks is not None
         self._counters.unknown_commits += 1
         try:
@@ -124,14 +124,14 @@ class Committer(Connection):
         return None
 
     async def _find_out(self, mark: Mark, began: int) -> bytes | None:
-        """Return the versionstamp of a commit whose outcome is unknown; None if it did not happen and never will.
+        """Return the versionstamp of a commit with an unknown outcome; None if it did not happen and never will.
 
         Args:
-            mark: of the commit.
-            began: the version that its transaction read.
+            mark: the commit's mark.
+            began: the read version of its transaction.
 
         Raises:
-            StoreUnavailable: it cannot be found out.
+            StoreUnavailable: the outcome stays unknown.
         """
         assert self._marks is not None
         pause = FIRST_PAUSE
@@ -179,7 +179,7 @@ class Committer(Connection):
             abandoned(result)
 
     async def _remove_marks(self) -> None:
-        """Remove the marks of commits whose outcome is known. If that fails, a sweeper removes them later."""
+        """Remove the marks of commits with a known outcome. If that fails, a sweeper removes them later."""
         keys = self._marks.take_settled() if self._marks is not None else []
         if not keys:
             return

@@ -1,4 +1,4 @@
-"""What every part of a FoundationDB store works with: the client, the loop, settings, and tasks in the background."""
+"""The common parts of a FoundationDB store: the client, the loop, settings, and tasks in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs_service.uncancelable import own_task
 
 
 class Connection:
-    """What the parts of a store have in common; the store sets the attributes when it is opened."""
+    """The common base of the parts of a store; the store sets the attributes when it is opened."""
 
     address: str
     _opened: bool
@@ -30,10 +30,10 @@ class Connection:
     _network: Network
     _bridge: Bridge
     _database: Any
-    # What the cluster file said when the store was opened, None if there was none; and whether it says so still.
+    # The cluster file's content at the opening of the store, None without a file; and the watch on later changes.
     _cluster: Cluster | None
     _file: FileWatch
-    # Of this store's commits; None until the directory has been found.
+    # The marks of this store's commits; None until the directory has been found.
     _marks: Marks | None
     _background: set[asyncio.Task[None]]
 
@@ -48,13 +48,13 @@ class Connection:
         self._counters.retries += 1
 
     def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run what no caller waits for; closing the store waits for it."""
+        """Run work without a waiting caller; closing the store waits for it."""
         task = own_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
     async def _end_background(self) -> None:
-        """Wait for what runs in the background, and cancel what takes longer than a transaction may."""
+        """Wait for the work in the background, and cancel it after a transaction's time limit."""
         if not self._background:
             return
         await asyncio.wait(set(self._background), timeout=self._settings.transaction_timeout)

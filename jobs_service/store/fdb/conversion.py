@@ -1,4 +1,4 @@
-"""The format of a directory, and its conversion: only when somebody asks, as programs of many machines may use it."""
+"""The format of a directory, and its conversion: only on request, because programs of many machines may use it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobs_service.store.fdb.directory import CONVERTING_KEY, FORMAT, FORMAT_KEY
 
 
 class ConvertibleDirectory(Store):
-    """The part of FdbStore that knows of formats."""
+    """The part of FdbStore that handles formats."""
 
     converts_when_opened: ClassVar[bool] = False
 

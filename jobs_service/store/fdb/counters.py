@@ -1,4 +1,4 @@
-"""Counters of a cluster's transactions and watches, for dashboards and for finding the cause of trouble."""
+"""Counters of a cluster's transactions and watches, for dashboards and for diagnosis."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from jobs_service.store.counters import Counters
 
 @dataclass(slots=True)
 class ClusterCounters(Counters):
-    """Counts since the store was opened, beside those of every store.
+    """Counts since the store was opened, beside the counts of every store.
 
     Attributes:
-        unknown_commits: commits whose outcome the cluster did not say, so that the store looked for their marks.
-        unknown_commits_happened: how many of these had happened.
+        unknown_commits: commits without an outcome from the cluster, so that the store looked for their marks.
+        unknown_commits_happened: number of these commits that had happened.
         watches_lost: watches that the client gave up; their waiters read again, after a pause.
-        directory_lookups: how often the store looked up its directory.
+        directory_lookups: number of look-ups of the directory.
     """
 
     unknown_commits: int = 0

@@ -1,8 +1,8 @@
-"""Finding out why a cluster does not answer.
+"""Finds out why a cluster does not answer.
 
-FoundationDB's client waits for a cluster in silence, whatever the reason. This looks for the reason as an operator
-would: does anything listen at the coordinators' addresses, does it speak TLS or not as the cluster file says, and what
-does the client's own status say. It blocks, for some seconds at most.
+FoundationDB's client waits for a cluster in silence, whatever the reason. This module searches like an operator: does
+anything listen at the coordinators' addresses, does it speak TLS or not as in the cluster file, and what does the
+client's own status report? It blocks for some seconds at most.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs_service.store.fdb.cluster_file import Cluster, Coordinator
 _STATUS: Final = b"\xff\xff/status/json"
 _PROBE_SECONDS: Final = 0.7
 _STATUS_MILLISECONDS: Final = 4000
-"""The client itself waits for 2 s before it says that it finds no cluster controller."""
+"""The client itself waits for 2 s before it reports a missing cluster controller."""
 _NO_CONTROLLER: Final = "no_cluster_controller"
 _MOST_PROBED: Final = 5
 _MOST_NAMED: Final = 3
@@ -35,8 +35,8 @@ class Reason:
     """Why a cluster does not answer.
 
     Attributes:
-        text: in one line, for an error.
-        lasting: whether waiting does not help, because somebody has to change something.
+        text: the reason in one line, for an error.
+        lasting: whether waiting does not help, because an operator must change something.
     """
 
     text: str
@@ -47,11 +47,11 @@ class Reason:
 
 
 def why_silent(database: Any, cluster: Cluster) -> Reason | None:
-    """Return why a cluster does not answer, None if nothing shows the reason; blocks.
+    """Return why a cluster does not answer, None if no reason shows; blocks.
 
     Args:
         database: the client's handle.
-        cluster: what the cluster file says.
+        cluster: the content of the cluster file.
     """
     coordinators = cluster.coordinators[:_MOST_PROBED]
     failures = {each: failure for each in coordinators if (failure := _refusal(each)) is not None}
@@ -79,7 +79,7 @@ def _of(coordinators: Sequence[Coordinator] | dict[Coordinator, str], cluster: C
 
 
 def _refusal(coordinator: Coordinator) -> str | None:
-    """Return why a coordinator takes no connection, None if it does."""
+    """Return why a coordinator takes no connection; None if it takes one."""
     try:
         with socket.create_connection((coordinator.host, coordinator.port), _PROBE_SECONDS):
             return None
@@ -111,7 +111,7 @@ def _speaks_tls(coordinator: Coordinator) -> bool:
 
 
 def _status_reason(database: Any) -> Reason | None:
-    """Return the reason that the client itself gives."""
+    """Return the reason from the client's own status."""
     native = database.create_transaction()
     native.options.set_timeout(_STATUS_MILLISECONDS)
     try:
@@ -125,7 +125,7 @@ def _status_reason(database: Any) -> Reason | None:
 
 
 def reason_in(status: Any) -> Reason | None:
-    """Return why there are no transactions according to a status document, None if it does not say."""
+    """Return why there are no transactions according to a status document; None if it gives no reason."""
     client = status.get("client", {})
     messages = [*client.get("messages", []), *status.get("cluster", {}).get("messages", [])]
     for message in messages:

@@ -1,7 +1,7 @@
-"""Where in a cluster the jobs' keys are: a path of the directory layer, and the format of its keys.
+"""The place of the jobs' keys in a cluster: a path of the directory layer, and the format of its keys.
 
 Moving a directory changes FoundationDB's metadata version key, which every transaction gets without an extra request.
-When it has changed, one round trip of plain reads shows whether this directory is still where it was. The directory
+After such a change, one round trip of plain reads shows whether this directory has stayed in place. The directory
 layer's own look-up, which blocks a thread, is only for the first time and for a directory that has gone.
 """
 
@@ -28,7 +28,7 @@ FORMAT: Final = 2
 _EARLIER: Final = 1
 
 CONVERTING_KEY: Final = b"\xffconverting"
-"""Is there while what is in the directory is partly of an earlier format. It follows the prefix as well."""
+"""Present while some data in the directory have an earlier format. It follows the prefix as well."""
 
 FORMAT_KEY: Final = b"\xffformat"
 """Follows the directory's prefix; no tuple, and no mark, begins with it."""
@@ -43,12 +43,12 @@ _PARAMETER: Final = "directory="
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where the directory was found.
+    """The place where the directory was found.
 
     Attributes:
-        prefix: of all its keys.
-        metadata: the metadata version at which it was found there.
-        entries: the directory layer's keys that lead to it, with their values; empty if they are unknown.
+        prefix: prefix of all its keys.
+        metadata: the metadata version of the look-up.
+        entries: the directory layer's keys that lead to it, with their values; empty if unknown.
     """
 
     prefix: bytes
@@ -57,10 +57,10 @@ class Location:
 
 
 def directory_path(text: str, what: str) -> tuple[str, ...]:
-    """Return the path of a directory that is given as `a/b`.
+    """Return the path of a directory, given as `a/b`.
 
     Args:
-        what: names the path in the error.
+        what: name of the path in the error.
 
     Raises:
         InvalidAddress: no directory can have this path.
@@ -75,7 +75,7 @@ def directory_path(text: str, what: str) -> tuple[str, ...]:
 
 
 def split_address(rest: str, default: str) -> tuple[str, tuple[str, ...]]:
-    """Return the cluster file and the directory of an address, which is given without its `fdb:`.
+    """Return the cluster file and the directory of an address without its `fdb:`.
 
     Args:
         rest: `[CLUSTER_FILE][?directory=PATH]`.
@@ -93,12 +93,12 @@ def split_address(rest: str, default: str) -> tuple[str, tuple[str, ...]]:
 
 
 def address_of(cluster_file: str, path: tuple[str, ...]) -> str:
-    """Return the address of a store, without the directory if it is the default."""
+    """Return the address of a store, without the default directory."""
     return f"fdb:{cluster_file}" if path == DIRECTORY else f"fdb:{cluster_file}?{_PARAMETER}{'/'.join(path)}"
 
 
 def look_up(native: Any, path: tuple[str, ...]) -> Location:
-    """Find the directory, and make it when it is missing; blocks.
+    """Find the directory, or make a missing one; blocks.
 
     Args:
         native: the client's transaction, which this commits.
@@ -123,11 +123,11 @@ def look_up(native: Any, path: tuple[str, ...]) -> Location:
 
 
 async def is_still_there(native: Any, location: Location, until: Callable[[Any], Awaitable[None]]) -> bool:
-    """Return whether a transaction sees the directory where it was; False also if only a look-up can find out.
+    """Return whether a transaction sees the directory in its old place; False also if only a look-up can tell.
 
     Args:
         native: the client's transaction.
-        until: returns when one of its futures is ready.
+        until: waits until one of its futures is ready.
     """
     if not location.entries:
         return False
@@ -150,7 +150,7 @@ def _made(native: Any, path: tuple[str, ...]) -> Any:
 
 
 def _check_format(native: Any, prefix: bytes, path: tuple[str, ...]) -> None:
-    """Refuse a newer format; a directory without one is new, or of the first version that had none."""
+    """Refuse a newer format; a directory without a format is new, or of the first version."""
     found = native[prefix + FORMAT_KEY]
     if not found.present():
         is_new = not [*native.get_range(prefix, prefix + FORMAT_KEY[:1], limit=1)]

@@ -1,4 +1,4 @@
-"""FoundationDB's error codes as errors of the store; used with the client library, and by the simulated cluster."""
+"""FoundationDB's error codes as errors of the store; also used by the simulated cluster."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RETRYABLE: Final = frozenset(
         1223,  # proxy_tag_throttled
     }
 )
-"""Codes that are retryable, beside those whose class is."""
+"""Retryable codes, beside those with a retryable class."""
 
 _INSTEAD_OF_A_COMMIT: Final = _RETRYABLE | {
     NOT_COMMITTED,
@@ -50,14 +50,14 @@ _INSTEAD_OF_A_COMMIT: Final = _RETRYABLE | {
     1036,  # accessed_unreadable
     1225,  # storage_quota_exceeded
 }
-"""Codes that the client or a proxy answers instead of committing."""
+"""Codes that the client or a proxy answers instead of a commit."""
 
 _CLIENT_REFUSALS: Final = range(2000, 3000)
-"""Codes of calls that the client itself refuses, such as transactions that are too large, and missing tenants."""
+"""Codes of calls refused by the client itself, such as too large transactions, and missing tenants."""
 
 
 def error_of(code: int, description: str) -> StoreError:
-    """Return the store's error for one of the client's."""
+    """Return the store's error for a client's error."""
     found = _CLASSES.get(code, StoreError)(f"{description[:1].lower()}{description[1:]} ({code})")
     if code in _RETRYABLE:
         found.retryable = True
@@ -67,8 +67,8 @@ def error_of(code: int, description: str) -> StoreError:
 def may_have_committed(code: int) -> bool:
     """Return whether a commit that ended with this error may have happened all the same, or may still happen.
 
-    The client's own predicate `maybe_committed` names 1021 and 1039 only. A commit that was abandoned at its time limit
-    (1031) may have happened as well, and so may one that ended with an unknown error. So those errors are listed that
-    rule a commit out.
+    The client's own predicate `maybe_committed` names 1021 and 1039 only. A commit abandoned at its time limit (1031)
+    may have happened as well, and so may a commit with an unknown error. So the lists have the errors that rule a
+    commit out.
     """
     return code not in _INSTEAD_OF_A_COMMIT and code not in _CLIENT_REFUSALS

@@ -1,4 +1,4 @@
-"""Where the store's directory is in the cluster: found, and found again when somebody has moved it."""
+"""Finds the store's directory in the cluster, again after each move."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MARKS: Final = b"\xfe"
 
 
 class Locator(SilenceExplainer):
-    """The part of a store that knows its directory."""
+    """The part of a store that finds its directory."""
 
     _directory: tuple[str, ...]
     _prefix: bytes | None
@@ -72,10 +72,10 @@ class Locator(SilenceExplainer):
             self._marks = Marks(found.prefix + _MARKS, self._sources.token)
 
     async def _check_directory(self, native: Any, metadata: Any, expected: bytes | None) -> None:
-        """Check that a transaction sees the directory where the store's user expects it.
+        """Check that a transaction sees the directory in the place that the store's user expects.
 
         Raises:
-            DirectoryMoved: it is elsewhere now.
+            DirectoryMoved: the directory is elsewhere now.
         """
         await self._bridge.until(metadata)
         if self._prefix is not None and not self._is_found_at(metadata.value):
@@ -90,7 +90,7 @@ class Locator(SilenceExplainer):
         return self._location is None or self._location.metadata == metadata
 
     async def _find_again(self, native: Any, metadata: bytes | None) -> None:
-        """Find the directory in the state of a transaction that sees another metadata version."""
+        """Find the directory in the state of a transaction with another metadata version."""
         location = self._location
         assert location is not None
         if await is_still_there(native, location, self._bridge.until):

@@ -1,4 +1,4 @@
-"""Finding out why a cluster does not answer, for the errors of those who wait for it."""
+"""Finds the reason of a silent cluster, for the errors of waiting callers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jobs_service.store.fdb.diagnosis import Reason, why_silent
 from jobs_service.store.fdb.directory import Location
 
 _SILENT: Final = 1.0
-"""Seconds without a first answer after which the store looks for the reason."""
+"""Seconds without a first answer before the store looks for the reason."""
 
 
 class SilenceExplainer(Connection):
-    """The part of a store that finds out why the cluster is silent."""
+    """The part of a store that explains a silent cluster."""
 
     # The reason that was found last; None while the cluster answers.
     _silence: Reason | None
@@ -26,7 +26,7 @@ class SilenceExplainer(Connection):
     _location: Location | None
 
     def _explain_later(self) -> None:
-        """Find out in the background why nothing answers: the next call that fails says it."""
+        """Find the reason of the silence in the background: the error of the next failing call names it."""
         if self._location is not None and self._cluster is not None and not self._explaining and self._opened:
             self._explaining = True
             self._run_in_background(self._explain(self._cluster))
@@ -38,10 +38,9 @@ class SilenceExplainer(Connection):
             self._explaining = False
 
     async def _reason(self, cluster: Cluster) -> Reason | None:
-        """Return why nothing answers, which takes seconds to find out.
+        """Return the reason of the silence, which takes seconds to find.
 
-        It goes on when the caller is canceled, and callers who come meanwhile share it: it may take longer than each
-        of them waits.
+        The search outlives a canceled caller, and later callers share it: it may take longer than each of them waits.
         """
         assert self._loop is not None
         if self._looking is None:
@@ -54,7 +53,7 @@ class SilenceExplainer(Connection):
         looking.exception()  # Retrieved, so that asyncio does not complain if nobody waits for it.
 
     async def _explain_silence(self, looking: asyncio.Future[Location]) -> None:
-        """Wait for the cluster's first answer; if it does not come soon, find out why.
+        """Wait for the cluster's first answer; if it is late, find out why.
 
         Raises:
             StoreUnavailable: it will never come.

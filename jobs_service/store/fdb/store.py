@@ -1,9 +1,8 @@
 """The FoundationDB store: transactions run on the loop, their futures completed by callbacks.
 
-The hot path uses no thread: a transaction function is suspended at a read whose answer has not arrived, and resumed
-when the client has it. What a call does happens at most once: every transaction that writes leaves a mark. If the
-client does not know whether a commit happened, the store looks for the mark before it runs the function again
-(`commit_marks`).
+The hot path uses no thread: a transaction function is suspended at an unanswered read, and resumed when the client has
+the answer. The effects of a call happen at most once: every transaction that writes leaves a mark. If the client does
+not know whether a commit happened, the store looks for the mark before it runs the function again (`commit_marks`).
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
     """A FoundationDB cluster.
 
     Args:
-        cluster_file: its path; empty for the one that the client library takes by default.
+        cluster_file: its path; empty for the client library's default.
         settings: transaction_timeout, transaction_retries, fdb_library, fdb_max_watches, fdb_watch_poll.
         sources: names of marks, jitter of pauses.
         directory: the path of the directory that has the jobs' keys.
@@ -106,7 +105,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
 
     @property
     def conflicts(self) -> int:
-        """How many commits have failed because others had written what they had read."""
+        """Number of commits that failed because other transactions had written keys that they had read."""
         return self._counters.conflicts
 
     def metrics(self) -> dict[str, int]:
@@ -153,9 +152,9 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
         self._sweeper.start()
 
     def _connect(self) -> Network:
-        """Start the client and make the database's handle, which connects when it is first used; runs in a thread."""
+        """Start the client and make the database's handle, which connects at its first use; runs in a thread."""
         file = self._cluster_file or default_cluster_file()
-        # If none is named, and there is none, the client says what is wrong.
+        # If no file is named, and none exists, the client's error describes the problem.
         self._cluster = read_cluster_file(file) if self._cluster_file or Path(file).exists() else None
         self._file = FileWatch(file)
         network = Network.started(self._settings.fdb_library)
@@ -180,7 +179,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
             raise canceled
 
     async def _end(self) -> None:
-        """Wait for the calls and for work in the background, then release everything."""
+        """Wait for the calls and the work in the background, then release everything."""
         await self._sweeper.stop()
         await self._calls.ended()
         await self._end_background()
@@ -255,7 +254,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
         return open_loop(self.address, self._opened, self._loop)
 
     async def _call(self, work: Coroutine[Any, Any, T], attempts: Attempts | None = None) -> T:
-        """Wait for a transaction within its time limit."""
+        """Await a transaction within its time limit."""
         try:
             self._usable()
         except StoreError:
@@ -330,7 +329,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
             await attempts.again(failure, (self._loop.time() - began) / self.limits.seconds)
 
     async def _until_done(self, before: asyncio.Future[Any]) -> float:
-        """Wait for another call to end, and return how many seconds that took."""
+        """Wait for the end of another call, and return the seconds of the wait."""
         assert self._loop is not None
         began = self._loop.time()
         await asyncio.shield(before)
@@ -356,7 +355,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
             native.options.set_tag(self._settings.fdb_tag)
 
     def _end_run(self, transaction: FdbTransaction, live: bool) -> None:
-        """End a run. If it is `live`, its commit or its watches go on."""
+        """End a run. A `live` run's commit or watches go on."""
         transaction.end()
         for watch in transaction.watches:
             watch.fire(StoreError("the watch was lost: its transaction did not commit"))
@@ -364,7 +363,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
             self._network.cancel(transaction.native)
 
     async def _run(self, function: TransactionFunction[T], transaction: FdbTransaction, attempts: Attempts) -> T:
-        """Run the function once, and wait for what it reads."""
+        """Run the function once, with all its reads."""
         assert self._loop is not None
         began = self._loop.time()
         coroutine: object = function(transaction)
@@ -377,7 +376,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
         return result
 
     async def _drive(self, coroutine: Coroutine[Any, Any, T], attempts: Attempts) -> T:
-        """Run a coroutine that waits for nothing but futures of the client."""
+        """Run a coroutine that awaits only futures of the client."""
         assert self._loop is not None
         time = self._loop.time
         try:
@@ -396,7 +395,7 @@ class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
             return result
         raise stray_await(coroutine, awaited)
 
-    # What the watches ask for
+    # Callbacks of the watches
 
     async def _values_of(self, keys: list[bytes]) -> list[bytes | None]:
         return await self.read(lambda transaction: transaction.get_many(keys))

@@ -1,4 +1,4 @@
-"""Removes the marks that killed processes have left in a cluster.
+"""Removes the marks of killed processes from a cluster.
 
 Only stores that are open for long do it, one of them at a time; a command that ends after a second never does.
 """
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from jobs_service.store.fdb import FdbStore
 
 _FIRST: Final = (60.0, 600.0)
-"""Seconds that a store is open, at least and at most, before its first sweep."""
+"""Least and most seconds from the opening of a store to its first sweep."""
 
 _PERIOD: Final = 3600.0
-"""Seconds between two sweeps, of whatever store."""
+"""Seconds between two sweeps, by any store."""
 
 _VERSIONS_PER_SECOND: Final = 1_000_000
 
@@ -35,7 +35,7 @@ class MarkSweeper:
     """Sweeps the marks of a store's directory now and then.
 
     Args:
-        store: whose directory it is.
+        store: the store of the directory.
         sources: draw the pauses.
     """
 
@@ -50,7 +50,7 @@ class MarkSweeper:
         self._wait(self._sources.uniform(*_FIRST))
 
     async def stop(self) -> None:
-        """Begin no more sweeps, and end one that is under way."""
+        """Begin no more sweeps, and end a running one."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
@@ -71,13 +71,13 @@ class MarkSweeper:
         self._wait(self._sources.uniform(_PERIOD / 2, _PERIOD))
 
     async def sweep(self, *, pause: float = _PERIOD) -> None:
-        """Remove all old marks, unless some store has begun a sweep a short while ago.
+        """Remove all old marks, unless a store has begun a sweep recently.
 
         Args:
-            pause: seconds that must have passed since then.
+            pause: least seconds since the beginning of the last sweep.
 
         Raises:
-            StoreError: it was not finished.
+            StoreError: the sweep was not finished.
         """
         await self._store.prefix()
         marks = self._store.marks
@@ -109,7 +109,7 @@ class _Claim:
 
 
 class _Page:
-    """A transaction function that removes the stale ones among some marks; returns where to go on, None at the end."""
+    """A transaction function that removes the stale ones of some marks; returns the next key, None at the end."""
 
     def __init__(self, marks: Marks, begin: bytes) -> None:
         self._marks = marks

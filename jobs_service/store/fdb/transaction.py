@@ -1,7 +1,7 @@
 """One transaction of FoundationDB: the client reads its own writes and finds conflicts; the checks are all stores' own.
 
-Reads are futures of the client. On the loop the coroutine is suspended with an `Until`, for which the store waits; in a
-transaction that the application drives itself they block.
+Reads are futures of the client. On the loop they suspend the coroutine with an `Until`, for which the store waits; in
+an application's own transaction they block.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class _Reads(Snapshot):
     """Reads of a transaction, with or without read conflicts.
 
     Args:
-        transaction: that the reads belong to.
-        reads: the client's object for them.
+        transaction: the transaction of the reads.
+        reads: the client's object for the reads.
     """
 
     __slots__ = ("_expected", "_expected_at", "_is_snapshot", "_reads", "_transaction")
@@ -102,7 +102,7 @@ class _Reads(Snapshot):
         return [Reply(capi, get(pointer, key, len(key), snapshot)) for key in keys]
 
     def _expected_reply(self, keys: Sequence[bytes]) -> Reply | None:
-        """Return the reply to a read that was expected, unless something was written since."""
+        """Return the reply to an announced read, unless the transaction has written since."""
         if len(keys) != 1 or self._expected_at != self._transaction.size:
             return None
         return self._expected.pop(keys[0], None)
@@ -138,7 +138,7 @@ class _Reads(Snapshot):
     async def _readable(
         self, begin: bytes, end: bytes, low: Any, high: Any, limit: int, reverse: bool
     ) -> list[KeyValue]:
-        """Read a range up to the first key that cannot be read back: reading it would spoil the commit as well."""
+        """Read a range up to the first unreadable key: reading that key would spoil the commit as well."""
         unreadable = self._transaction.unreadable()
         key = unreadable and (unreadable.last_within if reverse else unreadable.first_within)(begin, end)
         if not key:
@@ -150,7 +150,7 @@ class _Reads(Snapshot):
         return found
 
     async def _pairs(self, low: Any, high: Any, limit: int, reverse: bool) -> list[KeyValue]:
-        """Read a range, in as many replies as it takes."""
+        """Read a range, in as many replies as necessary."""
         own = self._transaction
         found: list[KeyValue] = []
         iteration = 1
@@ -180,18 +180,18 @@ class FdbTransaction(CheckedTransaction):
     """One run of a transaction function.
 
     Args:
-        transaction: the client's.
-        limits: what it may write.
+        transaction: the client's transaction.
+        limits: limits of its writes.
         read_only: whether writes are refused.
-        blocking: whether reads block the calling thread, and the client's errors are raised as they are.
-        version: the future of its read version; None if it is not needed.
+        blocking: whether reads block the calling thread, and raise the client's errors unchanged.
+        version: the future of its read version; None if not needed.
 
     Attributes:
         native: the client's transaction.
         version: the future of its read version.
         blocking: whether reads block.
-        broken: the error that ended it, if another run may succeed: it must not commit.
-        watches: to be made when the transaction ends.
+        broken: the error that ended it, if another run may succeed: this one must not commit.
+        watches: watches to make when the transaction ends.
     """
 
     __slots__ = (
@@ -254,7 +254,7 @@ class FdbTransaction(CheckedTransaction):
         return await self._plain.get_range(begin, end, limit=limit, reverse=reverse)
 
     async def read_version(self) -> int:
-        """Return the version of the state that it sees."""
+        """Return the version of the transaction's state."""
         try:
             if not self.version.is_ready():
                 await Until(self.version)
@@ -264,7 +264,7 @@ class FdbTransaction(CheckedTransaction):
             raise self.met(error) from None
 
     def check_read(self, key: bytes) -> None:
-        """Refuse to read something that cannot be a key, or anything after the end."""
+        """Refuse to read an invalid key, or anything after the end."""
         if not isinstance(key, bytes) or key >= SYSTEM_KEYS:
             raise not_readable(key)
         if self._ended:
@@ -274,11 +274,11 @@ class FdbTransaction(CheckedTransaction):
             raise not_readable_yet(key)
 
     def unreadable(self) -> Ranges | None:
-        """Return the keys that cannot be read back, None if there are none."""
+        """Return the keys that cannot be read back; None for none."""
         return self._stamped.unreadable()
 
     def met(self, error: Any) -> BaseException:
-        """Return the error to raise for one of the client's."""
+        """Return the error to raise for a client's error."""
         if self.blocking:
             found: BaseException = error
             return found
@@ -337,7 +337,7 @@ class FdbTransaction(CheckedTransaction):
         return max(self.size, written)
 
     def _operate(self, key: bytes, operand: bytes, operation: int) -> None:
-        """Do one of the client's atomic operations, without the package's detours."""
+        """Execute one of the client's atomic operations, without the package's detours."""
         native = self.native
         native.capi.fdb_transaction_atomic_op(native.tpointer, key, len(key), operand, len(operand), operation)
 
@@ -357,7 +357,7 @@ class FdbTransaction(CheckedTransaction):
         return watch
 
     def stamped_value(self, key: bytes) -> bytes | None:
-        """Return the value that a key got with the versionstamp; None before the commit, and for other keys."""
+        """Return a key's new value with the versionstamp; None before the commit, and for other keys."""
         if key not in self._stamped_values or self.stamp.value is None:
             return None
         before, after = self._stamped_values[key]

@@ -1,4 +1,4 @@
-"""Makes the watches of transactions: of those that only read within them, of those that write after their commit."""
+"""Makes the watches of transactions: within reading transactions, and after the commit of writing ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class WatchMaker(Connection):
     _watches: FdbWatches
 
     async def _arm(self, transaction: FdbTransaction) -> None:
-        """Make the watches of a transaction that has written nothing."""
+        """Make the watches of a transaction without writes."""
         watches = transaction.watches
         if not watches:
             return
@@ -36,7 +36,7 @@ class WatchMaker(Connection):
         transaction.watches = []
 
     async def _make_watches(self, native: Any, watches: Sequence[Watch]) -> None:
-        """Make watches in a transaction that has written nothing, and end it."""
+        """Make watches in a transaction without writes, and end it."""
         with self._watches.making(len(watches)):
             futures = [native.watch(watch.key) for watch in watches]
             done = native.commit()
@@ -46,7 +46,7 @@ class WatchMaker(Connection):
             self._watches.add(watch, future)
 
     async def _baselines(self, transaction: FdbTransaction) -> list[bytes | None]:
-        """Return the watched keys' values at the end of a transaction; None also for those that get a versionstamp."""
+        """Return the watched keys' values at the end of a transaction; None also for keys that await a versionstamp."""
         baselines: list[bytes | None] = []
         if not transaction.watches:
             return baselines
@@ -61,7 +61,7 @@ class WatchMaker(Connection):
         return baselines
 
     def _watch_in_background(self, transaction: FdbTransaction, baselines: list[bytes | None]) -> None:
-        """Make the watches of a transaction that has committed.
+        """Make the watches of a committed transaction.
 
         They cannot be made within it: a watch is a read, so the transaction would conflict with others over it.
         """

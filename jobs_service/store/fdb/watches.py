@@ -1,7 +1,7 @@
 """Watches of FoundationDB, bridged into the loop through one thread, however many there are.
 
-The client's thread only records which watch has fired; the bridge's thread hands all fired watches to the loop at once.
-The client takes a limited number of watches; those beyond it are polled, many in one transaction.
+The client's thread only records the fired watches; the bridge's thread hands all of them to the loop at once. The
+client takes a limited number of watches; further ones are polled, many in one transaction.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from jobs_service.store.fdb.client import Network, translated
 log = EventLog("jobs_service.store")
 
 SLACK: Final = 1000
-"""Watches that the client may have beyond our limit: fired and canceled ones count for a while longer."""
+"""Watches of the client beyond the store's limit: fired and canceled ones count for a while longer."""
 
 _TOO_MANY_WATCHES: Final = 1032
 _REFUSED: Final = 10.0
-"""Seconds for which no watches are asked of the client after it has refused one."""
+"""Seconds without new watches of the client after it has refused one."""
 
 _MOST_POLLED: Final = 1000
-"""Watches that one transaction polls: one that read hundreds of thousands of keys would always be too old."""
+"""Watches that one transaction polls: with hundreds of thousands of keys it would always be too old."""
 
 _ORPHANED: Final = 1.0
-"""Seconds between two checks whether the loop is still open."""
+"""Seconds between two checks for a closed loop."""
 
 
 class FdbWatches:
@@ -41,12 +41,12 @@ class FdbWatches:
 
     Args:
         network: the client.
-        loop: the loop that they fire on.
+        loop: the loop on which they fire.
         executor: lends the bridge its thread, until `close`.
-        limit: watches of the client at most; others are polled.
-        poll: seconds between two polls of those.
+        limit: most watches of the client; others are polled.
+        poll: seconds between two polls.
         values_of: returns the current values of keys.
-        lost: called with the client's error when the client has given up a watch.
+        lost: called with the client's error when the client gives up a watch.
     """
 
     def __init__(
@@ -80,21 +80,21 @@ class FdbWatches:
 
     @property
     def full(self) -> bool:
-        """Whether the client has as many watches as it may, those included that are being made."""
+        """Whether the client has as many watches as allowed, including watches that are being made."""
         return len(self._native) + self._making >= self._limit or self._refuses()
 
     @property
     def number(self) -> int:
-        """How many are alive."""
+        """Number of living watches."""
         return len(self._native) + len(self._polled)
 
     @property
     def polled(self) -> int:
-        """How many of them are polled, because they are too many for the client."""
+        """Number of polled watches, beyond the client's limit."""
         return len(self._polled)
 
     def _refuses(self) -> bool:
-        """Whether the client has refused a watch a short while ago: others in the process have used up its limit."""
+        """Whether the client has recently refused a watch: other code of the process has used up its limit."""
         return self._refused_at is not None and self._loop.time() < self._refused_at + _REFUSED
 
     @contextlib.contextmanager
@@ -107,7 +107,7 @@ class FdbWatches:
             self._making -= count
 
     def add(self, watch: Watch, future: Any) -> None:
-        """Keep a watch that the client has made."""
+        """Keep a watch made by the client."""
         if self._closed:
             self._network.cancel(future)
             watch.fire(StoreError("the watch was lost: its store was closed"))
@@ -118,7 +118,7 @@ class FdbWatches:
         watch.attach(self._forget)
 
     def add_polled(self, watch: Watch) -> None:
-        """Poll a watch that is too many for the client; its baseline is the value that its transaction saw or left."""
+        """Poll a watch beyond the client's limit; its baseline is the value that its transaction saw or left."""
         self._polled[watch] = None
         watch.attach(self._forget)
         if self._poller is None:
@@ -150,7 +150,7 @@ class FdbWatches:
     # The bridge
 
     def _carry(self) -> None:
-        """Hand fired watches to the loop, as many as there are at a time, until None comes; in the bridge's thread."""
+        """Hand fired watches to the loop, as many as are ready at a time, until None comes; in the bridge's thread."""
         while True:
             try:
                 numbers = [self._fired.get(timeout=_ORPHANED)]
@@ -169,7 +169,7 @@ class FdbWatches:
                 return
 
     def _takes_work(self) -> bool:
-        """Whether the executor takes work; it does not when the interpreter ends."""
+        """Whether the executor takes work; it refuses work at the interpreter's end."""
         try:
             self._executor.submit(bool)
         except RuntimeError:
@@ -193,7 +193,7 @@ class FdbWatches:
     def _lose(self, watch: Watch, error: Any) -> None:
         """Fail a watch that the client has given up, after a pause.
 
-        Its waiter makes another watch. If that were lost at once again, without a pause they would do nothing else.
+        Its waiter makes another watch. Without a pause, watches that are lost at once would keep it busy.
         """
         if error.code == _TOO_MANY_WATCHES:
             self._refused_at = self._loop.time()
@@ -222,7 +222,7 @@ class FdbWatches:
         self._poller = None
 
     async def _look_at(self, watches: list[Watch]) -> None:
-        """Fire those of some polled watches whose keys have another value."""
+        """Fire the polled watches whose keys have another value."""
         values = await self._values_of([watch.key for watch in watches])
         for watch, value in zip(watches, values, strict=True):
             if watch in self._polled and value != watch.baseline:

@@ -1,4 +1,4 @@
-"""Open files with locks that say who lives: flock(2)'s, which belong to an open file description.
+"""Open files whose locks prove a living process: locks of flock(2), which belong to an open file description.
 
 Record locks of POSIX belong to the process: it would release them by closing any descriptor of the file, as a backup of
 the directory does, and could lock the files of its own instances. In return no other process may keep the description:
@@ -16,7 +16,7 @@ import threading
 
 
 def open_file(path: str, flags: int) -> int:
-    """Open a file, and return its descriptor, which a forked child does not keep.
+    """Open a file, and return its descriptor, which forked children close.
 
     Raises:
         OSError: it cannot be opened.
@@ -25,12 +25,12 @@ def open_file(path: str, flags: int) -> int:
 
 
 def close_file(descriptor: int) -> None:
-    """Close what `open_file` returned; nothing happens if that was done."""
+    """Close a descriptor of `open_file`; a closed one is no error."""
     _descriptors().close(descriptor)
 
 
 def lock_file(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock a file, or change its lock, if no other description's lock is in the way; return whether that was done.
+    """Lock a file, or change its lock; return False if another description's lock is in the way.
 
     Raises:
         OSError: the file system has no such locks.
@@ -43,7 +43,7 @@ def lock_file(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 
 class _Descriptors:
-    """The descriptors that a forked child must not keep, of all stores of the process."""
+    """The descriptors of all stores of the process that a forked child must close."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

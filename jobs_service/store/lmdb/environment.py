@@ -23,20 +23,20 @@ from jobs_service.store.lmdb.file_use import LOCK_FILE, FileUse
 from jobs_service.store.lmdb.room import map_size
 
 FORMAT: Final = 3
-"""The version of everything in the file: the layout of keys, records and the store's own keys."""
+"""The version of all data in the file: the layout of keys, records and the store's own keys."""
 
 _FORMAT_KEY: Final = SYSTEM_KEYS + b"/jobs_service/format"
 _EARLIER: Final = 2
-"""The format of which a store can be made one of FORMAT."""
+"""The format that can be converted to FORMAT."""
 
 _CONVERTING_KEY: Final = SYSTEM_KEYS + b"/jobs_service/converting"
-"""Is there while what is in the store is partly of the earlier format."""
+"""Present while some data in the store have the earlier format."""
 
 _MAX_READERS: Final = 1024
 _LOCK_BYTES: Final = _MAX_READERS * 64 + 128
 """The size of LMDB's lock file: a cache line per reader, and two of its own."""
 _MOST_LOOKS: Final = 1000
-"""How often the check begins anew because other processes have committed twice meanwhile."""
+"""Most repetitions of the check because other processes have committed twice meanwhile."""
 
 
 def open_environment(
@@ -44,13 +44,13 @@ def open_environment(
 ) -> lmdb.Environment:
     """Open or make the LMDB environment, check that it is complete, and check or write its format version.
 
-    An empty data file counts as a new one: that is what remains if there was no room to make it.
+    An empty data file counts as a new one: it remains if there was no room to make the file.
 
     Args:
-        path: of its directory.
+        path: path of its directory.
         settings: durable, lmdb_map_size.
-        use: of its files; to be ended when the environment is closed.
-        at: called with the names of points at which a test may stop or kill the process.
+        use: the use of its files; the caller ends it after closing the environment.
+        at: called with names of points where a test may stop or kill the process.
     """
     if path.is_file():
         raise StoreError(f"{path} is a file; an embedded store is a directory")
@@ -96,7 +96,7 @@ def open_environment(
 
 
 def _refusal(path: Path, error: Exception, settings: Settings) -> StoreError:
-    """Return the error for an environment that LMDB has refused to open."""
+    """Return the error for an environment that LMDB refused to open."""
     if isinstance(error, lmdb.InvalidError):
         return StoreError(f"{path / DATA_FILE} is no embedded store: {error}")
     if "already open" in str(error):
@@ -116,7 +116,7 @@ def _refusal(path: Path, error: Exception, settings: Settings) -> StoreError:
 
 
 def _make_file(path: Path, write: Callable[[Path], object], at: Callable[[str], object]) -> None:
-    """Make a file if there is none; it gets its name only when it is complete."""
+    """Make a missing file; it gets its name only when it is complete."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         write(temporary)
@@ -135,8 +135,8 @@ def _make_file(path: Path, write: Callable[[Path], object], at: Callable[[str], 
 def _write_data_file(path: Path) -> None:
     """Write an empty store to disk.
 
-    LMDB itself would make the file under its final name and flush nothing before the first commit. After a power cut
-    meanwhile it would look like a damaged one.
+    LMDB itself would make the file under its final name and flush nothing before the first commit. After a power cut in
+    between, the file would look damaged.
     """
     directory = path.with_name(f"{path.name}.new")  # LMDB notes in the file whether it has a directory of its own
     shutil.rmtree(directory, ignore_errors=True)
@@ -153,7 +153,7 @@ def _write_lock_file(path: Path) -> None:
     """Write all bytes of a lock file.
 
     LMDB would make a sparse file and map it; on a full disk, touching a page of it kills the process (SIGBUS). The file
-    is written before it gets its name, and never opened afterwards: if this process uses the file already, closing a
+    is written before it gets its name, and never opened afterwards: if this process already uses the file, closing a
     second descriptor would release its locks.
     """
     path.write_bytes(bytes(_LOCK_BYTES))
@@ -171,7 +171,7 @@ def flush_directories(*paths: Path) -> None:
 
 
 def _check_pages(environment: lmdb.Environment, path: Path) -> None:
-    """Refuse a data file that lacks pages, before LMDB reads any but its meta pages."""
+    """Refuse a data file that lacks pages, before LMDB reads more than its meta pages."""
     for _ in range(_MOST_LOOKS):
         try:
             with environment.begin() as transaction:
@@ -208,21 +208,21 @@ def _check_format(environment: lmdb.Environment, path: Path) -> None:
 
 
 def needs_conversion(environment: lmdb.Environment) -> bool:
-    """Whether what is in a store is of the earlier format, or partly so."""
+    """Whether some or all data of a store have the earlier format."""
     with environment.begin() as transaction:
         converting = transaction.get(_CONVERTING_KEY) is not None
         return converting or int(transaction.get(_FORMAT_KEY) or b"0") < FORMAT
 
 
 def begin_conversion(environment: lmdb.Environment) -> None:
-    """Give a store the present format, and note that it is being converted."""
+    """Give a store the present format, and note the beginning of its conversion."""
     with environment.begin(write=True) as transaction:
         transaction.put(_CONVERTING_KEY, b"")
         transaction.put(_FORMAT_KEY, b"%d" % FORMAT)
 
 
 def end_conversion(environment: lmdb.Environment) -> None:
-    """Note that all of a store has the present format."""
+    """Note that all data of a store have the present format."""
     with environment.begin(write=True) as transaction:
         transaction.delete(_CONVERTING_KEY)
 
@@ -231,8 +231,8 @@ def copy_environment(environment: lmdb.Environment, path: Path, at: Callable[[st
     """Write a compacted copy to a new file, under a temporary name until it is complete.
 
     Args:
-        environment: to copy.
-        path: of the new file.
+        environment: the environment to copy.
+        path: path of the new file.
         at: as for `open_environment`.
     """
     if path.exists():

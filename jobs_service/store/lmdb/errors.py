@@ -10,7 +10,7 @@ from jobs_service.errors import StoreDamaged, StoreError, StoreFull, StoreUnavai
 
 
 def store_error(address: str, error: Exception) -> StoreError:
-    """Return the store's error for one of LMDB's: the one place where they are mapped."""
+    """Return the store's error for an LMDB error: the only mapping between them."""
     if isinstance(error, StoreError):
         return error
     if isinstance(error, lmdb.MapFullError):
@@ -34,7 +34,7 @@ def store_error(address: str, error: Exception) -> StoreError:
 
 
 def is_out_of_room(error: Exception) -> bool:
-    """Whether LMDB, or the system, had no room for what was written."""
+    """Whether LMDB, or the system, had no room for a write."""
     code = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
     # EIO is what LMDB makes of a write that came out short.
     return isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

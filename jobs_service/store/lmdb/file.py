@@ -1,9 +1,9 @@
-"""Checks LMDB's data file without LMDB: has it all pages that LMDB may touch?
+"""Checks LMDB's data file without LMDB: does it have all pages that LMDB may touch?
 
 LMDB maps the file into memory, so touching a page behind the file's end kills the process (SIGBUS) instead of raising
-an error. The two meta pages say how many pages there are, but a sound file may be shorter: pages that a transaction
-took and freed again are never written. So a file is complete if all missing pages are in its list of free pages. Files
-of LMDB 1.0 or of 32-bit machines have another layout; LMDB itself checks them.
+an error. The two meta pages have the number of pages, but a sound file may be shorter: pages that a transaction took
+and freed again are never written. So a file is complete if all missing pages are in its list of free pages. Files of
+LMDB 1.0 or of 32-bit machines have another layout; LMDB itself checks them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Meta:
 
     @property
     def is_known(self) -> bool:
-        """Whether it is a meta page of the layout that is known here."""
+        """Whether the meta page has the layout known here."""
         return self.magic == _MAGIC and self.version == _DATA_VERSION
 
     @property
@@ -72,18 +72,18 @@ class _Meta:
 
     @property
     def is_possible(self) -> bool:
-        """Whether the trees begin where there are pages."""
+        """Whether the roots of the trees are existing pages."""
         return all(root == _NO_PAGE or 1 < root <= self.last_page for root in (self.free_root, self.main_root))
 
 
 def check_meta_pages(file: Path) -> None:
-    """Refuse a file whose meta pages would have LMDB divide by zero or read impossible pages.
+    """Refuse a file whose meta pages would make LMDB divide by zero or read impossible pages.
 
-    Called before LMDB opens the file, which need not exist. LMDB itself refuses files that are not its own. A file that
-    was not completed, because the disk was full or the process was killed, is completed here.
+    Called before LMDB opens the file, which need not exist. LMDB itself refuses foreign files. An incomplete file, left
+    by a full disk or a killed process, is completed here.
 
     Raises:
-        StoreError: LMDB has not written such meta pages.
+        StoreError: LMDB cannot have written these meta pages.
         OSError: the file cannot be read.
     """
     try:
@@ -110,10 +110,10 @@ def check_meta_pages(file: Path) -> None:
 
 
 def _finish_making(file: Path, page_size: int) -> None:
-    """Append what is missing of a new store's two meta pages, which are equal but for their numbers.
+    """Append the missing part of a new store's two meta pages, which are equal but for their numbers.
 
-    Another process may be making the store just now, and go on to use it: what is appended then lies behind all pages,
-    where nobody looks.
+    Another process may just be making the store, and go on to use it: the appended bytes then lie behind all pages,
+    where LMDB never reads.
     """
     descriptor = os.open(file, os.O_RDWR | os.O_APPEND)
     try:
@@ -125,16 +125,16 @@ def _finish_making(file: Path, page_size: int) -> None:
 
 
 def check_pages(file: Path, number: int) -> bool:
-    """Refuse a file that lacks pages which LMDB may touch.
+    """Refuse a file without pages that LMDB may touch.
 
-    To be called within an LMDB read transaction, so that no other process changes pages of the state that it reads.
+    To be called within an LMDB read transaction, so that no other process changes pages of its state.
 
     Args:
         file: the data file, opened by LMDB.
-        number: the read transaction's.
+        number: number of the read transaction.
 
     Returns:
-        Whether it was checked. It was not if two commits have come meanwhile: begin another read transaction.
+        Whether the file was checked. After two commits in the meantime it was not: begin another read transaction.
 
     Raises:
         StoreError: the file was cut off or is damaged.
@@ -162,7 +162,7 @@ def check_pages(file: Path, number: int) -> bool:
 
 
 def _problem(descriptor: int, meta: _Meta, size: int) -> str | None:
-    """Return what makes it dangerous to have LMDB read a file of so many bytes; None if nothing does."""
+    """Return the danger for LMDB in reading a file of so many bytes; None for none."""
     if not meta.is_possible:
         return "is damaged: its first pages are not as LMDB writes them"
     complete = size // meta.page_size
@@ -183,7 +183,7 @@ def _problem(descriptor: int, meta: _Meta, size: int) -> str | None:
 
 
 def _meta(descriptor: int, offset: int) -> _Meta | None:
-    """Return the meta page at an offset, or None if the file ends before it does."""
+    """Return the meta page at an offset; None if the file ends within it."""
     content = os.pread(descriptor, _META_END, offset)
     if len(content) < _META_END:
         return None
@@ -192,10 +192,10 @@ def _meta(descriptor: int, offset: int) -> _Meta | None:
 
 
 def _free_pages(descriptor: int, meta: _Meta) -> set[int]:
-    """Return the pages that are free: LMDB reads none of them before it has written it.
+    """Return the free pages: LMDB reads none of them before writing it.
 
     Raises:
-        ValueError, struct.error: part of the list is missing, or is no such list.
+        ValueError, struct.error: part of the list is missing or invalid.
     """
     free: set[int] = set()
     seen: set[int] = set()

@@ -1,13 +1,13 @@
-"""Which processes use a store's files together, and whether these are still what the next process would open.
+"""Tracks the processes that share a store's files, and checks that the next process would open the same files.
 
 LMDB knows processes by their ids, in the locks of lock.mdb and in its table of readers, and threads by theirs. These
 are unique within one PID namespace only: across namespaces two writers may work at once. And LMDB never looks at the
-names of its files again: once one was removed or replaced, it goes on with a file that nobody else finds.
+names of its files again: after a removal or replacement it goes on with a file that no other process finds.
 
-So each process that has the store open holds a shared lock on `processes/shared`, in which the first one has noted the
-namespace and the files; whoever comes later must find the same. It holds one on data.mdb as well, so that `processes`
-may be removed without anybody taking the store for unused. Processes open the store one after the other: the directory
-itself is locked meanwhile.
+So each process with an open store holds a shared lock on `processes/shared`, in which the first one has noted the
+namespace and the files; later processes must find the same. It also holds a lock on data.mdb, so that a removal of
+`processes` does not make the store look unused. Processes open the store one after the other: the directory itself is
+locked meanwhile.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _Identity: TypeAlias = tuple[int, int]
 
 
 class FileUse:
-    """The use that one opened store makes of its files.
+    """One opened store's use of its files.
 
     Args:
-        directory: the store's, absolute.
-        location: names the store in errors.
+        directory: the store's directory, absolute.
+        location: name of the store in errors.
 
     Attributes:
-        is_read_only: whether the file system is, so that nothing can be locked in it by LMDB.
-        lost: the error of `check`, once it has raised one.
+        is_read_only: whether the file system is read-only, so that LMDB can lock nothing in it.
+        lost: the error of `check` after its first failure.
     """
 
     def __init__(self, directory: Path, location: str) -> None:
@@ -59,11 +59,12 @@ class FileUse:
         self._is_first = False
 
     def begin(self) -> None:
-        """Wait until no other process is opening the store, and refuse to share it with those that have opened it.
+        """Wait until no other process is opening the store, and check that it can be shared with its other users.
 
         Raises:
-            StoreError: they are in another PID namespace, or use other files than those that are there.
-            OSError: the directory has no locks, or no room.
+            StoreError: a process in another PID namespace uses the store, or one with other files than the present
+                ones.
+            OSError: the directory supports no locks, or has no room.
         """
         self._gate = open_file(str(self._directory), os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(self._gate, fcntl.LOCK_EX)
@@ -93,11 +94,11 @@ class FileUse:
         self._files = tuple((path, found) for path in self._paths if (found := _identity(path)) is not None)
 
     def share(self) -> None:
-        """Let others share the files, which LMDB has opened.
+        """Let other processes share the files that LMDB has opened.
 
         Raises:
-            StoreError: somebody has changed them in the meantime.
-            OSError: there is no room to note them.
+            StoreError: the files have changed in the meantime.
+            OSError: there is no room to note the files.
         """
         self.check()
         self.take_files()
@@ -114,10 +115,10 @@ class FileUse:
             self._gate = None
 
     def check(self) -> None:
-        """Find out whether the next process would open the same files.
+        """Check that the next process would open the same files.
 
         Raises:
-            StoreLost: it would not.
+            StoreLost: it would open other files, or none.
         """
         if self.lost is None:
             for path, known in self._files:
@@ -136,7 +137,7 @@ class FileUse:
             raise StoreLost(str(self.lost))
 
     def end(self) -> None:
-        """Let go of everything; nothing happens if nothing is held."""
+        """Release all locks and files. Idempotent."""
         for descriptor in (self._data, self._shared, self._gate):
             if descriptor is not None:
                 # Not left to the closing: a program that is just being started may still have a copy.
@@ -147,7 +148,7 @@ class FileUse:
         self._files = ()
 
     def _begin_reading(self) -> None:
-        """Make sure that nobody writes meanwhile: LMDB takes no part in its locks on a read-only file system."""
+        """Check that no process can write meanwhile: LMDB uses no locks on a read-only file system."""
         in_use = StoreError(
             f"{self._directory} is on a read-only mount, and in use by a process that may write to it: end that one, "
             "mount it writable, or read a backup"
@@ -164,7 +165,7 @@ class FileUse:
             raise in_use
 
     def _check_shared(self, descriptor: int) -> None:
-        """Refuse to use other files than the living processes do, or from another namespace."""
+        """Refuse to use other files than the living processes, or from another namespace."""
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         noted = os.pread(descriptor, _MOST_BYTES, 0)
         namespace = _namespace()
@@ -190,7 +191,7 @@ class FileUse:
 
 
 def _check_that_locks_exclude(path: str) -> None:
-    """Refuse a file system whose locks exclude nobody; the first lock of the file is held."""
+    """Refuse a file system whose locks do not exclude other holders; the file's first lock is held."""
     second = open_file(path, os.O_RDONLY | _FLAGS)
     try:
         if lock_file(second):
@@ -200,7 +201,7 @@ def _check_that_locks_exclude(path: str) -> None:
 
 
 def _namespace() -> str:
-    """Name the PID namespace of this process. Where there is no /proc all have the same name."""
+    """Return the PID namespace of this process; the same for all processes without a /proc."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -208,7 +209,7 @@ def _namespace() -> str:
 
 
 def _identity(path: str) -> _Identity | None:
-    """Return which file is at a path; None if there is none."""
+    """Return the identity of the file at a path; None for none."""
     try:
         found = os.stat(path)
     except FileNotFoundError:

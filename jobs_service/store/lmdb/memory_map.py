@@ -1,7 +1,7 @@
 """The memory map of a store's file in one process: it grows when another process has made the store larger.
 
-A process whose map is too small for the store gets MDB_MAP_RESIZED for each transaction that it begins. It may take
-over the other's size, but LMDB unmaps the file for that: no thread of the process may be in a transaction then.
+A process whose map is too small for the store gets MDB_MAP_RESIZED from each new transaction. It may take over the
+other's size, but LMDB unmaps the file for that: no thread of the process may be in a transaction then.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _MOST_TRIES: Final = 100
 
 
 class MemoryMap:
-    """The map of one environment, for all threads that begin transactions.
+    """The map of one environment, for all threads with transactions.
 
     Args:
-        environment: the store's.
-        grown: called with the new size in bytes when it has grown, on the thread that met the old one.
-        failed: called with the error when it could not grow: the environment is not to be used any more then.
+        environment: the store's environment.
+        grown: called with the new size in bytes after growth, on the thread that met the old one.
+        failed: called with the error if it could not grow: then the environment must not be used any more.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class MemoryMap:
         self._waiting = 0
 
     def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
-        """Begin a transaction; `end` must be called when it has ended.
+        """Begin a transaction; the caller calls `end` after its end.
 
         Raises:
-            lmdb.Error: it cannot be begun; `end` must not be called.
+            lmdb.Error: the begin failed; do not call `end`.
         """
         for _ in range(_MOST_TRIES):
             with self._counting:
@@ -60,7 +60,7 @@ class MemoryMap:
         raise lmdb.MapResizedError(f"it was grown {_MOST_TRIES} times meanwhile")
 
     def end(self) -> None:
-        """A transaction has ended."""
+        """Note the end of a transaction."""
         with self._counting:
             self._users -= 1
             if self._waiting and not self._users:
@@ -68,7 +68,7 @@ class MemoryMap:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep the map as it is, and as large as the store is now, while the block runs."""
+        """Keep the map unchanged, and as large as the store is now, while the block runs."""
         transaction = self.begin()
         transaction.abort()
         try:

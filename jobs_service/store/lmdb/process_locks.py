@@ -1,11 +1,11 @@
-"""Which processes that use a store are alive: each holds a lock that the system releases when it dies.
+"""Tracks the living processes of a store: each holds a lock that the system releases at its death.
 
 Every opened store (an *instance*, with a random id) locks a file of its own, `processes/<id>`. If another process gets
 that lock, the instance's process has ended; a living process keeps it, even while it is stopped.
 
-To try the locks of hundreds of processes several times a second would take too long. So each file has the process's id,
-which says at once whose lock to try: that of a process which the system does not know any more. All others are tried in
-turn, a few at a time: an id may have gone to another process, or its end has not been taken note of by its parent.
+To try the locks of hundreds of processes several times a second would take too long. So each file has the process's id.
+If the system does not know that id any more, its lock is tried at once. All others are tried in turn, a few at a time:
+an id may have gone to another process, or belong to an ended process that its parent has not reaped.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ INSTANCE_BYTES: Final = 8
 _NAME: Final = re.compile(f"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
 _MOST_TRIES: Final = 100
 MOST_AT_ONCE: Final = 64
-"""Dead instances that `dead` returns at most: each takes a descriptor until it is forgotten."""
+"""Most dead instances that `dead` returns: each takes a descriptor until it is forgotten."""
 _MOST_COUNTED: Final = 1000
 _PID_BYTES: Final = 20
 _MOST_LIVING: Final = 16
-"""Locks of living instances that `dead` tries at most, to bound its cost; the next call goes on from there."""
+"""Most locks of living instances that one `dead` tries, to bound its cost; the next call continues from there."""
 
 
 class ProcessLocks:
-    """The lock of one instance, and the search for dead ones. To be used by one thread at a time.
+    """The lock of one instance, and the search for dead ones. For use by one thread at a time.
 
     Args:
-        store: the store's directory, which is there.
+        store: the store's existing directory.
         token: returns so many random bytes.
 
     Attributes:
-        instance: the own id; b"" while no lock is held.
+        instance: this instance's id; b"" while no lock is held.
     """
 
     def __init__(self, store: Path, token: Callable[[int], bytes]) -> None:
@@ -86,7 +86,7 @@ class ProcessLocks:
             raise OSError(f"{self._directory}: no file could be locked in {_MOST_TRIES} tries")
 
     def leave(self) -> None:
-        """Remove the own file, and release its lock and those of dead instances."""
+        """Remove this instance's file, and release its lock and the locks of dead instances."""
         if self._own is not None:
             _remove(self._path(self.instance))
             close_file(self._own)
@@ -96,9 +96,9 @@ class ProcessLocks:
         self._dead.clear()
 
     def dead(self) -> list[bytes]:
-        """Return instances whose process has ended, MOST_AT_ONCE at most.
+        """Return at most MOST_AT_ONCE instances whose process has ended.
 
-        This instance keeps their locks, so no other finds them, until it calls `forget` or ends.
+        This instance keeps their locks, so that no other finds them, until it calls `forget` or ends.
         """
         names = self._others()
         self._learn_pids(names)
@@ -115,7 +115,7 @@ class ProcessLocks:
         return [*self._dead]
 
     def _learn_pids(self, names: list[str]) -> None:
-        """Read the files that are new, and forget those that are gone."""
+        """Read new files, and forget removed ones."""
         if len(self._pids) > 2 * len(names):
             self._pids = {name: self._pids[name] for name in names if name in self._pids}
         new = [name for name in names if name not in self._pids]
@@ -125,7 +125,7 @@ class ProcessLocks:
                 self._pids[name] = pid
 
     def _is_dead(self, name: str) -> bool:
-        """Find out whether an instance's process has ended, and keep its lock if so."""
+        """Return whether an instance's process has ended, and keep its lock if so."""
         instance = bytes.fromhex(name)
         if instance in self._dead or instance in self._kept:
             return True
@@ -135,7 +135,7 @@ class ProcessLocks:
         return descriptor is not None
 
     def _others(self) -> list[str]:
-        """Return the names of the other instances' files, beginning where the last call of `dead` ended."""
+        """Return the names of the other instances' files, from the end of the last `dead` on."""
         try:
             names = sorted(each for each in os.listdir(self._directory) if each in self._pids or _NAME.fullmatch(each))
         except OSError:
@@ -145,9 +145,9 @@ class ProcessLocks:
         return [name for name in names[start:] + names[:start] if name != own]
 
     def others(self) -> tuple[int, int]:
-        """Return how many other instances live, and how many have died and were not forgotten.
+        """Return the number of other living instances, and of dead ones that were not forgotten.
 
-        One that is just starting may count as dead. This takes no lock from others that search for dead instances.
+        A starting instance may count as dead. This takes no lock from other instances' searches.
         """
         names = self._others()[:_MOST_COUNTED]
         dead = sum(self._is_unlocked(bytes.fromhex(name)) for name in names)
@@ -160,7 +160,7 @@ class ProcessLocks:
         return instance in self._dead or not os.path.lexists(self._path(instance)) or self._is_unlocked(instance)
 
     def _is_unlocked(self, instance: bytes) -> bool:
-        """Return whether nobody has the lock of an instance's file; False if there is no such file."""
+        """Return whether an instance's file is unlocked; False for a missing file."""
         with contextlib.suppress(OSError):
             descriptor = open_file(self._path(instance), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
@@ -181,7 +181,7 @@ class ProcessLocks:
                 close_file(descriptor)
 
     def _try(self, instance: bytes) -> int | None:
-        """Lock an instance's file and return its descriptor, None if another process has the lock."""
+        """Lock an instance's file and return its descriptor; None if another process has the lock."""
         try:
             # Non-blocking, in case somebody has put a pipe there.
             descriptor = open_file(self._path(instance), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
@@ -197,7 +197,7 @@ class ProcessLocks:
 
 
 def _noted_pid(path: str) -> int | None:
-    """Return the id of the process that a file is of: 0 if it says something else, None if it says nothing yet."""
+    """Return the process id noted in a file: 0 for other content, None for an empty or unreadable file."""
     with contextlib.suppress(OSError):
         descriptor = open_file(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         try:
@@ -209,7 +209,7 @@ def _noted_pid(path: str) -> int | None:
 
 
 def _is_known(pid: int) -> bool:
-    """Whether the system knows a process of this id."""
+    """Whether the system knows a process with this id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -220,7 +220,7 @@ def _is_known(pid: int) -> bool:
 
 
 def _is_at(path: str, descriptor: int) -> bool:
-    """Whether the path still names the open file."""
+    """Whether the path still leads to the open file."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:

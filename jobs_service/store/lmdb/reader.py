@@ -1,4 +1,4 @@
-"""The reader's thread: serves reads, and notices what other processes have committed."""
+"""The reader's thread: serves reads, and notices commits of other processes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from jobs_service.store.lmdb.state import LmdbTransaction, State
 from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request, failed
 
 _QUIET: Final = 1.0
-"""After so many seconds without a commit, the checks for commits of other processes become rarer."""
+"""Seconds without a commit after which the checks for other processes' commits become rarer."""
 _RARER: Final = 2
 _LOOKS_REST: Final = 10
-"""After looking up all watched keys, wait at least so many times as long as that took."""
+"""Least wait after looking up all watched keys, as a multiple of the time that it took."""
 _CHECK_PERIOD: Final = 1.0
-"""Seconds between two looks at the names of the store's files while nothing is asked of it."""
+"""Seconds between two checks of the store's file names while there are no requests."""
 _LONGEST_REST: Final = 3.0
-"""Most seconds of that wait: a look also takes very long where the process stands still, or its disk."""
+"""Most seconds of that wait: a look-up also takes very long while the process, or its disk, stands still."""
 
 
 class Reader(Responder):
-    """The part of a store that runs on the reader's thread; the store sets the attributes."""
+    """The part of a store on the reader's thread; the store sets the attributes."""
 
     _settings: Settings
     _environment: lmdb.Environment | None
@@ -77,10 +77,10 @@ class Reader(Responder):
         self._at("reader: ends")
 
     def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
-        """Check for other processes' commits, run a batch of reads on one state, and answer.
+        """Check for other processes' commits, run a batch of reads on one state, and answer them.
 
         Raises:
-            StoreLost: what was read is not what the next process would read, so it is not answered.
+            StoreLost: the next process would read another store, so the reads are not answered.
         """
         if self._use.lost is not None:
             raise self._use.lost
@@ -130,14 +130,14 @@ class Reader(Responder):
             self._send_answers(self._read_deadlines, answers, fired)
 
     def _look_at_files(self) -> None:
-        """Find out now and then, while nobody asks for anything, whether the store is still there."""
+        """Check now and then, while there are no requests, that the store's files are still in place."""
         now = self._monotonic()
         if now >= self._next_check:
             self._next_check = now + _CHECK_PERIOD
             self._use.check()
 
     def _changed_elsewhere(self, state: State, number: int) -> list[Watch]:
-        """Return the watches to fire if another process has committed since the last check."""
+        """Return the watches to fire after another process's commit since the last check."""
         seen = self._seen_commit
         if number == seen:
             return []
@@ -158,7 +158,7 @@ class Reader(Responder):
         try:
             fired = self._watches.changed_in(state, number, damaged=self._known_damage())
         except lmdb.Error:
-            # The next check looks again, but not at this key: whoever reads it gets the error.
+            # The next check looks again, but not at this key: its next reader gets the error.
             if not state.is_careful:
                 state.spoil()
             self._seen_commit = seen
@@ -169,7 +169,7 @@ class Reader(Responder):
         return fired
 
     def _changed_since(self, number: int, watched: list[Watch]) -> list[Watch]:
-        """Return those of the new watches whose keys were changed before the watches were registered."""
+        """Return the new watches whose keys changed before their registration."""
         transaction = self._map.begin()
         try:
             newer = transaction.id()

@@ -1,4 +1,4 @@
-"""Transaction functions run on a thread of the embedded store, and their answers brought back to the loop."""
+"""Runs transaction functions on a thread of the embedded store, and brings their answers back to the loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jobs_service.store.lmdb.watches import Watches
 
 
 class Responder:
-    """What the writer and the reader of a store have in common; the store sets the attributes."""
+    """The common base of a store's writer and reader; the store sets the attributes."""
 
     address: str
     limits: Limits
@@ -41,7 +41,7 @@ class Responder:
     _when_lost: dict[Callable[[StoreLost], object], None]
 
     def _run(self, answer: Answer, own: LmdbTransaction) -> None:
-        """Run one transaction function and look up what it watches; keep in the answer its result or its error."""
+        """Run one transaction function and look up its watched keys; keep the result or the error in the answer."""
         answer.error = None
         began = self._monotonic()
         try:
@@ -62,7 +62,7 @@ class Responder:
             answer.transaction = own
 
     def _fail_for_good(self, deadlines: Deadlines, requests: Iterable[Request[Any]]) -> None:
-        """Fail requests because the store's files are no longer those that the next process opens."""
+        """Fail requests for good: the next process would open other files of the store."""
         lost = self._use.lost
         assert lost is not None
         self._tell(self._lose_all, lost)
@@ -76,7 +76,7 @@ class Responder:
     # Back on the loop
 
     def _lose_all(self, lost: StoreLost) -> None:
-        """Tell everybody who waits for something that it never comes; those who are told first end what they do."""
+        """Fail all waiting callers and watches; the registered callbacks come first, to end their own work."""
         for callback in [*self._when_lost]:
             callback(lost)
         self._when_lost.clear()
@@ -110,7 +110,7 @@ class Responder:
             watch.fire()
 
     def _abandon(self, request: Request[Any], *result: Any) -> None:
-        """Give the result of a request, which nobody waits for any more, to its `abandoned`; drop its watches."""
+        """Give an unclaimed result to the request's `abandoned`; without one, drop the request's watches."""
         if request.abandoned is None:
             for watch in request.watches:
                 watch.cancel()

@@ -1,13 +1,13 @@
-"""How much an embedded store may still grow, and which transactions may use the rest.
+"""The room for growth of an embedded store, and the transactions that may use the rest.
 
-LMDB writes a changed page to another place, so that even a removal needs room, and a store that is full to the last
-page can never be emptied. So the map is larger than the store may become, by a reserve:
+LMDB writes a changed page to another place, so that even a removal needs room, and a completely full store can never be
+emptied. So the map is larger than the store's limit, by a reserve:
 
-| what a transaction does                                          | goes through as long as                        |
+| effect of a transaction                                          | goes through as long as                        |
 |------------------------------------------------------------------|------------------------------------------------|
 | adds jobs, or writes the application's own keys beside no job    | the store is smaller than `lmdb_map_size`      |
 | takes, updates, ends or removes jobs (`Transaction.use_reserve`) | a quarter of the reserve is left: see `_URGENT`|
-| leaves less than was there                                       | there are pages at all                         |
+| makes the store smaller                                          | there are pages at all                         |
 
 On a disk that is nearly full, additions are refused a little before everything is. A long reader, such as a backup,
 keeps LMDB from reusing pages: while there is one, nothing may be added beyond half of the reserve.
@@ -30,17 +30,17 @@ from jobs_service.store.lmdb.state import LmdbTransaction, grows
 
 _MIB: Final = 1 << 20
 _SHARE: Final = 16
-"""The reserve is the map's size divided by this, and so is what is kept free of a disk."""
+"""Divisor of the map's size for the reserve, and of a disk's size for the part kept free."""
 _LEAST_RESERVE: Final = 64 * _MIB
 _URGENT: Final = 0.75
-"""The share of the reserve that urgent transactions may use; the rest is for those that make the store smaller."""
+"""The share of the reserve for urgent transactions; the rest is for transactions that make the store smaller."""
 _MOST_OF_A_DISK: Final = 16 * _MIB
 _PAGE_FILL: Final = 2
 """Estimated bytes of pages per byte written, until the next measurement."""
 _FILLING: Final = 0.8
 _NO_LONGER_FILLING: Final = 0.7
 _AMPLE: Final = 2048 * _MIB
-"""With so much room left, disk and map are measured only now and then."""
+"""Room from which on disk and map are measured only now and then."""
 _RARELY: Final = 64
 _RECENTLY: Final = 0.25
 
@@ -48,23 +48,23 @@ log = EventLog("jobs_service.store")
 
 
 def map_size(limit: int) -> int:
-    """Return the size of the map of a store that may hold so many bytes."""
+    """Return the map's size of a store with a limit of so many bytes."""
     return limit + max(limit // _SHARE, _LEAST_RESERVE)
 
 
 def limit_of(size: int) -> int:
-    """Return the bytes that a store with a map of this size may hold: for how many `map_size` returns it."""
+    """Return the limit in bytes of a store with a map of this size: the inverse of `map_size`."""
     small = size - _LEAST_RESERVE
     return small if small // _SHARE < _LEAST_RESERVE else size * _SHARE // (_SHARE + 1)
 
 
 class Room:
-    """The room that is left in a store. Used by its writer thread.
+    """The remaining room of a store. Used by its writer thread.
 
     Args:
-        directory: the store's.
-        location: names the store in logs.
-        limit: bytes that it may hold.
+        directory: the store's directory.
+        location: name of the store in logs.
+        limit: most bytes of the store.
     """
 
     def __init__(self, directory: Path, location: str, limit: int) -> None:
@@ -82,11 +82,11 @@ class Room:
         self._filling = False
 
     def measure(self, environment: lmdb.Environment, number: int) -> None:
-        """Measure the room, if it may have changed much; called at the beginning of each LMDB transaction.
+        """Measure the room, if it may have changed much; called at the begin of each LMDB transaction.
 
         Args:
-            environment: the store's.
-            number: of the transaction.
+            environment: the store's environment.
+            number: number of the transaction.
         """
         if number < self._next:
             return
@@ -105,7 +105,7 @@ class Room:
         self._tell(used)
 
     def grow(self, size: int) -> None:
-        """Let the store hold what a process may put into it whose map has so many bytes; called on any thread."""
+        """Raise the store's limit to that of a process with a map of so many bytes; called on any thread."""
         limit = max(self._limit, limit_of(size))
         self._limit, self._reserve, self._next = limit, map_size(limit) - limit, 0
 
@@ -117,10 +117,10 @@ class Room:
         self._disk_left -= size
 
     def claim(self, size: int) -> None:
-        """Refuse an addition if there is no room for so many bytes more.
+        """Refuse an addition of so many bytes if there is no room.
 
         Raises:
-            StoreFull: there is none.
+            StoreFull: there is no room.
         """
         if size > self._left:
             raise self._full()
@@ -129,7 +129,7 @@ class Room:
         """Refuse a transaction that has run, if there is no room for its writes.
 
         Raises:
-            StoreFull: there is none.
+            StoreFull: there is no room.
         """
         size = own.size
         if size > self._left and not (own.is_urgent and size <= self._left_for_urgent) and grows(own):
@@ -176,6 +176,6 @@ class Room:
 
 
 def _has_old_reader(environment: lmdb.Environment, number: int) -> bool:
-    """Whether a reader uses a state older than the last ones: LMDB must keep every page of it."""
+    """Whether a reader uses an old state: LMDB must keep every page of it."""
     rows = [row.split() for row in environment.readers().splitlines()[1:]]
     return any(len(row) == 3 and row[2].isdigit() and int(row[2]) < number - 2 for row in rows)

@@ -1,4 +1,4 @@
-"""A transaction on LMDB: its base state, its buffer, and how the buffer is written."""
+"""A transaction on LMDB: its base state, its buffer, and the write of its log."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from jobs_service.store.write_log import ADD, CLEAR, CLEAR_RANGE, SET, STAMPED_V
 
 
 class State:
-    """The state that an LMDB transaction sees.
+    """The state of an LMDB transaction.
 
     Args:
-        transaction: to read from.
-        damage: the damaged places that are known.
+        transaction: the transaction of the reads.
+        damage: the known damaged places.
 
     Attributes:
         get: returns the value of a key.
         is_careful: whether the store has known damage, so that keys must be read one by one.
         is_spoiled: whether LMDB's transaction has met damage, and must be given up.
-        failure: the last error of a read, None if there was none.
+        failure: the last error of a read; None for none.
     """
 
     __slots__ = ("_cursor", "_damage", "_transaction", "failure", "get", "is_careful", "is_spoiled")
@@ -52,7 +52,7 @@ class State:
             raise
 
     def spoil(self, key: bytes | None = None) -> None:
-        """Record that LMDB has met damage."""
+        """Record damage met by LMDB."""
         self.is_spoiled = True
         # The cursor may be on the damaged page, which LMDB does not check again as long as it stays there.
         self._cursor = None
@@ -84,14 +84,14 @@ class State:
 
 
 class LmdbTransaction(BufferedTransaction):
-    """A buffered transaction that takes the writes of a unit of work, most of all writes, as two lists.
+    """A buffered transaction that takes the writes of a unit of work, the majority of all writes, as two lists.
 
     LMDB writes them with one call, which saves a call and a log entry for each.
 
     Args:
         base, limits, read_only: as for every buffered transaction.
-        address: the store's, for messages.
-        claim: raises StoreFull if there is no room for so many bytes; None where nobody writes.
+        address: address of the store, for messages.
+        claim: raises StoreFull if there is no room for so many bytes; None for readers.
 
     Attributes:
         values, keys: as given to `stamp_all`.
@@ -131,11 +131,11 @@ class LmdbTransaction(BufferedTransaction):
         return not self._state.is_careful and super()._are_plain(keys)
 
     def committed(self, key: bytes) -> bytes | None:
-        """Return what a key holds without this transaction's writes."""
+        """Return a key's value without this transaction's writes."""
         return self._base.get(key)
 
     def committed_in(self, begin: bytes, end: bytes) -> Iterator[KeyValue]:
-        """Yield what a range holds without this transaction's writes."""
+        """Yield a range's pairs without this transaction's writes."""
         return self._base.scan(begin, end, False)
 
     def claim_room(self, size: int) -> None:
@@ -202,7 +202,7 @@ def grows(own: LmdbTransaction) -> bool:
 
 
 def _size(key: bytes, value: bytes | None) -> int:
-    """Return the bytes of a value that is replaced; if there is none, minus those of the key, which is new."""
+    """Return the bytes of a replaced value; for a new key, minus the bytes of the key."""
     return -len(key) if value is None else len(value)
 
 

@@ -1,7 +1,7 @@
 """The embedded store: LMDB on disk, shared by all processes of one machine.
 
-One writer thread runs all waiting transaction functions, commits once and only then answers all of them (group
-commit). One reader thread serves reads and notices other processes' commits. LMDB's own lock makes that correct across
+One writer thread runs all waiting transaction functions, commits once and only then answers all of them (group commit).
+One reader thread serves reads and notices other processes' commits. LMDB's own lock makes that correct across
 processes. LMDB never runs on the loop's thread, because a cold page or a busy disk can block for seconds.
 """
 
@@ -48,9 +48,9 @@ class LmdbStore(Writer, Reader, Store):
     """The embedded store.
 
     Args:
-        path: a directory; made when missing.
+        path: a directory; made if missing.
         settings: durable, lmdb_map_size, watch_poll, transaction_timeout, process_check_period.
-        sources: randomness, the clock and the points at which threads may be stopped; None for the machine's.
+        sources: randomness, the clock and the points where tests stop threads; None for the machine's.
     """
 
     serves_threads = True
@@ -147,7 +147,7 @@ class LmdbStore(Writer, Reader, Store):
             raise store_error(self.address, error) from error
 
     async def _abort_opening(self, opened: asyncio.Future[None]) -> None:
-        """Wait for the writer to end, through cancellations: it cannot be interrupted while it opens."""
+        """Wait for the writer's end, through cancellations: it cannot be interrupted during the opening."""
         self._writes.put(None)
         await outlast([opened], self._settings.transaction_timeout)
         if opened.done():
@@ -216,7 +216,7 @@ class LmdbStore(Writer, Reader, Store):
         function: TransactionFunction[T],
         abandoned: Callable[[T], None] | None = None,
     ) -> T:
-        """Have a thread run the function, and return its result."""
+        """Run the function on a thread, and return its result."""
         deadline = loop.time() + self._settings.transaction_timeout
         request: Request[T] = Request(function, loop.create_future(), deadline, abandoned)
         deadlines.watch_over(request)

@@ -18,7 +18,7 @@ class Request(Generic[T]):
     """One call of transact or read, passed to a thread.
 
     Attributes:
-        is_answered: whether the thread has sent the answer, which the loop may not have come to yet.
+        is_answered: whether the thread has sent the answer, which the loop may not have processed yet.
     """
 
     __slots__ = ("abandoned", "claim", "deadline", "function", "future", "is_answered", "watches")
@@ -48,12 +48,12 @@ class Request(Generic[T]):
             return False
 
     def withdraw(self, answered: asyncio.Future[Any]) -> bool:
-        """Claim the request so that no thread runs it; return whether that was in time.
+        """Claim the request so that no thread runs it; return whether the claim was in time.
 
         Its references are dropped, because it may stay in the queue for hours while another process holds the lock.
 
         Args:
-            answered: a future that is done, to stand in for the request's own.
+            answered: a done future, in place of the request's own.
         """
         if not self.take():
             return False
@@ -81,13 +81,13 @@ class Answer:
 
 
 class Deadlines:
-    """Fails the requests that no thread has answered in time, with one timer for all of them.
+    """Fails requests that are not answered in time, with one timer for all of them.
 
     Args:
-        loop: the store's.
-        seconds: that a request may take.
-        what: who did not answer.
-        begun: what the error says of a request that a thread has begun.
+        loop: the store's loop.
+        seconds: time limit of a request.
+        what: name of the store in the error.
+        begun: the error's addition for a request that a thread has begun.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, what: str, begun: str = "") -> None:
@@ -107,7 +107,7 @@ class Deadlines:
             self._timer = self._loop.call_at(request.deadline, self._expire)
 
     def withdraw(self, request: Request[Any]) -> None:
-        """Take back a request whose caller has gone, if no thread has begun it."""
+        """Withdraw a request whose caller has gone, if no thread has begun it."""
         request.withdraw(self._answered)
 
     def forget_answered(self) -> None:

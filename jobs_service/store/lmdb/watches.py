@@ -11,21 +11,21 @@ from jobs_service.store.base import Watch
 from jobs_service.store.read_your_writes import BaseState
 
 _CHUNK: Final = 500
-"""Keys that are looked up at a stretch; the process's other threads run in between."""
+"""Keys that are looked up in one go; the process's other threads run in between."""
 
 
 class _Several:
-    """Stands for the value of a key whose watches expect different ones; equal to no value."""
+    """Stands for the value of a key whose watches expect different values; equal to no value."""
 
 
 _SEVERAL: Final = _Several()
 
 
 class Watches:
-    """The watches that are alive, by key; shared by both threads and the loop.
+    """The living watches by key; shared by both threads and the loop.
 
     Args:
-        at: called with the names of points at which the caller's thread may be stopped.
+        at: called with names of points where a test may stop the caller's thread.
     """
 
     def __init__(self, at: Callable[[str], object] = go_on) -> None:
@@ -42,12 +42,12 @@ class Watches:
 
     @property
     def number(self) -> int:
-        """How many watches are alive."""
+        """Number of living watches."""
         with self._lock:
             return sum(map(len, self._by_key.values()))
 
     def register(self, watches: list[Watch], number: int) -> None:
-        """Keep the watches, whose baselines are from the state of this LMDB transaction, until they fire."""
+        """Keep the watches, with baselines from the state of this LMDB transaction, until they fire."""
         with self._lock:
             for watch in watches:
                 key = watch.key
@@ -61,12 +61,12 @@ class Watches:
                 group[watch] = number
 
     def forget(self, watch: Watch) -> None:
-        """Drop a watch; it need not be there."""
+        """Drop a watch; an unknown one is no error."""
         with self._lock:
             self._drop(watch)
 
     def changed(self, written: dict[bytes, bytes | None], number: int) -> list[Watch]:
-        """Remove and return the watches whose keys this commit has given another value."""
+        """Remove and return the watches whose keys have another value after this commit."""
         if not self._by_key:
             return []
         with self._lock:
@@ -78,9 +78,9 @@ class Watches:
         """Remove and return the watches (on these keys, or all) whose keys have another value in this state.
 
         Args:
-            state, number: of the LMDB transaction that looks.
-            keys: of the watches.
-            damaged: keys that are not to be looked up.
+            state, number: state and number of the looking LMDB transaction.
+            keys: keys of the watches; None for all.
+            damaged: keys that must not be looked up.
         """
         if keys is None:
             values = self._unexpected(state, damaged)
@@ -100,9 +100,9 @@ class Watches:
             return watches
 
     def _unexpected(self, state: BaseState, damaged: Container[bytes]) -> dict[bytes, bytes | None]:
-        """Return the watched keys that have another value than expected, with that value.
+        """Return the watched keys with an unexpected value, and that value.
 
-        Looking up thousands of keys takes milliseconds, so it is done without the lock, which the writer needs.
+        Looking up thousands of keys takes milliseconds, so it happens without the lock, which the writer needs.
         """
         with self._lock:
             expected = self._expected.copy()

@@ -32,11 +32,11 @@ _STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
 _MAX_BATCH: Final = 4000
 _MAX_BATCH_BYTES: Final = 16_000_000
 _READER_CHECK_PERIOD: Final = 64
-"""Check for dead readers every this many commits: LMDB cannot reuse pages that a reader pins, even a killed one."""
+"""Commits between two checks for dead readers: LMDB cannot reuse pages that a reader pins, even a killed one."""
 
 
 class Writer(Responder):
-    """The part of a store that runs on the writer's thread; the store sets the attributes."""
+    """The part of a store on the writer's thread; the store sets the attributes."""
 
     path: Path
     instance: bytes
@@ -56,7 +56,7 @@ class Writer(Responder):
 
     @property
     def location(self) -> str:
-        """The address, such that it names the same store wherever it is read: for logs."""
+        """The address for logs: it names the same store in every working directory."""
         raise NotImplementedError
 
     def _run_writer(self, opened: asyncio.Future[None]) -> None:
@@ -112,12 +112,12 @@ class Writer(Responder):
         self._tell(_succeed, ended)
 
     def _has_grown(self, size: int) -> None:
-        """Another process has a larger map, which is this one's from now on."""
+        """Take over the larger map of another process."""
         self._room.grow(size)
         log.info("map_grown", store=self.location, bytes=size)
 
     def _cannot_grow(self, error: lmdb.Error) -> StoreLost:
-        """Without a map nothing can be read or written."""
+        """Mark the store as lost: without a map it can neither read nor write."""
         self._use.lost = StoreLost(
             f"store {self.location} was grown by a process with a larger map, and this one cannot map so much "
             f"({error}; ulimit -v). Give all the same JOBS_SERVICE_LMDB_MAP_SIZE, and start the program anew"
@@ -148,7 +148,7 @@ class Writer(Responder):
         """Run requests from the front of the batch in one LMDB transaction, commit, and return the watches to fire.
 
         Raises:
-            StoreLost: what was committed is not in the store that the next process opens, so it is not answered.
+            StoreLost: the commit is not in the store that the next process opens, so its requests are not answered.
         """
         if self._use.lost is not None:
             raise self._use.lost
@@ -230,7 +230,7 @@ class Writer(Responder):
         return self._watches.changed(written, number)
 
     def _retry_alone(self, environment: lmdb.Environment, answers: list[Answer], error: StoreError) -> None:
-        """After a failed commit, give each request a commit of its own, so that only the guilty one fails."""
+        """After a failed commit, give each request its own commit, so that only the guilty one fails."""
         for answer in answers:
             alone: list[Answer] = []
             fired: list[Watch] = []
@@ -241,7 +241,7 @@ class Writer(Responder):
             self._send_answers(self._write_deadlines, alone, fired)
 
     def _commit_alone(self, environment: lmdb.Environment, request: Request[Any]) -> tuple[list[Answer], list[Watch]]:
-        """Run a request alone, and again as long as it fails only for damage that was unknown before."""
+        """Run a request alone, and again as long as it fails only on newly found damage."""
         for _ in range(MOST_RUNS):
             known = self._damage.count
             request.claim.append(True)
@@ -256,7 +256,7 @@ class Writer(Responder):
 
 
 def _look() -> None:
-    """Put among the reads, this wakes the reader thread, so that it begins to check for other processes' commits."""
+    """Wake the reader thread from its queue, so that it begins to check for other processes' commits."""
 
 
 def _succeed(future: asyncio.Future[None]) -> None:

@@ -37,11 +37,11 @@ class SimulatedStore(Store):
     """One process's connection to the cluster.
 
     Args:
-        cluster: what it is connected to.
-        process: that the connection belongs to; None for the world itself.
+        cluster: to connect to.
+        process: the connection's owner; None for the world itself.
         settings: transaction_timeout, transaction_retries.
         sources: jitter of the pause between two runs of a function.
-        context: in which its watches fire; None for the cluster's.
+        context: of the callbacks of its watches; None for the cluster's.
     """
 
     overlaps = True
@@ -91,7 +91,7 @@ class SimulatedStore(Store):
             return
         self._opened = False
         self.cluster.connections.remove(self)
-        # No commit is left under way, not even by a caller that is canceled.
+        # Leave no commit under way, not even from a canceled caller.
         canceled = await wait_until(lambda: not self._calls.number, self._calls.ended)
         self.cluster.drop_watches(self, f"store {self.address} was closed")
         if canceled is not None:
@@ -119,7 +119,7 @@ class SimulatedStore(Store):
             raise
         self._calls.enter()
         limit = self._settings.transaction_timeout
-        # While nothing takes time the timer need not be set; the cluster sets it when it goes away.
+        # While all answers are immediate, the timer need not be set; the cluster sets it when it goes away.
         at_once = self.cluster.answers_at_once
         timer = Timer(self.cluster.loop, limit, self.cluster.untimed if at_once else None)
         try:
@@ -184,10 +184,10 @@ class SimulatedStore(Store):
     async def _commit(
         self, transaction: SimulatedTransaction, result: T, abandoned: Callable[[T], None] | None
     ) -> bool:
-        """Commit, and return whether that happened.
+        """Commit, and return whether the commit happened.
 
         Raises:
-            StoreError: it did not happen; or, if StoreUnavailable, the outcome stays unknown.
+            StoreError: the commit did not happen; or, if StoreUnavailable, its outcome stays unknown.
         """
         mark = self._marks.new()
         transaction.conflicts.add(mark.key, mark.key + b"\x00")
@@ -197,7 +197,7 @@ class SimulatedStore(Store):
         try:
             return await self._outcome(transaction, answer, mark)
         except asyncio.CancelledError:
-            # The commit goes on without its caller, who learns of it by `abandoned`.
+            # The commit goes on without its caller, and reports to `abandoned`.
             self._calls.enter()
             late = self._come_late(transaction, answer, mark, result, abandoned)
             task = asyncio.get_running_loop().create_task(late, name="a late commit")
@@ -223,7 +223,7 @@ class SimulatedStore(Store):
                 raise
             if stamp is None:
                 self._marks.prevented(mark)
-                # The commit may never reach the cluster, which would fail them otherwise.
+                # The commit may never reach the cluster, which would otherwise fail the watches.
                 _lose(transaction)
                 return False
             transaction.stamp.value = stamp
@@ -257,10 +257,10 @@ class SimulatedStore(Store):
         """Commit a transaction of the connection's own.
 
         Raises:
-            ClientError: it did not happen, or its outcome is unknown.
+            ClientError: the commit did not happen, or its outcome is unknown.
         """
         answer = self.cluster.submit(transaction)
-        answer.add_done_callback(asyncio.Future.exception)  # Also if nobody waits any more.
+        answer.add_done_callback(asyncio.Future.exception)  # Even without a waiting caller.
         await asyncio.shield(answer)
 
     async def _come_late(
@@ -281,7 +281,7 @@ class SimulatedStore(Store):
             self._calls.leave()
 
     async def _sweep(self) -> None:
-        """Remove old marks, as a store does that is open for long."""
+        """Remove old marks, like a store that has been open for long."""
         try:
             transaction = await self._begin(0, read_only=False)
             try:
@@ -296,7 +296,7 @@ class SimulatedStore(Store):
                 if not transaction.submitted:
                     self._give_up(transaction)
         except (ClientError, StoreError):
-            pass  # Then another one does it.
+            pass  # Another transaction will do it.
 
     def _give_up(self, transaction: SimulatedTransaction) -> None:
         """End a transaction that does not commit; its watches fail."""

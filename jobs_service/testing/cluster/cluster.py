@@ -1,4 +1,4 @@
-"""The simulated cluster: keys and values, commits, watches, and when it answers."""
+"""The simulated cluster: keys and values, commits, watches, and the times of its answers."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 _LOST: Final = 0.25
 _AT_ONCE: Final = 0.6
-"""Of the commits that exceed their time limit: the share that is lost, and that which is lost or happens at once."""
+"""Among commits that exceed their time limit: the lost share, and the share that is lost or happens at once."""
 _VERY_SLOW: Final = 15.0
 _LATE: Final = 5.0
 _WATCH_LIFE: Final = 60.0
 
 
 class Observer(Protocol):
-    """Called for every run of a transaction function that took effect; for checks."""
+    """Called for every effective run of a transaction function; for checks."""
 
     def ended(self, transaction: SimulatedTransaction) -> None:
         """Called at the moment of the commit, in commit order, before its caller gets the answer.
 
-        A transaction that only reads has no commit version; it saw the state of its read version.
+        A read-only transaction has no commit version; it saw the state of its read version.
         """
 
 
 class Handle:
-    """A handle of the cluster; its options hold for all transactions that are made with it.
+    """A handle of the cluster; its options apply to all its transactions.
 
     Attributes:
         time_limit: seconds that a transaction may take; None for no limit.
-        sees_own_writes: whether reads by snapshot see what the transaction itself has written.
+        sees_own_writes: whether snapshot reads see the transaction's own writes.
     """
 
     def __init__(self) -> None:
@@ -62,15 +62,15 @@ class Cluster:
 
     Attributes:
         versions: the keys and values.
-        latency: seconds that a request to the cluster takes at most, drawn anew for each.
+        latency: longest time of a request to the cluster in seconds; drawn anew for each request.
         observers: called for commits.
         commits: number of commits of transaction functions.
-        connections: the open ones, the latest last.
+        connections: the open connections, the latest last.
         mark_lifetime: versions after which a connection removes the marks of others.
-        quiet_at: the virtual time, in seconds, at which the last delay that was drawn so far is over.
-        untimed: timers that are not set, because nothing took time when their calls began.
+        quiet_at: the virtual time, in seconds, at the end of the last delay drawn so far.
+        untimed: timers that are not set, because all answers were immediate at the begin of their calls.
         calls: number of calls of `transact` and `read`, on all connections.
-        on_too_large: called, in the context of its process, for a transaction that is refused for its size.
+        on_too_large: called for a transaction that is refused for its size, in the context of its process.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, choices: Choices, *, limits: Limits | None = None) -> None:
@@ -87,7 +87,7 @@ class Cluster:
         self.on_too_large: Callable[[SimulatedTransaction], object] = lambda transaction: None
         self._handles: dict[Process | None, Handle] = {}
         self.quiet_at = 0.0
-        # The cluster's own callbacks belong to no process, and go on when one dies.
+        # The cluster's own callbacks belong to no process, and outlive all processes.
         self.context = Context()
         self.untimed: dict[Timer, None] = {}
         self._back_at = 0.0
@@ -100,21 +100,21 @@ class Cluster:
 
     @property
     def idle(self) -> bool:
-        """Whether it keeps nothing: no open transaction, no watch, no past state."""
+        """Whether the cluster keeps no open transaction, no watch, and no past state."""
         return not self._transactions and not self._watches and not self.versions.kept
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether nothing takes time now."""
+        """Whether all answers are immediate now."""
         return not (self.latency or self._back_at or self.choices.rates)
 
     @property
     def takes_time(self) -> bool:
-        """Whether a request takes time to get here now."""
+        """Whether requests take time to arrive now."""
         return bool(self.latency or self._back_at)
 
     def shared_handle(self, process: Process | None) -> Handle:
-        """Return the one handle that all code in a process gets which opens the cluster as an application does."""
+        """Return the handle that all code in a process shares if it opens the cluster like an application."""
         return self._handles.setdefault(process, Handle())
 
     def go_away(self, seconds: float) -> None:
@@ -129,7 +129,7 @@ class Cluster:
             self.untimed.clear()
 
     def come_back(self) -> None:
-        """Answer requests again, those that wait included."""
+        """Answer requests again, including waiting ones."""
         self._back_at = 0.0
         self._back.set()
         arrived, self._arrived = self._arrived, []
@@ -141,7 +141,7 @@ class Cluster:
             self.come_back()
 
     def disconnect(self, process: Process) -> None:
-        """Close what a dead process had open; a commit that is under way may or may not happen."""
+        """Close the connections and transactions of a dead process; a commit under way may or may not happen."""
         self._handles.pop(process, None)
         self.connections = [each for each in self.connections if each.process is not process]
         for transaction in [each for each in self._transactions if each.process is process]:
@@ -154,7 +154,7 @@ class Cluster:
     # Called by connections
 
     async def reach(self) -> None:
-        """Wait as long as a request takes to get here."""
+        """Wait for the arrival of a request."""
         while self._back_at:
             await self._back.wait()
         if self.latency:
@@ -173,7 +173,7 @@ class Cluster:
             await self.reach()
 
     def opened(self, transaction: SimulatedTransaction) -> None:
-        """Keep what the transaction sees until it ends."""
+        """Keep the transaction's read version until its end."""
         self._transactions[transaction] = None
 
     def closed(self, transaction: SimulatedTransaction) -> None:
@@ -185,7 +185,7 @@ class Cluster:
         """Send a commit on its way, and return the future of its answer.
 
         Raises from the future:
-            ClientError: what the client library would raise.
+            ClientError: as the client library would raise it.
         """
         answer: asyncio.Future[None] = self.loop.create_future()
         transaction.submitted = True
@@ -210,7 +210,7 @@ class Cluster:
         return answer
 
     def commit_reads(self, transaction: SimulatedTransaction) -> None:
-        """End a transaction that has written nothing: that takes no request, but for its watches."""
+        """End a transaction without writes, which takes no request except for its watches."""
         transaction.settle_watches()
         self._took_effect(transaction, {})
         self._register(transaction, {})
@@ -288,7 +288,7 @@ class Cluster:
     def _register(self, transaction: SimulatedTransaction, written: dict[bytes, bytes | None]) -> None:
         for watch in transaction.watches:
             if transaction.process is not None and not transaction.process.alive:
-                continue  # Its commit came through, but nobody is there any more.
+                continue  # The commit succeeded, but its process is dead.
             if not transaction.store.is_open:
                 watch.fire(StoreError("the watch was lost: its connection was closed"))
                 continue
@@ -305,7 +305,7 @@ class Cluster:
         transaction.watches = []
 
     def _wake(self, keys: dict[bytes, Any]) -> None:
-        """Fire the watches on these keys that expect another value than there is."""
+        """Fire the watches on these keys that expect another value than the present one."""
         for key in keys:
             group = self._watches.get(key)
             if group is None:
@@ -326,7 +326,7 @@ class Cluster:
             self.loop.call_soon(self._deliver, watch, error, context=store.context)
 
     def _deliver(self, watch: Watch, error: StoreError | None) -> None:
-        """Fire a watch that was neither canceled meanwhile, nor fired."""
+        """Fire a watch, unless it was canceled or fired meanwhile."""
         if watch in self._watches.get(watch.key, {}):
             self._forget(watch)
             watch.fire(error)

@@ -1,4 +1,4 @@
-"""The faults of the simulated cluster, and the errors that it answers with."""
+"""The faults of the simulated cluster, and the errors in its answers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAULTS: Final = {
     "options": "an application sets a short time limit and other options on its own handle of the cluster",
     "sweep": "a connection removes the marks that are old",
 }
-"""The kinds of fault that the cluster itself draws, with a description of each."""
+"""The kinds of fault that the cluster draws, with a description of each."""
 
 SLOW: Final = 2.0
 """The longest delay of slow requests in seconds, apart from rare ones that exceed every time limit."""
@@ -36,8 +36,8 @@ class ClientError(Exception):
     """An error as FoundationDB's client library would raise it.
 
     Attributes:
-        code: as the library numbers its errors.
-        description: what it says.
+        code: the library's number of the error.
+        description: the library's text.
     """
 
     def __init__(self, code: int, description: str) -> None:
@@ -47,7 +47,7 @@ class ClientError(Exception):
 
 
 def timed_out() -> ClientError:
-    """Return the error for a transaction whose time is up."""
+    """Return the error for a transaction that exceeds its time limit."""
     return ClientError(TRANSACTION_TIMED_OUT, "Operation aborted because the transaction timed out")
 
 

@@ -6,11 +6,11 @@ import asyncio
 
 
 class Timer:
-    """The time limit of a call. It does as asyncio.timeout, but costs less for the many calls that never need it.
+    """The time limit of a call, like asyncio.timeout, but cheaper for the many calls that never reach it.
 
     Args:
-        loop: the simulated one.
-        limit: seconds that the current task has.
+        loop: the simulated loop.
+        limit: seconds for the current task.
         waiting: collects timers that need not be set yet; None to set this one now.
     """
 
@@ -32,7 +32,7 @@ class Timer:
             waiting[self] = None
 
     def start(self) -> None:
-        """Set the timer: the call's time runs from now on."""
+        """Set the timer; the call's time begins now."""
         self._handle = self._loop.call_at(self._loop.time() + self._limit, self._expire)
 
     def end(self) -> None:

@@ -20,17 +20,17 @@ class SimulatedTransaction(BufferedTransaction):
     """One run of a transaction function.
 
     Attributes:
-        store: the connection that it was begun on.
-        process: the process of that connection.
+        store: its connection.
+        process: the process of the connection.
         version: the version that it reads.
-        began: the virtual time, in seconds, of that version.
-        commit_version: the version that its writes made; None when it has written nothing, or not committed.
-        written: once it has committed, the new value of each key that it wrote.
-        journal: a list in which observers may keep something about this run.
-        call: number of the call of `transact` or `read` that this is a run of, unique in the cluster; 0 when the
-            connection itself has begun it.
-        timed_out: whether its commit was answered with the error for its time limit.
-        blocking: whether its reads are answered at once, as they are for plain code that waits for each.
+        began: the virtual time of this version, in seconds.
+        commit_version: the version of its writes; None without writes or before a commit.
+        written: after a commit, the new value of each written key.
+        journal: a list for the notes of observers about this run.
+        call: number of its call of `transact` or `read`, unique in the cluster; 0 for a transaction of the connection
+            itself.
+        timed_out: whether the answer to its commit was the error for its time limit.
+        blocking: whether its reads are answered at once, as for plain code that waits for each.
     """
 
     def __init__(self, store: SimulatedStore, call: int, *, read_only: bool) -> None:
@@ -55,7 +55,7 @@ class SimulatedTransaction(BufferedTransaction):
 
     @property
     def is_housekeeping(self) -> bool:
-        """Whether it is the connection's own, and runs no transaction function."""
+        """Whether the transaction is the connection's own, without a transaction function."""
         return not self.call
 
     @property
@@ -80,7 +80,7 @@ class SimulatedTransaction(BufferedTransaction):
         return await super().get_range(begin, end, limit=limit, reverse=reverse)
 
     async def pause(self) -> None:
-        """Wait for the cluster, as every read does."""
+        """Wait for the cluster, like every read."""
         store = self.store
         if not self.blocking:
             await store.cluster.read_pause()
@@ -92,12 +92,12 @@ class SimulatedTransaction(BufferedTransaction):
 
     @property
     def too_long(self) -> bool:
-        """Whether it began longer ago than a transaction may."""
+        """Whether the transaction exceeds the lifetime of transactions."""
         return self.store.cluster.loop.time() - self.began > self.limits.seconds
 
     @property
     def is_overdue(self) -> bool:
-        """Whether it began longer ago than its handle allows."""
+        """Whether the transaction exceeds the time limit of its handle."""
         limit = self.store.handle.time_limit
         return limit is not None and self.store.cluster.loop.time() - self.began > limit
 
@@ -112,7 +112,7 @@ class SimulatedTransaction(BufferedTransaction):
         return super()._too_large()
 
     def end(self) -> None:
-        """Release the version that it reads. Idempotent."""
+        """Release the read version. Idempotent."""
         if not self.ended:
             self.ended = True
             super().end()
