@@ -61,7 +61,6 @@ def test_continuous_integration_installs_python_where_there_is_none_and_then_che
         "built",
         "checked --long with pip",
         "checked --long with pip",
-        "checked --long with pip",
     ]
     assert f"{copy.root.resolve()}/.venv/" in done.stdout
     assert (copy.root / "apt").read_text().splitlines() == [
