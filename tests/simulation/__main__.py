@@ -298,7 +298,8 @@ class _Interruption:
     def _come(self, number: int, frame: FrameType | None) -> None:
         self.came = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("simulate: waiting for the runs under way; Ctrl-C again ends at once", file=sys.stderr)
+        # In one piece, which `print` does not promise: the processes of the pool write there, too.
+        sys.stderr.write("simulate: waiting for the runs under way; Ctrl-C again ends at once\n")
 
 
 def _cores() -> int:
