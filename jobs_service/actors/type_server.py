@@ -84,9 +84,8 @@ class TypeServer(DutifulActor):
         # The begin and the time of the next examination of types for old counts.
         self._sweep_from = b""
         self._sweep_at = 0.0
-        # The begin, the section and the time of the next examination of jobs whose time lies far ahead.
+        # The begin and the time of the next examination of jobs whose time lies far ahead.
         self._far_ahead_from = b""
-        self._far_ahead_in = 0
         self._far_ahead_at = 0.0
         self._complain_at = 0.0
         self._next_alarm = _NEVER
@@ -362,21 +361,23 @@ class TypeServer(DutifulActor):
 
     async def _set_times_of_one_type_right(self, most: int) -> int:
         """Examine so many jobs of the next type; return the number of examined jobs."""
-        context, begin = self._context, self._far_ahead_from
-        section, now = far_ahead.SECTIONS[self._far_ahead_in], context.sources.wall_time()
+        context, begin, examined = self._context, self._far_ahead_from, 0
+        now = context.sources.wall_time()
         suspects, behind = await self._read(
-            lambda transaction: far_ahead.suspects(transaction, context.keyspace, section, begin, now, most)
+            lambda transaction: far_ahead.suspects(transaction, context.keyspace, begin, now, most)
         )
         if suspects is not None:
-            changed = await self._transact(lambda unit: far_ahead.set_right(unit, *suspects))
+            examined, changed = await self._transact(
+                lambda unit: far_ahead.set_right(unit, suspects.keys, suspects.ids)
+            )
             if changed:
                 self._log.warning("clock_was_ahead", type=suspects.keys.type, count=changed, most=MOST_AHEAD)
+            if examined < len(suspects.ids):
+                behind = suspects.rows[examined]
         self._far_ahead_from = behind or b""
         if behind is None:
-            self._far_ahead_in = (self._far_ahead_in + 1) % len(far_ahead.SECTIONS)
-            if self._far_ahead_in == 0:
-                self._far_ahead_at = self._time() + _SWEEP_PERIOD
-        return 0 if suspects is None else len(suspects.ids)
+            self._far_ahead_at = self._time() + _SWEEP_PERIOD
+        return examined
 
     async def _wake_unmarked(self) -> None:
         if not await self._complete_rows():

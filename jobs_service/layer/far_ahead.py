@@ -8,7 +8,6 @@ has given stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -27,7 +26,7 @@ from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Snapshot
 
 SECTIONS = (SCHEDULED, EXPIRING)
-"""The sections of the keyspace with such times."""
+"""The sections of the keyspace with such times, in the order of their keys."""
 
 _BEGINS_A_PAUSE = frozenset({HistoryKind.CRASHED, HistoryKind.STOPPED})
 
@@ -38,57 +37,61 @@ class Suspects(NamedTuple):
     Attributes:
         keys: of the type.
         ids: packed.
+        rows: the keys of their index entries.
     """
 
     keys: TypeKeys
     ids: list[bytes]
+    rows: list[bytes]
 
 
 async def suspects(
-    transaction: Snapshot, keyspace: Keyspace, section: int, begin: bytes, now: float, limit: int
+    transaction: Snapshot, keyspace: Keyspace, begin: bytes, now: float, limit: int
 ) -> tuple[Suspects | None, bytes | None]:
-    """Return the next jobs of a section whose time lies further ahead than a right clock would usually have written.
+    """Return the next jobs whose time lies further ahead than a right clock would usually have written.
 
     Args:
         transaction, keyspace: to read from.
-        section: one of SECTIONS.
-        begin: position in the section, empty at first.
+        begin: the key to go on from, empty at first.
         now: seconds since the epoch.
         limit: most jobs.
 
     Returns:
-        Jobs of one type, None for none, and the next position; None at the end of the section.
+        Jobs of one type, None for none, and the key to go on from; None at the end.
     """
-    types, behind = await types_in(transaction, keyspace, section, begin, 1)
-    if not types:
-        return None, behind
-    keys = keyspace.of_packed(types[0])
-    rows, least = keys.scheduled, now + MOST_AHEAD
-    if section == EXPIRING:
-        kept = await inspection.retention(transaction, keys)
-        rows, least = keys.expiring, least + max(kept.keep or 0.0, kept.keep_failed or 0.0)
-    prefix = len(keyspace.sections[section])
-    first = max(rows + pack_seconds(least), keyspace.sections[section] + begin)
-    found = await transaction.get_range(first, rows + AFTER, limit=limit)
-    if len(found) == limit:
-        behind = found[-1][0][prefix:] + b"\x00"
-    return Suspects(keys, [key[len(rows) + TIME_BYTES :] for key, _ in found]) if found else None, behind
+    for section in SECTIONS:
+        prefix = keyspace.sections[section]
+        types, behind = await types_in(transaction, keyspace, section, max(begin, prefix)[len(prefix) :], 1)
+        if behind is None:
+            continue
+        if not types:
+            return None, prefix + behind
+        keys = keyspace.of_packed(types[0])
+        rows, least = keys.scheduled, now + MOST_AHEAD
+        if section == EXPIRING:
+            kept = await inspection.retention(transaction, keys)
+            rows, least = keys.expiring, least + max(kept.keep or 0.0, kept.keep_failed or 0.0)
+        first = max(rows + pack_seconds(least), begin)
+        found = [key for key, _ in await transaction.get_range(first, rows + AFTER, limit=limit)]
+        behind = found[-1] + b"\x00" if len(found) == limit else rows + AFTER
+        return Suspects(keys, [key[len(rows) + TIME_BYTES :] for key in found], found) if found else None, behind
+    return None, None
 
 
-async def set_right(unit: UnitOfWork, keys: TypeKeys, ids: Iterable[bytes]) -> int:
+async def set_right(unit: UnitOfWork, keys: TypeKeys, ids: list[bytes]) -> tuple[int, int]:
     """Treat runs that a clock far ahead has ended as ended now, and set back all times that follow from it.
 
     Returns:
-        The number of jobs.
+        The number of jobs that were examined, as many from the front as a transaction can hold, and of changed ones.
     """
-    changed = 0
-    for entry in await unit.load_fitting(keys, list(ids)):
+    entries, changed = await unit.load_fitting(keys, ids), 0
+    for entry in entries:
         record = entry.record
         with suppress(RecordDamaged):
             if record is not None and (moved := _set_back(unit, record)) is not None:
                 unit.replace(entry, moved)
                 changed += 1
-    return changed
+    return len(entries), changed
 
 
 def _set_back(unit: UnitOfWork, record: Record) -> Record | None:

@@ -106,7 +106,11 @@ async def test_old_counts_of_types_to_which_nothing_happens_any_more_are_removed
 
 @pytest.mark.parametrize("ahead", [7200.0, 366 * 86_400.0])
 def test_what_a_clock_far_ahead_has_written_is_set_right_within_two_hours(ahead: float) -> None:
-    """A pause, a snooze and the end of a job; not the time that somebody has given."""
+    """A pause, a snooze and the end of a job; not the time that somebody has given.
+
+    And the pauses of more large jobs than one transaction can hold.
+    """
+    large = [f"large {number}" for number in range(60)]
     done: list[JobId] = []
     found: dict[str, JobState | None] = {}
 
@@ -115,7 +119,7 @@ def test_what_a_clock_far_ahead_has_written_is_set_right_within_two_hours(ahead:
 
             @jobs.handler(T1, keep=1200)
             async def work(job: RunningJob) -> None:
-                if job.id == "crashes" and process.name == "ahead":
+                if job.id in ("crashes", *large) and process.name == "ahead":
                     raise Retry(1800)
                 if job.id == "snoozes" and process.name == "ahead":
                     raise Snooze(1800)
@@ -127,6 +131,8 @@ def test_what_a_clock_far_ahead_has_written_is_set_right_within_two_hours(ahead:
                 for id in "crashes", "snoozes", "ends":
                     await jobs.add(T1, id)
                 await jobs.add(T1, "reminder", run_at=reminder)
+                for id in large:
+                    await jobs.add(T1, id, "x" * 90_000)
             async with running(jobs):
                 await asyncio.sleep(10 if process.name == "ahead" else 2 * 3600)
             for id in "crashes", "snoozes", "ends", "reminder":
@@ -142,7 +148,7 @@ def test_what_a_clock_far_ahead_has_written_is_set_right_within_two_hours(ahead:
             assert process.failure is None, process.failure
 
     World(1).run(main)
-    assert sorted(done) == ["crashes", "ends", "snoozes"]
+    assert sorted(map(str, done)) == sorted(["crashes", "ends", "snoozes", *large])
     assert found == {"crashes": None, "snoozes": None, "ends": None, "reminder": JobState.PENDING}
 
 
