@@ -65,11 +65,11 @@ def _measure_apart(checkout: Path, name: str, arguments: argparse.Namespace) -> 
 def _beside(name: str, arguments: argparse.Namespace) -> Iterator[Figure]:
     """Measure this checkout and another one in turn; yield the figures of this one, with how fast it is beside that."""
     here, there = Path(__file__).parents[1], arguments.against.resolve()
-    found: dict[Path, list[list[Figure]]] = {here: [], there: []}
+    sides: list[tuple[Path, list[list[Figure]]]] = [(there, []), (here, [])]
     for pair in range(arguments.pairs):
-        for checkout in (here, there) if pair % 2 else (there, here):
-            found[checkout].append(_measure_apart(checkout, name, arguments))
-    for ours, others in zip(zip(*found[here], strict=True), zip(*found[there], strict=True), strict=True):
+        for checkout, found in sides[::-1] if pair % 2 else sides:
+            found.append(_measure_apart(checkout, name, arguments))
+    for others, ours in zip(*(zip(*found, strict=True) for _, found in sides), strict=True):
         ratios = [
             mine.value / other.value if mine.higher else other.value / mine.value
             for mine, other in zip(ours, others, strict=True)
@@ -140,6 +140,8 @@ def main() -> None:
         return
     on_a_cluster = str(arguments.store).startswith("fdb:")
     names = arguments.measurements or [name for name in MEASUREMENTS if name != "contention" or on_a_cluster]
+    if arguments.pairs < 1:
+        parser.error(f"--pairs {arguments.pairs}: it must be 1 or more")
     if "contention" in names and not on_a_cluster:  # its processes have many services each on one store
         parser.error("contention is measured on a cluster: --store fdb:FILE")
     if not arguments.json:

@@ -203,7 +203,7 @@ class RemoteCreatorOperations:
                 form[name] = value
         if handler.redaction is not None:  # nothing is shown before the handler starts for the first time
             form["redact"] = [*handler.redaction.paths]
-        return with_json(form, "data", None if data is UNSET else json_of(handler.type, how.id, data))
+        return with_json(form, "data", json_of(handler.type, how.id, data))
 
     async def _enqueue_lines(self, handler: Enqueueable[Any, Any], lines: list[bytes]) -> list[Job]:
         """Enqueue the jobs of one request, each line independently; raise the error of the first refused line."""

@@ -230,7 +230,7 @@ class RemoteAccess:
                 answer([StoreUnavailable(_TOO_LATE) for _ in calls])
                 raise
             except Exception as error:  # otherwise it would be lost, and the runs would never end
-                errors = [copy.copy(error) for _ in calls]
+                errors = [copy.copy(error) if isinstance(error, JobsError) else error for _ in calls]
             answer(errors)
 
         self._send(send())
@@ -279,7 +279,10 @@ class RemoteAccess:
         except StoreError:
             raise
         except JobsError as error:  # such as 413 of a proxy: the other runs must end nevertheless
-            return [error] if len(calls) == 1 else [each for call in calls for each in await self._ended([call])]
+            if len(calls) == 1:
+                return [error]
+            middle = len(calls) // 2
+            return await self._ended(calls[:middle]) + await self._ended(calls[middle:])
         return [
             None if isinstance(error, WorkerConflict) and await self._has_ended(call) else error for call, error in ends
         ]

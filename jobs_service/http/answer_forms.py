@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from jobs_service.http.endpoint import Form
-from jobs_service.http.fields import Json, Name
+from jobs_service.http.fields import Json, Name, Time
 
 # Types
 
@@ -157,11 +157,11 @@ class ErrorForm(Form):
     traceback: str = ""
 
 
-class NextRunForm(BaseModel):
+class NextRunForm(Form):
     """The run after the present one."""
 
     priority: Name
-    run_at: str | float | None
+    run_at: Time
 
 
 class ProgressForm(BaseModel):

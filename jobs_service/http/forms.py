@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from jobs_service.http.answer_forms import ErrorForm
+from jobs_service.http.answer_forms import ErrorForm, NextRunForm
 from jobs_service.http.endpoint import Form, Query
 from jobs_service.http.fields import (
     MOST_AT_ONCE,
@@ -227,13 +227,6 @@ class AliveForm(Form):
     renew: bool = True
 
 
-class AskedForm(Form):
-    """The next run that a handler itself has requested: a `next_run` of its job."""
-
-    priority: Name
-    run_at: Time | None
-
-
 class RunEndForm(HeldForm):
     """The end of a handler's run.
 
@@ -252,7 +245,7 @@ class RunEndForm(HeldForm):
     crashes: int | None = Field(None, ge=0)
     attempts: int = Field(0, ge=-1, le=0)
     anew: bool = False
-    asked: AskedForm | None = None
+    asked: NextRunForm | None = None
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:

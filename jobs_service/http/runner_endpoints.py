@@ -87,8 +87,11 @@ async def ends(call: Call) -> Response:
     call.check_may_run(call.type)
     asked = [_end_or_error(call, each) for each in form.jobs]
     calls = [each for each in asked if not isinstance(each, JobsError)]
-    if not calls:
-        return answer({"ends": [_problem(each) for each in asked if isinstance(each, JobsError)]})
+    errors = iter(await _end_all(call, calls) if calls else ())
+    return answer({"ends": [_problem(each if isinstance(each, JobsError) else next(errors)) for each in asked]})
+
+
+async def _end_all(call: Call, calls: Sequence[EndCall]) -> Sequence[Exception | None]:
     done: asyncio.Future[Sequence[Exception | None]] = asyncio.get_running_loop().create_future()
 
     def ended(errors: Sequence[Exception | None]) -> None:
@@ -97,8 +100,7 @@ async def ends(call: Call) -> Response:
 
     call.remote.access.check_open()
     call.remote.runs.end_all(calls, ended, len(call.raw) + _HEAD * len(calls))
-    errors = iter(await done)
-    return answer({"ends": [_problem(each if isinstance(each, JobsError) else next(errors)) for each in asked]})
+    return await done
 
 
 def _problem(error: Exception | None) -> dict[str, Any] | None:
