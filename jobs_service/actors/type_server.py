@@ -367,13 +367,12 @@ class TypeServer(DutifulActor):
             lambda transaction: far_ahead.suspects(transaction, context.keyspace, begin, now, most)
         )
         if suspects is not None:
-            examined, changed = await self._transact(
-                lambda unit: far_ahead.set_right(unit, suspects.keys, suspects.ids)
-            )
+            keys, ids, rows = suspects
+            examined, changed = await self._transact(lambda unit: far_ahead.set_right(unit, keys, ids))
             if changed:
-                self._log.warning("clock_was_ahead", type=suspects.keys.type, count=changed, most=MOST_AHEAD)
-            if examined < len(suspects.ids):
-                behind = suspects.rows[examined]
+                self._log.warning("clock_was_ahead", type=keys.type, count=changed, most=MOST_AHEAD)
+            if examined < len(rows):
+                behind = rows[examined]
         self._far_ahead_from = behind or b""
         if behind is None:
             self._far_ahead_at = self._time() + _SWEEP_PERIOD

@@ -265,13 +265,13 @@ def _enqueue_many(original: Operation) -> Operation:
 
 
 def _moving(name: str, original: Operation) -> Operation:
-    async def noted(unit: UnitOfWork, keys: TypeKeys, *arguments: Any) -> int:
+    async def noted(unit: UnitOfWork, keys: TypeKeys, *arguments: Any) -> Any:
         journal = _journal(unit)
         if journal is None:
-            return await original(unit, keys, *arguments)  # type: ignore[no-any-return]
+            return await original(unit, keys, *arguments)
         before = {entry: entry.record for entry in unit.entries.values()}
         try:
-            moved: int = await original(unit, keys, *arguments)
+            moved = await original(unit, keys, *arguments)
         except Exception as error:
             journal.append(Entry(name, keys, None, arguments, _now(unit), error.__class__))
             raise
