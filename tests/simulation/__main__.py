@@ -41,7 +41,7 @@ LISTED = 20
 """How many further failing seeds are listed."""
 
 _SCORES: Final = "tests/simulation/mutants/scores.json"
-_MUTANTS: Final = "they are in the ALL of the files of tests/simulation/mutants"
+_MUTANTS: Final = "they are in tests/simulation/mutants/*.toml"
 _WORKLOADS: Final = "tests/simulation/workloads"
 
 SHRINK_SECONDS = 120.0

@@ -113,7 +113,7 @@ def _score_one(name: str, *, first: int, seeds: int) -> Score:
         raise LookupError(f"the mutant {name!r} cannot be planted: {error}") from None
     if report is not None:
         return Score(name, report.plan.seed, report.violations[0])
-    if mutant == Mutant(mutant.defect):
+    if not mutant.has_runs_of_its_own:
         return Score(name, None)
     report = first_failure(mutant, range(first, first + seeds), focused=True)
     return Score(name, None) if report is None else Score(name, None, report.violations[0], report.plan.seed)

@@ -63,7 +63,7 @@ def small_world(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--workload", "drill"], "there is no workload 'drill', did you mean 'drills'"),
         (
             ["--mutants", "nobody"],
-            "there is no mutant 'nobody'; they are in the ALL of the files of tests/simulation/mutants",
+            "there is no mutant 'nobody'; they are in tests/simulation/mutants/*.toml",
         ),
         (["7"], "7"),
     ],

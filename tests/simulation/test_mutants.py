@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from types import SimpleNamespace
 
@@ -12,8 +11,8 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.runner import execution
 from jobs_service.testing import Plan
 from tests.shares import share
-from tests.simulation.mutants import EVERY, UNSEEN, Mutant
-from tests.simulation.mutants.mutant import changed
+from tests.simulation.mutants import EVERY, SLIPS, UNSEEN, Mutant, misfits
+from tests.simulation.mutants.mutant import Change, changed
 from tests.simulation.run import simulate
 from tests.simulation.score import BROKEN, first_failure, known_seeds
 
@@ -47,7 +46,10 @@ def missing(mutant: Mutant) -> str | None:
     seed = SEED_OF[mutant.name]
     if not IS_USUAL and seed >= SELDOM:
         return None
-    report = first_failure(mutant, (seed, *range(MORE_SEEDS)), focused=focused)
+    try:
+        report = first_failure(mutant, (seed, *range(MORE_SEEDS)), focused=focused)
+    except LookupError as error:
+        return f"{mutant.name!r}: {error}"
     if report is None:
         return f"{mutant.name!r}: neither seed {seed} nor one of the first {MORE_SEEDS}"
     nonsense = [line for line in [*report.violations, *report.events] if any(name in line for name in BROKEN)]
@@ -73,20 +75,18 @@ def test_a_seed_that_shows_mutants_violates_nothing_without_them(seed: int) -> N
     assert simulate(Plan(seed)).violations == []
 
 
+def test_every_mutant_fits_the_source() -> None:
+    """Its words are in its function once. All that do not fit are told at once."""
+    assert not misfits(), "\n".join(misfits())
+
+
 def test_every_mutant_has_a_name_of_its_own_and_says_what_is_wrong() -> None:
     names = {mutant.name for mutant in EVERY}
     assert len(names | {mutant.name for mutant in UNSEEN}) == len(EVERY) + len(UNSEEN)
     assert KNOWN["usual"].keys() | KNOWN["focused"].keys() <= names
     assert not KNOWN["usual"].keys() & KNOWN["focused"].keys()
-    for mutant in EVERY:
-        assert (inspect.getdoc(mutant.defect) or "").endswith("."), mutant.name
-
-
-def test_mutants_that_no_seed_shows_can_still_be_planted() -> None:
-    for mutant in UNSEEN:
-        if mutant.name not in KNOWN["unseen"]:
-            with mutant.defect():
-                pass
+    assert all(mutant.doc.endswith(".") for mutant in (*EVERY, *UNSEEN))
+    assert not [slip.name for slip in SLIPS if slip.has_runs_of_its_own]
 
 
 def test_a_defect_is_gone_when_it_is_left() -> None:
@@ -110,3 +110,9 @@ def test_what_a_function_keeps_is_forgotten_before_and_after_a_defect() -> None:
 def test_a_mutant_whose_words_are_not_there_once_is_refused(words: str) -> None:
     with pytest.raises(LookupError, match="not once"):
         changed(UnitOfWork.woke, (words, "nothing"))
+
+
+@pytest.mark.parametrize("of", ["jobs_service.nowhere:nothing", "jobs_service.layer.queue:nothing"])
+def test_a_mutant_whose_function_is_gone_is_refused(of: str) -> None:
+    with pytest.raises(LookupError, match=f"there is no {of}"):
+        Mutant("mutant", "", (Change(of, ()),)).defect()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation import score as score_module
 from tests.simulation.mutants import ALL, EVERY, SLIPS
-from tests.simulation.mutants.mutant import Defect, Mutant, changed
+from tests.simulation.mutants.mutant import Change, Mutant
 from tests.simulation.score import Score, keep, known_seeds, recorded
 
 ONE, OTHER = ALL[0].name, SLIPS[0].name
@@ -62,11 +62,8 @@ def test_both_rates_of_all_mutants_are_told(file: Path) -> None:
 
 
 def test_a_mutant_that_does_not_fit_any_more_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never_there() -> Defect:
-        """Words that are not in the function."""
-        return changed(score_module.first_failure, ("these words", "others"))
-
+    change = Change("tests.simulation.score:first_failure", (("these words", "others"),))
     monkeypatch.setattr("gc.freeze", lambda: None)  # it is for a process of its own
-    monkeypatch.setattr(score_module, "EVERY", (Mutant(never_there),))
+    monkeypatch.setattr(score_module, "EVERY", (Mutant("never there", "", (change,)),))
     with pytest.raises(LookupError, match="the mutant 'never there' cannot be planted: first_failure has"):
         score_module._score_one("never there", first=0, seeds=1)
