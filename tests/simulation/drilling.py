@@ -9,7 +9,7 @@ from jobs_service.testing import Choices
 from tests.simulation.machine import Machine
 from tests.simulation.weather import HARMLESS
 
-_WITH_DRILLS: Final = 0.2
+_WITH_DRILLS: Final = 0.1
 """The share of runs in which nothing but small things are done whose outcome is known exactly."""
 
 _DRILLS: Final = (4, 5)

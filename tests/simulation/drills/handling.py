@@ -5,19 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 from jobs_service import JobsService, JobType
 from tests.simulation.checks import held_after
 from tests.simulation.drills.drill import Drill, all_ended
-from tests.simulation.model_job import ModelJob
-
-TOLD: Final = 0.2
-"""Seconds within which a handler is told that its job was canceled or is another's."""
-
-_REQUESTS: Final = 6
-_ROUNDED: Final = 0.002
-"""Seconds by which a time that was stored may be another."""
 
 
 class LogBook:
@@ -46,11 +38,6 @@ def log_of(drill: Drill) -> LogBook:
     if not isinstance(world.on_log, LogBook):
         world.on_log = LogBook(world.on_log)
     return world.on_log
-
-
-def notice(drill: Drill) -> float:
-    """Return seconds within which a handler is told; on a machine a request has several steps."""
-    return TOLD + _REQUESTS * (1 if drill.run.machine is None else 2) * drill.latency
 
 
 @asynccontextmanager
@@ -101,49 +88,3 @@ async def opened(drill: Drill, service: JobsService) -> AsyncIterator[JobsServic
         yield service
     for what in held_after(service):
         drill.complain(f"a service was left, and holds {what}")
-
-
-async def count(drill: Drill, type: JobType) -> None:
-    """While nothing changes, what is told of a type fits what its jobs are."""
-    client, clock = drill.client, drill.client.process.clock
-    began, earliest = client.version, clock.wall_time()
-    told = (await client.jobs.stats(type, jobs=3)).get(type, {})
-    latest = clock.wall_time()
-    jobs = drill.all(type)
-    if client.version != began or any(
-        job.run_at is not None and earliest - _ROUNDED <= job.run_at <= latest + _ROUNDED for job in jobs.values()
-    ):
-        return
-    wanted = dict.fromkeys(("pending", "scheduled", "running", "crashed", "finished"), 0)
-    for job in jobs.values():
-        wanted[_counted_as(job, latest)] += 1
-    if any(told.get(state, 0) != number for state, number in wanted.items()):
-        drill.complain(f"was told {told} of {type!r}, not {wanted}")
-    for each in told.get("jobs", ()):
-        job = jobs[each["id"]]
-        if (each["state"], each["attempts"]) != (_counted_as(job, latest), job.notes.attempts):
-            drill.complain(f"was told {each} of {job}")
-
-
-def _counted_as(job: ModelJob, now: float) -> str:
-    """Return what the numbers of a type count a job as, by a clock."""
-    if not job.pending:
-        return job.state
-    if job.notes.history and job.notes.history[0][0] == "crashed":
-        return "crashed"
-    return "scheduled" if job.run_at is not None and job.run_at > now else "pending"
-
-
-def check_uses(drill: Drill, service: JobsService, wanted: Mapping[JobType, tuple[int, int]]) -> None:
-    """What a service says of its handlers' slots is so; nothing happens just now.
-
-    Args:
-        drill: that it is part of.
-        service: which runs them.
-        wanted: slots, and how many are taken, by type.
-    """
-    found = {type: (use.slots, use.busy) for type, use in service.slot_uses().items()}
-    if found != dict(wanted):
-        drill.complain(f"slots and jobs that run are said to be {found}, not {dict(wanted)}")
-    if missed := {type: use.heartbeats_missed for type, use in service.slot_uses().items() if use.heartbeats_missed}:
-        drill.complain(f"heartbeats are said to be missed: {missed}")
