@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 from jobs_service.store.base import Limits
 from jobs_service.store.commit_marks import LIFETIME
 from jobs_service.testing import Choices, Plan, World
-from tests.simulation.drawing import draw_machine, uses_stores
+from tests.simulation.drawing import draw_machine
 from tests.simulation.drilling import draw_drills, let_nothing_go_wrong
 from tests.simulation.focus import Focus, draw_focus
 from tests.simulation.length import Length, draw_length, of_drills
 from tests.simulation.machine import KEY, Machine
 from tests.simulation.scenes import has_scenes, scenes_machine
 from tests.simulation.sizes import Sizes, draw_sizes
-from tests.simulation.weather import MARKS_OF_STORES, UNSURE_STORES, Weather, draw_weather, unsure
+from tests.simulation.weather import Weather, draw_weather, unsure
 
 _WARNINGS: Final = 30
 _KEPT_EVENTS: Final = 400
@@ -67,8 +67,6 @@ class Character(NamedTuple):
         )
         # Marks are old so soon that some are removed, and yet younger than they ever were when somebody looks for them.
         world.cluster.mark_lifetime = later.choice([8, 40, LIFETIME])
-        if weather.profile == "unsure" and uses_stores(Choices(plan)):
-            world.cluster.mark_lifetime = MARKS_OF_STORES
         world.note(f"{weather}, {self.limits}, marks live for {world.cluster.mark_lifetime} versions")
         return world
 
@@ -106,8 +104,6 @@ def draw_character(
     weather = draw_weather(random, later, focus.profile)
     if focus.profile is None:
         weather = unsure(choices.stream("unsure"), weather)
-        if uses_stores(choices):
-            weather = unsure(choices.stream("unsure stores"), weather, UNSURE_STORES)
     small = focus.sizes or Sizes()
     sizes = small if is_small or scenes else draw_sizes(choices.stream("sizes"))
     limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])

@@ -12,9 +12,6 @@ from jobs_service.testing import Choices, World
 from tests.simulation.machine import Machine
 from tests.simulation.workloads import (
     ALL,
-    OF_AGED,
-    OF_CONSOLES,
-    OF_COPIES,
     OF_DAMAGE,
     OF_DRILLS,
     OF_FOCUSED,
@@ -25,13 +22,10 @@ from tests.simulation.workloads import (
     OF_RUNNERS,
     OF_SMALL_STORES,
     OF_SOME,
-    OF_STORES,
     Workload,
 )
 from tests.simulation.workloads.composers import Plain
 from tests.simulation.workloads.operators import Operators
-from tests.simulation.workloads.scribes import meets
-from tests.simulation.workloads.tickers import Tickers
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -39,37 +33,14 @@ if TYPE_CHECKING:
 _EMBEDDED: Final = 0.12
 """The share of runs, of those that are neither long nor have long keys, whose store is an embedded one."""
 
-_OF_STORES: Final = 0.05
-"""The share of runs in which somebody uses the store without jobs."""
-_ALONE: Final = 0.7
-"""The share of these runs in which nothing else goes on."""
-_EMBEDDED_THERE: Final = 0.6
-"""The share of these runs whose store is an embedded one."""
-_THREADS_OF_STORES: Final = {
-    "thread": (0.05, 0.3, 0.7),
-    "slow thread": (0.3, 0.9),
-    "look": (0.0, 0.3, 0.8),
-    "kill": (0.0, 0.0, 0.1),
-}
-"""How likely these faults are there: what is missed or mixed up between threads shows while no process dies."""
-
 _LEAVING: Final = 0.25
 """The share of types whose jobs leave with their end, until somebody has them kept."""
 
 _WITH_DAMAGE: Final = 0.15
 """The share of runs in which some records cannot be read."""
 
-_WITH_AGED: Final = 0.04
-"""The share of runs in which there are records of an earlier version."""
-
 _WITH_MANY: Final = 0.01
 """The share of runs with hundreds of types and jobs, and up to eight processes."""
-
-_WITH_CONSOLES: Final = 0.05
-"""The share of runs in which verbs of the command line are used."""
-
-_WITH_COPIES: Final = 0.1
-"""The share of runs in which all jobs are copied now and then."""
 
 _WITH_RUNNERS: Final = 0.25
 """The share of runs in which handlers run jobs."""
@@ -90,11 +61,6 @@ _SWARMS: Final = (0.15, 0.3, 0.6)
 """In the other runs, the share of the workloads that do."""
 
 
-def uses_stores(choices: Choices) -> bool:
-    """Draw whether somebody uses the store without jobs."""
-    return Choices(choices.plan).stream("of stores").random() < _OF_STORES or meets(choices)
-
-
 def draw_machine(world: World, random: Random, limits: Limits, *, may_be: bool) -> Machine | None:
     """Draw whether the store is an embedded one.
 
@@ -104,15 +70,10 @@ def draw_machine(world: World, random: Random, limits: Limits, *, may_be: bool) 
         limits: of transactions.
         may_be: whether it can be one at all.
     """
-    share = _EMBEDDED_THERE if uses_stores(world.choices) else _EMBEDDED
-    share = 1.0 if meets(world.choices) else share
-    if random.random() >= share or not may_be:
+    if random.random() >= _EMBEDDED or not may_be:
         return None
     machine = Machine(world, limits)
     world.choices.rates |= machine.draw_rates()
-    if uses_stores(world.choices):
-        choose = world.choices.stream("threads of stores").choice
-        world.choices.rates |= {name: choose(rates) for name, rates in _THREADS_OF_STORES.items()}
     return machine
 
 
@@ -145,45 +106,32 @@ def draw_kinds(
     choices, machine, is_chosen = run.world.choices, run.machine, wanted is not None
     more = choices.stream("with runners").random() < _WITH_RUNNERS
     damaged = choices.stream("with damage").random() < _WITH_DAMAGE
-    copied = choices.stream("with copies").random() < _WITH_COPIES and not run.long
-    aged = choices.stream("with earlier").random() < _WITH_AGED
-    by_hand = choices.stream("with consoles").random() < _WITH_CONSOLES
     many = choices.stream("with many").random() < _WITH_MANY and not run.sizes.large
     kinds = (
         *ALL,
         *(OF_LARGE if run.sizes.large or is_chosen else ()),
-        # Hours of handlers take a minute; those that come by themselves have hours to wait for.
-        *(OF_RUNNERS if (more and not run.long) or is_chosen else (Tickers,) if more else ()),
+        # Hours of handlers take a minute.
+        *(OF_RUNNERS if (more and not run.long) or is_chosen else ()),
         *(OF_LISTED if is_listed and ((more and not run.long) or is_chosen) else ()),
         *(OF_DAMAGE if damaged or is_chosen else ()),
-        # To copy hundreds of jobs one by one takes its time.
-        *(OF_COPIES if (copied and not many) or is_chosen else ()),
         *(OF_SMALL_STORES if machine is not None and machine.map_size is not None else ()),
         *(OF_SOME if has_some or is_chosen else ()),
         *(OF_LEAVING if leaves or is_chosen else ()),
-        *(OF_AGED if aged or is_chosen else ()),
-        *(OF_CONSOLES if by_hand or is_chosen else ()),
         *(OF_MANY if many or is_chosen else ()),
         *(OF_DRILLS if is_chosen else ()),
         *(OF_FOCUSED if is_chosen else ()),
-        *(OF_STORES if (uses_stores(choices) and not run.long) or is_chosen else ()),
     )
     # Only a cluster's transactions are shared.
     possible = [kind for kind in kinds if machine is None or kind is not Plain]
     return [kind for kind in possible if wanted is None or kind.name in wanted]
 
 
-def draw_weights(random: Random, alone: Random, workloads: Sequence[Workload], *, all_of_them: bool) -> list[float]:
+def draw_weights(random: Random, workloads: Sequence[Workload], *, all_of_them: bool) -> list[float]:
     """Draw how often each workload takes a step: in most runs only some of them do, and meet each other often.
 
     Groce et al., Swarm Testing, ISSTA 2012: what is left out can no longer hide what the rest would show.
     """
     usual = [float(each.weight) for each in workloads]
-    if not all_of_them and any(getattr(each, "only_meets", False) for each in workloads):
-        return [float(getattr(each, "only_meets", False)) for each in workloads]
-    of_stores = [weight * isinstance(each, OF_STORES) for each, weight in zip(workloads, usual, strict=True)]
-    if sum(of_stores) and not all_of_them and alone.random() < _ALONE:
-        return of_stores
     if all_of_them or random.random() < _WITH_ALL:
         return usual
     kept = random.choice(_SWARMS)

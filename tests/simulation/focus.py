@@ -58,8 +58,6 @@ _SUBJECTS: Final[Sequence[tuple[str, ...]]] = (
     ("handlers", "foremen"),
     ("handlers", "foremen"),
     ("handlers", "foremen", "leavers", "pausers"),
-    ("tickers",),
-    ("thinkers",),
 )
 """The workloads of these runs, one of which is drawn."""
 

@@ -36,13 +36,11 @@ from tests.simulation.homes import Home, Lane, prepared
 from tests.simulation.journal import recording
 from tests.simulation.leftovers import Leftovers
 from tests.simulation.marks import MarkCheck
-from tests.simulation.plain_functions import Stage
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
 from tests.simulation.scenes import play
 from tests.simulation.weather import RARELY, nemesis
-from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
 
@@ -98,7 +96,6 @@ class Run:
         leaving: since when processes end, on the loop's clock, seconds.
         left_quickly: of those that ended while nothing took time, how many faults there had been.
         started: since when processes run handlers.
-        stage: where plain functions run.
         quiet: since when nothing takes time.
         crashes: of which processes parts have crashed.
         moved_clocks: when processes' clocks have jumped last.
@@ -162,7 +159,6 @@ class Run:
         self.world.cluster.on_too_large = self._too_large
         self.quiet = Quiet(self.world)
         self.crashes = Crashes(self.world, self.quiet, self.complain)
-        self.stage = Stage(self.world)
         self.world.choices.on_fault = self.quiet.disturb
         self.calls = Calls(self.quiet.quick_since, self.world.loop.time)
         self.burials = Burials(self)
@@ -179,9 +175,9 @@ class Run:
         self.workloads = [kind(self) for kind in kinds]
         if self.is_damaged:
             self.history.know_of_damage()
-        self.history.is_counted = not (self.is_damaged or self.is_aged)
-        swarm, alone = Choices(plan).stream("swarm"), Choices(plan).stream("alone")
-        self.weights = draw_weights(swarm, alone, self.workloads, all_of_them=workloads is not None)
+        self.history.is_counted = not self.is_damaged
+        swarm = Choices(plan).stream("swarm")
+        self.weights = draw_weights(swarm, self.workloads, all_of_them=workloads is not None)
         processes = random.choice([1, 1, 1, 2, 3, 4])
         if self.machine is not None:
             processes = max(processes, self.machine.draw_processes())
@@ -203,7 +199,6 @@ class Run:
         try:
             with recording(), drawn_constants(world.choices, drilled=self.drills > 0), ExitStack() as stack:
                 stack.enter_context(self.focus.in_force())
-                stack.enter_context(self.stage.open())
                 if self.machine is not None:
                     stack.enter_context(self.machine.running_world())
                 world.run(lambda _: self._main())
@@ -269,11 +264,6 @@ class Run:
     def is_damaged(self) -> bool:
         """Whether some records of this run cannot be read."""
         return any(isinstance(each, Vandals) for each in self.workloads)
-
-    @cached_property
-    def is_aged(self) -> bool:
-        """Whether some jobs of this run are not counted, as an earlier version has left them."""
-        return any(isinstance(each, Elders) for each in self.workloads)
 
     @cached_property
     def has_many(self) -> bool:

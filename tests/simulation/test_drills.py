@@ -47,7 +47,7 @@ def test_no_process_leaves_while_it_does_a_drill() -> None:
     assert {*choices.rates} == {"slow lock"}
 
 
-@pytest.mark.parametrize("name", sorted(each.name for each in OF_FOCUSED if each.name not in ("foremen", "thinkers")))
+@pytest.mark.parametrize("name", sorted(each.name for each in OF_FOCUSED if each.name != "foremen"))
 def test_a_workload_that_small_runs_alone_have_is_run_as_there_if_it_is_chosen(name: str) -> None:
     run = Run(Plan(5), None, [name], 30)
     assert run.focus.workloads == (name,)

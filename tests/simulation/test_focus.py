@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from random import Random
 
@@ -71,12 +70,3 @@ def test_a_small_run_shows_what_it_looks_at(defect: str) -> None:
             assert simulate(Plan(seed)).violations == []
             return
     raise AssertionError(f"{MOST_SEEDS} seeds do not show that {defect}")
-
-
-def test_plain_functions_run_in_threads_that_are_gone_with_the_run_and_do_the_same_each_time() -> None:
-    before = threading.active_count()
-    first, again = (simulate(Plan(3), profile="calm", workloads=["thinkers"], log_level=10) for _ in range(2))
-    assert first.violations == []
-    assert (first.digest, first.events) == (again.digest, again.events)
-    assert any("job_succeeded type=thought" in event for event in first.events)
-    assert threading.active_count() == before

@@ -109,6 +109,6 @@ def test_seeds_run_in_parallel_and_the_end_says_what_they_add_up_to() -> None:
 def test_a_run_sees_ends_that_were_made_before_it() -> None:
     execution._succeeded_with_nothing(20)  # as a run outside of the simulation has it kept
     try:
-        assert simulate(Plan(0), workloads=["runners", "tickers"]).violations == []
+        assert simulate(Plan(0), workloads=["handlers"]).violations == []
     finally:
         execution._succeeded_with_nothing.cache_clear()

@@ -109,10 +109,6 @@ _LATER = ("commit_timed_out", "clone", "options", "sweep")
 """Kinds of fault that are drawn apart, so that a seed has of the others what it had before there were these."""
 _LONGEST_PAUSE = 20.0
 _UNSURE: Final = 0.1
-UNSURE_STORES: Final = 0.3
-"""The share of the runs in which somebody uses the store without jobs that have such a weather."""
-MARKS_OF_STORES: Final = 6
-"""Versions for which marks are kept there: so few that some are gone when somebody looks for them."""
 _MOSTLY: Final = 0.8
 _OF_UNSURE: Final = {
     "commit_lost": 0.3,
@@ -161,9 +157,9 @@ def draw_weather(random: Random, later: Random, profile: str | None) -> Weather:
     return Weather(profile, rates, disorder, latency)
 
 
-def unsure(random: Random, weather: Weather, share: float = _UNSURE) -> Weather:
+def unsure(random: Random, weather: Weather) -> Weather:
     """Return, in some runs, a weather in which it is often not known what has happened, and nothing else goes wrong."""
-    if random.random() >= share:
+    if random.random() >= _UNSURE:
         return weather
     rates = {kind: rate * random.uniform(0.3, 1.0) for kind, rate in _OF_UNSURE.items() if random.random() < _MOSTLY}
     return Weather("unsure", rates, weather.disorder, weather.latency)

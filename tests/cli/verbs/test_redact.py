@@ -9,8 +9,8 @@ import pytest
 
 from jobs_service import JobsService, StoreUnavailable
 from tests.cli.conftest import Invoke
+from tests.cli.simulated import command_line
 from tests.redacted import SECRET, charge
-from tests.simulation.command_line import command_line
 
 VERBS = [
     ("show", "pay", "failed"),

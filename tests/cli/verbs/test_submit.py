@@ -15,8 +15,8 @@ from jobs_service import JobEvent, JobsService, JobState, Outcome, StoreUnavaila
 from jobs_service.cli import exits, waiting
 from jobs_service.cli.verbs import submit
 from tests.cli.conftest import Invoke
+from tests.cli.simulated import command_line
 from tests.cli.support import HANG, PROGRAM, serving
-from tests.simulation.command_line import command_line
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Final
 from jobs_service.store.base import Limits
 from jobs_service.testing import Choices, World
 from tests.simulation.machine import Machine
-from tests.simulation.scenes.breaking import Breakdowns, Graves, Intensity, Lanes
-from tests.simulation.scenes.calling import Crowded, Deserted, Givers
 from tests.simulation.scenes.listening import Arrivals, Bursts, Changers, Returners
-from tests.simulation.scenes.losing import Heaps, Losses, Patience, Restores
-from tests.simulation.scenes.sharing import Departures, Shares, Traces
+from tests.simulation.scenes.losing import Graves, Heaps, Losses, Patience, Restores
 from tests.simulation.scenes.stage import Scene
 from tests.simulation.scenes.waking import Alarms, Collisions, Expiries, Jumps, Wakes
 
@@ -44,16 +41,7 @@ SCENES: Final[tuple[type[Scene], ...]] = (
     Jumps,
     Collisions,
     Expiries,
-    Breakdowns,
-    Lanes,
-    Intensity,
     Graves,
-    Givers,
-    Deserted,
-    Crowded,
-    Shares,
-    Departures,
-    Traces,
 )
 """Every scene there is. A new one is a class and a place here."""
 

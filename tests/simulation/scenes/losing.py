@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final
 from unittest.mock import patch
 
 from jobs_service import JobsError, RunningJob, StoreError
-from jobs_service.actors import type_server
+from jobs_service.actors import process_monitor, type_server
 from jobs_service.store.base import Transaction
 from tests.simulation.client import Client
 from tests.simulation.rows import section
@@ -188,3 +188,58 @@ class Restores(Losses):
         )
         self.run.key_check.is_held = False
         await self.clean(client, self._types)
+
+
+class Graves(Scene):
+    """Kill a process that has many jobs, and some of those who find it dead: its jobs are pending again at once.
+
+    It is for embedded stores, which know who has died.
+    """
+
+    name: ClassVar[str] = "graves"
+    embedded: ClassVar[bool] = True
+    _found: ClassVar[float] = 6.0
+
+    async def play(self) -> None:
+        with patch.object(process_monitor, "_PAGE", self.random.choice([2, 3, 250])):
+            for _ in range(3):
+                await self._kill_one(heirs=self.random.choice([0.0, 0.8, 0.8]), process_check_period=1.0)
+
+    async def _kill_one(self, *, heirs: float, process_check_period: float) -> None:
+        self._taken, self._over = asyncio.Event(), asyncio.Event()
+        holder = self.begin(self._hold, process_check_period=process_check_period)
+        await self._taken.wait()
+        others = [self.begin(self._watch, process_check_period=process_check_period) for _ in range(4)]
+        await asyncio.sleep(process_check_period)
+        self.run.quiet.disturb("kill")
+        holder.kill()
+        await self.end(holder)
+        with self.weather(heir=heirs):
+            await asyncio.sleep(2 * process_check_period)
+        # Whoever is left, or comes now, does the rest.
+        others.append(self.begin(self._clean_up, process_check_period=process_check_period))
+        for process in others[::-1]:
+            await self.end(process)
+
+    async def _hold(self, client: Client) -> None:
+        await client.jobs.set_type_timeout(self.type, 600.0)
+        await client.add_many(
+            self.type, [f"j{number}" for number in range(self.random.choice([1, 8]))], if_exists="resubmit"
+        )
+        for _ in range(8):
+            await client.accept(self.type, timeout=0)
+        self._taken.set()
+        await asyncio.sleep(60.0)
+
+    async def _watch(self, client: Client) -> None:
+        await self._over.wait()
+
+    async def _clean_up(self, client: Client) -> None:
+        ids = [id for type, id in self.run.history.model.jobs if type == self.type]
+        await self.until(
+            lambda: not [id for id in ids if self.state(id) == "running"],
+            self._found,
+            "the jobs of a process that has died were pending again",
+        )
+        await self.clean(client)
+        self._over.set()

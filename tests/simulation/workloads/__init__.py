@@ -10,38 +10,27 @@ from tests.simulation.workloads.brimmers import Brimmers
 from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.composers import Composers, Plain
-from tests.simulation.workloads.consoles import Consoles
-from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
 from tests.simulation.workloads.dozers import Dozers
 from tests.simulation.workloads.drills import Drills, Weavers
-from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.foremen import Foremen
 from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
-from tests.simulation.workloads.hermits import Hermits
 from tests.simulation.workloads.hoarders import Hoarders
-from tests.simulation.workloads.leavers import Leavers
 from tests.simulation.workloads.menders import Menders
 from tests.simulation.workloads.nappers import Nappers
 from tests.simulation.workloads.newcomers import Newcomers
 from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
-from tests.simulation.workloads.pausers import Pausers
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
-from tests.simulation.workloads.pollers import Pollers
 from tests.simulation.workloads.readers import Readers
-from tests.simulation.workloads.retainers import Retainers
 from tests.simulation.workloads.rivals import Rivals
-from tests.simulation.workloads.runners import Handlers
+from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers
 from tests.simulation.workloads.rushes import Rushes
-from tests.simulation.workloads.scribes import Jotters, Scribes
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
-from tests.simulation.workloads.thinkers import Thinkers
 from tests.simulation.workloads.throngs import Throngs
-from tests.simulation.workloads.tickers import Tickers
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.vandals import Vandals
 from tests.simulation.workloads.workers import Workers
@@ -73,11 +62,10 @@ ALL: tuple[type[Workload], ...] = (
     Readers,
     Composers,
     Plain,
-    Hermits,
 )
 """What may go on in every run, but for small ones that look at something else."""
 
-OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Tickers, Speakers)
+OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Speakers)
 """What goes on in some runs beside that, because it takes its time."""
 
 OF_LISTED: tuple[type[Workload], ...] = (Operators,)
@@ -92,20 +80,11 @@ OF_SOME: tuple[type[Workload], ...] = (Planners, Quitters, Travelers, Gossips, N
 OF_DAMAGE: tuple[type[Workload], ...] = (Vandals,)
 """What goes on in some runs beside that: records that cannot be read."""
 
-OF_COPIES: tuple[type[Workload], ...] = (Copiers,)
-"""What goes on in some runs beside that: copies of all jobs into other stores."""
-
 OF_SMALL_STORES: tuple[type[Workload], ...] = (Hoarders,)
 """What goes on beside that in runs on a store that is full sooner or later."""
 
 OF_LEAVING: tuple[type[Workload], ...] = (Forgetters,)
 """What goes on in some runs beside that: jobs that leave with their end."""
-
-OF_AGED: tuple[type[Workload], ...] = (Elders,)
-"""What goes on in a few runs beside that: records of an earlier version."""
-
-OF_CONSOLES: tuple[type[Workload], ...] = (Consoles,)
-"""What goes on in some runs beside that: verbs of the command line."""
 
 OF_MANY: tuple[type[Workload], ...] = (Throngs,)
 """What goes on in a few runs beside that: hundreds of types, jobs and subscribers."""
@@ -121,13 +100,9 @@ OF_FOCUSED: tuple[type[Workload], ...] = (
     Nappers,
     Rivals,
     Rushes,
-    Thinkers,
     Weavers,
 )
 """What goes on only in small runs that look at one thing."""
-
-OF_STORES: tuple[type[Workload], ...] = (Scribes, Jotters, Pollers)
-"""What goes on in a few runs, mostly alone: whatever a store promises to those who use it without jobs."""
 
 NOT_IN_ALL: tuple[type[Workload], ...] = (
     *OF_RUNNERS,
@@ -135,23 +110,16 @@ NOT_IN_ALL: tuple[type[Workload], ...] = (
     *OF_LARGE,
     *OF_SOME,
     *OF_DAMAGE,
-    *OF_COPIES,
     *OF_LEAVING,
-    *OF_AGED,
-    *OF_CONSOLES,
     *OF_MANY,
     *OF_DRILLS,
     *OF_FOCUSED,
-    *OF_STORES,
 )
 """What takes part in some runs only, and wherever it is named; but for those that need an embedded store."""
 
 __all__ = [
     "ALL",
     "NOT_IN_ALL",
-    "OF_AGED",
-    "OF_CONSOLES",
-    "OF_COPIES",
     "OF_DAMAGE",
     "OF_DRILLS",
     "OF_FOCUSED",
@@ -162,6 +130,5 @@ __all__ = [
     "OF_RUNNERS",
     "OF_SMALL_STORES",
     "OF_SOME",
-    "OF_STORES",
     "Workload",
 ]

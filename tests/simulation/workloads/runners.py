@@ -13,7 +13,7 @@ from jobs_service.testing import Process
 from tests.simulation.client import Client
 from tests.simulation.summaries import STATES, state_of, wrong_summaries
 from tests.simulation.weather import HARMLESS, RARELY
-from tests.simulation.workloads.base import Workload
+from tests.simulation.workloads.base import Workload, patiently
 from tests.simulation.workloads.handled import MOMENT
 from tests.simulation.workloads.runner_checks import RunnerChecks
 from tests.simulation.workloads.runner_entries import RunnerEntries
@@ -40,6 +40,8 @@ _FATES: Final = {
     "again": 1,
     "release": 1,
 }
+_SECRET: Final = ("nowhere.secret",)
+_SHORT: Final = 3.0
 _RARE: Final = 0.88
 """Of the steps those above it do what is done rarely."""
 YOUNG: Final = "young "
@@ -187,7 +189,7 @@ class Handlers(Workload):
         for job in jobs.values():
             # What is kept is where jobs are: with summaries all are read, and are what this process's clock says.
             wanted[state_of(job, latest if summaries else None)] += 1
-        if any(told.get(state, 0) != count for state, count in wanted.items()) and not self.run.is_aged:
+        if any(told.get(state, 0) != count for state, count in wanted.items()):
             self.run.complain(f"stats: {client.process} was told {told} of {type!r}, not {wanted}")
         elif summaries and told and not self.run.is_damaged:
             for complaint in wrong_summaries(told, jobs, earliest, latest):
@@ -256,3 +258,56 @@ class Handlers(Workload):
 def _some_fates(random: Random) -> dict[str, int]:
     """Draw what handlers do in a run that is about them: some of it only, and this often."""
     return dict.fromkeys(random.sample([*_FATES], random.randint(3, 6)), 1)
+
+
+class Pausers(Workload):
+    """Pause and resume the handlers' types: nobody accepts meanwhile, and all are accepted afterwards."""
+
+    name = "pausers"
+
+    async def step(self, client: Client) -> None:
+        type = self.random.choice([ONE_SHOT, CONTINUOUS])
+        if self.random.random() < 0.5:
+            await client.jobs.resume(type)
+            return
+        if type in client.jobs.handlers:
+            # Who accepts it may do so in the very moment in which the type is paused.
+            await client.enqueue(client.jobs.handlers[type], Order)
+            await asyncio.sleep(self.random.uniform(0.0, 2 * self.run.world.cluster.latency))
+        await client.jobs.pause(type)
+
+    async def settle(self, client: Client) -> None:
+        """Have all go on, when no pause is under way any more."""
+        cluster = self.run.world.cluster
+        await asyncio.sleep(_SHORT + max(0.0, cluster.quiet_at - self.run.world.loop.time()))
+        for type in (ONE_SHOT, CONTINUOUS):
+            await patiently(lambda type=type: client.jobs.resume(type))  # type: ignore[misc]
+
+
+class Retainers(Workload):
+    """Change how long finished jobs are kept, and say what of them is secret: the same each time."""
+
+    name = "retainers"
+
+    async def step(self, client: Client) -> None:
+        type = self.random.choice([ONE_SHOT, *self.run.types])
+        keep, keep_failed = (self.random.choice([None, 0.0, 2.0, 10.0]) for _ in range(2))
+        handlers = [each for each in self.run.workloads if isinstance(each, Handlers)]
+        calls = [each.allow_retention(type, keep, keep_failed) for each in handlers]
+        await client.jobs.set_retention(type, keep=keep, keep_failed=keep_failed)
+        for call in calls:
+            call.until = self.run.world.loop.time()
+        await client.jobs.set_redaction(type, _SECRET)
+        told, all_told = await client.jobs.get_redaction(type), await client.jobs.redactions()
+        if (told.paths, all_told[type].paths) != (_SECRET, _SECRET):
+            self.run.complain(f"secret: {client.process} was told {told} and {all_told[type]} of {type!r}")
+
+
+class Leavers(Workload):
+    """Ask their own process to stop, as a SIGTERM does: it hands its jobs over at once."""
+
+    name = "leavers"
+
+    async def step(self, client: Client) -> None:
+        self.run.quiet.disturb("stop")
+        client.process.request_stop()
