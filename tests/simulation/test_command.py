@@ -117,15 +117,6 @@ def test_a_failing_seed_is_printed_shrunk_and_its_command_replays_it(capsys: pyt
     assert capsys.readouterr().out.splitlines()[-1] == violation
 
 
-def test_a_failing_seed_that_is_replayed_is_shrunk_too_unless_that_is_not_wanted(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert command.main(["--seed", "3", "--stormy"]) == 1
-    assert replays(capsys.readouterr().out) == [["--seed", "3", "--stormy", "--only", "o=6 f= d="]]
-    assert command.main(["--seed", "3", "--stormy", "--no-shrink"]) == 1
-    assert replays(capsys.readouterr().out) == []
-
-
 def test_everything_is_one_json_object_when_that_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["--seeds", "5", "--jobs", "1", "--stormy", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
@@ -141,27 +132,12 @@ def test_everything_is_one_json_object_when_that_is_wanted(capsys: pytest.Captur
     assert failure["events"] == ["operation 6"]
 
 
-def test_a_cell_that_was_never_visited_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--seeds", "1", "--jobs", "1"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["add", "NEVER", "10", *["NEVER"] * 4, "–", "NEVER"] in rows
-    assert ["accept", "–", "–", "NEVER", *["–"] * 5] in rows
-
-
 def test_seeds_count_on_until_the_time_is_up(capsys: pytest.CaptureFixture[str]) -> None:
     command.main(["--minutes", "0.02", "--first", "40", "--jobs", "1", "--json", "--no-shrink"])
     said = json.loads(capsys.readouterr().out)
     assert said["first"] == 40
     assert said["cells"][0][2] == 10 * said["seeds"]
     assert not said["interrupted"]
-
-
-def test_two_random_explorations_begin_with_different_seeds(capsys: pytest.CaptureFixture[str]) -> None:
-    first = []
-    for _ in range(2):
-        command.main(["--random", "--seeds", "1", "--jobs", "1", "--json", "--no-shrink"])
-        first.append(json.loads(capsys.readouterr().out)["first"])
-    assert first[0] != first[1]
 
 
 INTERRUPTED = """

@@ -47,21 +47,6 @@ def test_an_error_is_tolerated_only_in_the_process_that_has_had_a_part_crash_and
     assert log(run, one, "supervisor_gave_up") == 3
 
 
-def test_ends_that_are_left_to_the_next_worker_are_no_errors_of_the_service(run: Run) -> None:
-    process = process_of(run, "p0")
-    assert log(run, process, "end_not_written", reason="the runner has ended") == 0
-    assert log(run, process, "end_not_written", error="StoreError('store memory: is not open')") == 0
-    assert log(run, process, "end_not_written", reason="another one") == 1
-    assert log(run, process, "an event like any other") == 1
-
-
-def test_each_of_the_listeners_is_told_of_every_event(run: Run) -> None:
-    heard: list[str] = []
-    run.crashes.listeners.append(lambda event, fields: heard.append(event))
-    log(run, process_of(run, "p0"), "job_taken_over", id="j")
-    assert heard == ["job_taken_over"]
-
-
 def test_jobs_that_are_lost_one_by_one_have_a_commit_each_before_they_count_as_late(run: Run) -> None:
     run.world.cluster.latency = 0.05
     nobody: Any = SimpleNamespace(journal=())

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import signal
 import tempfile
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 import pytest
 
 from jobs_service.testing.choices import Plan
-from tests.simulation.explore import DETAILED, Tally, explore, in_worker
+from tests.simulation.explore import Tally, explore, in_worker
 from tests.simulation.report import Report
 
 HANGING = 11
@@ -37,14 +35,6 @@ def well(plan: Plan) -> Report:
         seconds=1800.0,
         digest=str(os.getpid()),
     )
-
-
-def violating(plan: Plan) -> Report:
-    """Violate with odd seeds."""
-    report = well(plan)
-    if plan.seed % 2:
-        report.violations = ["order: it" if plan.seed == 21 else f"lost job: {plan.seed}"]
-    return report
 
 
 def troubled(plan: Plan) -> Report:
@@ -80,29 +70,6 @@ def test_every_plan_is_run_once_and_the_tally_adds_them_up() -> None:
     assert tally.elapsed > 0
 
 
-def test_failing_runs_are_kept_in_the_order_of_their_seeds_and_the_first_of_each_kind_in_full() -> None:
-    tally = Tally()
-    for seed in random.sample(range(30), 30):
-        tally.add(violating(Plan(seed)))
-    assert [report.plan.seed for report in tally.failures] == list(range(1, 30, 2))
-    in_full = [report for report in tally.failures if report.events]
-    assert [report.plan.seed for report in in_full] == [1, 3, 5, 7, 9, 21]
-    assert DETAILED == 5, "so many of each kind, and seed 21 is the only one of its kind"
-    assert all(report.operations == [0, 1] and report.deviations == [7] for report in in_full)
-    assert all(report.violations for report in tally.failures)
-
-
-def test_the_digest_of_many_runs_tells_whether_all_were_the_same_whatever_their_order() -> None:
-    tallies = []
-    for seeds, digest in ([1, 2, 3], "a"), ([3, 1, 2], "a"), ([1, 2, 3], "b"), ([1, 2], "a"):
-        tallies.append(Tally())
-        for seed in seeds:
-            tallies[-1].add(replace(well(Plan(seed)), digest=digest if seed == 2 else "same"))
-    digests = [tally.digest for tally in tallies]
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
-
-
 def test_runs_that_raise_or_end_their_process_are_violations_and_the_others_go_on() -> None:
     tally = explore(troubled, plans(10), jobs=2)
     assert tally.seeds == 10
@@ -121,17 +88,6 @@ def test_a_run_that_hangs_is_a_violation_that_tells_where_it_was_and_its_worker_
         assert (report.plan, report.violations) == (Plan(HANGING), ["hung: no answer for 3 s"])
         assert any("in wait_for_ever" in event for event in report.events)
         assert run_there(Plan(0)).violations == []
-
-
-def test_workers_are_used_again_and_are_no_more_than_asked_for() -> None:
-    seen: set[str] = set()
-    with in_worker(well) as run_there:
-        for plan in plans(5):
-            report = run_there(plan)
-            assert report == Report(**{**vars(well(plan)), "digest": report.digest})
-            seen.add(report.digest)
-    assert len(seen) == 1
-    assert str(os.getpid()) not in seen
 
 
 def test_when_it_is_told_to_stop_every_run_that_was_begun_is_counted_and_no_other() -> None:

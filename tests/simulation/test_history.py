@@ -10,7 +10,7 @@ import fdb.tuple
 import pytest
 
 from jobs_service import Outcome, Removal
-from jobs_service.errors import JobExists, JobTooLarge, NoTypeTimeout, StoreError, WorkerConflict
+from jobs_service.errors import JobExists, NoTypeTimeout, StoreError, WorkerConflict
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.record import Record
 from jobs_service.model import UNSET
@@ -36,37 +36,15 @@ def an_add_that_is_refused_without_a_reason(run: Recorded) -> None:
     run.first("add")[1].result = JobExists
 
 
-@complains("add.*'a': expected JobExists, got ready data=1")
-def an_add_of_what_exists_that_is_not_refused(run: Recorded) -> None:
-    _, made = run.first("add")
-    run.first("add", gives(JobExists))[1].result = made.result
-
-
 @complains("add.*'brief'/'x'.*expected NoTypeTimeout, got WorkerConflict")
 def an_add_to_a_type_that_does_not_exist(run: Recorded) -> None:
     run.first("add", gives(NoTypeTimeout))[1].result = WorkerConflict
-
-
-@complains("add.*'t'/'a'.*expected ready.*got NoTypeTimeout")
-def an_add_that_does_not_see_its_type(run: Recorded) -> None:
-    run.first("add")[1].result = NoTypeTimeout
-
-
-@complains("add.*'t'/'a'.*expected ready.*got JobTooLarge")
-def a_small_job_that_is_too_large(run: Recorded) -> None:
-    run.first("add")[1].result = JobTooLarge
 
 
 @complains("update.*'t'/'a': expected running.*data is 9, not 1")
 def an_update_that_gives_other_data(run: Recorded) -> None:
     _, entry = run.first("update")
     entry.result = entry.result.with_json(b"9")
-
-
-@complains("resubmit.*'t'/'b': expected ready.*priority is 5, not 1")
-def a_resubmit_that_gives_another_priority(run: Recorded) -> None:
-    _, entry = run.first("resubmit")
-    entry.result = altered(entry.result, priority=b"\x15\x05")
 
 
 @complains("remove.*'b': expected <Removal.CANCELED.*got <Removal.REMOVED")
@@ -78,11 +56,6 @@ def a_running_job_that_is_removed(run: Recorded) -> None:
 def a_second_finish_that_is_not_refused(run: Recorded) -> None:
     _, ended = run.first("finish")
     run.first("finish", gives(WorkerConflict))[1].result = ended.result
-
-
-@complains("finish.* of 't'/'a' ended a lock that was ended before, by finish")
-def a_lock_that_is_ended_twice(run: Recorded) -> None:
-    a_second_finish_that_is_not_refused(run)
 
 
 @complains("stop.*ended a lock that was never given")
@@ -97,50 +70,15 @@ def a_finish_that_forgets_the_next_run(run: Recorded) -> None:
     entry.result = altered(entry.result, place=0, outcome=Outcome.SUCCEEDED)
 
 
-@complains("worker resubmit.*expected running.*next=.3, None..*got WorkerConflict")
-def a_worker_that_cannot_resubmit(run: Recorded) -> None:
-    run.first("worker resubmit")[1].result = WorkerConflict
-
-
 @complains("add many to 't' gave StoreError for no reason|add.*expected JobExists, got StoreError")
 def a_store_error_that_is_a_defect(run: Recorded) -> None:
     run.first("add many")[1].result = StoreError
-
-
-@complains("add many to 't' gave JobExists for no reason")
-def jobs_that_are_refused_without_a_reason(run: Recorded) -> None:
-    _, entry = run.first("add many")
-    entry.arguments = (entry.arguments[0][:1], "error")
 
 
 @complains(r"accept of 't' .*limit=1, spread=1.* took \['b'\], expected \['a'\]")
 def an_accept_out_of_order(run: Recorded) -> None:
     _, entry = run.first("accept")
     entry.result = [("b", entry.result[0][1])]
-
-
-@complains(r"accept of 't' .*limit=2.* took \['early'\], expected \['early', 'late'\]")
-def an_accept_that_leaves_a_job(run: Recorded) -> None:
-    _, entry = run.first("accept", lambda _, entry: len(entry.result) == 2)
-    entry.result = entry.result[:1]
-
-
-@complains(r"read version.*accept of 't'.* took \[\], expected \['a'\]")
-def an_accept_that_finds_nothing_where_there_is_something(run: Recorded) -> None:
-    _, full = run.first("accept")
-    ending, _ = run.first("accept")
-    ending.commit_version, ending.written, full.result = None, {}, []
-
-
-@complains(r"accept of 'spread'.*spread=2.* took 's', which is ready.*; the first were \['p', 'q'\]")
-def an_accept_from_too_far_behind(run: Recorded) -> None:
-    _, entry = run.first("accept", lambda _, entry: entry.type == "spread")
-    entry.result = [("s", entry.result[0][1])]
-
-
-@complains("accept of 'spread'.* took 0 jobs, expected 1")
-def an_accept_with_spread_that_takes_nothing(run: Recorded) -> None:
-    run.first("accept", lambda _, entry: entry.type == "spread")[1].result = []
 
 
 @complains("accept of 'spread'.* took 2 jobs, expected 1")
@@ -156,13 +94,6 @@ def an_accept_before_the_time(run: Recorded) -> None:
     entry.now -= 10
 
 
-@complains("accept gave 't'/'a' no lock, but None")
-def an_accept_without_a_lock(run: Recorded) -> None:
-    _, entry = run.first("accept")
-    [(id, record)] = entry.result
-    entry.result = [(id, altered(record, lock=None))]
-
-
 @complains("accept gave 't'/'b' a lock that was given before")
 def a_lock_that_is_given_twice(run: Recorded) -> None:
     _, given = run.first("accept")
@@ -171,51 +102,16 @@ def a_lock_that_is_given_twice(run: Recorded) -> None:
     entry.result = [(id, altered(record, lock=given.result[0][1].lock))]
 
 
-@complains("accept of 't' gave AssertionError")
-def an_accept_that_breaks(run: Recorded) -> None:
-    run.first("accept")[1].result = AssertionError
-
-
-@complains("make ready of 't' moved 2 jobs, 1 at most")
-def too_many_jobs_made_ready(run: Recorded) -> None:
-    _, entry = run.first("make ready", lambda _, entry: entry.result)
-    entry.arguments = (entry.arguments[0], 1)
-
-
-@complains("make ready moved 't'/'late', which is ready")
-def a_ready_job_made_ready(run: Recorded) -> None:
-    _, entry = run.first("make ready", lambda _, entry: entry.result)
-    entry.result = [entry.result[1], entry.result[1]]
-
-
 @complains("make ready moved 't'/'late' 98 s before its time")
 def jobs_made_ready_too_early(run: Recorded) -> None:
     _, entry = run.first("make ready", lambda _, entry: entry.result)
     entry.arguments = (entry.result[1][1].run_at - 98, 100)
 
 
-@complains("make ready moved 't'/'early' after one that was due later")
-def jobs_made_ready_out_of_order(run: Recorded) -> None:
-    _, entry = run.first("make ready", lambda _, entry: entry.result)
-    entry.result = entry.result[::-1]
-
-
 @complains("make ready left 't'/'early' out, and moved jobs that are due later")
 def a_job_that_is_not_made_ready(run: Recorded) -> None:
     _, entry = run.first("make ready", lambda _, entry: entry.result)
     entry.result = entry.result[1:]
-
-
-@complains("2 jobs of 'lost' were taken for lost, 1 at most")
-def too_many_jobs_taken_for_lost(run: Recorded) -> None:
-    _, entry = lost(run)
-    entry.arguments = (entry.arguments[0], 1)
-
-
-@complains("'lost'/'x' was taken for lost, but is ready")
-def a_ready_job_taken_for_lost(run: Recorded) -> None:
-    _, entry = lost(run)
-    entry.result = [*entry.result, *entry.result]
 
 
 @complains("'lost'/'x' was taken for lost after .* s of silence; its type's timeout is 4")
@@ -227,38 +123,10 @@ def a_job_taken_for_lost_too_early(run: Recorded) -> None:
     ending.time = accepted_at + 3.999
 
 
-@complains("'lost'/'x' was taken for lost, but was active after 0+$")
-def a_job_taken_for_lost_that_was_active_later(run: Recorded) -> None:
-    _, entry = lost(run)
-    entry.arguments = (bytes(10), entry.arguments[1])
-
-
-@complains("set timeout of 't' gave WorkerConflict")
-def a_type_that_cannot_be_set(run: Recorded) -> None:
-    run.first("set timeout")[1].result = WorkerConflict
-
-
-@complains("clear timeout of 'brief' gave WorkerConflict")
-def a_type_that_cannot_be_cleared(run: Recorded) -> None:
-    run.first("clear timeout")[1].result = WorkerConflict
-
-
 @complains("the timeout of 't' was written as 11.0, expected 10")
 def another_timeout_is_written(run: Recorded) -> None:
     ending, entry = run.first("set timeout")
     ending.written[entry.keys.timeout] = fdb.tuple.pack((11.0,))
-
-
-@complains("the timeout of 't' must be 10.0, but was not written")
-def a_timeout_that_is_left_out(run: Recorded) -> None:
-    ending, entry = run.first("set timeout")
-    del ending.written[entry.keys.timeout]
-
-
-@complains("it wrote nothing, but must have changed the timeout of 't'")
-def a_timeout_that_is_not_written(run: Recorded) -> None:
-    ending, _ = run.first("set timeout")
-    ending.commit_version, ending.written = None, {}
 
 
 @complains("it wrote nothing, but must have changed 't'/'a'")
@@ -273,31 +141,11 @@ def a_record_that_is_not_written(run: Recorded) -> None:
     del ending.written[entry.keys.data + pack_id("a")]
 
 
-@complains("the record of 't'/'a': .*version")
-def a_record_that_is_none(run: Recorded) -> None:
-    ending, entry = run.first("add")
-    ending.written[entry.keys.data + pack_id("a")] = b"no record"
-
-
 @complains("'t'/'a' must be running data=5.*: data is 6, not 5")
 def a_record_with_other_data(run: Recorded) -> None:
     ending, entry = run.first("update", lambda _, entry: entry.arguments[1] is not UNSET)
     data_key, record = stored_in(ending, entry)
     ending.written[data_key] = record.with_json(b"6").encode()
-
-
-@complains("'t'/'b' must be missing, but is finished")
-def a_removed_job_that_is_still_there(run: Recorded) -> None:
-    ending, _ = run.first("remove", gives(Removal.REMOVED))
-    finished = run.first("finish", lambda _, entry: entry.id == "b")
-    data_key, record = stored_in(*finished)
-    ending.written[data_key] = record.encode()
-
-
-@complains("'t'/'a' must be ready.*, but is missing")
-def a_job_that_is_gone(run: Recorded) -> None:
-    ending, entry = run.first("add")
-    ending.written[entry.keys.data + pack_id("a")] = None
 
 
 @complains("'t'/'a' has moved, but its seq is 00")
@@ -307,31 +155,10 @@ def an_update_that_keeps_its_seq(run: Recorded) -> None:
     ending.written[data_key] = altered(record, seq=bytes(12)).encode()
 
 
-@complains("'t'/'b' has not moved, but its seq has become 00")
-def new_data_that_move_a_pending_job(run: Recorded) -> None:
-    ending, entry = run.first("resubmit")
-    data_key, record = stored_in(ending, entry)
-    ending.written[data_key] = altered(record, seq=bytes(12)).encode()
-
-
-@complains("'t'/'c' has moved before 't'/'d', but its seq is later")
-def jobs_whose_seqs_are_out_of_order(run: Recorded) -> None:
-    ending, entry = run.first("add", lambda _, entry: entry.id == "c")
-    first, second = stored_in(ending, entry), stored_in(ending, entry, "d")
-    ending.written[first[0]] = altered(first[1], seq=second[1].seq_bytes or b"").encode()
-    ending.written[second[0]] = altered(second[1], seq=first[1].seq_bytes or b"").encode()
-
-
 @complains("jobs of 't' have changed, but nobody was told")
 def a_change_that_nobody_is_told_of(run: Recorded) -> None:
     ending, entry = run.first("update")
     del ending.written[entry.keys.watch_activity]
-
-
-@complains("jobs of 't' became pending, but nobody was told")
-def a_pending_job_that_nobody_is_told_of(run: Recorded) -> None:
-    ending, entry = run.first("stop")
-    del ending.written[entry.keys.watch_pending]
 
 
 @complains("'t'/'a' was written as ready.*, but no operation has changed it from missing")
@@ -354,21 +181,10 @@ def a_job_that_is_not_there_at_the_end(run: Recorded) -> None:
     del run.stored[run.first("add")[1].keys.data + pack_id("a")]
 
 
-@complains("at the end: 't'/'b' is stored, but must be gone")
-def a_job_that_is_there_at_the_end(run: Recorded) -> None:
-    _, entry = run.first("add")
-    run.stored[entry.keys.data + pack_id("b")] = run.stored[entry.keys.data + pack_id("a")]
-
-
 @complains("at the end: 't'/'a' is .*: data is 77, not 5")
 def a_job_that_is_another_at_the_end(run: Recorded) -> None:
     data_key = run.first("add")[1].keys.data + pack_id("a")
     run.stored[data_key] = Record.decode(run.stored[data_key]).with_json(b"77").encode()
-
-
-@complains("at the end: the types' timeouts are ")
-def a_type_that_is_not_there_at_the_end(run: Recorded) -> None:
-    del run.stored[run.first("set timeout")[1].keys.timeout]
 
 
 @pytest.mark.parametrize(("wrong", "pattern"), WRONGS)

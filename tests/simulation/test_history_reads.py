@@ -11,16 +11,12 @@ from typing import Any
 import fdb.tuple
 import pytest
 
-from jobs_service import JobsError, JobsService, JobState, NewJob, Outcome, Removal
+from jobs_service import JobsError, JobState, NewJob, Outcome, Removal
 from jobs_service.errors import JobExists, NoTypeTimeout, WorkerConflict
-from jobs_service.layer import activity, creation, queue, running_jobs
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.testing import Process, World
 from tests.simulation.entry import Entry
-from tests.simulation.histories import Recorded, Recorder, accepted, gives, recorded, replayed, run, stored_in
+from tests.simulation.histories import Recorded, Recorder, gives, recorded, replayed, run
 from tests.simulation.job_states import State
-from tests.simulation.journal import recording
 from tests.simulation.model_job import Change
 
 # Not all that was found fitted
@@ -130,29 +126,6 @@ def test_an_add_may_see_any_state_that_its_type_had_since_the_read_version(
     assert (not any("'brief'/'x'" in complaint for complaint in complaints)) is well
 
 
-@pytest.mark.parametrize("seen", [False, True])
-def test_an_accept_with_spread_need_not_know_of_a_job_that_came_after_its_read_version(seen: bool) -> None:
-    run = recorded().copy()
-    added, _ = run.first("add", lambda _, entry: entry.type == "spread")
-    ending, entry = run.first("accept", lambda _, entry: entry.type == "spread")
-    assert ending.commit_version is not None
-    entry.result = [("q", entry.result[0][1])]
-    ahead = added.copy()
-    ahead.commit_version = ending.commit_version
-    _, record = stored_in(added, added.journal[0])
-    record.priority = b"\x13\xfe"
-    ahead.written = {entry.keys.data + pack_id("o"): record.encode()}
-    ahead.journal = [
-        replace(added.journal[0], id="o", arguments=(Change(b"", record.priority, None), "error"), result=record)
-    ]
-    ending.version = ending.commit_version - (0 if seen else 1)
-    ending.commit_version += 1
-    place = run.endings.index(ending)
-    before = [each for each in run.endings[:place] if each.commit_version != ahead.commit_version]
-    complaints = replayed(Recorded([*before, ahead, ending], {})).complaints
-    assert any("took 'q'" in complaint for complaint in complaints) is seen
-
-
 # What checks of the whole run ask
 
 
@@ -182,36 +155,7 @@ def test_the_history_of_a_job_has_all_that_it_was_in_the_order_of_the_commits() 
     assert history.states("t", "never") == []
 
 
-def test_every_silence_is_at_least_the_timeout() -> None:
-    silences = replayed(recorded()).silences
-    assert silences
-    for silence in silences:
-        assert silence.timeout is not None
-        assert silence.timeout <= silence.silent < 1.5 * silence.timeout + 1
-
-
 # The journal
-
-
-def test_recording_puts_back_what_was_there() -> None:
-    places = [(creation, "add"), (running_jobs, "finish"), (queue, "make_ready"), (activity, "re_enqueue")]
-    before = [getattr(*place) for place in places] + [UnitOfWork.fitting]
-    with recording():
-        assert all(getattr(*place) is not original for place, original in zip(places, before, strict=False))
-    assert [getattr(*place) for place in places] + [UnitOfWork.fitting] == before
-
-
-async def test_a_store_without_journals_is_left_alone() -> None:
-    with recording():
-        async with JobsService("memory:", supervise=False) as jobs:
-            await jobs.set_type_timeout("t", 10)
-            await jobs.add_many("t", [NewJob("a"), NewJob("b")])
-            await (await accepted(jobs)).update(1)
-            await jobs.resubmit("t", "a")
-            with pytest.raises(JobExists):
-                await jobs.add("t", "b")
-            assert await jobs.remove("t", "b") is Removal.REMOVED
-            await jobs.clear_type_timeout("t")
 
 
 # Records of an earlier version

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -170,85 +169,6 @@ def first(model: Model, *, due_by: float = NOW, limit: int = 10, max_priority: A
     return [key[1] for _, key in model.first(T1, limit, most, due_by, NOW)]
 
 
-def test_lower_priorities_come_first_and_within_one_those_that_were_ready_first() -> None:
-    model = Model()
-    waiting(model, (A, 1, None), (B, 0, None), (C, 1, EARLY))
-    assert first(model) == ["b", "a", "c"]
-    assert first(model, limit=2) == ["b", "a"]
-    assert first(model, max_priority=0) == ["b"]
-
-
-def test_scheduled_jobs_come_behind_ready_ones_of_their_priority_and_only_when_asked_for() -> None:
-    model = Model()
-    waiting(model, (C, 0, LATE), (A, 0, LATE - 1), (B, 0, None))
-    assert first(model) == ["b"]
-    assert first(model, due_by=LATE) == ["b", "a", "c"]
-    assert first(model, due_by=LATE - 1) == ["b", "a"]
-
-
-def test_a_ready_job_that_is_due_later_than_asked_for_is_left_out() -> None:
-    model = Model()
-    waiting(model, (A, 0, NOW - 5), (B, 0, None))
-    assert first(model, due_by=NOW - 10) == ["b"]
-
-
-def test_a_scheduled_job_that_comes_due_queues_behind_those_that_were_ready_before() -> None:
-    model = Model()
-    waiting(model, (A, 0, LATE), (B, 0, None))
-    model.make_ready(A)
-    waiting(model, (C, 0, None))
-    assert first(model, due_by=LATE) == ["b", "a", "c"]
-    assert [*model.scheduled(T1)] == []
-
-
-def test_new_data_keep_a_pending_jobs_place_and_a_new_priority_gives_it_another() -> None:
-    model = Model()
-    waiting(model, (A, 0, None), (B, 0, None), (C, 0, None))
-    model.resubmit(A, Change(b"1", UNSET, UNSET), NOW)
-    model.resubmit(B, Change(UNSET, pack_priority(0), None), NOW)
-    assert first(model) == ["a", "b", "c"]
-    model.resubmit(A, Change(UNSET, pack_priority(-1), UNSET), NOW)
-    model.resubmit(A, Change(UNSET, pack_priority(0), UNSET), NOW)
-    assert first(model) == ["b", "c", "a"]
-
-
-def test_an_identical_resubmit_changes_nothing() -> None:
-    model = Model()
-    waiting(model, (A, 0, None))
-    changes = len(model.log)
-    assert model.resubmit(A, Change(b"", pack_priority(0), None), NOW) == model.jobs[A]
-    model.accept(A, b"lock", 0.0)
-    model.resubmit(A, Change(UNSET, UNSET, UNSET), NOW)
-    model.resubmit(A, Change(UNSET, UNSET, UNSET), NOW)
-    assert len(model.log) == changes + 2
-
-
-def test_a_second_resubmit_changes_of_the_next_run_only_what_it_says() -> None:
-    model = Model()
-    waiting(model, (A, 0, None))
-    model.accept(A, b"lock", 0.0)
-    model.resubmit(A, Change(b"1", pack_priority(7), UNSET), NOW)
-    model.worker_resubmit(A, b"lock", Change(b"2", UNSET, LATE), 1.0)
-    again = model.finish(A, b"lock", UNSET, Outcome.SUCCEEDED, NOW)
-    assert isinstance(again, ModelJob)
-    assert again[:6] == (SCHEDULED, b"2", pack_priority(7), LATE, None, None)
-
-
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [(Outcome.SUCCEEDED, Outcome.CANCELED), (Outcome.FAILED, Outcome.FAILED), (Outcome.CANCELED, Outcome.CANCELED)],
-)
-def test_a_canceled_job_ends_whatever_was_asked_for(said: Outcome, kept: Outcome) -> None:
-    model = Model()
-    waiting(model, (A, 0, None))
-    model.accept(A, b"lock", 0.0)
-    model.resubmit(A, Change(UNSET, UNSET, UNSET), NOW)
-    model.remove(A, force=False)
-    ended = model.finish(A, b"lock", UNSET, said, NOW)
-    assert isinstance(ended, ModelJob)
-    assert (ended.state, ended.outcome, ended.next, ended.cancel) == (FINISHED, kept, None, False)
-
-
 def test_a_job_that_is_lost_runs_as_it_was_asked_to() -> None:
     model = Model()
     waiting(model, (A, 0, LATE), (B, 0, None))
@@ -260,15 +180,6 @@ def test_a_job_that_is_lost_runs_as_it_was_asked_to() -> None:
     released = model.stop(B, b"lock", NOW)
     assert isinstance(released, ModelJob)
     assert (released.state, released.next, released.priority) == (READY, None, pack_priority(5))
-
-
-def test_a_canceled_job_that_is_lost_is_finished() -> None:
-    model = Model()
-    waiting(model, (A, 0, None))
-    model.accept(A, b"lock", 0.0)
-    model.remove(A, force=False)
-    lost = model.lose(A, NOW)
-    assert (lost.state, lost.outcome) == (FINISHED, Outcome.CANCELED)
 
 
 def test_what_was_changed_can_be_taken_back_and_done_again() -> None:

@@ -44,14 +44,6 @@ def test_every_setting_is_drawn_but_for_those_that_say_why_not() -> None:
     assert {name for name in wanted if len(seen[name]) < 2} == set()
 
 
-def test_what_is_left_out_is_a_setting_that_is_not_drawn() -> None:
-    assert LEFT_OUT.keys() <= Settings.model_fields.keys()
-    first, *others = (settings_of(seed)[0] for seed in range(30))
-    drawn = {name for name in LEFT_OUT if any(getattr(each, name) != getattr(first, name) for each in others)}
-    # Whether the store is an embedded one decides.
-    assert drawn - {"durable"} == set()
-
-
 class EveryTime:
     """A source of randomness that draws all that there is, and of each the first one."""
 

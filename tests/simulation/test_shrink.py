@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jobs_service.testing.choices import Choices, Plan
 from tests.simulation.report import Report
-from tests.simulation.shrink import kind_of, shrink
+from tests.simulation.shrink import shrink
 
 OPERATIONS = range(60)
 FAULTS = [f"conflict:{number}" for number in range(20)] + [f"kill:{number}" for number in range(5)]
@@ -106,47 +106,6 @@ def test_without_any_one_member_of_what_is_left_the_run_does_not_fail_even_if_fa
     assert [one for one in smaller if run(one).violations] == []
 
 
-def test_another_violation_is_not_the_same_bug() -> None:
-    def violations(plan: Plan) -> list[str]:
-        assert plan.operations is not None
-        if 17 not in plan.operations:
-            return ["order: the worker's"]
-        return ["events: two", "lost job: 3"] if 4 in plan.operations else ["lost: a job"]
-
-    run = World(violations)
-    plan, report = shrink(report_of(Plan(7), "lost job: 3", "order: both"), run)
-    assert plan.operations == frozenset([4, 17])
-    assert report.violations == ["events: two", "lost job: 3"]
-
-
-def test_the_kind_of_a_violation_is_its_text_up_to_the_first_colon() -> None:
-    assert kind_of("lost job: ('t', 'a'): pending") == "lost job"
-    assert kind_of("no colon") == "no colon"
-
-
-def test_what_a_run_no_longer_uses_is_dropped_with_what_caused_it() -> None:
-    """Every operation has a fault and a deviation of its own, so without the operations they are gone as well."""
-
-    def run(plan: Plan) -> Report:
-        runs.append(plan)
-        report = report_of(plan)
-        report.faults = [f"kill:{number}" for number in report.operations]
-        if plan.faults is not None:
-            report.faults = [fault for fault in report.faults if fault in plan.faults]
-        report.deviations = [
-            1000 + number for number in report.operations if plan.deviations is None or 1000 + number in plan.deviations
-        ]
-        if 31 in report.operations and "kill:31" in report.faults and 1031 in report.deviations:
-            report.violations = ["lost job: it"]
-        return report
-
-    runs: list[Plan] = []
-    plan, report = shrink(run(Plan(7)), run)
-    assert plan == Plan(7, frozenset([31]), frozenset(["kill:31"]), frozenset([1031]))
-    assert report.plan == plan
-    assert len(runs) < 60, "dropping operations has left no faults and deviations to search"
-
-
 def test_faults_that_are_numbered_by_their_chances_follow_the_operations_they_hit() -> None:
     """In the real world too, a fault's number counts its chances: without an operation it hits a later one."""
 
@@ -170,20 +129,6 @@ def test_faults_that_are_numbered_by_their_chances_follow_the_operations_they_hi
     assert len(report.faults) == 1
 
 
-def test_the_same_report_is_shrunk_by_the_same_runs_to_the_same_plan() -> None:
-    searches = []
-    for _ in range(2):
-        run = needing(frozenset([3, 40]), frozenset(["kill:2"]), frozenset([5, 77]))
-        searches.append((shrink(run(Plan(7)), run)[0], run.plans))
-    assert searches[0] == searches[1]
-
-
-def test_no_plan_is_tried_twice() -> None:
-    run = needing(frozenset([3, 40, 41]), frozenset(["kill:2"]), frozenset([5, 77]))
-    shrink(report_of(Plan(7), "lost job: it"), run)
-    assert len(run.plans) == len(set(run.plans))
-
-
 @pytest.mark.parametrize("tries", [0, 1, 10, 40])
 def test_no_more_plans_are_tried_than_allowed_and_the_best_so_far_is_the_answer(tries: int) -> None:
     run = needing(frozenset([3, 40]), frozenset(["kill:2"]), frozenset([5, 77]))
@@ -196,13 +141,6 @@ def test_no_more_plans_are_tried_than_allowed_and_the_best_so_far_is_the_answer(
     assert told[-1] == "the search ends here: its budget is spent"
 
 
-def test_when_the_time_is_up_nothing_more_is_tried() -> None:
-    run = needing(frozenset([3]))
-    plan, report = shrink(report_of(Plan(7), "lost job: it"), run, seconds=0)
-    assert len(run.plans) <= 1
-    assert report.plan == plan
-
-
 def test_what_does_not_fail_again_is_returned_as_it_was() -> None:
     run = World(lambda plan: [])
     told: list[str] = []
@@ -210,11 +148,3 @@ def test_what_does_not_fail_again_is_returned_as_it_was() -> None:
     assert shrink(first, run, tell=told.append) == (Plan(7), first)
     assert len(told) == 1
     assert told[0].startswith("not shrunk: ")
-
-
-def test_every_smaller_run_is_told() -> None:
-    told: list[str] = []
-    run = needing(frozenset([3]))
-    shrink(run(Plan(7)), run, tell=told.append)
-    assert told[0] == "still fails with 60 operations, 25 faults, 100 deviations"
-    assert told[-1] == "still fails with 1 operations, 0 faults, 0 deviations"
