@@ -21,7 +21,7 @@ from jobs_service.testing.choices import Plan
 from tests.simulation.explore import Simulate, Tally, explore, in_worker, run_guarded
 from tests.simulation.mutants import EVERY, UNSEEN
 from tests.simulation.plans import parse_only, replay_command
-from tests.simulation.printing import print_failure, print_json, print_replay, print_summary, progress
+from tests.simulation.printing import print_failure, print_replay, print_summary, progress
 from tests.simulation.report import Report
 from tests.simulation.run import simulate
 from tests.simulation.score import Score, keep, known_seeds, recorded, score, summary
@@ -112,14 +112,13 @@ def _parser() -> argparse.ArgumentParser:
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=_positive, default=_cores(), metavar="J", help="worker processes; one per core")
     how.add_argument("--no-shrink", action="store_true", help="do not look for the smallest part that fails")
-    how.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     if options.only is not None and options.seed is None:
         parser.error("--only needs --seed")
-    others = options.minutes is not None or options.workload or options.profile or options.json or options.no_shrink
+    others = options.minutes is not None or options.workload or options.profile or options.no_shrink
     if options.mutants is not None and options.seed is None and others:
         parser.error("--mutants takes --seeds, --first, --random and --jobs: the point is the usual mix")
     if options.mutants is not None and options.seed is not None and len(options.mutants) != 1:
@@ -152,16 +151,12 @@ def _replay(parser: argparse.ArgumentParser, options: argparse.Namespace, run: S
         report = run_guarded(run, plan)
     tally = Tally()
     tally.add(report, time.process_time() - began)
-    if not options.json:
-        for mutant in planted:
-            known = next((seeds[mutant.name] for seeds in known_seeds().values() if mutant.name in seeds), None)
-            print(
-                f"with the mutant {mutant.name!r}, which {'no known seed' if known is None else f'seed {known}'} shows"
-            )
-        print_replay(report)
-    shrunk = [] if options.only is not None or planted else _shrunk(options, run, tally.failures)
-    if options.json:
-        print_json(tally, first=plan.seed, interrupted=False, shrunk=shrunk, options=_replay_options(options))
+    for mutant in planted:
+        known = next((seeds[mutant.name] for seeds in known_seeds().values() if mutant.name in seeds), None)
+        print(f"with the mutant {mutant.name!r}, which {'no known seed' if known is None else f'seed {known}'} shows")
+    print_replay(report)
+    if options.only is None and not planted:
+        _shrink(options, run, tally.failures)
     return 1 if report.violations else 0
 
 
@@ -211,32 +206,24 @@ def _explore(options: argparse.Namespace, run: Simulate) -> int:
             seen=seen,
         )
     interrupted = interruption.came
-    if not options.json:
-        print_summary(tally, first=first, interrupted=interrupted)
+    print_summary(tally, first=first, interrupted=interrupted)
     chosen = [] if interrupted else _of_different_kinds(tally.failures)
-    if not options.json:
-        _list(options, [report for report in tally.failures if report not in chosen])
-    shrunk = _shrunk(options, run, chosen)
-    if options.json:
-        print_json(tally, first=first, interrupted=interrupted, shrunk=shrunk, options=_replay_options(options))
+    _list(options, [report for report in tally.failures if report not in chosen])
+    _shrink(options, run, chosen)
     return 1 if tally.failures else 0
 
 
-def _shrunk(options: argparse.Namespace, run: Simulate, failures: Sequence[Report]) -> list[Report]:
-    """Shrink failing runs and print them, as far as the options want that; return the smallest ones."""
-    shrunk = []
+def _shrink(options: argparse.Namespace, run: Simulate, failures: Sequence[Report]) -> None:
+    """Print failing runs, and the smallest ones of them that still fail, as far as the options want that."""
     for report in failures:
-        if not options.json and options.seed is None:
+        if options.seed is None:
             print_failure(report, _replay_options(options))
         if options.no_shrink:
             continue
         with in_worker(run, hang=SHRINK_SECONDS / 2) as run_there:
             smaller = shrink(report, run_there, seconds=SHRINK_SECONDS, tell=_tell)[1]
         if smaller.plan != report.plan:
-            shrunk.append(smaller)
-            if not options.json:
-                print_failure(smaller, _replay_options(options))
-    return shrunk
+            print_failure(smaller, _replay_options(options))
 
 
 def _list(options: argparse.Namespace, failures: Sequence[Report]) -> None:

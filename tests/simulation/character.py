@@ -14,7 +14,6 @@ from tests.simulation.drilling import draw_drills, let_nothing_go_wrong
 from tests.simulation.focus import Focus, draw_focus
 from tests.simulation.length import Length, draw_length, of_drills
 from tests.simulation.machine import KEY, Machine
-from tests.simulation.scenes import has_scenes, scenes_machine
 from tests.simulation.sizes import Sizes, draw_sizes
 from tests.simulation.weather import Weather, draw_weather, unsure
 
@@ -26,7 +25,6 @@ class Character(NamedTuple):
     """What sort of run it is.
 
     Attributes:
-        scenes: whether it is one of scenes, instead of all that goes on in others.
         drills: how many small things are done where nothing else is; 0 in all other runs.
         focus: what the run looks at only.
         workloads: the names of those that take part; None for all.
@@ -36,7 +34,6 @@ class Character(NamedTuple):
         limits: of transactions.
     """
 
-    scenes: bool
     drills: int
     focus: Focus
     workloads: Sequence[str] | None
@@ -77,8 +74,6 @@ class Character(NamedTuple):
         machine = None
         if self.workloads is None:
             machine = draw_machine(world, choices.stream("store"), self.limits, may_be=may_be)
-        elif self.scenes and may_be:
-            machine = scenes_machine(choices, world, self.limits)
         if self.drills:
             let_nothing_go_wrong(world.choices, machine)
         return machine
@@ -95,9 +90,6 @@ def draw_character(
         profile, workloads: what somebody has chosen; None to have it drawn.
     """
     choices = Choices(plan)
-    scenes = profile is None and workloads is None and has_scenes(choices)
-    if scenes:
-        profile, workloads = "calm", ()
     drills = draw_drills(choices, workloads)
     focus = Focus(workloads, "calm") if drills else draw_focus(choices, workloads, profile)
     is_small = focus.workloads is not workloads or drills > 0
@@ -105,10 +97,9 @@ def draw_character(
     if focus.profile is None:
         weather = unsure(choices.stream("unsure"), weather)
     small = focus.sizes or Sizes()
-    sizes = small if is_small or scenes else draw_sizes(choices.stream("sizes"))
+    sizes = small if is_small else draw_sizes(choices.stream("sizes"))
     limits = random.choice([Limits(), Limits(), Limits(transaction=random.choice([8_000, 20_000]))])
     return Character(
-        scenes,
         drills,
         focus,
         focus.workloads,

@@ -1,7 +1,7 @@
 """Small runs that look at one thing only: their users meet there all the time, and little else hides what they show.
 
 In most other runs many things go on at once, in a weather that excuses much. What needs several things to come
-together at the right moment (two transactions, a type just falling asleep, a store that is nearly too small) hardly
+together at the right moment (two transactions, a store that is nearly too small) hardly
 ever happens there. Each of these runs draws one such situation, and mostly no faults, so that every check holds.
 """
 
@@ -20,7 +20,7 @@ from jobs_service.store.base import Limits
 from jobs_service.testing import Choices
 from tests.simulation.sizes import Sizes
 
-_FOCUSED: Final = 0.08
+_FOCUSED: Final = 0.06
 """The share of runs that are about one of `_KINDS`."""
 
 _CALM: Final = 0.7
@@ -148,30 +148,6 @@ def _narrow(random: Random, jobs: int) -> Sizes:
     return Sizes(Limits(key=300, value=value, transaction=value * jobs + 4_000), padding)
 
 
-def _brimful(random: Random) -> Focus:
-    """Jobs exactly as large as a store takes."""
-    value = random.choice([1_500, 4_000, 10_000])
-    limits = Limits(key=random.choice([300, 10_000]), value=value, transaction=100_000)
-    return Focus(("brimmers",), _weather(random), sizes=Sizes(limits), budget=6)
-
-
-def _sleepy(random: Random) -> Focus:
-    """Types that fall asleep, while transactions dawdle that have seen them awake."""
-    return Focus(
-        ("dozers",),
-        _weather(random),
-        random.choice([0.0, 0.002, 0.05]),
-        processes=random.choice([1, 2]),
-        budget=24,
-        settings={"type_idle_after": random.choice([0.3, 0.5, 1.0]), "expiry_check_period": 3.0},
-    )
-
-
-def _mended(random: Random) -> Focus:
-    """Records that cannot be read for a while."""
-    return Focus(("menders",), _weather(random), random.choice([0.0, 0.002]), budget=4)
-
-
 def _contested(random: Random) -> Focus:
     """A queue that changes while transactions dawdle that take jobs from it, and somebody begins to follow them."""
     return Focus(
@@ -181,23 +157,6 @@ def _contested(random: Random) -> Focus:
         processes=random.choice([1, 2]),
         budget=30,
         constants=((notifier, "_FEW", 0), (activity_monitor, "_UNREAD_FOR", 3.0)),
-    )
-
-
-def _rushed(random: Random) -> Focus:
-    """One queue from which several processes take at the same time."""
-    return Focus(("rushes",), "calm", 0.05, processes=4, budget=12)
-
-
-def _far_behind(random: Random) -> Focus:
-    """Those who follow a type stand still for so long that what they have missed was removed meanwhile."""
-    unread = (activity_monitor, "_UNREAD_FOR", random.choice([1.0, 3.0]))
-    return Focus(
-        ("nappers",),
-        "calm",
-        processes=random.choice([2, 3]),
-        budget=8,
-        constants=((notifier, "_FEW", 0), (notifier, "_SEEN_FOR", random.choice([0.2, 1.0])), unread),
     )
 
 
@@ -238,23 +197,13 @@ def _weather(random: Random) -> str:
 _KINDS: Final = {
     _tight: 4,
     _tight_handlers: 2,
-    _brimful: 2,
-    _sleepy: 4,
-    _mended: 3,
     _contested: 6,
-    _rushed: 1,
-    _far_behind: 3,
     _woven: 8,
 }
 """What there is to look at, and how often each is drawn beside the others: less often what takes its time."""
 
 _ALONE: Final[Mapping[str, Callable[[Random], Focus]]] = {
-    "brimmers": _brimful,
-    "dozers": _sleepy,
-    "menders": _mended,
     "rivals": _contested,
-    "rushes": _rushed,
-    "nappers": _far_behind,
     "weavers": _woven,
 }
 """The situation of each workload that is in no other one: whoever chooses only that workload has this as well."""

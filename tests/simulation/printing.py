@@ -1,8 +1,7 @@
-"""What `scripts/simulate` prints: tables for people, one JSON object for programs, a progress line on a terminal."""
+"""What `scripts/simulate` prints: tables, a progress line on a terminal."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +24,6 @@ NEVER = "NEVER"
 
 LAST = 60
 """How many of a failing run's last events are printed."""
-
-
-def unvisited(cells: Counter[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the cells of the operations table that were not visited."""
-    return sorted(cell for cell in CELLS if not cells[cell])
 
 
 def print_summary(tally: Tally, *, first: int, interrupted: bool) -> None:
@@ -85,41 +79,6 @@ def print_replay(report: Report) -> None:
         print(f"violation: {violation}")
     if not report.violations:
         print("no violation")
-
-
-def print_json(
-    tally: Tally, *, first: int, interrupted: bool, shrunk: Sequence[Report] = (), options: Sequence[str] = ()
-) -> None:
-    """Print what `print_summary` and `print_failure` do as one JSON object.
-
-    Args:
-        shrunk: the smallest failing runs that were found.
-    """
-    minimal = {report.plan.seed: report for report in shrunk}
-    summary = {
-        "first": first,
-        "seeds": tally.seeds,
-        "interrupted": interrupted,
-        "seconds": round(tally.elapsed, 3),
-        "seeds_per_second": round(_rate(tally.seeds, tally.elapsed), 2),
-        "seeds_per_second_of_one_core": round(_rate(tally.seeds, tally.busy), 2),
-        "digest": f"{tally.digest:016x}",
-        "simulated_hours": round(tally.simulated / 3600, 3),
-        "faults": dict(sorted(tally.faults.items())),
-        "cells": [[*cell, count] for cell, count in sorted(tally.cells.items())],
-        "unvisited": unvisited(tally.cells),
-        "failures": [
-            {
-                "seed": report.plan.seed,
-                "violations": report.violations,
-                "replay": replay_command(report.plan, options),
-                "shrunk": replay_command(small.plan, options) if (small := minimal.get(report.plan.seed)) else None,
-                "events": (small or report).events[-LAST:],
-            }
-            for report in tally.failures
-        ],
-    }
-    print(json.dumps(summary, indent=2))
 
 
 @contextmanager

@@ -39,7 +39,6 @@ from tests.simulation.marks import MarkCheck
 from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
-from tests.simulation.scenes import play
 from tests.simulation.weather import RARELY, nemesis
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
@@ -111,7 +110,6 @@ class Run:
         focus: what the run looks at only.
         long: whether hours pass, in which little happens.
         drills: how many small things are done where nothing else is; 0 in all other runs.
-        scenes: whether it is one of scenes, instead of all that goes on in others.
     """
 
     def __init__(
@@ -125,7 +123,7 @@ class Run:
         random = Choices(plan).stream("setup")
         later = Choices(plan).stream("later setup")
         character = draw_character(plan, random, later, profile, workloads)
-        self.scenes, self.drills, self.focus, workloads = character[:4]
+        self.drills, self.focus, workloads = character[:3]
         self.length, self.sizes, self.long = character.length, character.sizes, character.length.long
         self.world = character.world(plan, later, rates or {}, log_level)
         self.machine = character.machine(self.world)
@@ -322,7 +320,7 @@ class Run:
     async def _main(self) -> None:
         await prepared(lambda: self.begin("founder", self._found, settings=self._settings[0]))
         await prepared(lambda: self.begin("starter", self._start, settings=self._settings[0]))
-        await (play(self) if self.scenes else self._storm_and_calm())
+        await self._storm_and_calm()
         self.key_check.check()
         check_end(self)
         await check_store(self)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import fdb.tuple
 
 from jobs_service.model import JobType, Outcome
-from tests.reader import Counts, Undocumented
+from tests.reader import Undocumented
 from tests.reader.counts import counts, interval
 from tests.simulation.entry import Entry
 from tests.simulation.model_job import READY, RUNNING, SCHEDULED, Key, ModelJob
@@ -173,18 +173,6 @@ class Tallies:
         clocks = [now for each, now in self._happened if each == type]
         if number is None or not clocks or number >= max(clocks) // _SECONDS[family] - _KEPT[family]:
             yield f"counts: {family} of {type!r}, number {number}, was removed at {clocks}"
-
-    # What those must be told who ask
-
-    def of_type(self, type: JobType) -> Counts | None:
-        """Return what is counted of a type; None if nothing ever was."""
-        raw = self._rows.get(counts_key(type))
-        return None if raw is None else counts(raw)
-
-    def of_interval(self, resolution: str, type: JobType, number: int) -> Counts | None:
-        """Return what is counted of one "minute" or "hour"."""
-        raw = self._rows.get(interval_key(f"{resolution.upper()}S", type, number))
-        return None if raw is None else interval(raw)
 
 
 def counts_key(type: JobType) -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -117,27 +117,11 @@ def test_a_failing_seed_is_printed_shrunk_and_its_command_replays_it(capsys: pyt
     assert capsys.readouterr().out.splitlines()[-1] == violation
 
 
-def test_everything_is_one_json_object_when_that_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--seeds", "5", "--jobs", "1", "--stormy", "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert (said["first"], said["seeds"], said["interrupted"], said["simulated_hours"]) == (0, 5, False, 0.5)
-    assert said["seeds_per_second"] > 0
-    assert set(said["faults"]) == {"conflict", "kill"}
-    assert said["cells"] == [["add", "missing", 50]]
-    assert ["accept", "pending"] in said["unvisited"]
-    (failure,) = said["failures"]
-    assert failure["seed"] == 3
-    assert failure["replay"] == "scripts/simulate --seed 3 --stormy"
-    assert failure["shrunk"] == "scripts/simulate --seed 3 --stormy --only 'o=6 f= d='"
-    assert failure["events"] == ["operation 6"]
-
-
 def test_seeds_count_on_until_the_time_is_up(capsys: pytest.CaptureFixture[str]) -> None:
-    command.main(["--minutes", "0.02", "--first", "40", "--jobs", "1", "--json", "--no-shrink"])
-    said = json.loads(capsys.readouterr().out)
-    assert said["first"] == 40
-    assert said["cells"][0][2] == 10 * said["seeds"]
-    assert not said["interrupted"]
+    command.main(["--minutes", "0.02", "--first", "40", "--jobs", "1", "--no-shrink"])
+    said = re.search(r"seeds 40 to (\d+)\n", capsys.readouterr().out)
+    assert said is not None
+    assert int(said[1]) >= 40
 
 
 INTERRUPTED = """
@@ -159,7 +143,7 @@ def announced(
 
 def test_at_ctrl_c_what_there_is_is_printed() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, "--seeds", "1000000", "--jobs", "2", "--json"],
+        [sys.executable, "-c", INTERRUPTED, "--seeds", "1000000", "--jobs", "2"],
         cwd=ROOT,
         env={name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")},
         stdin=subprocess.DEVNULL,
@@ -176,10 +160,8 @@ def test_at_ctrl_c_what_there_is_is_printed() -> None:
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             raise
-    said = json.loads(output)
-    assert said["interrupted"]
-    assert said["seeds"] > 0
-    assert process.returncode == (1 if said["failures"] else 0)
+    assert re.search(r"^seeds 0 to \d+ \(interrupted\)$", output, re.MULTILINE)
+    assert process.returncode == (1 if "failing seeds" in output else 0)
     assert set(errors.splitlines()) <= {"ran", "simulate: waiting for the runs under way; Ctrl-C again ends at once"}
 
 

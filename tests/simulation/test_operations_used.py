@@ -19,7 +19,7 @@ from tests.simulation.run import simulate
 INTERFACES: Final = (JobsService, JobTransaction, RunningJob)
 MIXES: Final = (
     ("readers", "composers", "workers", "creators", "batches", "resubmitters"),
-    ("speakers", "composers", "readers", "pausers", "retainers"),
+    ("handlers", "composers", "readers", "pausers", "retainers"),
     ("handlers", "followers", "subscribers", "stoppers", "waiters", "type keepers", "inspectors", "lookers"),
     ("bulk", "plain", "workers", "cancelers", "heartbeats"),
     ("operators", "handlers"),

@@ -6,20 +6,16 @@ A new one is a class and a line here; unless it is in ALL, `drawing.py` says in 
 from __future__ import annotations
 
 from tests.simulation.workloads.base import Workload
-from tests.simulation.workloads.brimmers import Brimmers
 from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.composers import Composers, Plain
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
-from tests.simulation.workloads.dozers import Dozers
 from tests.simulation.workloads.drills import Drills, Weavers
 from tests.simulation.workloads.foremen import Foremen
 from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hoarders import Hoarders
-from tests.simulation.workloads.menders import Menders
-from tests.simulation.workloads.nappers import Nappers
 from tests.simulation.workloads.newcomers import Newcomers
 from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
@@ -27,8 +23,6 @@ from tests.simulation.workloads.planners import Planners, Quitters, Travelers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.rivals import Rivals
 from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers
-from tests.simulation.workloads.rushes import Rushes
-from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.transactions import Transactions
@@ -65,7 +59,7 @@ ALL: tuple[type[Workload], ...] = (
 )
 """What may go on in every run, but for small ones that look at something else."""
 
-OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Speakers)
+OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers)
 """What goes on in some runs beside that, because it takes its time."""
 
 OF_LISTED: tuple[type[Workload], ...] = (Operators,)
@@ -93,13 +87,8 @@ OF_DRILLS: tuple[type[Workload], ...] = (Drills,)
 """What alone goes on in a few runs: small things whose outcome is known exactly."""
 
 OF_FOCUSED: tuple[type[Workload], ...] = (
-    Brimmers,
-    Dozers,
     Foremen,
-    Menders,
-    Nappers,
     Rivals,
-    Rushes,
     Weavers,
 )
 """What goes on only in small runs that look at one thing."""
