@@ -86,8 +86,6 @@ class Accepting:
     def _served_late(self, found: Sequence[RunningJob]) -> Iterator[str]:
         """Yield the jobs that have waited beside this worker for too long."""
         run = self._run
-        if run.has_many:
-            return
         for job in found:
             states = run.history.states(job.type, job.id)
             taken = next((place for place, each in enumerate(states) if each.lock == job.lock), 0)

@@ -11,9 +11,8 @@ from jobs_service.supervision import Actor
 from jobs_service.supervision.supervising import Supervising
 from jobs_service.testing import EPOCH, SimulatedTransaction
 from tests.checker import complaints_about
-from tests.simulation.damage import is_damage
 from tests.simulation.replay import Silence
-from tests.simulation.rows import PREFIX
+from tests.simulation.rows import PREFIX, is_damage
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
@@ -25,7 +24,6 @@ _LATEST: Final = 5.0
 
 _FEW: Final = 20
 _MANY: Final = 100
-_VERY_MANY: Final = 2_000
 
 _REMEMBERED: Final = 30
 """Jobs of a type that were lost last, whose times are kept."""
@@ -66,7 +64,7 @@ class KeyCheck:
         for complaint in run.machine.unguarded() if run.machine is not None else ():
             run.complain(f"unguarded: {complaint}")
         for process, jobs in run.services.items():
-            for complaint in crowded(jobs, _VERY_MANY if run.has_many else _MANY):
+            for complaint in crowded(jobs, _MANY):
                 run.complain(f"unbounded: {process}: {complaint}")
         for complaint in complaints_about(
             PREFIX, newest, now, pairs, counted=not run.is_damaged, happened=not run.is_damaged

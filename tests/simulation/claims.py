@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.simulation.complaints import shown
-from tests.simulation.damage import is_damage
-from tests.simulation.rows import names_in, section
+from tests.simulation.rows import is_damage, names_in, section
 
 if TYPE_CHECKING:
     from jobs_service.testing import SimulatedTransaction

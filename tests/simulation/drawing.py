@@ -18,7 +18,6 @@ from tests.simulation.workloads import (
     OF_LARGE,
     OF_LEAVING,
     OF_LISTED,
-    OF_MANY,
     OF_RUNNERS,
     OF_SMALL_STORES,
     OF_SOME,
@@ -38,9 +37,6 @@ _LEAVING: Final = 0.25
 
 _WITH_DAMAGE: Final = 0.15
 """The share of runs in which some records cannot be read."""
-
-_WITH_MANY: Final = 0.01
-"""The share of runs with hundreds of types and jobs, and up to eight processes."""
 
 _WITH_RUNNERS: Final = 0.25
 """The share of runs in which handlers run jobs."""
@@ -106,7 +102,6 @@ def draw_kinds(
     choices, machine, is_chosen = run.world.choices, run.machine, wanted is not None
     more = choices.stream("with runners").random() < _WITH_RUNNERS
     damaged = choices.stream("with damage").random() < _WITH_DAMAGE
-    many = choices.stream("with many").random() < _WITH_MANY and not run.sizes.large
     kinds = (
         *ALL,
         *(OF_LARGE if run.sizes.large or is_chosen else ()),
@@ -117,7 +112,6 @@ def draw_kinds(
         *(OF_SMALL_STORES if machine is not None and machine.map_size is not None else ()),
         *(OF_SOME if has_some or is_chosen else ()),
         *(OF_LEAVING if leaves or is_chosen else ()),
-        *(OF_MANY if many or is_chosen else ()),
         *(OF_DRILLS if is_chosen else ()),
         *(OF_FOCUSED if is_chosen else ()),
     )

@@ -9,23 +9,23 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from itertools import pairwise
+from operator import itemgetter
+from typing import Any, TypeAlias
 
 from jobs_service.model import JobId, JobType
 from jobs_service.model.type_state import Retention
 from tests import reader
 from tests.reader import Record, Undocumented
 from tests.simulation.complaints import differences, named, observed, shown
-from tests.simulation.damage import is_damage
 from tests.simulation.job_states import State, state_of
 from tests.simulation.machine import Machine
 from tests.simulation.model import Model
 from tests.simulation.model_job import OBSERVED, Key, ModelJob
 from tests.simulation.operations import Operations
 from tests.simulation.replay import Ended, version_in
-from tests.simulation.rows import last_key, names_in, rows_of, section, value_in
+from tests.simulation.rows import is_damage, last_key, names_in, rows_of, section, value_in
 from tests.simulation.signals import unnoted, untold
-from tests.simulation.written import wrong_order, wrong_rules
 
 Written: TypeAlias = Mapping[bytes, bytes | None]
 """New values of keys, None for those that were removed."""
@@ -216,7 +216,7 @@ class History:
 
     def _compare_rules(self, written: Written) -> None:
         """Compare which types were paused, and how long their jobs are kept, with what was written."""
-        for complaint in wrong_rules(self._operations, written, self._rule_sections):
+        for complaint in _wrong_rules(self._operations, written, self._rule_sections):
             self._complain(complaint)
 
     def _compare_jobs(self, position: int, version: int, written: Written, followed: Mapping[bytes, bytes]) -> None:
@@ -247,7 +247,7 @@ class History:
                 moved.append((job.place, record.seq, key))
             self._keep(key, version, record, left is not None)
         for complaint in (
-            *wrong_order(moved),
+            *_wrong_order(moved),
             *untold(self._operations, touched, written, lambda stamp: self._version_of(stamp) == version),
             *unnoted(self._operations, touched, written, followed),
             *self.tallies.wrong(touched, written, told=self.is_counted),
@@ -379,3 +379,38 @@ class History:
 def _nobody(instance: bytes) -> bool:
     """Where stores have no instances none is dead."""
     return False
+
+
+def _wrong_rules(
+    operations: Operations, written: Mapping[bytes, bytes | None], sections: tuple[bytes, ...]
+) -> Iterator[str]:
+    """Yield which types are paused, or keep their jobs, otherwise than was said.
+
+    Args:
+        operations: that have done the commit's operations last.
+        written: rows, None for those that were removed.
+        sections: where the rules are.
+    """
+    wanted: dict[bytes, Any] = {}
+    for type, paused in operations.own_pauses.items():
+        wanted[rows_of(type).paused] = () if paused else None
+    for type, retention in operations.own_retentions.items():
+        wanted[rows_of(type).retention] = (retention.keep, retention.keep_failed)
+    for key, value in wanted.items():
+        raw = written.get(key)
+        stored = None if raw is None else value_in(key, raw) or ()
+        if key not in written or stored != value:
+            yield f"{names_in(key)} must be {value!r}, but is {raw!r}"
+    for key in written:
+        if key.startswith(sections) and key not in wanted:
+            yield f"{names_in(key)} was written for nothing"
+
+
+def _wrong_order(moved: list[tuple[int, bytes, Key]]) -> Iterator[str]:
+    """Yield jobs moved by one transaction whose seqs have not the order in which they were moved."""
+    if len(moved) < 2:
+        return
+    moved.sort(key=itemgetter(0))
+    for (_, seq, key), (_, following, after) in pairwise(moved):
+        if seq >= following:
+            yield f"{named(*key)} has moved before {named(*after)}, but its seq is later"

@@ -14,12 +14,11 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model import UNSET, JobType
 from tests.simulation.complaints import shown
-from tests.simulation.damage import is_damage
 from tests.simulation.entry import UNOBSERVED, Entry
 from tests.simulation.model_job import Change, ModelJob, column
 from tests.simulation.read_operations import ReadOperations
 from tests.simulation.replay import Ended, is_weather
-from tests.simulation.rows import rows_of
+from tests.simulation.rows import is_damage, rows_of
 from tests.simulation.tallies import Tallies
 
 _OFFSET: Final = 4

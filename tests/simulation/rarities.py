@@ -1,23 +1,41 @@
-"""What only a few runs draw, each from a random stream of its own; in all others it is what it always is."""
+"""What runs draw of settings and constants of the service, each kind from a random stream of its own."""
 
 from __future__ import annotations
 
+import re
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from jobs_service import Settings
-from jobs_service.actors import activity_monitor, notifier, process_row, sampler
-from jobs_service.batching import group_commit
-from jobs_service.layer import last_records, listing, paging, process_rows, transaction
-from jobs_service.runner import heartbeat, run_endings, schedule, worker_pool
+from jobs_service.actors import (
+    activity_monitor,
+    duties,
+    notifier,
+    process_monitor,
+    process_row,
+    sampler,
+    type_server,
+)
+from jobs_service.batching import group_commit, operations
+from jobs_service.layer import (
+    activity,
+    candidates,
+    last_records,
+    listing,
+    paging,
+    process_rows,
+    strays,
+    transaction,
+)
+from jobs_service.runner import error_description, heartbeat, run_endings, schedule, worker_pool
 from jobs_service.service import reader_operations
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.store.lmdb import watches, writer
 from jobs_service.testing import Choices
-from tests.simulation.sizes import few_made_up, few_subscribed, files_without_directories, small_pages, soon_unread
 
 _WITH_SETTINGS: Final = 0.04
 """The share of runs in which the settings below are drawn."""
@@ -37,13 +55,34 @@ _SETTINGS: Final[Mapping[str, Sequence[Any]]] = {
 _HALF: Final = 0.5
 """How likely each of them is drawn there."""
 
-_PROCESSES_OF_MANY: Final = (1, 6, 8)
-"""How many processes there are at least where there are many of everything."""
+_DIRECTORIES: Final = re.compile(r'File "[^"]*/')
+"""Of a file that a traceback names."""
 
-_WITH_CONSTANTS: Final = 0.04
+_Constant = tuple[Any, str, Sequence[float]]
+
+_FEW_KEYS: Final = (2, 3, 7)
+
+_PAGES: Final[Sequence[_Constant]] = (
+    (candidates, "PAGE", _FEW_KEYS),
+    (duties, "_TYPES_PAGE", _FEW_KEYS),
+    (notifier, "_CHANGES_PAGE", _FEW_KEYS),
+    (group_commit, "_MOST_OPERATIONS", _FEW_KEYS),
+    (operations, "_MOST_JOBS", _FEW_KEYS),
+    (strays, "_LOOKED_AT", _FEW_KEYS),
+    (listing, "LARGEST_CHUNK", _FEW_KEYS),
+    (transaction, "COUNT_PAGE", _FEW_KEYS),
+    (process_monitor, "_PAGE", _FEW_KEYS),
+    (activity, "_TYPES_PAGE", _FEW_KEYS),
+    (type_server, "_SCANNED_TOGETHER", _FEW_KEYS),
+    (type_server, "_SETTLED_TOGETHER", _FEW_KEYS),
+    (reader_operations, "COUNT_PAGE", _FEW_KEYS),
+)
+"""How much is read at once: pages hold a few keys, so that the second one is read as well."""
+
+_CONSTANTS: Final = 0.04
 """The share of runs in which the constants below are drawn."""
 
-_CONSTANTS: Final[Sequence[tuple[Any, str, Sequence[float]]]] = (
+_CONSTANTS: Final[Sequence[_Constant]] = (
     (sampler, "_MOST_TYPES", (1, 2, 5)),
     (activity_monitor, "_LARGEST_BATCH", (1, 2)),
     (notifier, "_FIRST_BATCH", (1, 3)),
@@ -65,24 +104,58 @@ _CONSTANTS: Final[Sequence[tuple[Any, str, Sequence[float]]]] = (
     (watches, "_CHUNK", (1, 2, 7)),
     (fdb_watches, "_MOST_POLLED", (1, 2)),
 )
-"""How much is done or read at once, module by module, and what these runs draw of it."""
+"""How much is done or read at once, beside."""
 
+
+class _Kind(NamedTuple):
+    """Constants that are drawn together.
+
+    Attributes:
+        stream: from which they are drawn.
+        share: of the runs in which they are drawn.
+        each: how likely each of them is drawn there; else it is what it always is.
+        constants: module, name, and the values of which one is drawn.
+    """
+
+    stream: str
+    share: float
+    each: float
+    constants: Sequence[_Constant]
+
+
+_KINDS: Final = (
+    _Kind("pages", 0.3, 1.0, _PAGES),
+    _Kind("made up", 0.7, 1.0, ((schedule, "MOST_MADE_UP", (2, 5)),)),
+    # In most runs notifiers read what has changed instead of all that is subscribed to, and it is removed soon.
+    _Kind("few", 0.8, 1.0, ((notifier, "_FEW", (0, 0, 1, 20)),)),
+    _Kind("unread", 0.85, 1.0, ((activity_monitor, "_UNREAD_FOR", (3.0,)),)),
+    _Kind("few at once", 0.04, _HALF, _CONSTANTS),
+)
+_OF_DRILLS: Final = _Kind(
+    "drills",
+    1.0,
+    _HALF,
+    (
+        (paging, "_MOST_ROWS", (2, 5)),
+        (schedule, "PUNCTUAL", (4.0,)),
+        (heartbeat, "LONG_RUN", (4.0,)),
+        (transaction, "COUNT_PAGE", _FEW_KEYS),
+        (reader_operations, "COUNT_PAGE", _FEW_KEYS),
+    ),
+)
+"""What is drawn beside in runs in which nothing but drills are done."""
 
 _USUAL: Final = [(module, name, getattr(module, name)) for module, name, _ in _CONSTANTS]
 """What each of them is in all others."""
 
 
-def rarely_set(choices: Choices, settings: Sequence[Settings], *, has_many: bool) -> list[Settings]:
+def rarely_set(choices: Choices, settings: Sequence[Settings]) -> list[Settings]:
     """Return the settings of a run's processes; in a few runs with some that are the same in all others.
 
     Args:
         choices: of the run.
         settings: that were drawn for them.
-        has_many: whether there are many of everything: then there are mostly more processes, too.
     """
-    if has_many:
-        wanted = choices.stream("many processes").choice(_PROCESSES_OF_MANY)
-        settings = [*settings, *([settings[0]] * (wanted - len(settings)))]
     random = choices.stream("rare settings")
     if random.random() >= _WITH_SETTINGS:
         return [*settings]
@@ -95,56 +168,33 @@ def _some_settings(random: Random) -> dict[str, Any]:
 
 @contextmanager
 def drawn_constants(choices: Choices, *, drilled: bool = False) -> Iterator[None]:
-    """Have the constants of the service be what a run draws of them, each kind from its own stream, until left.
+    """Have the constants of the service be what a run draws of them, until left.
 
     Args:
         choices: of the run.
         drilled: whether nothing but drills are done in it.
     """
-    kinds = {
-        "pages": small_pages,
-        "made up": few_made_up,
-        "few": few_subscribed,
-        "unread": soon_unread,
-        "few at once": few_at_once,
-    }
-    with files_without_directories(), ExitStack() as stack:
-        for stream, kind in kinds.items():
-            stack.enter_context(kind(choices.stream(stream)))
-        if drilled:
-            stack.enter_context(of_drills(choices.stream("constants of drills")))
-            long = choices.stream("long runs of drills").choice([4.0, heartbeat.LONG_RUN])
-            stack.enter_context(patch.object(heartbeat, "LONG_RUN", long))
-        yield
+    lines = error_description._lines
 
+    def shortened(shown: traceback.TracebackException) -> Iterator[str]:
+        return (_DIRECTORIES.sub('File "', line) for line in lines(shown))
 
-@contextmanager
-def of_drills(random: Random) -> Iterator[None]:
-    """Have both ways of following jobs, and counts of several pages, be as likely as not, until left."""
-    few, page = random.choice([0, 1, notifier._FEW, 8, 8]), random.choice([2, 3, 7, None, None, None])
-    unread, rows = random.choice([3.0, 60.0]), random.choice([2, 5, paging._MOST_ROWS])
-    punctual = random.choice([4.0, schedule.PUNCTUAL])
     with ExitStack() as stack:
-        stack.enter_context(patch.object(notifier, "_FEW", few))
-        stack.enter_context(patch.object(paging, "_MOST_ROWS", rows))
-        stack.enter_context(patch.object(activity_monitor, "_UNREAD_FOR", unread))
-        stack.enter_context(patch.object(schedule, "PUNCTUAL", punctual))
-        for module in (reader_operations, transaction) if page is not None else ():
-            stack.enter_context(patch.object(module, "COUNT_PAGE", page))
+        # Tracebacks name files alone: so records are as large wherever the repository and Python are.
+        stack.enter_context(patch.object(error_description, "_lines", shortened))
+        for kind in (*_KINDS, _OF_DRILLS) if drilled else _KINDS:
+            random = choices.stream(kind.stream)
+            for module, name, values in kind.constants if random.random() < kind.share else ():
+                if random.random() < kind.each:
+                    stack.enter_context(patch.object(module, name, random.choice(values)))
         yield
+
+
+def pages_are_small() -> bool:
+    """Whether pages hold a few keys only just now: then a transaction may take fewer jobs than are there."""
+    return max(_FEW_KEYS) >= candidates.PAGE
 
 
 def few_at_once_are_drawn() -> bool:
     """Whether less is done or read at once than in most runs just now: then fewer jobs may be taken than are there."""
     return any(getattr(module, name) != usual for module, name, usual in _USUAL if module is not paging)
-
-
-@contextmanager
-def few_at_once(random: Random) -> Iterator[None]:
-    """In a few runs, have less be done or read at once than in all others, until left."""
-    with ExitStack() as stack:
-        if random.random() < _WITH_CONSTANTS:
-            for module, name, values in _CONSTANTS:
-                if random.random() < _HALF:
-                    stack.enter_context(patch.object(module, name, random.choice(values)))
-        yield

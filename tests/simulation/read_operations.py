@@ -16,11 +16,11 @@ from jobs_service.errors import JobNotFound, NoTypeTimeout
 from jobs_service.model import JobState, JobType, Outcome
 from jobs_service.status import Status
 from tests.simulation.complaints import named, observed, shown
-from tests.simulation.damage import is_damage
 from tests.simulation.entry import Entry
 from tests.simulation.model_job import OBSERVED, RUNNING, Key, ModelJob
 from tests.simulation.queue_operations import QueueOperations
 from tests.simulation.replay import TOLERANCE
+from tests.simulation.rows import is_damage
 
 _OUTCOMES = {
     Status.SUCCEEDED: Outcome.SUCCEEDED,

@@ -82,8 +82,6 @@ def unfounded_end(run: Run, process: Process, step: str, error: JobsError, began
         may_be = run.quiet.quick_since() > began or run.is_over or not process.running
         # Whether a commit has happened may be known to nobody any more, however little time that took.
         may_be |= isinstance(error, StoreUnavailable) and run.quiet.retried_at >= began
-        # Where hundreds of jobs are changed beside it, others may commit first until its time is up.
-        may_be |= isinstance(error, StoreUnavailable) and run.has_many
     elif isinstance(error, SupervisorFailed):
         may_be = run.crashes.has_crashed(process)
     else:

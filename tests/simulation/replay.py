@@ -13,11 +13,10 @@ from jobs_service.model import UNSET, JobId, JobType, Outcome
 from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.store.base import Limits
 from tests.simulation.complaints import called, differences, named, noted, observed, shown
-from tests.simulation.damage import is_damage
 from tests.simulation.entry import Entry
 from tests.simulation.model import Model
 from tests.simulation.model_job import OBSERVED, Change, Key, ModelJob
-from tests.simulation.rows import data_key
+from tests.simulation.rows import data_key, is_damage
 
 TOLERANCE: Final = 1e-6
 """Seconds by which a sum of times may be off."""

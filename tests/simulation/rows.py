@@ -11,6 +11,11 @@ from jobs_service.model import JobId, JobType
 from tests import reader
 from tests.reader import Undocumented
 
+DAMAGED: Final = "damaged-"
+"""What the ids of damaged jobs begin with: they are no part of the history."""
+
+MARK: Final = DAMAGED.encode()
+
 PREFIX: Final[bytes] = fdb.tuple.pack(("jobs_service",))
 """Of the jobs' keys in the simulated cluster."""
 
@@ -98,3 +103,8 @@ def value_in(key: bytes, raw: bytes) -> Any:
         return reader.row(key[len(PREFIX) :], raw).value
     except Undocumented as error:
         return f"{error}"
+
+
+def is_damage(key: bytes, value: bytes | None = None) -> bool:
+    """Whether a key, or what its value names, belongs to a damaged job."""
+    return MARK in key or (value is not None and MARK in value)

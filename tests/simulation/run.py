@@ -40,7 +40,6 @@ from tests.simulation.quiet import Quiet
 from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
 from tests.simulation.weather import RARELY, nemesis
-from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
 
 _WITH_SOME: Final = 0.3  # the share of runs in which those take part who are not in all
@@ -183,10 +182,9 @@ class Run:
             processes = min(processes, MOST_OF_DRILLS)
         processes = max(processes, self.focus.processes)
         settings = [draw_settings(self, random, later, heartbeat=heartbeat, rarely=rarely) for _ in range(processes)]
-        self._settings = rarely_set(self.world.choices, settings, has_many=self.has_many)
+        self._settings = rarely_set(self.world.choices, settings)
         self._settings = [each.model_copy(update=dict(self.focus.settings)) for each in self._settings]
         self._calm = asyncio.Event()
-        self._calm_since = 0.0
         self.lasting = 0
         self._over = False
         self._storm_over = asyncio.Event()
@@ -263,11 +261,6 @@ class Run:
         """Whether some records of this run cannot be read."""
         return any(isinstance(each, Vandals) for each in self.workloads)
 
-    @cached_property
-    def has_many(self) -> bool:
-        """Whether there are hundreds of types, jobs and subscribers in this run."""
-        return any(isinstance(each, Throngs) for each in self.workloads)
-
     @property
     def is_over(self) -> bool:
         """Whether all processes are asked to stop."""
@@ -285,10 +278,6 @@ class Run:
     def end_storm(self) -> None:
         """Have the calm begin, as soon as no step is under way for whose end the storm waits."""
         self._storm_over.set()
-
-    def calm_for(self) -> float:
-        """Return how long the storm has been over, seconds."""
-        return self.world.loop.time() - self._calm_since if self.is_calm else 0.0
 
     def move_clock(self, process: Process, ahead: float) -> None:
         """Have a process's wall clock jump.
@@ -372,7 +361,6 @@ class Run:
         """Let no more faults hit, and wait until every job has ended."""
         world = self.world
         self._calm.set()
-        self._calm_since = world.loop.time()
         world.note("calm")
         world.choices.calm()
         world.cluster.come_back()

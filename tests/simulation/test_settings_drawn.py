@@ -7,13 +7,13 @@ from collections import defaultdict
 from typing import Any, Final
 
 from jobs_service import Settings
-from jobs_service.testing import Plan
-from tests.simulation.rarities import _CONSTANTS, few_at_once
+from jobs_service.testing import Choices, Plan
+from tests.simulation.rarities import _KINDS, drawn_constants
 from tests.simulation.run import Run
 
 LEFT_OUT: Final = {
     "durable": "the simulated disk has no power cuts, which tests/store/lmdb/test_power_cuts.py has",
-    "handlers": "nothing has it at the start: the workload 'speakers' gives it to reload, again and again",
+    "handlers": "nothing has it at the start: tests/runner/test_options.py gives it to reload",
     "transaction_retries": "so many that none fails for it; with fewer, calls could fail for no other reason",
     "fdb_library": "only FoundationDB's own client has it",
     "fdb_directory": "the simulated cluster has one directory",
@@ -44,18 +44,14 @@ def test_every_setting_is_drawn_but_for_those_that_say_why_not() -> None:
     assert {name for name in wanted if len(seen[name]) < 2} == set()
 
 
-class EveryTime:
-    """A source of randomness that draws all that there is, and of each the first one."""
-
-    def random(self) -> float:
-        return 0.0
-
-    def choice(self, values: Any) -> Any:
-        return values[0]
-
-
 def test_constants_are_what_they_were_after_a_run_that_has_drawn_them() -> None:
-    before = [getattr(module, name) for module, name, _ in _CONSTANTS]
-    with few_at_once(EveryTime()):  # type: ignore[arg-type]
-        assert [getattr(module, name) for module, name, _ in _CONSTANTS] == [values[0] for *_, values in _CONSTANTS]
-    assert [getattr(module, name) for module, name, _ in _CONSTANTS] == before
+    constants = [constant for kind in _KINDS for constant in kind.constants]
+    before = [getattr(module, name) for module, name, _ in constants]
+    drawn = set()
+    for seed in range(100):
+        with drawn_constants(Choices(Plan(seed))):
+            drawn |= {
+                place for place, (module, name, _) in enumerate(constants) if getattr(module, name) != before[place]
+            }
+        assert [getattr(module, name) for module, name, _ in constants] == before
+    assert len(drawn) == len(constants)

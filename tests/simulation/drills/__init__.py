@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from tests.simulation.drills.adding import add_in_parts, enqueue_in_parts
-from tests.simulation.drills.asking import ask_together, leave_a_transaction
 from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
 from tests.simulation.drills.commits import share_commits
 from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
@@ -16,7 +14,6 @@ from tests.simulation.drills.following import follow_jobs_that_leave
 from tests.simulation.drills.late_ticks import tick_late
 from tests.simulation.drills.leaving import fail_while_others_wait, leave_while_others_wait
 from tests.simulation.drills.lines import wait_in_line
-from tests.simulation.drills.losing import lose_some
 from tests.simulation.drills.lost_attempts import lose_attempts
 from tests.simulation.drills.mixing import mix_operations
 from tests.simulation.drills.restarts import restart_parts
@@ -28,10 +25,6 @@ OF_TRANSACTIONS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     decide_by_what_is_so,
     decide_by_what_is_so,
     count_beside_others,
-    ask_together,
-    leave_a_transaction,
-    add_in_parts,
-    enqueue_in_parts,
 )
 """Those about transactions; what is here twice is done twice as often."""
 
@@ -45,7 +38,6 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     fail_in_a_block,
     follow_jobs_that_leave,
     *OF_TRANSACTIONS,
-    lose_some,
     share_commits,
     lose_attempts,
     lose_attempts,

@@ -32,8 +32,7 @@ from jobs_service.layer.key_parts import pack_id
 from jobs_service.store.base import Limits, Transaction
 from tests.simulation.drills.drill import LONG, Drill, all_ended
 from tests.simulation.drills.ground import TOO_MUCH, Ground, away, conflict
-from tests.simulation.rarities import few_at_once_are_drawn
-from tests.simulation.sizes import pages_are_small
+from tests.simulation.rarities import few_at_once_are_drawn, pages_are_small
 
 _POISON: Final = "poison"
 """The job whose record cannot be written, where there is one."""

@@ -14,9 +14,7 @@ from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idl
 from tests.simulation.workloads.drills import Drills, Weavers
 from tests.simulation.workloads.foremen import Foremen
 from tests.simulation.workloads.forgetters import Forgetters
-from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hoarders import Hoarders
-from tests.simulation.workloads.newcomers import Newcomers
 from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
@@ -24,7 +22,6 @@ from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.rivals import Rivals
 from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers
 from tests.simulation.workloads.subscribers import Subscribers
-from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.vandals import Vandals
 from tests.simulation.workloads.workers import Workers
@@ -68,7 +65,7 @@ OF_LISTED: tuple[type[Workload], ...] = (Operators,)
 OF_LARGE: tuple[type[Workload], ...] = (Bulk,)
 """What goes on in runs with large things beside that."""
 
-OF_SOME: tuple[type[Workload], ...] = (Planners, Quitters, Travelers, Gossips, Newcomers)
+OF_SOME: tuple[type[Workload], ...] = (Planners, Quitters, Travelers)
 """What goes on in some runs beside that, among the few that meet each other there."""
 
 OF_DAMAGE: tuple[type[Workload], ...] = (Vandals,)
@@ -79,9 +76,6 @@ OF_SMALL_STORES: tuple[type[Workload], ...] = (Hoarders,)
 
 OF_LEAVING: tuple[type[Workload], ...] = (Forgetters,)
 """What goes on in some runs beside that: jobs that leave with their end."""
-
-OF_MANY: tuple[type[Workload], ...] = (Throngs,)
-"""What goes on in a few runs beside that: hundreds of types, jobs and subscribers."""
 
 OF_DRILLS: tuple[type[Workload], ...] = (Drills,)
 """What alone goes on in a few runs: small things whose outcome is known exactly."""
@@ -100,7 +94,6 @@ NOT_IN_ALL: tuple[type[Workload], ...] = (
     *OF_SOME,
     *OF_DAMAGE,
     *OF_LEAVING,
-    *OF_MANY,
     *OF_DRILLS,
     *OF_FOCUSED,
 )
@@ -115,7 +108,6 @@ __all__ = [
     "OF_LARGE",
     "OF_LEAVING",
     "OF_LISTED",
-    "OF_MANY",
     "OF_RUNNERS",
     "OF_SMALL_STORES",
     "OF_SOME",

@@ -9,7 +9,7 @@ from jobs_service import JobFailed, JobId, JobNotFound, JobState, JobType, NoTyp
 from jobs_service.testing import EPOCH
 from tests.simulation.client import Client
 from tests.simulation.job_states import meanwhile
-from tests.simulation.sizes import pages_are_small
+from tests.simulation.rarities import pages_are_small
 from tests.simulation.workloads.base import Workload
 
 V = TypeVar("V")

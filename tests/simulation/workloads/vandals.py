@@ -14,8 +14,7 @@ import fdb.tuple
 from jobs_service import JobNotFound, JobsError, JobType, RecordDamaged, StoreError
 from jobs_service.store.base import Transaction
 from tests.simulation.client import Client
-from tests.simulation.damage import DAMAGED, MARK
-from tests.simulation.rows import data_key, section
+from tests.simulation.rows import DAMAGED, MARK, data_key, section
 from tests.simulation.workloads.base import Workload
 
 _OLD_SEQ: Final = b"\x33" + bytes(11) + b"\x01"
