@@ -170,7 +170,6 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["serve", "--log-level", HERE],
     ["serve", "jobs_service.sample:jobs", "--types", HERE, "more"],
     ["backup", HERE],
-    ["upgrade", "--store", HERE],
     ["copy", HERE, "lmdb:target of a copy"],
     ["copy", "lmdb:store", HERE],
     ["copy", "lmdb:store", "lmdb:" + HERE],

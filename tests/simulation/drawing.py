@@ -12,7 +12,6 @@ from jobs_service.testing import Choices, World
 from tests.simulation.machine import Machine
 from tests.simulation.workloads import (
     ALL,
-    OF_AGED,
     OF_CONSOLES,
     OF_COPIES,
     OF_DAMAGE,
@@ -58,9 +57,6 @@ _LEAVING: Final = 0.25
 
 _WITH_DAMAGE: Final = 0.15
 """The share of runs in which some records cannot be read."""
-
-_WITH_AGED: Final = 0.04
-"""The share of runs in which there are records of an earlier version."""
 
 _WITH_MANY: Final = 0.01
 """The share of runs with hundreds of types and jobs, and up to eight processes."""
@@ -146,7 +142,6 @@ def draw_kinds(
     more = choices.stream("with runners").random() < _WITH_RUNNERS
     damaged = choices.stream("with damage").random() < _WITH_DAMAGE
     copied = choices.stream("with copies").random() < _WITH_COPIES and not run.long
-    aged = choices.stream("with earlier").random() < _WITH_AGED
     by_hand = choices.stream("with consoles").random() < _WITH_CONSOLES
     many = choices.stream("with many").random() < _WITH_MANY and not run.sizes.large
     kinds = (
@@ -161,7 +156,6 @@ def draw_kinds(
         *(OF_SMALL_STORES if machine is not None and machine.map_size is not None else ()),
         *(OF_SOME if has_some or is_chosen else ()),
         *(OF_LEAVING if leaves or is_chosen else ()),
-        *(OF_AGED if aged or is_chosen else ()),
         *(OF_CONSOLES if by_hand or is_chosen else ()),
         *(OF_MANY if many or is_chosen else ()),
         *(OF_DRILLS if is_chosen else ()),

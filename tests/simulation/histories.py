@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -189,15 +189,10 @@ def recorded() -> Recorded:
     return Recorded(recorder.endings, stored)
 
 
-def replayed(run: Recorded, *, aged: Set[bytes] = frozenset()) -> History:
-    """Show a history a recorded run.
-
-    Args:
-        aged: the keys of jobs that may have been written as an earlier version does.
-    """
+def replayed(run: Recorded) -> History:
+    """Show a history a recorded run."""
     time = 0.0
     history = History(lambda: time)
-    history.aged |= aged
     for ending in run.endings:
         time = ending.time
         history.ended(ending)

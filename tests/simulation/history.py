@@ -43,8 +43,7 @@ class History:
         complaints: what was wrong, a line each; the first of many only.
         cells: how often each cell of the operations table has occurred: (operation, what the job was before).
         silences, heard: the jobs that were taken for lost, and those of whose workers something was heard.
-        aged: the keys of jobs that may have been written as an earlier version does; to be added to.
-        is_counted: whether all jobs are: none are damaged, or from an earlier version.
+        is_counted: whether all jobs are counted: none are damaged.
         tallies: what was counted.
     """
 
@@ -55,7 +54,6 @@ class History:
         self.complaints: list[str] = self._operations.complaints
         self.cells: Counter[tuple[str, str]] = self._operations.cells
         self.silences, self.heard = self._operations.silences, self._operations.heard
-        self.aged: set[bytes] = set()
         self.is_counted = False
         self.tallies = self._operations.tallies
         self._time = time
@@ -344,10 +342,6 @@ class History:
         job = self.model.jobs.get(key)
         if record is None and job is None:
             return
-        seq = self._operations.seqs.get(key)
-        is_same = record and job and (job[:OBSERVED], seq) == (observed(record)[:OBSERVED], record.seq)
-        if is_same and data_key in self.aged:
-            return  # the same in the format of another version
         self._complain(
             f"{named(*key)} was written as {shown(record)}, but no operation has changed it from {shown(job)}"
         )

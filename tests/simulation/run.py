@@ -42,7 +42,6 @@ from tests.simulation.rarities import drawn_constants, rarely_set
 from tests.simulation.report import Report
 from tests.simulation.scenes import play
 from tests.simulation.weather import RARELY, nemesis
-from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.throngs import Throngs
 from tests.simulation.workloads.vandals import Vandals
 
@@ -179,7 +178,7 @@ class Run:
         self.workloads = [kind(self) for kind in kinds]
         if self.is_damaged:
             self.history.know_of_damage()
-        self.history.is_counted = not (self.is_damaged or self.is_aged)
+        self.history.is_counted = not self.is_damaged
         swarm, alone = Choices(plan).stream("swarm"), Choices(plan).stream("alone")
         self.weights = draw_weights(swarm, alone, self.workloads, all_of_them=workloads is not None)
         processes = random.choice([1, 1, 1, 2, 3, 4])
@@ -269,11 +268,6 @@ class Run:
     def is_damaged(self) -> bool:
         """Whether some records of this run cannot be read."""
         return any(isinstance(each, Vandals) for each in self.workloads)
-
-    @cached_property
-    def is_aged(self) -> bool:
-        """Whether some jobs of this run are not counted, as an earlier version has left them."""
-        return any(isinstance(each, Elders) for each in self.workloads)
 
     @cached_property
     def has_many(self) -> bool:

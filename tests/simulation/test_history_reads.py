@@ -22,7 +22,6 @@ from tests.simulation.histories import Recorded, Recorder, accepted, gives, reco
 from tests.simulation.job_states import State
 from tests.simulation.journal import recording
 from tests.simulation.model_job import Change
-from tests.simulation.rows import section
 
 # Not all that was found fitted
 
@@ -213,36 +212,3 @@ async def test_a_store_without_journals_is_left_alone() -> None:
                 await jobs.add("t", "b")
             assert await jobs.remove("t", "b") is Removal.REMOVED
             await jobs.clear_type_timeout("t")
-
-
-# Records of an earlier version
-
-
-def run_with_an_older_record(change: Callable[[bytes], bytes]) -> tuple[Recorded, bytes]:
-    """Return a run in which somebody writes a job's record anew at the end, and the job's key."""
-    run = recorded().copy()
-    last = run.endings[-1]
-    key = next(key for key in run.stored if key.startswith(section("DATA")))
-    raw = change(run.stored[key])
-    version = 1 + max(ending.commit_version or 0 for ending in run.endings)
-    run.endings.append(replace(last, journal=[], version=version - 1, commit_version=version, written={key: raw}))
-    return replace(run, stored={**run.stored, key: raw}), key
-
-
-@pytest.mark.parametrize(
-    ("is_aged", "change", "is_allowed"),
-    [
-        (True, lambda raw: b"\x02" + raw[1:], True),
-        (False, lambda raw: b"\x02" + raw[1:], False),
-        (True, lambda raw: b"\x02" + raw[1:2] + bytes(11) + b"\x01" + raw[14:], False),
-    ],
-    ids=["somebody who may", "somebody else", "with another place"],
-)
-def test_a_record_of_an_earlier_version_says_the_same_and_is_written_by_those_who_may(
-    is_aged: bool, change: Callable[[bytes], bytes], is_allowed: bool
-) -> None:
-    run, key = run_with_an_older_record(change)
-    history = replayed(run, aged={key} if is_aged else set())
-    assert any("no operation has changed it" in complaint for complaint in history.complaints) is not is_allowed
-    if is_allowed:
-        assert history.complaints == []

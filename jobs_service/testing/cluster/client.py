@@ -287,7 +287,7 @@ class SimulatedStore(Store):
             try:
                 await transaction.pause()
                 pairs = self.cluster.versions.scan_at(transaction.version, _MARKS, self._marks.end, False)
-                for key in self._marks.stale(pairs, transaction.version)[0]:
+                for key in self._marks.stale(pairs, transaction.version):
                     transaction.conflicts.add(key, key + b"\x00")
                     transaction.log.append((CLEAR, key, None, None))
                 if transaction.log:

@@ -305,7 +305,7 @@ async def _is_not_opened(lives: _Lives) -> None:
         async with lives.jobs:
             await asyncio.sleep(100.0)
 
-    name = drill.random.choice(["open", "prefix", "needs_conversion"])
+    name = drill.random.choice(["open", "prefix"])
     if not is_canceled:
         setattr(store, name, refuse)
     task = asyncio.create_task(opened(), name="opens")

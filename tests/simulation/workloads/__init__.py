@@ -16,7 +16,6 @@ from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Re
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
 from tests.simulation.workloads.dozers import Dozers
 from tests.simulation.workloads.drills import Drills, Weavers
-from tests.simulation.workloads.elders import Elders
 from tests.simulation.workloads.foremen import Foremen
 from tests.simulation.workloads.forgetters import Forgetters
 from tests.simulation.workloads.gossips import Gossips
@@ -101,9 +100,6 @@ OF_SMALL_STORES: tuple[type[Workload], ...] = (Hoarders,)
 OF_LEAVING: tuple[type[Workload], ...] = (Forgetters,)
 """What goes on in some runs beside that: jobs that leave with their end."""
 
-OF_AGED: tuple[type[Workload], ...] = (Elders,)
-"""What goes on in a few runs beside that: records of an earlier version."""
-
 OF_CONSOLES: tuple[type[Workload], ...] = (Consoles,)
 """What goes on in some runs beside that: verbs of the command line."""
 
@@ -137,7 +133,6 @@ NOT_IN_ALL: tuple[type[Workload], ...] = (
     *OF_DAMAGE,
     *OF_COPIES,
     *OF_LEAVING,
-    *OF_AGED,
     *OF_CONSOLES,
     *OF_MANY,
     *OF_DRILLS,
@@ -149,7 +144,6 @@ NOT_IN_ALL: tuple[type[Workload], ...] = (
 __all__ = [
     "ALL",
     "NOT_IN_ALL",
-    "OF_AGED",
     "OF_CONSOLES",
     "OF_COPIES",
     "OF_DAMAGE",

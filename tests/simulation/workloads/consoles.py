@@ -113,7 +113,7 @@ class Consoles(Workload):
         """While nothing changes, what is there is in the figures. `processes` has to answer only."""
         began, verb = client.version, self.random.choice(["stats", "types", "workers", "failures", "processes"])
         rows = _rows(await self._use(client, verb))
-        if client.version != began or self.run.is_damaged or self.run.is_aged:
+        if client.version != began or self.run.is_damaged:
             return
         found = self._found(began)
         told: dict[Any, int]

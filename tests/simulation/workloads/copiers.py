@@ -64,8 +64,6 @@ class Copiers(Workload):
         self._older = rows
         self._copies += 1
         found = portrait(rows)
-        # A copy counts them all, also those that an earlier version has left.
-        found.jobs.update({key: record._replace(is_counted=True) for key, record in found.jobs.items()})
         random = self.random
         over, force = bool(older) and random.random() < 0.4, random.random() < 0.6
         size, stops = random.choice([1, 2, 3, 250]), random.random() < 0.5

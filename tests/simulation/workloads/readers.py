@@ -50,8 +50,7 @@ class Readers(Workload):
         is_one_read = limit is due_by is None
         if pages_are_small() and not is_one_read and client.version != began:
             return  # each page is a transaction of its own, and jobs have moved meanwhile
-        may_be_less = self.run.is_damaged or (self.run.is_aged and is_one_read)
-        if not least <= counted <= most and not may_be_less:
+        if not least <= counted <= most and not self.run.is_damaged:
             self.run.complain(f"count: {client.process} counted {counted} pending of {type!r}, not {least} to {most}")
 
     async def _active(self, client: Client) -> None:
@@ -135,7 +134,7 @@ class Readers(Workload):
         complaints = [*wrong_queue(queue, jobs, paused=self._is_paused(type))]
         latest = client.process.clock.wall_time()
         pages_are_whole = not (pages_are_small() or few_at_once_are_drawn())
-        if not self.run.is_aged and latest >= earliest:  # else its clock was set back meanwhile
+        if latest >= earliest:  # else its clock was set back meanwhile
             for each in (listed, {} if jobs_told else {type: totals}):
                 if each.get(type):
                     complaints += wrong_gauges(each[type], jobs, earliest, latest, all_read=pages_are_whole)
@@ -145,13 +144,13 @@ class Readers(Workload):
             totals.get("running", 0),
             totals.get("finished", 0),
         ]
-        if told != counts and not self.run.is_aged:
+        if told != counts:
             self.run.complain(f"stats: {client.process} was told {totals} of {type!r}, not {counts}")
         if queue.id is not None and queue.id not in pending:
             self.run.complain(f"queue: {client.process} was told that {queue.id!r} of {type!r} waits: {queue}")
         if (queue.id is None and queue.next_scheduled is None) != (not pending):
             self.run.complain(f"queue: {client.process} was told {queue} of {type!r}, of which {pending} are pending")
-        if any(counts) != (type in listed) and not self.run.is_aged:
+        if any(counts) != (type in listed):
             self.run.complain(f"stats: {client.process} was told of {[*listed]}; {type!r} has {counts}")
 
     async def _counts(self, client: Client) -> None:
@@ -182,11 +181,11 @@ class Readers(Workload):
         pending = self._ids(type, began, JobState.PENDING)
         wanted = [len(pending), *(self._number(type, began, state) for state in _STATES[1:])]
         is_there = bool(jobs) or self.run.history.model.timeouts.get(type) is not None
-        if is_there and None in answers and not self.run.is_aged:
+        if is_there and None in answers:
             self.run.complain(f"counts: {client.process} was told nothing of {type!r}, which is there")
         for each in (answer or TypeCounts() for answer in answers):
             told = [each.ready + each.scheduled, each.running, each.succeeded + each.failed + each.canceled]
-            if told != wanted and not self.run.is_aged:
+            if told != wanted:
                 self.run.complain(f"counts: {client.process} was told {each} of {type!r}, not {wanted}")
         if oldest is not None and oldest.id not in pending:
             self.run.complain(f"oldest: {client.process} was told that {oldest.id!r} of {type!r} is ready")

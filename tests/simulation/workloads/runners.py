@@ -187,7 +187,7 @@ class Handlers(Workload):
         for job in jobs.values():
             # What is kept is where jobs are: with summaries all are read, and are what this process's clock says.
             wanted[state_of(job, latest if summaries else None)] += 1
-        if any(told.get(state, 0) != count for state, count in wanted.items()) and not self.run.is_aged:
+        if any(told.get(state, 0) != count for state, count in wanted.items()):
             self.run.complain(f"stats: {client.process} was told {told} of {type!r}, not {wanted}")
         elif summaries and told and not self.run.is_damaged:
             for complaint in wrong_summaries(told, jobs, earliest, latest):
