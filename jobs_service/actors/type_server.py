@@ -46,6 +46,9 @@ _DAMAGED_PERIOD: Final = 1.0
 _SETTLED_TOGETHER: Final = 50
 _SCANNED_TOGETHER: Final = 100
 
+_JITTER: Final = 1 / 3
+"""Share of the period by which a check comes later at random: many processes must not search at the same moment."""
+
 _SWEEP_PERIOD: Final = 3600.0
 """Seconds from the start, and between two passes, until the next pass over all types for old counts."""
 
@@ -309,9 +312,8 @@ class TypeServer(DutifulActor):
     # Occasional checks
 
     def _plan_check(self) -> None:
-        settings = self._context.settings
-        jitter = self._context.sources.uniform(0.0, settings.type_check_max_jitter)
-        self._check_at = self._time() + settings.type_check_period + jitter
+        period = self._context.settings.type_check_period
+        self._check_at = self._time() + period + self._context.sources.uniform(0.0, _JITTER * period)
 
     async def _check(self) -> None:
         """Wake types with running jobs that are not marked as awake: after a restore of the store, for example.

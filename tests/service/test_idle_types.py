@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobState, JobTransaction, NewJob, Settings, StoreUnavailable
+from jobs_service import JobsService, JobState, JobTransaction, NewJob, StoreUnavailable
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer.keyspace import ALARM, AWAKE, Keyspace
 from jobs_service.sources import Sources
@@ -18,6 +18,7 @@ from jobs_service.store import Transaction
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound
 from tests.service.support import T1, eventually, node, running_children
+from tests.stores import settings_with
 from tests.virtual_time import EPOCH, VirtualTimeLoop, in_virtual_time
 
 TIMEOUT = 30.0
@@ -29,7 +30,7 @@ async def opened(store: MemoryStore | None = None, **settings: Any) -> AsyncIter
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     sources = Sources(1, wall_time=loop.wall_time)
-    chosen = Settings(**settings)
+    chosen = settings_with(**settings)
     async with JobsService(
         store or MemoryStore(settings=chosen, sources=sources), settings=chosen, sources=sources
     ) as jobs:
@@ -277,7 +278,7 @@ async def test_very_many_types_are_listed_by_several_reads() -> None:
 
 
 async def test_many_types_awake_at_once_fall_asleep_again() -> None:
-    async with JobsService("memory:", settings=Settings(type_idle_after=0.05)) as jobs:
+    async with JobsService("memory:", settings=settings_with(type_idle_after=0.05)) as jobs:
         await make_types(jobs, 200)
         for number in range(200):
             await jobs.add(f"type {number}", "a")

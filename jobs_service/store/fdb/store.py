@@ -71,7 +71,7 @@ class FdbStore(Committer, Locator, WatchMaker, Store):
 
     Args:
         cluster_file: its path; empty for the client library's default.
-        settings: transaction_timeout, transaction_retries, fdb_library, fdb_max_watches, fdb_watch_poll.
+        settings: transaction_timeout, fdb_library, fdb_max_watches, fdb_watch_poll.
         sources: names of marks, jitter of pauses.
         directory: the path of the directory that has the jobs' keys.
     """

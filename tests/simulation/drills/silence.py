@@ -45,7 +45,6 @@ async def lose_in_pages(drill: Drill) -> None:
         activity_batch_factor=random.choice([0.01, 0.5, 0.75]),
         activity_batch_increment=random.choice([0, 1, 100]),
         activity_samples=random.choice([4, 8]),
-        activity_max_jitter=random.choice([0.0, 10.0]),
         type_idle_after=random.choice([0.5, 10.0]),
     )
     count = min(random.choice([1, batch, batch + 1, 2 * batch + 1]), random.choice([2, 7]))

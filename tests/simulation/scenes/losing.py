@@ -153,7 +153,7 @@ class Heaps(Losses):
 
 
 class Restores(Losses):
-    """Open a service on a store whose jobs run, and which does not say which types are awake: as restored, or old."""
+    """Open a service on a store whose jobs run, and which does not say which types are awake: one restored."""
 
     name: ClassVar[str] = "restores"
 
@@ -163,7 +163,7 @@ class Restores(Losses):
         await self.within(self._prepare, supervise=False)
         self.run.quiet.slow_down(0.0)
         with patch.object(type_server, "_SCANNED_TOGETHER", self.random.choice([2, 3, 100])):
-            await self.within(self._watch)
+            await self.within(self._watch, type_check_period=1.0)
 
     async def _prepare(self, client: Client) -> None:
         for type in self._types:
@@ -174,13 +174,12 @@ class Restores(Losses):
             for family in ("AWAKE", "ASLEEP", "ALARM"):
                 # The counter stays, which is at AWAKE itself.
                 transaction.clear_range(section(family) + b"\x01", section(family) + b"\xff")
-            transaction.clear(section("ALARM"))
 
         self.run.key_check.is_held = True
         await client.jobs.store.transact(forget)
 
     async def _watch(self, client: Client) -> None:
-        bound = 1.5 * self._timeout + 2.0 + 60 * self.run.world.cluster.latency
+        bound = 1.5 * self._timeout + 4.0 + 60 * self.run.world.cluster.latency
         await self.until(
             lambda: not [type for type in self._types if self.state("j", type) == "running"],
             bound,

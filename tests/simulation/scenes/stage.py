@@ -72,9 +72,7 @@ class Scene:
             settings: beside those that are the same in all scenes.
         """
         run = self.run
-        drawn = run._settings[0].model_copy(
-            update={"type_check_period": RARELY, "type_check_max_jitter": 0.0, "process_heartbeat": 0.0, **settings}
-        )
+        drawn = run._settings[0].model_copy(update={"type_check_period": RARELY, "process_heartbeat": 0.0, **settings})
         self._processes += 1
 
         async def live(process: Process) -> None:
