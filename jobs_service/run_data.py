@@ -14,9 +14,9 @@ newest first, then the parts that exist: result, error, progress, limits. Intege
 | 14     | h     | events: kind (1), time (8, a double), d (1), detail (d)                        |
 |        | 4+n   | each part: its length, and JSON                                                |
 
-A result is any JSON; an error is [type, message, traceback]; progress is [done, total, message, attempt], without the
-attempt if an earlier version wrote it. Limits override the handler's options for this job: [max_attempts, time_limit],
-null for the handler's own, and optionally traceparent and tracestate (`tracing`).
+A result is any JSON; an error is [type, message, traceback]; progress is [done, total, message, attempt]. Limits
+override the handler's options for this job: [max_attempts, time_limit], null for the handler's own, and optionally
+traceparent and tracestate (`tracing`).
 """
 
 from __future__ import annotations
@@ -380,8 +380,7 @@ def progress_json(progress: Progress) -> bytes:
     Raises:
         InvalidJob: JSON cannot carry one of its numbers.
     """
-    values: list[Any] = [progress.done, progress.total, progress.message]
-    return json_data.encode(values if progress.attempt is None else [*values, progress.attempt])
+    return json_data.encode([progress.done, progress.total, progress.message, progress.attempt])
 
 
 def check(run_data: bytes) -> None:
@@ -450,8 +449,8 @@ _SMALLER: Final[tuple[Callable[[bytes, int], bytes], ...]] = (
 def _values(json: bytes, classes: Sequence[tuple[type, ...]]) -> list[Any]:
     """Return the three or four checked values of an error or of progress."""
     values = json_data.decode(json)
-    is_list = type(values) is list and 3 <= len(values) <= len(classes)
-    if not is_list or any(type(value) not in allowed for value, allowed in zip(values, classes, strict=False)):
+    is_list = type(values) is list and len(values) == len(classes)
+    if not is_list or any(type(value) not in allowed for value, allowed in zip(values, classes, strict=True)):
         raise RecordDamaged(f"a job's run data are damaged: {len(classes)} values are packed as {shown(values)}")
     return [*values]
 

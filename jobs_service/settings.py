@@ -7,7 +7,7 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
@@ -24,8 +24,6 @@ STORE_VARIABLE = PREFIX + "STORE"
 _LONGEST = 300
 _MOST_NAMED = 10
 _HANDLERS = "handlers"
-_FACTOR = "activity_batch_factor"
-"""The only setting with a fraction that is no duration."""
 # Variables of the tests, and those that Kubernetes sets for a service of this name.
 _OF_OTHERS = tuple(PREFIX + name for name in ("TEST_", "SERVICE_HOST", "SERVICE_PORT", "PORT"))
 _logged: set[str] = set()
@@ -73,40 +71,16 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", allow_inf_nan=False)
 
     type_check_period: Seconds = Field(15.0, gt=0, le=86_400)
-    """Time between two searches for types that have running jobs but are not marked as awake."""
-    type_check_max_jitter: Seconds = Field(5.0, ge=0, le=86_400)
-    """Most random time added to that, so that many processes do not search at the same moment."""
-    type_idle_after: Seconds = Field(10.0, gt=0, le=86_400)
-    """Time without activity after which a type counts as idle, if none of its jobs runs, or comes due or expires soon.
-    Idle types take neither memory nor time."""
+    """Time between two searches for types that have running jobs but are not marked as awake. Up to a third more is
+    added at random, so that many processes do not search at the same moment."""
     activity_samples: int = Field(8, ge=4, le=1000)
     """Samples of a type's activity per activity timeout."""
-    activity_max_jitter: Seconds = Field(10.0, ge=0, le=86_400)
-    """Most random time between two samples; a shorter timeout sets a smaller bound."""
     notify_holdoff: Seconds = Field(0.05, ge=0, le=3600)
     """Least time between two reads of changes, per subscribed type."""
     activity_batch: int = Field(1000, ge=1, le=100_000)
     """Lost jobs re-enqueued per transaction, at first."""
-    activity_batch_factor: float = Field(0.75, gt=0, lt=1)
-    """Factor by which that batch shrinks when its transaction was too large or too slow."""
-    activity_batch_increment: int = Field(100, ge=0, le=100_000)
-    """Jobs by which it grows when its transaction fit."""
-    notifier_batch: int = Field(1000, ge=1, le=100_000)
-    """Jobs that a notifier reads per transaction."""
-    expiry_check_period: Seconds = Field(60.0, gt=0, le=86_400)
-    """Time between two searches for expired jobs of a type."""
-    pending_batch: int = Field(100, ge=1, le=10_000)
-    """Due jobs made ready, or expired ones removed, per transaction."""
-    add_batch: int = Field(1000, ge=1, le=10_000)
-    """Jobs that add_many writes per transaction at most; the store's limits may demand fewer."""
     transaction_timeout: Seconds = Field(10.0, gt=0, le=3600)
     """Longest time for one transaction, retries included; then StoreUnavailable is raised."""
-    transaction_retries: int = Field(1000, ge=0, le=1_000_000)
-    """FoundationDB: how often a transaction function is run again within that time, after conflicts for instance."""
-    retry_backoff: Seconds = Field(0.05, gt=0, le=60)
-    """First pause of an actor after a temporary store error; it doubles up to `retry_backoff_max`."""
-    retry_backoff_max: Seconds = Field(2.0, gt=0, le=3600)
-    """Longest such pause."""
     max_restarts: int = Field(3, ge=0, le=1000)
     """Restarts of the supervisor tree's children that are allowed within `restart_period`."""
     restart_period: Seconds = Field(10.0, gt=0, le=86_400)
@@ -132,13 +106,36 @@ class Settings(BaseSettings):
     another one."""
     fdb_tag: str = Field("", max_length=16, pattern="^[ -~]*$")
     """FoundationDB: tag of all transactions, by which an operator can see and throttle them; empty for none."""
-    fdb_max_watches: int = Field(10_000, ge=0, le=1_000_000)
-    """FoundationDB: most watches that the client holds; further keys are read every `fdb_watch_poll`."""
-    fdb_watch_poll: Seconds = Field(0.25, gt=0, le=60)
-    """FoundationDB: time between two reads of the keys that are watched beyond that number."""
     handlers: Annotated[dict[str, HandlerSettings], NoDecode] = Field(default_factory=dict)
     """Options of handlers by type, for `JobsService.run` and `reload`: `[handlers.thumbnail]` in the file, JSON in the
     variable. A type that is not a str is named by its repr: `[handlers.7]`."""
+
+    # What follows is the same for everybody. Only tests and the simulation give a process other values, by
+    # `model_copy(update=...)`: there a few jobs have to make several batches, and seconds have to be enough.
+
+    add_batch: ClassVar[int] = 1000
+    """Jobs that add_many writes per transaction at most: beyond, a transaction gains nothing by being larger."""
+    pending_batch: ClassVar[int] = 100
+    """Due jobs made ready, or expired ones removed, per transaction: those who wait for one do not wait for long."""
+    notifier_batch: ClassVar[int] = 1000
+    """Jobs that a notifier reads per transaction; what they have in bytes sets a smaller bound."""
+    activity_batch_factor: ClassVar[float] = 0.75
+    """Factor by which `activity_batch` shrinks when its transaction was too large or too slow; as in couch_jobs."""
+    activity_batch_increment: ClassVar[int] = 100
+    """Jobs by which it grows when its transaction fit; as in couch_jobs."""
+    type_idle_after: ClassVar[float] = 10.0
+    """Seconds without activity after which a type counts as idle, if none of its jobs runs, or comes due or expires
+    soon. Idle types take neither memory nor time; a type that is used every few seconds does not come and go."""
+    expiry_check_period: ClassVar[float] = 60.0
+    """Seconds between two searches for expired jobs of a type: whoever keeps jobs does so for longer than that."""
+    retry_backoff: ClassVar[float] = 0.05
+    """First pause, in seconds, of an actor after a temporary store error; it doubles up to `retry_backoff_max`."""
+    retry_backoff_max: ClassVar[float] = 2.0
+    """Longest such pause: so long after its return a store is in use again."""
+    fdb_max_watches: ClassVar[int] = 10_000
+    """FoundationDB: watches that the client holds, as many as it allows unless told otherwise."""
+    fdb_watch_poll: ClassVar[float] = 0.25
+    """FoundationDB: seconds between two reads of the keys that are watched beyond that number."""
 
     def __init__(self, **values: Any) -> None:
         for name, value in values.items():
@@ -221,7 +218,7 @@ def _first_complaint(error: ValidationError, arguments: dict[str, Any]) -> str:
     first = error.errors(include_url=False)[0]
     place = tuple(str(part) for part in first["loc"]) or ("settings",)
     allowed = in_one_line(first["msg"][0].lower() + first["msg"][1:], 100)
-    if first["type"].startswith("float_") and place[-1] != _FACTOR:
+    if first["type"].startswith("float_"):
         allowed = f"a duration is wanted, such as {durations.ALLOWED}"
     return f"{_called(place, first.get('input'))}: {allowed}{_range_of(place)}{_where(place[0], arguments)}"
 

@@ -178,7 +178,7 @@ class _Check:
 
     def _expect_entry(self, job: Named, record: Record) -> None:
         type, id = job
-        if record.is_counted and _lane_of(record).endswith("after a crash"):
+        if _lane_of(record).endswith("after a crash"):
             self._expected["RETRYING", type, id] = (None, job)
         if record.state == "running":
             name: Name = "ACTIVITY", type, _STAMP_CODE + record.seq
@@ -188,7 +188,7 @@ class _Check:
         elif record.state == "scheduled":
             name, value = ("SCHEDULED", type, record.run_at, id), record.priority
         else:
-            if record.outcome == "failed" and record.is_counted:
+            if record.outcome == "failed":
                 self._expected["FAILED", type, _STAMP_CODE + record.seq] = (id, job)
             if record.notes.expires is None:
                 return
@@ -251,8 +251,7 @@ class _Check:
         return ()
 
     def _alarm_row(self, row: Row) -> Iterable[str]:
-        if row.names:
-            self._alarms.add((row.packed[1], row.names[0]))
+        self._alarms.add((row.packed[1], row.names[0]))
         return ()
 
     def _set_aside_row(self, row: Row) -> Iterable[str]:
@@ -260,8 +259,6 @@ class _Check:
         return ()
 
     def _counts_row(self, row: Row) -> Iterable[str]:
-        if not row.names:
-            return ()
         self._counts[row.packed[0]] = row.value
         return self._within(row.value)
 
@@ -296,8 +293,7 @@ class _Check:
         """The counts are those of the jobs; nothing happened in a minute that was not counted."""
         states: dict[bytes, Counter[str]] = {}
         for (type, _), record in self._records.items():
-            if record.is_counted:
-                states.setdefault(type, Counter())[_lane_of(record)] += 1
+            states.setdefault(type, Counter())[_lane_of(record)] += 1
         # A damaged record counts as what it was before.
         damaged = Counter(type for type, _ in self._damaged)
         for type in states.keys() | self._counts.keys():

@@ -81,6 +81,14 @@ def plain_settings() -> Settings:
     return Settings()
 
 
+@functools.cache
+def settings_with(**values: Any) -> Settings:
+    """Return settings with other values, also of those that are the same for everybody else."""
+    chosen = {name: value for name, value in values.items() if name in Settings.model_fields}
+    others = {name: value for name, value in values.items() if name not in chosen}
+    return Settings(**chosen).model_copy(update=others)
+
+
 ADDRESSED = (
     StoreKind("memory", lambda directory: "memory:", persistent=False),
     StoreKind("lmdb", lambda directory: f"lmdb:{directory / 'store'}"),

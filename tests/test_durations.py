@@ -98,7 +98,7 @@ ARGUMENTS: dict[str, Callable[[Any], object]] = {
     "Retry": lambda given: Retry(given).after,
     "Command": lambda given: Command(("ls",), time_limit=given).time_limit,
     "every": lambda given: Every(given).seconds,
-    "settings": lambda given: Settings(type_idle_after=given).type_idle_after,
+    "settings": lambda given: Settings(restart_period=given).restart_period,
     "a handler's settings": lambda given: Settings(handlers={"t": {"interval": given}}).handlers["t"].interval,
     "replication": lambda given: replicating(checkpoint_interval=given).checkpoint_interval,
     **{

@@ -251,7 +251,7 @@ def test_the_logger_of_an_application_that_cannot_be_made_fails_nobody(caplog: p
 
 
 async def test_a_service_goes_on_and_ends_when_nothing_can_be_logged() -> None:
-    settings = Settings(type_check_period=0.05, type_check_max_jitter=0.01)
+    settings = Settings(type_check_period=0.05)
     async with asyncio.timeout(60), JobsService("memory:", settings=settings) as jobs:
 
         @jobs.handler("failing", max_attempts=1)

@@ -97,8 +97,6 @@ async def _fill(store: Store) -> None:
         declared_settings.note_timeout(unit, keys.of("made by enqueue"), 30.0)
         declared_settings.note(unit, keys.of("handled"), declared_settings.Declared(30.0, Retention(None, 5.0)))
         transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
-        transaction.set(awake_types.is_complete(keys), b"")
-        transaction.set(keys.sections[keyspace.COUNTS], keys.of("email").packed + b"\x02a\x00")
         note = Note("memory:", "00ff", after="15")
         transaction.set(note_key(keys), note.encode())
         set_claim(transaction, keys, keys.of("copied"), HAD_JOBS)
@@ -205,13 +203,13 @@ def test_the_reader_knows_nothing_of_the_package() -> None:
 # what it refuses
 
 SEQ = bytes(11) + b"\x01"
-HEAD = b"\x02\x02" + SEQ + struct.pack(">dH", float("nan"), 1) + b"\x14"
+HEAD = b"\x01\x02" + SEQ + struct.pack(">dH", float("nan"), 1) + b"\x14"
 NOTES = struct.pack(">BHBHd", 0, 0, 0, 0, float("nan"))
 
 
 def told(notes: bytes) -> bytes:
     """Return the record of a ready job with these notes."""
-    return bytes((2, 2 | 128)) + HEAD[2:] + len(notes).to_bytes(4, "big") + notes
+    return bytes((1, 2 | 128)) + HEAD[2:] + len(notes).to_bytes(4, "big") + notes
 
 
 def part(bit: int, json: bytes) -> bytes:
@@ -224,9 +222,9 @@ def event(kind: int, at: float, detail: bytes) -> bytes:
 
 
 RECORDS = {
-    "a version": b"\x04" + HEAD[1:],
-    "no state": b"\x02\x00" + HEAD[2:],
-    "two states": b"\x02\x06" + HEAD[2:],
+    "a version": b"\x02" + HEAD[1:],
+    "no state": b"\x01\x00" + HEAD[2:],
+    "two states": b"\x01\x06" + HEAD[2:],
     "a priority of two elements": HEAD[:-3] + b"\x00\x02\x14\x14",
     "a priority with a versionstamp": HEAD[:-3] + b"\x00\x0f\x05\x33" + SEQ + b"\x00",
     "a run_at out of the calendar": HEAD[:14] + struct.pack(">d", 1e12) + HEAD[22:],

@@ -344,12 +344,6 @@ def test_progress_tells_of_which_attempt_it_is() -> None:
     assert found == Progress(1, 2, "half")
 
 
-def test_progress_of_a_version_that_did_not_tell_the_attempt_is_read() -> None:
-    found = run_data.progress_of(run_data.with_part(NEW, PROGRESS, b'[3,10,"resizing"]'))
-    assert found is not None
-    assert (found, found.attempt) == (Progress(3, 10, "resizing"), None)
-
-
 def test_limits_of_one_job_are_kept_beside_the_rest_and_when_it_runs_again() -> None:
     packed = run_data.with_part(NEW, run_data.LIMITS, run_data.limits_json(3, None))
     packed = run_data.with_part(run_data.with_part(packed, RESULT, b"7"), PROGRESS, b'[1,null,"",1]')

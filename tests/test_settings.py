@@ -67,14 +67,13 @@ def bounds(name: str) -> dict[str, float]:
 
 def test_the_seeds_knobs_have_their_defaults() -> None:
     settings = Settings()
-    assert (settings.type_check_period, settings.type_check_max_jitter) == (15, 5)
-    assert (settings.activity_samples, settings.activity_max_jitter) == (8, 10)
+    assert (settings.type_check_period, settings.activity_samples) == (15, 8)
     assert (settings.activity_batch, settings.activity_batch_factor, settings.activity_batch_increment) == (
         1000,
         0.75,
         100,
     )
-    assert (settings.notify_holdoff, settings.notifier_batch) == (0.05, 1000)
+    assert settings.notify_holdoff == 0.05
     assert (settings.transaction_timeout, settings.max_restarts, settings.restart_period) == (10, 3, 10)
     assert settings.durable
 
@@ -86,9 +85,8 @@ def test_every_default_is_within_its_own_range() -> None:
 @pytest.mark.parametrize("name", NUMBERS)
 def test_every_setting_comes_from_its_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     value = getattr(Settings(), name)
-    other = value + 1 if name != "activity_batch_factor" else 0.5
-    monkeypatch.setenv(f"JOBS_SERVICE_{name.upper()}", str(other))
-    assert getattr(Settings(), name) == other
+    monkeypatch.setenv(f"JOBS_SERVICE_{name.upper()}", str(value + 1))
+    assert getattr(Settings(), name) == value + 1
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("1", True), ("false", False), ("0", False)])
@@ -103,36 +101,47 @@ def test_a_toml_file_sets_what_it_names(file: Callable[[str], Path]) -> None:
         **{**Settings().model_dump(), "activity_batch": 7, "notify_holdoff": 0.5, "durable": False}
     )
     assert (Settings().activity_batch, Settings().notify_holdoff, Settings().durable) == (7, 0.5, False)
-    assert Settings().add_batch == 1000
+    assert Settings().activity_samples == 8
 
 
 def test_arguments_win_over_the_environment_and_that_over_the_file(
     file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file("activity_batch = 1\nadd_batch = 1\npending_batch = 1\n")
+    file("activity_batch = 1\nmax_restarts = 1\nactivity_samples = 5\n")
     monkeypatch.setenv("JOBS_SERVICE_ACTIVITY_BATCH", "2")
-    monkeypatch.setenv("JOBS_SERVICE_ADD_BATCH", "2")
+    monkeypatch.setenv("JOBS_SERVICE_MAX_RESTARTS", "2")
     settings = Settings(activity_batch=3)
-    assert (settings.activity_batch, settings.add_batch, settings.pending_batch) == (3, 2, 1)
-    assert settings.notifier_batch == 1000
+    assert (settings.activity_batch, settings.max_restarts, settings.activity_samples) == (3, 2, 5)
+    assert settings.restart_period == 10
+
+
+def test_what_is_the_same_for_everybody_is_no_setting(
+    file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JOBS_SERVICE_ADD_BATCH", "2")
+    assert Settings().add_batch == 1000
+    assert Settings().model_copy(update={"add_batch": 2}).add_batch == 2
+    assert "there is no such setting" in complaint(add_batch=2)
+    file("add_batch = 2")
+    assert complaint().startswith("JOBS_SERVICE_ADD_BATCH=2 (setting add_batch): ")
 
 
 def test_an_empty_name_of_a_file_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FILE_VARIABLE, "")
-    assert Settings().add_batch == 1000
+    assert Settings().activity_batch == 1000
 
 
 def test_the_environment_is_read_when_settings_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Settings()
-    monkeypatch.setenv("JOBS_SERVICE_ADD_BATCH", "5")
-    assert (before.add_batch, Settings().add_batch) == (1000, 5)
+    monkeypatch.setenv("JOBS_SERVICE_ACTIVITY_BATCH", "5")
+    assert (before.activity_batch, Settings().activity_batch) == (1000, 5)
 
 
 def test_settings_cannot_be_changed() -> None:
     settings = Settings()
     with pytest.raises(ValidationError, match="frozen"):
-        settings.add_batch = 1
-    assert settings.add_batch == 1000
+        settings.activity_batch = 1
+    assert settings.activity_batch == 1000
 
 
 # mistakes
@@ -194,14 +203,14 @@ def test_what_is_no_switch_is_told_what_is(value: Any) -> None:
 
 
 def test_a_value_too_long_to_be_shown_is_cut() -> None:
-    assert len(complaint(add_batch="9" * 10_000)) < 300
-    assert "<an int that cannot be shown>" in complaint(add_batch=10**5000)
+    assert len(complaint(activity_batch="9" * 10_000)) < 300
+    assert "<an int that cannot be shown>" in complaint(activity_batch=10**5000)
 
 
 def test_an_unknown_setting_is_told_which_there_are() -> None:
-    message = complaint(add_bach=1)
-    assert message.startswith("JOBS_SERVICE_ADD_BACH=1 (setting add_bach): ")
-    assert message.endswith("; known are add_batch")
+    message = complaint(activity_bach=1)
+    assert message.startswith("JOBS_SERVICE_ACTIVITY_BACH=1 (setting activity_bach): ")
+    assert message.endswith("; known are activity_batch, activity_samples")
     message = complaint(zzz=1)
     assert message.endswith(", ...")
     assert set(message.partition("; known are ")[2].split(", ")[:-1]) <= set(Settings.model_fields)
@@ -210,10 +219,10 @@ def test_an_unknown_setting_is_told_which_there_are() -> None:
 @pytest.mark.parametrize(
     ("content", "start"),
     [
-        ("add_bach = 1", "JOBS_SERVICE_ADD_BACH=1 (setting add_bach): "),
-        ("[limits]\nadd_batch = 1", "JOBS_SERVICE_LIMITS={'add_batch': 1} (setting limits): "),
-        ("add_batch = 0", "JOBS_SERVICE_ADD_BATCH=0 (setting add_batch): "),
-        ("add_batch = [1,\n2]", "JOBS_SERVICE_ADD_BATCH=[1, 2] (setting add_batch): "),
+        ("activity_bach = 1", "JOBS_SERVICE_ACTIVITY_BACH=1 (setting activity_bach): "),
+        ("[limits]\nactivity_batch = 1", "JOBS_SERVICE_LIMITS={'activity_batch': 1} (setting limits): "),
+        ("activity_batch = 0", "JOBS_SERVICE_ACTIVITY_BATCH=0 (setting activity_batch): "),
+        ("activity_batch = [1,\n2]", "JOBS_SERVICE_ACTIVITY_BATCH=[1, 2] (setting activity_batch): "),
         ('"two\\nlines" = 1', "JOBS_SERVICE_TWO LINES=1 (setting two lines): "),
     ],
 )
@@ -222,10 +231,10 @@ def test_a_mistake_in_the_file_is_told_like_any_other(content: str, start: str, 
     message = complaint()
     assert message.startswith(start)
     assert message.endswith(f"; it stands in {path}")
-    assert "stands in" not in complaint(add_batch=0, add_bach=1)
+    assert "stands in" not in complaint(activity_batch=0, activity_bach=1)
 
 
-@pytest.mark.parametrize("content", ["add_batch 1", "add_batch = ", "= 1", "a = 1\na = 2", b"\xff\xfe"])
+@pytest.mark.parametrize("content", ["activity_batch 1", "activity_batch = ", "= 1", "a = 1\na = 2", b"\xff\xfe"])
 def test_a_file_that_is_no_toml_is_told_by_name(content: str | bytes, file: Callable[[str | bytes], Path]) -> None:
     path = file(content)
     assert complaint().startswith(f"JOBS_SERVICE_SETTINGS={path}: not TOML: ")
@@ -325,9 +334,9 @@ def test_a_handlers_options_have_the_ranges_that_they_have_in_code(name: str) ->
 
 
 async def test_a_misspelt_variable_is_named_once_with_the_nearest_setting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JOBS_SERVICE_ADD_BACH", "5")
+    monkeypatch.setenv("JOBS_SERVICE_ACTIVITY_BACH", "5")
     monkeypatch.setenv("JOBS_SERVICE_STROE", "lmdb:here")
-    for others in ("TEST_WHATEVER", "SERVICE_HOST", "PORT_80_TCP", "ADD_BATCH"):
+    for others in ("TEST_WHATEVER", "SERVICE_HOST", "PORT_80_TCP", "ACTIVITY_BATCH"):
         monkeypatch.setenv(PREFIX + others, "5")
     with capture_logs() as logs:
         for _ in range(2):
@@ -337,7 +346,7 @@ async def test_a_misspelt_variable_is_named_once_with_the_nearest_setting(monkey
     assert (event["event"], event["variables"]) == (
         "unknown_variables",
         [
-            "JOBS_SERVICE_ADD_BACH is no setting; the nearest is JOBS_SERVICE_ADD_BATCH",
+            "JOBS_SERVICE_ACTIVITY_BACH is no setting; the nearest is JOBS_SERVICE_ACTIVITY_BATCH",
             "JOBS_SERVICE_STROE is no setting; the nearest is JOBS_SERVICE_STORE",
         ],
     )

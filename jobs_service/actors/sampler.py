@@ -22,6 +22,8 @@ from jobs_service.layer.keyspace import TypeKeys
 _COARSEST = 0.25
 _FINEST = 2.0**-7
 _MISSING_TYPE_CHECK = 5.0
+_MOST_JITTER = 10.0
+"""Seconds by which a sample comes sooner at random, at most: many processes must not read at the same moment."""
 _MOST_TYPES = 1000
 # Bounds in seconds: shorter and longer timeouts are sampled like these.
 _SHORTEST = 0.001
@@ -155,9 +157,8 @@ class Sampler:
         if timeout is None:
             return now + _MISSING_TYPE_CHECK
         timeout = min(max(timeout, _SHORTEST), _LONGEST)
-        settings = self._context.settings
-        period = timeout / settings.activity_samples
-        jitter = self._context.sources.uniform(0.0, min(settings.activity_max_jitter, period / 4))
+        period = timeout / self._context.settings.activity_samples
+        jitter = self._context.sources.uniform(0.0, min(_MOST_JITTER, period / 4))
         grid = min(_COARSEST, max(_FINEST, 2.0 ** math.floor(math.log2(timeout / 64))))
         tick = math.floor((now + period - jitter - self._context.phase) / grid) * grid + self._context.phase
         return tick if tick > now else tick + grid

@@ -46,6 +46,9 @@ _DAMAGED_PERIOD: Final = 1.0
 _SETTLED_TOGETHER: Final = 50
 _SCANNED_TOGETHER: Final = 100
 
+_JITTER: Final = 1 / 3
+"""Share of the period by which a check comes later at random: many processes must not search at the same moment."""
+
 _SWEEP_PERIOD: Final = 3600.0
 """Seconds from the start, and between two passes, until the next pass over all types for old counts."""
 
@@ -99,7 +102,6 @@ class TypeServer(DutifulActor):
         await self._notifier_supervisor.stop_all()
         self.spawn_link(self._sampler.run(), "sampler")
         try:
-            await self._tried(self._complete_rows())
             # This version may be able to read jobs that an earlier version set aside: monitors try when they start.
             await self._tried(self._wake_all_in(SET_ASIDE))
             await self._tried(self._read_awake(), "_read_at")
@@ -310,9 +312,8 @@ class TypeServer(DutifulActor):
     # Occasional checks
 
     def _plan_check(self) -> None:
-        settings = self._context.settings
-        jitter = self._context.sources.uniform(0.0, settings.type_check_max_jitter)
-        self._check_at = self._time() + settings.type_check_period + jitter
+        period = self._context.settings.type_check_period
+        self._check_at = self._time() + period + self._context.sources.uniform(0.0, _JITTER * period)
 
     async def _check(self) -> None:
         """Wake types with running jobs that are not marked as awake: after a restore of the store, for example.
@@ -320,7 +321,7 @@ class TypeServer(DutifulActor):
         Also remove old counts of some types, and correct times written by a clock far ahead: for inactive types nothing
         else does so.
         """
-        is_done = await self._tried(self._wake_unmarked())
+        is_done = await self._tried(self._wake_all_in(ACTIVITY))
         if self._sweep_at <= self._time():
             await self._tried(self._remove_old_counts(), "_sweep_at")
         if self._far_ahead_at <= self._time():
@@ -377,25 +378,6 @@ class TypeServer(DutifulActor):
         if behind is None:
             self._far_ahead_at = self._time() + _SWEEP_PERIOD
         return examined
-
-    async def _wake_unmarked(self) -> None:
-        if not await self._complete_rows():
-            await self._wake_all_in(ACTIVITY)
-
-    async def _complete_rows(self) -> bool:
-        """Wake all types that need a monitor if an earlier version wrote the store; return whether it did."""
-        key = awake_types.is_complete(self._context.keyspace)
-        found = await self._read(lambda transaction: transaction.get(key))
-        if found is not None:
-            return False
-        if not all([await self._tried(self._wake_all_in(section)) for section in awake_types.INDEXED]):
-            return True
-
-        async def note(unit: UnitOfWork) -> None:
-            unit.transaction.set(key, b"")
-
-        await self._transact(note)
-        return True
 
     async def _wake_all_in(self, section: int) -> None:
         """Wake the types that have rows in a section of the keyspace.

@@ -36,7 +36,6 @@ from jobs_service.cli.verbs.submit import submit
 from jobs_service.cli.verbs.token import token_app
 from jobs_service.cli.verbs.top import top
 from jobs_service.cli.verbs.types import types_app
-from jobs_service.cli.verbs.upgrade import upgrade
 from jobs_service.cli.verbs.watch import watch
 from jobs_service.cli.verbs.workers import workers
 
@@ -117,7 +116,6 @@ def application() -> typer.Typer:
     app.command("serve", cls=Verb)(serve)
     app.add_typer(token_app(), name="token")
     app.command("backup", cls=Verb)(backup)
-    app.command("upgrade", cls=Verb)(upgrade)
     app.command("copy", cls=Verb)(copy)
     app.command("completion", cls=Verb)(completion.completion)
     return app

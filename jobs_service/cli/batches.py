@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from jobs_service import JobsService, NewJob
 from jobs_service.cli import exits, values
 from jobs_service.cli.line_reader import Line, Unreadable, lines
-from jobs_service.cli.names import parsed
 from jobs_service.cli.progress_bars import Advance, progress
 from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, StoreError
+from jobs_service.names import parsed
 
 FIELDS = frozenset({"id", "data", "priority", "run_at"})
 BATCH_JOBS = 500

@@ -16,7 +16,7 @@ import structlog
 
 from jobs_service import InvalidSettings, JobsService, JobType, Settings
 from jobs_service.cli import exits, signals
-from jobs_service.cli.names import shown
+from jobs_service.names import shown
 from jobs_service.runner.commands.process import kill_all
 from jobs_service.service.presence import DAEMON
 

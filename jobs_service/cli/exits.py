@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeGuard
 
 import typer
 
-from jobs_service.cli.names import printable, shown
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import StoreDamaged

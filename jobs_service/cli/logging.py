@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 import structlog
 
 from jobs_service.cli import exits
-from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import Level
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger

@@ -9,13 +9,7 @@ from typing import Any
 
 import typer
 
-from jobs_service.names import PREFIX as PREFIX
-from jobs_service.names import compact as compact
-from jobs_service.names import parsed as parsed
-from jobs_service.names import parsed_priority
-from jobs_service.names import printable as printable
-from jobs_service.names import priority_text as priority_text
-from jobs_service.names import shown as shown
+from jobs_service.names import parsed, parsed_priority, shown
 
 
 def parse_type(text: str) -> Any:

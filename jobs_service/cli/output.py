@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobs_service.cli.names import compact, printable, priority_json, shown
+from jobs_service.cli.names import priority_json
 from jobs_service.cli.tables import GAP, Column, painted, paints, table, width
+from jobs_service.names import compact, printable, shown
 
 if TYPE_CHECKING:
     from datetime import datetime

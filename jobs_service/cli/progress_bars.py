@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TypeAlias
 
 Advance: TypeAlias = Callable[[int, int], None]
@@ -35,43 +35,3 @@ def progress(source: os.stat_result) -> Iterator[Advance]:
     with cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total, added=0)
         yield lambda size, added: bar.update(task, advance=size, added=added)
-
-
-@contextmanager
-def conversion_shown() -> Iterator[None]:
-    """Show the progress of a conversion if the block opens a store of an earlier format."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from jobs_service.layer.conversion import PROGRESS
-
-    with ExitStack() as shown:
-        bar: Callable[[int], None] | None = None
-
-        def show(counted: int, is_last: bool) -> None:
-            nonlocal bar
-            if bar is None:
-                bar = shown.enter_context(_conversion_bar())
-            bar(counted)
-            if is_last:
-                shown.close()
-                bar = None
-
-        token = PROGRESS.set(show)
-        try:
-            yield
-        finally:
-            PROGRESS.reset(token)
-
-
-@contextmanager
-def _conversion_bar() -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from jobs_service.cli.signals import cursor_given_back
-
-    columns = [TextColumn("the store gets a new format: {task.completed} jobs"), BarColumn(), TimeElapsedColumn()]
-    with cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda counted: bar.update(task, completed=counted)

@@ -123,16 +123,9 @@ def imitated(address: str) -> Store:
 
 
 async def _within(store: str | Store, body: Callable[[JobsService], Coroutine[Any, Any, T]], supervise: bool) -> T:
+    from jobs_service import JobsService
     from jobs_service.cli.logging import configure
-    from jobs_service.cli.progress_bars import conversion_shown
 
     configure("warning")
-    with conversion_shown():
-        return await _in_service(store, body, supervise)
-
-
-async def _in_service(store: str | Store, body: Callable[[JobsService], Coroutine[Any, Any, T]], supervise: bool) -> T:
-    from jobs_service import JobsService
-
     async with JobsService(store, supervise=supervise) as jobs:
         return await body(jobs)

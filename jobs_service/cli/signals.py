@@ -20,19 +20,6 @@ React: TypeAlias = Callable[[signal.Signals], None]
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
-@contextmanager
-def handled(react: React, *signals: signal.Signals) -> Iterator[None]:
-    """While the block runs, call `react` on the running loop with each of these signals on its arrival."""
-    loop = asyncio.get_running_loop()
-    for number in signals:
-        loop.add_signal_handler(number, react, number)
-    try:
-        yield
-    finally:
-        for number in signals:
-            loop.remove_signal_handler(number)
-
-
 @asynccontextmanager
 async def while_read() -> AsyncIterator[None]:
     """End the block when standard output is a pipe that has lost its reader, even while there is nothing to print.

@@ -77,8 +77,8 @@ class Tally:
 
 
 def _summary(job: Job, now: float, status: Status) -> dict[str, Any]:
-    from jobs_service.cli.names import shown
     from jobs_service.cli.output import history_json, timestamp
+    from jobs_service.names import shown
     from jobs_service.runner.stats import summary
 
     added = next((event.time for event in job.history if event.kind == "added"), None)

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from jobs_service.cli.names import printable
+from jobs_service.names import printable
 
 _OURS = str(Path(__file__).parents[1])
 _MOST = 200

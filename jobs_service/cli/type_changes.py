@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jobs_service.cli import exits
-from jobs_service.cli.names import shown
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService

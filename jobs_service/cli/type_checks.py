@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from jobs_service.cli import exits
-from jobs_service.cli.names import shown
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobTransaction

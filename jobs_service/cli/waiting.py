@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import exits, output, secrets, values
-from jobs_service.cli.names import shown
 from jobs_service.cli.options import DURATION_HELP
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService

@@ -60,8 +60,6 @@ async def copy_jobs(
     batch = batch or DEFAULT_BATCH
     # A copy reads and writes whole stores: on a busy cluster other transactions come first.
     with background():
-        if await target.needs_conversion():
-            raise CopyRefused(f"{target.address} has the format of an earlier version: run jobs-service upgrade first")
 
         async def target_in(store: Store) -> Target:
             return Target(store, await store.prefix(), sources, batch, force)

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import fields
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
 from starlette.exceptions import HTTPException
@@ -17,13 +17,25 @@ from starlette.routing import BaseRoute, Match, Route, Router
 
 from jobs_service import tracing
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
-from jobs_service.http import bodies, gate, problems, wire
-from jobs_service.http.endpoint import Call, Endpoint
+from jobs_service.http import (
+    bodies,
+    daemon_endpoints,
+    documentation,
+    event_endpoints,
+    gate,
+    job_endpoints,
+    problems,
+    process_endpoints,
+    runner_endpoints,
+    type_endpoints,
+    wire,
+    worker_endpoints,
+)
+from jobs_service.http.endpoint import ENDPOINTS, Call, Endpoint
 from jobs_service.http.refusals import OF_PEOPLE, Refusal
 from jobs_service.http.roles import Identity
 from jobs_service.http.routing import Routes, path_of, query_of
 from jobs_service.http.state import STREAM, Options, State
-from jobs_service.http.table import ENDPOINTS
 from jobs_service.log import EventLog
 
 if TYPE_CHECKING:
@@ -35,6 +47,18 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+
+REGISTERED: Final = (
+    daemon_endpoints,
+    documentation,
+    event_endpoints,
+    job_endpoints,
+    process_endpoints,
+    runner_endpoints,
+    type_endpoints,
+    worker_endpoints,
+)
+"""The modules whose import has filled ENDPOINTS."""
 
 _WHO, _FROM = "jobs_service.who", "jobs_service.from"
 """Keys of a request's scope: the caller and the client's address, once they are known."""
@@ -167,7 +191,9 @@ class Application:
         matches = [(route, route.matches(scope)[0]) for route in self._pages.routes]
         found = [match for _, match in matches if match is not Match.NONE]
         if not found:
-            raise Refusal("not-found", f"there is no such address; {quote(root).rstrip('/')}/docs has all of them")
+            raise Refusal(
+                "not-found", f"there is no such address; {quote(root).rstrip('/')}/openapi.json has all of them"
+            )
         if Match.FULL not in found:
             raise Refusal("method-not-allowed", "a page takes GET; its buttons send POST")
         who = await gate.identify(self.state, scope, headers)

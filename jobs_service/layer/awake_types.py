@@ -12,9 +12,8 @@ monitors only those, and needs one watch for all others. So the store marks them
   meanwhile.
 - (AWAKE), without a type, is a counter that is bumped with every change of these rows. Services watch it.
 
-The rows follow from the indexes, and a store of an earlier version does not have them. As long as (ALARM), without a
-type, is missing, a service that opens the store scans the indexes and wakes the types found. Services also scan
-ACTIVITY now and then: a type with running jobs is found in any case, if later.
+The rows follow from the indexes. Services scan ACTIVITY now and then: a type with running jobs is found in any case,
+if later.
 """
 
 from __future__ import annotations
@@ -34,12 +33,9 @@ from jobs_service.layer.key_parts import (
     unpack_seconds,
 )
 from jobs_service.layer.keyspace import (
-    ACTIVITY,
     ACTIVITY_TIMEOUT,
     ALARM,
     AWAKE,
-    EXPIRING,
-    SCHEDULED,
     Keyspace,
     TypeFinder,
     TypeKeys,
@@ -47,9 +43,6 @@ from jobs_service.layer.keyspace import (
 from jobs_service.store.base import Snapshot, Transaction
 
 NEVER: Final = math.inf
-INDEXED: Final = (ACTIVITY, SCHEDULED, EXPIRING)
-"""The sections from which the types' rows follow."""
-
 _ONE: Final = (1).to_bytes(8, "little")
 
 
@@ -68,11 +61,6 @@ class Page(NamedTuple):
 def counter(keyspace: Keyspace) -> bytes:
     """Return the key that changes whenever a type wakes up or falls asleep."""
     return keyspace.sections[AWAKE]
-
-
-def is_complete(keyspace: Keyspace) -> bytes:
-    """Return the key that exists if the rows of all types do."""
-    return keyspace.sections[ALARM]
 
 
 async def wake(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, at: float = 0.0) -> bool:

@@ -32,7 +32,7 @@ from jobs_service.errors import RecordDamaged, StoreDamaged
 from jobs_service.layer.key_parts import AFTER
 from jobs_service.layer.keyspace import COUNTS, Keyspace, TypeKeys
 from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY, UNCOUNTED
+from jobs_service.layer.record_format import READY
 from jobs_service.model import Outcome
 from jobs_service.model.counts import BUCKETS, Histogram, Interval, Totals, TypeCounts, bucket_of
 from jobs_service.run_data import NEWEST, crashed_last, newest_event
@@ -101,22 +101,21 @@ def lane_of(record: Record) -> int:
     return OF_OUTCOME[record.outcome]  # type: ignore[index]
 
 
-def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) -> int | None:
-    """Return the lane of a job with an unreadable record, None if it counts in none.
+def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) -> int:
+    """Return the lane in which a job with an unreadable record was counted.
 
     Args:
         keys: of the type.
         index_key: of the entry by which it was found; None if there was none.
         raw: its record as far as the store has it.
     """
-    if raw is not None and raw[:1] == bytes((UNCOUNTED,)):
-        return None
-    lane = None
+    ended = tuple(OF_OUTCOME.values())
+    lane = ended[0]
     if raw is not None:
         with contextlib.suppress(RecordDamaged, KeyError):
             lane = lane_of(Record.decode(raw))
     if index_key is None:
-        return OF_OUTCOME[Outcome.SUCCEEDED] if lane is None else lane
+        return lane
     for section, lanes in (
         (keys.ready, (IS_READY, IS_READY + AFTER_CRASH)),
         (keys.scheduled, (IS_SCHEDULED, IS_SCHEDULED + AFTER_CRASH)),
@@ -124,7 +123,6 @@ def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) 
     ):
         if index_key.startswith(section):
             return lane if lane in lanes else lanes[0]
-    ended = tuple(OF_OUTCOME.values())
     return lane if lane in ended else ended[0]
 
 

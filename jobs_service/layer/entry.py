@@ -10,7 +10,7 @@ from jobs_service.errors import RecordDamaged
 from jobs_service.layer.key_parts import STAMP_CODE, pack_seconds
 from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY, SCHEDULED, VERSION
+from jobs_service.layer.record_format import READY, SCHEDULED
 from jobs_service.model import Enqueued, Job, JobId, Outcome, RunningJob, Worker
 from jobs_service.store.base import Transaction
 
@@ -36,7 +36,7 @@ class Entry:
     """One touched job: its place in the keyspace, whether the store has it, and its present record, None for none.
 
     Attributes:
-        counted: the record with which it is counted, None if it is not.
+        counted: the record that the store has, with which the job is counted; None if it cannot be read, or for none.
     """
 
     __slots__ = ("changed", "counted", "enqueued", "id", "keys", "packed_id", "record", "stored")
@@ -45,14 +45,8 @@ class Entry:
         self.keys = keys
         self.id = id
         self.packed_id = packed_id
-        if raw is None:
-            self.stored = False
-            self.record: Record | None = None
-            self.counted: Record | None = None
-        else:
-            self.stored = True
-            record = self.record = Record.decode(raw, True)
-            self.counted = record if raw[0] == VERSION else None
+        self.stored = raw is not None
+        self.record = self.counted = None if raw is None else Record.decode(raw, True)
         self.changed = False
         self.enqueued: Enqueued | None = None
 
@@ -74,8 +68,7 @@ def write_index(transaction: Transaction, entry: Entry, record: Record) -> None:
     elif record.place == SCHEDULED:
         transaction.set(scheduled_key(entry, record), record.priority)
     else:
-        # An earlier version has no row for it: `flush` writes that when the job is counted.
-        if record.outcome is Outcome.FAILED and entry.counted is not None:
+        if record.outcome is Outcome.FAILED:
             transaction.set(keys.failed_head + record.seq, entry.packed_id)
         if (expires := run_data.expires_at(record.run_data)) is not None:
             transaction.set(keys.expiring + pack_seconds(expires) + entry.packed_id, b"")

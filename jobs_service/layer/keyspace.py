@@ -22,7 +22,6 @@
 | (AWAKE)                                 | counter      | bumped when any of these, or of the alarms, changes |
 | (ASLEEP, type)                          | a time       | no job of it needs a monitor before         |
 | (ALARM, time, type)                     | nothing      | the same, in the order of the times         |
-| (ALARM)                                 | nothing      | the rows above are complete: see `layer/awake_types.py` |
 | (FOLLOWED, type)                        | versionstamp | notifiers follow its changes: see `layer/changes.py` |
 | (CHANGES, type, stamp)                  | ids          | jobs changed then, other than in ACTIVITY   |
 | (CHANGES, type)                         | versionstamp | such rows have been removed up to there     |

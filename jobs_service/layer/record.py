@@ -25,7 +25,6 @@ from jobs_service.layer.record_format import (
     NEXT,
     OUTCOME_SHIFT,
     OUTCOMES,
-    READABLE,
     RESUBMIT,
     RUN_DATA,
     RUNNING,
@@ -35,6 +34,7 @@ from jobs_service.layer.record_format import (
     USUAL_AT_REST,
     USUAL_PRIORITY,
     USUAL_RUNNING,
+    VERSION,
     ZERO_PRIORITY,
     check_run,
     check_state,
@@ -266,7 +266,7 @@ class Record:
         """Return the record, of any layout; see `decode`."""
         try:
             version, flags, seq, run_at, size = HEAD.unpack_from(raw)
-            if version not in READABLE:
+            if version != VERSION:
                 raise of_another_version(raw)
             end = HEAD.size + size
             priority = raw[HEAD.size : end]
@@ -287,7 +287,7 @@ class Record:
                 end = start + size
                 run_data = raw[start:end]
         except struct.error as error:
-            if not raw or raw[0] not in READABLE:
+            if raw[:1] != bytes((VERSION,)):
                 raise of_another_version(raw) from None
             raise RecordDamaged(f"a job's record is damaged: {error}") from None
         if end > len(raw):

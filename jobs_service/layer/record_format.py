@@ -2,12 +2,11 @@
 
 A fixed head, then the optional fields, then the JSON, which is decoded on demand. On two cores, with CPython 3.11 and a
 head of twice the length, packing takes 0.4 microseconds and unpacking 0.5; the same fields as a tuple-layer tuple take
-9.0 and 8.3. Format 3, integers big-endian (format 2 has the same bytes, of a job that is not counted yet; format 1,
-never released, had more in its head):
+9.0 and 8.3. Integers are big-endian:
 
 | offset | bytes | field                                                                                             |
 |--------|-------|---------------------------------------------------------------------------------------------------|
-| 0      | 1     | format version: 3                                                                                 |
+| 0      | 1     | format version: 1                                                                                 |
 | 1      | 1     | flags: 1 running (a lock follows), 2 ready, 4 scheduled, 8 resubmit, 16 cancel;                    |
 |        |       | bits 5 and 6: outcome (0 none, 1 succeeded, 2 failed, 3 canceled); 128 run data                 |
 | 2      | 12    | seq: 10 bytes versionstamp, 2 bytes order within the transaction                                  |
@@ -32,9 +31,7 @@ from jobs_service.layer.key_parts import is_priority
 from jobs_service.model import Outcome
 from jobs_service.run_data import HEAD_BYTES
 
-VERSION: Final = 3
-UNCOUNTED: Final = 2
-"""The version of the same bytes, written before jobs were counted: a transaction that changes such a job counts it."""
+VERSION: Final = 1
 LOCK_BYTES: Final = 16
 
 RUNNING: Final = 1
@@ -58,8 +55,6 @@ LARGEST_HEAD: Final = FIXED + HEAD_BYTES
 """Most bytes in `Record.size` beside twice the bytes of the priorities, and those of run data and data."""
 
 NAN = math.nan
-
-READABLE: Final = frozenset({VERSION, UNCOUNTED})
 
 OUTCOMES: Final = (None, Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED)
 ONE_STATE: Final = tuple(
@@ -105,7 +100,7 @@ LEAST_RUNNING: Final = RUNNING_HEAD.size + HEAD_BYTES
 
 def lock_in(raw: bytes | None) -> bytes | None:
     """Return the lock in a record as stored, without decoding the rest; None if it has none or cannot be read."""
-    if raw is None or len(raw) < HEAD.size or raw[0] not in READABLE or not raw[1] & RUNNING:
+    if raw is None or len(raw) < HEAD.size or raw[0] != VERSION or not raw[1] & RUNNING:
         return None
     start = HEAD.size + int.from_bytes(raw[HEAD.size - 2 : HEAD.size], "big")
     return raw[start : start + LOCK_BYTES]
@@ -128,4 +123,4 @@ def check_run(priority: bytes, run_at: float) -> None:
 
 
 def of_another_version(raw: bytes) -> RecordDamaged:
-    return RecordDamaged(f"a job's record has version {raw[:1].hex() or 'none'}; this version reads 02 and 03: upgrade")
+    return RecordDamaged(f"a job's record has version {raw[:1].hex() or 'none'}; this one reads version 01: upgrade")

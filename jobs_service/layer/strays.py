@@ -89,8 +89,6 @@ async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]
         if row:
             unit.recount(keys, row[0] % STATES, 1)
         if entry.record is not None:
-            # One that was never counted is counted as it is written.
-            entry.changed = entry.counted is None
             write_index(unit.transaction, entry, entry.record)
             if lane_of(entry.record) >= AFTER_CRASH:
                 unit.transaction.set(keys.retrying + packed_id, b"")
@@ -123,7 +121,7 @@ async def remove_damaged(unit: UnitOfWork, place: Place) -> None:
     there = await transaction.snapshot.get_many(guessed)
     found += [key for key, value in zip(guessed, there, strict=True) if value is not None and key not in found]
     lane = lane_of_damaged(keys, found[0] if found else None, raw)
-    if row is None and lane is not None:
+    if row is None:
         unit.recount(keys, lane, -1)
     for key in found:
         transaction.clear(key)

@@ -332,8 +332,6 @@ class UnitOfWork(TouchedTypes):
             seq = record.seq
             if isinstance(seq, bytes):  # only flags were changed: its place in the indexes is as before
                 transaction.set(data_key, record.encode())
-                if counted is None and record.outcome is Outcome.FAILED:  # an earlier version has no row for it
-                    transaction.set(keys.failed_head + seq, entry.packed_id)
                 continue
             before, after = record.around_stamp()
             values.append((data_key, before, after))

@@ -29,11 +29,6 @@ class RateLimiter:
         self._clock = clock
         self._pauses: dict[Hashable, tuple[float, float]] = {}
 
-    @property
-    def slowed(self) -> int:
-        """The number of keys with a pause."""
-        return len(self._pauses)
-
     def pause(self, key: Hashable) -> float:
         """Return the seconds to wait before the next request; `LONGEST` means: give up."""
         return self._pauses.get(key, (0.0, 0.0))[0]

@@ -74,8 +74,3 @@ class ThroughSequence:
             elif batch.seq is not None:
                 overtaken = waiting
         return overtaken
-
-    @property
-    def in_progress(self) -> int:
-        """The number of batches that have begun and are not covered by `seq` yet."""
-        return len(self._open)

@@ -12,7 +12,6 @@ from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.errors import JobsError, ServiceClosed, StoreLost, SupervisorFailed
 from jobs_service.log import EventLog
 from jobs_service.service.abandoned_jobs import AbandonedJobs
-from jobs_service.service.conversion import convert_if_needed
 from jobs_service.service.store_access import StoreAccess, being_left
 from jobs_service.service.tree import ServiceTree
 from jobs_service.service.waiting_workers import WaitingWorkers
@@ -59,8 +58,6 @@ class Lifecycle:
         self._waiting = waiting
         self._abandoned = abandoned
         self._is_tenant = False
-        # Number of jobs that the conversion of an earlier format has counted; None without a conversion.
-        self.converted: int | None = None
         # The task that entered the service: the body of its `async with` is canceled when the service fails.
         self._host: asyncio.Task[Any] | None = None
         self._host_canceled = False
@@ -90,7 +87,6 @@ class Lifecycle:
             self._is_tenant = True
             self._expect_no_loss = self._store.on_lost(self._store_lost)
             await self._context.open_keyspace()
-            self.converted = await convert_if_needed(self._context)
             self._operations.open()
             self._access.is_open = True
             self._abandoned.begin_anew()

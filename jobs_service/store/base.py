@@ -15,7 +15,6 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import fdb.tuple
 
 from jobs_service.errors import StoreError, StoreLost, kind_of, shown
-from jobs_service.store.convertible import Convertible
 from jobs_service.store.counters import CommitTimes
 from jobs_service.store.key_selector import KeySelector
 from jobs_service.store.process_tracking import ProcessTracking
@@ -273,7 +272,7 @@ class Transaction(Snapshot):
 TransactionFunction: TypeAlias = Callable[[Transaction], Coroutine[Any, Any, T]]
 
 
-class Store(Convertible, ProcessTracking, ABC):
+class Store(ProcessTracking, ABC):
     """An ordered map of bytes with serializable transactions.
 
     Every store promises isolation (a transaction sees one state plus its own writes; it commits only if the result

@@ -139,20 +139,14 @@ class Marks:
             return value[:STAMP_BYTES]
         return None
 
-    def stale(self, pairs: Iterable[KeyValue], version: int) -> tuple[list[bytes], list[bytes]]:
-        """Return the keys of removable marks, and of marks without a versionstamp, whose age is unknown.
+    def stale(self, pairs: Iterable[KeyValue], version: int) -> list[bytes]:
+        """Return the keys of removable marks.
 
         Args:
             pairs: keys and values of marks.
             version: the current one.
         """
-        removable, ageless = [], []
-        for key, value in pairs:
-            if len(value) < STAMP_BYTES:
-                ageless.append(key)
-            elif version - version_of(value) > self._lifetime:
-                removable.append(key)
-        return removable, ageless
+        return [key for key, value in pairs if version - version_of(value) > self._lifetime]
 
 
 def version_of(value: bytes) -> int:

@@ -15,6 +15,7 @@ from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore
+from tests.stores import settings_with
 from tests.virtual_time import VirtualTimeLoop
 
 
@@ -50,7 +51,7 @@ async def opened(faults: Faults | None = None, *, seed: int = 0, **settings: Any
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     sources = Sources(seed, wall_time=loop.wall_time)
-    chosen = Settings(**settings)
+    chosen = settings_with(**settings)
     store = CountedStore(settings=chosen, sources=sources)
     await store.open()
     context = Context(store, chosen, sources)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 
+import pytest
+
 from jobs_service import JobsService, JobState
+from jobs_service.actors import type_server
 from tests.runner.support import now, opened
 from tests.service.support import J1, T1, TIMEOUT, child_of_type, running_children
 from tests.virtual_time import in_virtual_time
@@ -14,6 +17,11 @@ PERIOD = 15.0
 """Virtual seconds between two checks of the types."""
 
 TYPES = [f"type {number:02}" for number in range(20)]
+
+
+@pytest.fixture(autouse=True)
+def punctual(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type_server, "_JITTER", 0.0)
 
 
 async def add_jobs(jobs: JobsService) -> None:
@@ -44,7 +52,7 @@ async def test_whoever_subscribes_while_the_notifiers_of_other_types_start_is_se
 
 @in_virtual_time
 async def test_whoever_subscribes_while_an_unused_notifier_stops_is_told_of_every_change() -> None:
-    async with opened(type_check_period=PERIOD, type_check_max_jitter=0) as jobs:
+    async with opened(type_check_period=PERIOD) as jobs:
         await add_jobs(jobs)
         for type in TYPES:
             await served_once(jobs, type)
@@ -67,7 +75,7 @@ async def test_whoever_subscribes_while_an_unused_notifier_stops_is_told_of_ever
 
 @in_virtual_time
 async def test_a_notifier_that_is_unused_in_one_check_and_used_in_the_next_goes_on() -> None:
-    async with opened(type_check_period=PERIOD, type_check_max_jitter=0) as jobs:
+    async with opened(type_check_period=PERIOD) as jobs:
         await jobs.set_type_timeout(T1, TIMEOUT)
         await jobs.add(T1, J1)
         await served_once(jobs, T1)

@@ -33,7 +33,7 @@ from tests.cli.support import (
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
     *("redact", "stats", "top", "workers", "failures", "periodic", "handlers", "health", "replicate", "replications"),
-    *("serve", "backup", "upgrade", "copy", "completion", "types", "processes", "token"),
+    *("serve", "backup", "copy", "completion", "types", "processes", "token"),
 ]
 READING = [
     ["types"],
@@ -44,7 +44,6 @@ READING = [
     ["remove", "email", "x"],
     ["resubmit", "email", "x"],
     ["backup", "copy"],
-    ["upgrade"],
     *([verb, "email"] for verb in ("pause", "resume", "retention")),
     ["stats"],
     ["top"],

@@ -12,7 +12,8 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.cli import names
+from jobs_service import names
+from jobs_service.cli.names import parse_id, parse_priority, parse_type
 
 encodable = st.text(st.characters(codec="utf-8"))
 scalars = (
@@ -36,7 +37,7 @@ def test_what_is_shown_can_be_typed(value: Any) -> None:
 
 @given(st.integers() | encodable | st.binary() | st.lists(encodable).map(tuple))
 def test_a_priority_that_is_shown_can_be_typed(priority: Any) -> None:
-    again = names.parse_priority(names.priority_text(priority))
+    again = parse_priority(names.priority_text(priority))
     assert again == priority
     assert type(again) is type(priority)
 
@@ -105,13 +106,13 @@ def test_what_json_lacks_is_shown_in_the_tuple_layers_encoding() -> None:
 )
 def test_what_names_nothing_is_refused_with_the_argument_it_was_given_for(text: str) -> None:
     with pytest.raises(typer.BadParameter) as refused:
-        names.parse_type(text)
+        parse_type(text)
     assert refused.value.param_hint == "TYPE"
     with pytest.raises(typer.BadParameter) as refused:
-        names.parse_id(text)
+        parse_id(text)
     assert refused.value.param_hint == "ID"
     with pytest.raises(typer.BadParameter) as refused:
-        names.parse_priority(text)
+        parse_priority(text)
     assert refused.value.param_hint == "--priority"
 
 
@@ -120,4 +121,4 @@ def test_what_names_nothing_is_refused_with_the_argument_it_was_given_for(text: 
     [("0", 0), ("-5", -5), ("+7", 7), ('"urgent"', "urgent"), ('"\\u00e9"', "é"), ('json:"5"', "5")],
 )
 def test_a_priority_is_an_integer_or_spelled_as_a_string(text: str, priority: int | str) -> None:
-    assert names.parse_priority(text) == priority
+    assert parse_priority(text) == priority

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 
 from jobs_service import JobsService, NewJob, Outcome
 from jobs_service.cli import output, tables
-from jobs_service.cli.names import compact
+from jobs_service.names import compact
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, on_terminal, process, without_escapes
 

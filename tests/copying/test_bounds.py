@@ -109,7 +109,7 @@ async def test_a_damaged_record_is_named_and_nothing_is_written() -> None:
         prefix = await source.prefix()
 
         async def damage(tr: Transaction) -> None:
-            tr.set(prefix + key, b"\x02\x02")
+            tr.set(prefix + key, b"\x01\x02")
 
         await source.transact(damage)
         with pytest.raises(

@@ -13,10 +13,10 @@ import pytest
 
 from jobs_service import JobsService, errors
 from jobs_service.http import problems
+from jobs_service.http.application import ENDPOINTS
 from jobs_service.http.endpoint import Endpoint
 from jobs_service.http.limits import Limits
 from jobs_service.http.refusals import KINDS
-from jobs_service.http.table import ENDPOINTS
 from tests.docs.pages import examples, read, rows, section
 from tests.docs.running import run
 from tests.http.support import served

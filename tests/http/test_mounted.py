@@ -95,7 +95,7 @@ async def test_it_works_below_a_prefix_with_the_lifespan_and_the_users_of_the_ap
         page = await client.get("/inner/jobs/", headers=ada)
         assert 'href="/inner/jobs/type?type=email"' in page.text
         nothing = problem(await client.get("/inner/jobs/v1/typs", headers=ada), 404, "not-found")
-        assert nothing["detail"] == "there is no such address; /inner/jobs/docs has all of them"
+        assert nothing["detail"] == "there is no such address; /inner/jobs/openapi.json has all of them"
         assert "/inner/jobs/" not in json.dumps((await client.get("/openapi.json")).json())
         async with client.stream("GET", "/inner/jobs/v1/types/email/jobs/a/events", headers=grafana) as stream:
             told = events(stream)

@@ -10,12 +10,11 @@ from urllib.parse import quote
 import pytest
 from starlette.routing import Route
 
-from jobs_service.http.application import Application
+from jobs_service.http.application import ENDPOINTS, Application
 from jobs_service.http.endpoint import Endpoint
 from jobs_service.http.gate import INTERNAL_TYPES
 from jobs_service.http.roles import TOKEN_ROLES, Role
 from jobs_service.http.state import Options
-from jobs_service.http.table import ENDPOINTS
 from jobs_service.http.tokens import add_token
 from jobs_service.runner.commands import COMMAND_TYPE
 from tests.http.support import problem, served

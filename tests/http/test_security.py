@@ -341,8 +341,8 @@ async def test_pages_of_this_server_and_links_from_others_may() -> None:
         own = {"Origin": BASE, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
         assert (await client.put("/v1/types/email", json={"timeout": 30}, headers=own)).status_code == 200
         link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
-        assert (await client.get("/docs", headers=link)).status_code == 200
-        problem(await client.get("/docs", headers={**link, "Sec-Fetch-Dest": "iframe"}), 403, "cross-site")
+        assert (await client.get("/openapi.json", headers=link)).status_code == 200
+        problem(await client.get("/openapi.json", headers={**link, "Sec-Fetch-Dest": "iframe"}), 403, "cross-site")
 
 
 async def test_a_form_of_another_site_is_no_json() -> None:

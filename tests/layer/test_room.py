@@ -12,7 +12,6 @@ from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry
-from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET
@@ -161,31 +160,6 @@ async def test_the_longest_id_and_priority_live_a_whole_life_on_every_store() ->
         # One byte is left for the section's number, which a longer prefix than this store's would take.
         assert len(key) == LONGEST_STAMPED_KEY
         await live(found, "i" * size)
-
-
-@in_virtual_time
-async def test_what_an_older_version_accepted_over_the_present_limits_still_ends() -> None:
-    """It kept no room for the longer of two priorities, nor for the offset of a versionstamp."""
-    async with layer() as found:
-        await found.add("a")
-        entry, lock = await accepted(found)
-        raw = dict(await found.pairs())[found.keys.data + entry.packed_id]
-        following = b"\x02" + b"q" * 300 + b"\x00"
-        data = found.store.limits.value - 24 - 16 - 10 - 4 - 1 - len(following) - run_data.HEAD_BYTES
-        record = Record.decode(raw).with_json(b'"' + b"x" * (data - 2) + b'"').with_next((following, None))
-        longer = record.with_run_data(run_data.with_newest_events(record.run_data, 0))
-
-        async def write(transaction: Any) -> None:
-            transaction.set(found.keys.data + entry.packed_id, longer.encode())
-
-        await found.store.transact(write)
-        assert longer.size() > found.store.limits.value
-        place = found.place("a")
-        await found.transact(lambda unit: running_jobs.update(unit, place, lock, None))
-        await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
-        _, lock = await accepted(found)
-        await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
-        await found.assert_sound()
 
 
 @in_virtual_time

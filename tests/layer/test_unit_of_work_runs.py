@@ -199,14 +199,14 @@ async def test_a_damaged_record_stops_the_operation_and_nothing_is_written_but_b
         place = found.place("a")
 
         async def damage(transaction: Any) -> None:
-            transaction.set(found.keys.data + place[2], b"\x02damaged")
+            transaction.set(found.keys.data + place[2], b"\x01damaged")
 
         await found.store.transact(damage)
         for work in (adding(found, "a"), lambda unit: creation.remove(unit, found.place("a"), False)):
             with pytest.raises(StoreError, match="a job's record is damaged"):
                 await found.transact(work)
         assert await found.pairs(found.keys.data, found.keys.data + AFTER) == [
-            (found.keys.data + place[2], b"\x02damaged")
+            (found.keys.data + place[2], b"\x01damaged")
         ]
         await found.transact(removing(found, "a"))
         assert await found.pairs(found.keys.data, found.keys.data + AFTER) == []

@@ -10,7 +10,7 @@ from tests.reader.documents import REMEMBERED, check_values, json_of, value_of
 from tests.reader.key_elements import check_name, check_time
 from tests.reader.tuples import Undocumented, one
 
-RECORD_VERSIONS: Final = (2, 3)
+RECORD_VERSION: Final = 1
 
 _STATES: Final = {1: "running", 2: "ready", 4: "scheduled"}
 _OUTCOMES: Final = (None, "succeeded", "failed", "canceled")
@@ -67,7 +67,6 @@ class Record(NamedTuple):
         lock: 16 bytes; None unless running.
         notes: what is told of its runs.
         data: JSON; empty for none.
-        is_counted: whether its type's counts have it.
     """
 
     state: str
@@ -80,7 +79,6 @@ class Record(NamedTuple):
     lock: bytes | None
     notes: Notes
     data: bytes
-    is_counted: bool
 
 
 def record(raw: bytes) -> Record:
@@ -95,13 +93,13 @@ def record(raw: bytes) -> Record:
 def last(raw: bytes) -> Record:
     """Return the record of a job that has left with its end."""
     found = record(raw)
-    if found.outcome is None or found.notes.expires is None or not found.is_counted:
+    if found.outcome is None or found.notes.expires is None:
         raise Undocumented(f"no record of a job that has left with its end: {found}")
     return found
 
 
 def _record(raw: bytes) -> Record:
-    if not raw or raw[0] not in RECORD_VERSIONS:
+    if raw[:1] != bytes((RECORD_VERSION,)):
         raise Undocumented(f"a record of version {raw[:1].hex() or 'none'}")
     if len(raw) < _HEAD.size:
         raise Undocumented(f"the record is damaged: it has {len(raw)} bytes")
@@ -138,7 +136,6 @@ def _record(raw: bytes) -> Record:
         lock,
         told,
         data,
-        raw[0] > 2,
     )
 
 
@@ -192,7 +189,7 @@ def _notes(raw: bytes) -> Notes:
     if error is not None:
         check_values("an error", error, (str,), (str,), (str,))
     if progress is not None:
-        check_values("progress", progress, (int, float), (int, float, None), (str,), (int, None), optional=1)
+        check_values("progress", progress, (int, float), (int, float, None), (str,), (int, None))
     if limits is not None:
         check_values("limits", limits, (int, None), (int, float, None), (str,), (str,), optional=2)
     return Notes(

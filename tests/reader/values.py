@@ -128,13 +128,6 @@ def packed_id(raw: bytes) -> bytes:
     return raw
 
 
-def packed_type_and_id(raw: bytes) -> bytes:
-    found = elements(raw)
-    if len(found) != 2:
-        raise Undocumented(f"no type and id: {raw!r}")
-    return raw
-
-
 def packed_ids(raw: bytes) -> tuple[bytes, ...]:
     found = elements(raw)
     if not found:

@@ -18,7 +18,7 @@ def test_batches_that_end_in_order_move_it() -> None:
     through.end(first)
     assert through.seq == "1-x"
     through.end(second)
-    assert (through.seq, through.in_progress) == ("2-y", 0)
+    assert through.seq == "2-y"
 
 
 def test_a_later_batch_waits_for_those_before_it() -> None:
@@ -26,9 +26,9 @@ def test_a_later_batch_waits_for_those_before_it() -> None:
     first, second, third = (through.begin(f"{n}") for n in (1, 2, 3))
     through.end(third)
     through.end(second)
-    assert (through.seq, through.in_progress, through.highest) == (0, 3, "2")
+    assert (through.seq, through.highest) == (0, "2")
     through.end(first)
-    assert (through.seq, through.in_progress, through.highest) == ("3", 0, "3")
+    assert (through.seq, through.highest) == ("3", "3")
 
 
 def test_a_batch_without_a_sequence_holds_up_those_behind_it_and_moves_nothing() -> None:
@@ -80,4 +80,3 @@ def test_it_is_the_last_sequence_of_the_longest_row_of_ended_batches(
         row = next((number for number in range(begun) if number not in ended), begun)
         expected = [f"seq {number}" for number in range(row) if has_seq[number]]
         assert through.seq == (expected[-1] if expected else None)
-        assert through.in_progress == begun - row

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -11,7 +10,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from jobs_service import Job, JobsService, JobState, NewJob, Settings
+from jobs_service import Job, JobsService, JobState, NewJob
 from jobs_service.layer import activity
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import HistoryKind
@@ -19,6 +18,7 @@ from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults
 from tests.actors.support import CountedStore
 from tests.checker import assert_sound
+from tests.stores import settings_with
 from tests.virtual_time import EPOCH, VirtualTimeLoop
 
 TYPE = "work"
@@ -94,12 +94,6 @@ class Signals:
     def begin(self) -> None:
         """Tell the loop that a function has begun; called in its thread."""
         self._loop.call_soon_threadsafe(self.begun.set)
-
-
-@functools.cache
-def settings_with(**values: Any) -> Settings:
-    """Return settings; to make them takes longer than many a test."""
-    return Settings(**values)
 
 
 def virtual_loop() -> VirtualTimeLoop:

@@ -12,7 +12,8 @@ from jobs_service import Outcome, RunningJob, Snooze, StoreUnavailable
 from jobs_service.model import HistoryKind, Job, JobState
 from jobs_service.sources import Sources
 from tests.actors.support import CountedStore
-from tests.runner.support import TYPE, add, ended, opened, running, settings_with, story, virtual_loop, warned
+from tests.runner.support import TYPE, add, ended, opened, running, story, virtual_loop, warned
+from tests.stores import settings_with
 from tests.virtual_time import in_virtual_time
 
 

@@ -12,6 +12,7 @@ from jobs_service.errors import InvalidJob, JobExists, TransactionTooLarge
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from jobs_service.store.write_log import CLEAR
 from tests.service.support import FAR_AWAY, T1, drained
+from tests.stores import settings_with
 
 BATCH = 10
 MANY = 95
@@ -20,7 +21,7 @@ MANY = 95
 @pytest.fixture
 def settings() -> Settings:
     """Settings under which few jobs fill a transaction."""
-    return Settings(notify_holdoff=0.01, add_batch=BATCH)
+    return settings_with(notify_holdoff=0.01, add_batch=BATCH)
 
 
 def name(number: int) -> str:

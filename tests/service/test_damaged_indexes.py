@@ -28,7 +28,7 @@ MANY = 300
 """Jobs of a type, so many that their entries in an index take several pages."""
 SHORT = 0.5
 """The activity timeout of the type whose lost job must be found, seconds."""
-OFTEN = Settings(type_check_period=0.1, type_check_max_jitter=0.01, process_check_period=0.05)
+OFTEN = Settings(type_check_period=0.1, process_check_period=0.05)
 KEYS = Keyspace(fdb.tuple.pack(("jobs_service",)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jobs_service import JobsService, JobState, RunningJob, Settings, StoreDamaged
+from jobs_service import JobsService, JobState, RunningJob, StoreDamaged
 from jobs_service.layer import process_rows
 from jobs_service.layer.keyspace import ALARM, Keyspace, TypeKeys
 from jobs_service.sources import Sources
@@ -16,6 +16,7 @@ from jobs_service.store.base import KeyValue
 from jobs_service.store.memory import MemoryStore
 from jobs_service.store.mvcc import View
 from tests.service.test_damaged_pages import nobody_was_restarted
+from tests.stores import settings_with
 from tests.virtual_time import VirtualTimeLoop, in_virtual_time
 
 DAMAGED: set[bytes] = set()
@@ -52,7 +53,7 @@ def opened(**settings: float) -> JobsService:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     sources = Sources(1, wall_time=loop.wall_time)
-    chosen = Settings.model_validate(settings)
+    chosen = settings_with(**settings)
     return JobsService(MemoryStore(settings=chosen, sources=sources), settings=chosen, sources=sources)
 
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsService, JobState, JobTransaction, NewJob, RunningJob, Settings, StoreFull
+from jobs_service import JobsService, JobState, JobTransaction, NewJob, RunningJob, StoreFull
 from tests.checker import assert_sound
 from tests.service.support import LOST, T1, TIMEOUT, eventually
+from tests.stores import settings_with
 
 SIZE = 1 << 20
 
@@ -21,7 +22,7 @@ SIZE = 1 << 20
 @asynccontextmanager
 async def small(path: Path, *, supervise: bool = False, **settings: Any) -> AsyncIterator[JobsService]:
     """Open a service on a store that may hold a megabyte."""
-    of = Settings(lmdb_map_size=SIZE, durable=False, activity_max_jitter=0.01, **settings)
+    of = settings_with(lmdb_map_size=SIZE, durable=False, **settings)
     async with JobsService(f"lmdb:{path / 'store'}", settings=of, supervise=supervise) as jobs:
         await jobs.set_type_timeout(T1, TIMEOUT)
         yield jobs

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobState, JobTransaction, NewJob, Settings, StoreUnavailable
+from jobs_service import JobsService, JobState, JobTransaction, NewJob, StoreUnavailable
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer.keyspace import ALARM, AWAKE, Keyspace
 from jobs_service.sources import Sources
@@ -18,6 +18,7 @@ from jobs_service.store import Transaction
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound
 from tests.service.support import T1, eventually, node, running_children
+from tests.stores import settings_with
 from tests.virtual_time import EPOCH, VirtualTimeLoop, in_virtual_time
 
 TIMEOUT = 30.0
@@ -29,7 +30,7 @@ async def opened(store: MemoryStore | None = None, **settings: Any) -> AsyncIter
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     sources = Sources(1, wall_time=loop.wall_time)
-    chosen = Settings(**settings)
+    chosen = settings_with(**settings)
     async with JobsService(
         store or MemoryStore(settings=chosen, sources=sources), settings=chosen, sources=sources
     ) as jobs:
@@ -218,40 +219,20 @@ async def test_a_type_is_woken_by_the_applications_own_transaction() -> None:
 
 
 @in_virtual_time
-@pytest.mark.parametrize("when", ["before the service opens", "while it is open"])
-async def test_what_an_earlier_version_has_left_in_a_store_is_watched_over(when: str) -> None:
-    """It knew nothing of types that are awake."""
-    async with opened() as founder:
-        store = memory(founder)
+async def test_a_type_with_running_jobs_that_has_lost_its_row_is_watched_over() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        await jobs.add(T1, "lost")
+        assert await jobs.accept(T1) is not None
+        sections = jobs._context.keyspace.sections
 
-        async def leave_as_an_earlier_version() -> None:
-            async with JobsService(store, supervise=False) as earlier:
-                await earlier.set_type_timeout(T1, TIMEOUT)
-                await earlier.add(T1, "lost")
-                assert await earlier.accept(T1) is not None
-                await earlier.add("scheduled", "a", run_at=EPOCH + 500)
-            keyspace = founder._context.keyspace
+        async def forget(transaction: Transaction) -> None:
+            transaction.clear_range(sections[AWAKE], sections[ALARM] + b"\xff")
 
-            async def forget(transaction: Transaction) -> None:
-                last = ALARM if when == "before the service opens" else ALARM - 1
-                transaction.clear_range(keyspace.sections[AWAKE], keyspace.sections[last] + b"\xff")
-
-            await store.transact(forget)
-
-        await founder.set_type_timeout("scheduled", TIMEOUT)
-        if when == "before the service opens":
-            await leave_as_an_earlier_version()
-        async with opened(store) as jobs:
-            if when == "while it is open":
-                await leave_as_an_earlier_version()
-            began = asyncio.get_running_loop().time()
-            assert await jobs.accept(T1) is not None
-            late = 0 if when == "before the service opens" else 20
-            assert asyncio.get_running_loop().time() - began < 1.5 * TIMEOUT + 1 + late
-            if when == "before the service opens":
-                await asyncio.sleep(EPOCH + 500.1 - jobs._context.sources.wall_time())
-                ready = jobs._context.keyspace.of("scheduled").ready
-                assert len(await store.read(lambda tr: tr.get_range(ready, ready + b"\xff"))) == 1
+        await memory(jobs).transact(forget)
+        began = asyncio.get_running_loop().time()
+        assert await jobs.accept(T1) is not None
+        assert asyncio.get_running_loop().time() - began < 1.5 * TIMEOUT + 21
 
 
 class AwayAfterCommit(Faults):
@@ -297,7 +278,7 @@ async def test_very_many_types_are_listed_by_several_reads() -> None:
 
 
 async def test_many_types_awake_at_once_fall_asleep_again() -> None:
-    async with JobsService("memory:", settings=Settings(type_idle_after=0.05)) as jobs:
+    async with JobsService("memory:", settings=settings_with(type_idle_after=0.05)) as jobs:
         await make_types(jobs, 200)
         for number in range(200):
             await jobs.add(f"type {number}", "a")

@@ -13,18 +13,18 @@ import pytest
 
 from jobs_service import JobsError, JobsService, JobTransaction, NewJob, RunningJob, ServiceClosed, SupervisorFailed
 from jobs_service.model import HistoryKind
-from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store
 from jobs_service.store.memory import Faults, MemoryStore
 from jobs_service.testing import Choices, Cluster, Plan, Process, SimulatedStore, World
 from tests.service.support import J1, T1, T2
 from tests.shares import share
+from tests.stores import settings_with
 from tests.virtual_time import VirtualTimeLoop, run_virtual
 
 User = Callable[[JobsService, Iterator[int]], Awaitable[object]]
 
-SETTINGS = Settings(add_batch=2)
+SETTINGS = settings_with(add_batch=2)
 
 
 async def work(number: int) -> None:

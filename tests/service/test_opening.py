@@ -25,7 +25,7 @@ from tests.service.support import (
     state,
     waits,
 )
-from tests.stores import StoreKind
+from tests.stores import StoreKind, settings_with
 
 
 @pytest.fixture(autouse=True)
@@ -307,7 +307,7 @@ async def test_types_with_running_jobs_are_watched_over_as_soon_as_the_service_i
 
 
 async def test_a_type_is_watched_over_while_another_service_works_with_it(quiet: JobsService) -> None:
-    async with JobsService(quiet.store, settings=Settings(type_idle_after=0.05)) as jobs:
+    async with JobsService(quiet.store, settings=settings_with(type_idle_after=0.05)) as jobs:
 
         async def monitors_are(expected: int) -> bool:
             return running_children(jobs, "monitors") == expected

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobState, NewJob, Settings
+from jobs_service import JobsService, JobState, NewJob
 from jobs_service.model import JobId
 from jobs_service.sources import Sources
 from tests.service.support import (
@@ -25,6 +25,7 @@ from tests.service.support import (
     pass_moment,
     running,
 )
+from tests.stores import settings_with
 
 
 async def add_with_priorities(jobs: JobsService, priorities: list[Any]) -> None:
@@ -215,7 +216,7 @@ async def test_who_does_not_wait_makes_a_bounded_number_of_jobs_ready_that_it_ma
     now = [1e9]
     sources = Sources(0)
     sources.wall_time = lambda: now[0]
-    settings = Settings(pending_batch=5)
+    settings = settings_with(pending_batch=5)
     async with JobsService("memory:", settings=settings, supervise=False, sources=sources) as jobs:
         await jobs.set_type_timeout(T1, 10)
         await jobs.add_many(T1, (NewJob(str(number), priority=9, run_at=now[0] + 1) for number in range(120)))

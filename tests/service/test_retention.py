@@ -26,6 +26,7 @@ from tests.service.support import (
     new_jobs,
     running,
 )
+from tests.stores import settings_with
 
 SUCCEEDED, FAILED, CANCELED = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED
 
@@ -211,7 +212,7 @@ async def test_what_is_no_time_to_keep_jobs_is_refused_in_one_line(
 
 
 def test_what_has_expired_is_removed_within_the_period_also_where_the_timeout_is_long_and_others_run() -> None:
-    settings = Settings(expiry_check_period=60.0)
+    settings = Settings()
     left: list[list[Any]] = []
 
     async def serve(process: Process) -> None:
@@ -232,7 +233,7 @@ def test_what_has_expired_is_removed_within_the_period_also_where_the_timeout_is
 
 
 def test_the_activity_monitor_removes_what_has_expired_within_its_period() -> None:
-    settings = Settings(expiry_check_period=60.0, pending_batch=5)
+    settings = settings_with(pending_batch=5)
     times: list[float] = []
 
     async def serve(process: Process) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, NewJob, NoTypeTimeout, RecordDamaged, RunningJob, Settings, WorkerConflict
+from jobs_service import JobsService, NewJob, NoTypeTimeout, RecordDamaged, RunningJob, WorkerConflict
 from jobs_service.layer.key_parts import pack_id, pack_seconds
 from jobs_service.layer.keyspace import ACTIVITY, ACTIVITY_TIMEOUT, EXPIRING, READY, RETENTION, SCHEDULED, SET_ASIDE
 from tests.checker import assert_sound
@@ -30,6 +30,7 @@ from tests.service.support import (
     running,
 )
 from tests.service.unreadable import DAMAGE, FINISHED, PENDING, damage, keys_in, put, with_broken_notes
+from tests.stores import settings_with
 
 # the queue
 
@@ -188,6 +189,6 @@ async def test_times_that_do_not_parse_are_taken_out_when_they_are_due(quiet: Jo
     async def gone() -> bool:
         return len(await keys_in(jobs, SCHEDULED)) == 1 and not await keys_in(jobs, EXPIRING)
 
-    async with JobsService(jobs.store, settings=Settings(expiry_check_period=0.05)):
+    async with JobsService(jobs.store, settings=settings_with(expiry_check_period=0.05)):
         await eventually(gone)
         assert await drained(jobs) == [J2]

@@ -148,7 +148,6 @@ def draw_settings(run: Run, random: Random, later: Random, *, heartbeat: float, 
     changed = {
         "notify_holdoff": choose([0.0, 0.05]),
         "type_check_period": choose([5.0, 15.0]) if not run.long else 15.0,
-        "type_check_max_jitter": 1.0,
         "expiry_check_period": 3.0,
         "type_idle_after": choose([0.5, 2.0, 10.0]),
         "activity_samples": choose([4, 4, 8]),

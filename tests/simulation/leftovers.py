@@ -125,7 +125,7 @@ class Leftovers:
                             yield Suspect(arrival, _MOMENT, f"{actor.name} tells somebody who does not wait any more")
             if isinstance(actor, Notifier) and not hub.targets(actor._keys):
                 settings = jobs.settings
-                unused = 2 * (settings.type_check_period + settings.type_check_max_jitter) + _AWHILE
+                unused = 8 / 3 * settings.type_check_period + _AWHILE
                 # Whoever has subscribed in between, however briefly, has had it stay.
                 what = (actor, self._subscriptions(hub)[actor._keys])
                 yield Suspect(what, unused, f"{actor.name} is there, and nobody has subscribed")

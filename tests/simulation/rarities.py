@@ -41,8 +41,6 @@ _WITH_SETTINGS: Final = 0.04
 """The share of runs in which the settings below are drawn."""
 
 _SETTINGS: Final[Mapping[str, Sequence[Any]]] = {
-    "type_check_max_jitter": (0.0, 3.0),
-    "activity_max_jitter": (0.0, 0.05, 86_400.0),
     "activity_batch_factor": (0.01, 0.5, 0.99),
     "activity_batch_increment": (0, 1, 100_000),
     "expiry_check_period": (0.2, 60.0),
@@ -84,6 +82,7 @@ _CONSTANTS: Final = 0.04
 
 _CONSTANTS: Final[Sequence[_Constant]] = (
     (sampler, "_MOST_TYPES", (1, 2, 5)),
+    (sampler, "_MOST_JITTER", (0.0, 0.05)),
     (activity_monitor, "_LARGEST_BATCH", (1, 2)),
     (notifier, "_FIRST_BATCH", (1, 3)),
     (notifier, "_LARGEST_READ", (1, 500, 5_000)),

@@ -254,7 +254,7 @@ class Run:
     @property
     def longest_period(self) -> float:
         """The longest time after which a process looks at the types by itself, seconds."""
-        return max(settings.type_check_period + settings.type_check_max_jitter for settings in self._settings)
+        return max(4 / 3 * settings.type_check_period for settings in self._settings)
 
     @cached_property
     def is_damaged(self) -> bool:

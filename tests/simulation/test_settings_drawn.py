@@ -14,12 +14,9 @@ from tests.simulation.run import Run
 LEFT_OUT: Final = {
     "durable": "the simulated disk has no power cuts, which tests/store/lmdb/test_power_cuts.py has",
     "handlers": "nothing has it at the start: tests/runner/test_options.py gives it to reload",
-    "transaction_retries": "so many that none fails for it; with fewer, calls could fail for no other reason",
     "fdb_library": "only FoundationDB's own client has it",
     "fdb_directory": "the simulated cluster has one directory",
     "fdb_tag": "only FoundationDB's own client has it",
-    "fdb_max_watches": "the simulated cluster has all watches that are asked for",
-    "fdb_watch_poll": "the simulated cluster has all watches that are asked for",
 }
 """The settings that no run varies, and why."""
 

@@ -33,7 +33,7 @@ from jobs_service import (
 )
 from tests.system.workloads import KIND, Journal, finish_with_effect
 
-SETTINGS = {"activity_max_jitter": 0.05, "notify_holdoff": 0.005}
+SETTINGS = {"notify_holdoff": 0.005}
 ACTIVITY_TIMEOUT = 0.6
 """Seconds after which the job of a killed worker is taken for lost."""
 MOST_PENDING = 150

@@ -209,10 +209,10 @@ def test_a_changed_timeout_starts_the_measurement_anew(who: str) -> None:
 
     async def scenario() -> int:
         choose = random.Random(seed)
-        settings = {"type_check_period": period, "type_check_max_jitter": jitter}
         # Alone, a service notices every change; several may miss that a timeout was changed and changed back.
         count = 1 if who == "its own service" else 2
-        async with services(seed, count, **settings) as [jobs, *rest], JobsService(jobs.store, supervise=False) as bare:
+        opened = services(seed, count, type_check_period=period)
+        async with opened as [jobs, *rest], JobsService(jobs.store, supervise=False) as bare:
             others = {"another service": rest, "a service without a tree": [bare]}.get(who, [jobs, *rest, bare])
             types = [
                 Watched(jobs, n, Measure(choose.choice([0.5, 2, 20])), 6, twin(choose), count > 1) for n in range(20)

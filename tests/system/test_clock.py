@@ -61,7 +61,7 @@ def address(tmp_path: Path) -> str:
 @asynccontextmanager
 async def service(address: str, clock: Clock) -> AsyncIterator[JobsService]:
     """A service that goes by this clock, with a type; everything in it must be over in time."""
-    settings = Settings(activity_max_jitter=0.05)
+    settings = Settings()
     async with JobsService(address, settings=settings, sources=Sources(wall_time=clock)) as jobs:
         async with asyncio.timeout(PATIENCE):
             await jobs.set_type_timeout(T1, HOUR)

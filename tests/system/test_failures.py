@@ -15,6 +15,7 @@ from jobs_service import JobNotFound, JobsService, JobState, Settings, StoreFull
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound
+from tests.stores import settings_with
 from tests.system.failing import PATIENCE, T1, restarts
 from tests.virtual_time import VirtualTimeLoop, in_virtual_time
 
@@ -37,7 +38,7 @@ async def fill_up(jobs: JobsService, size: int = 5000) -> list[str]:
 
 
 async def test_a_full_store_says_so_goes_on_reading_and_loses_nothing(address: str) -> None:
-    small = Settings(lmdb_map_size=1 << 20, retry_backoff=0.01, activity_max_jitter=0.01)
+    small = settings_with(lmdb_map_size=1 << 20, retry_backoff=0.01)
     async with JobsService(address, settings=small) as jobs:
         await jobs.set_type_timeout(T1, 0.3)
         await jobs.add(T1, "taken", priority=-1)
@@ -56,7 +57,7 @@ async def test_a_full_store_says_so_goes_on_reading_and_loses_nothing(address: s
         await asyncio.sleep(1)
         assert restarts(jobs) == 0
         await assert_readable(jobs, {"taken", *added})
-    large = Settings(lmdb_map_size=1 << 24, activity_max_jitter=0.01)
+    large = Settings(lmdb_map_size=1 << 24)
     async with JobsService(address, settings=large) as jobs, asyncio.timeout(PATIENCE):
         await jobs.wait(T1, "taken", JobState.PENDING)
         await jobs.add(T1, "there is room now", "x" * 50_000)
@@ -143,7 +144,7 @@ async def test_hours_without_room_costs_no_memory_and_no_job(monkeypatch: pytest
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     store = MemoryStore(settings=Settings(), sources=Sources(1))
-    settings = Settings(retry_backoff_max=60)
+    settings = settings_with(retry_backoff_max=60.0)
     async with JobsService(store, settings=settings, sources=Sources(1, wall_time=loop.wall_time)) as jobs:
         await jobs.set_type_timeout(T1, 10)
         await jobs.add(T1, "lost")

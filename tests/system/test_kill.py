@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Job, JobsService, JobState, Settings
+from jobs_service import Job, JobsService, JobState
 from tests.checker import assert_sound
 from tests.system.forking import ForkServer
 from tests.system.workloads import KIND, effects, finish_with_effect
@@ -141,7 +141,7 @@ async def work_off(address: str, ledger: Ledger) -> None:
     expected = {}
     for id, known in ledger.jobs.items():
         expected[id] = known.runs + (known.stage == "open")  # those that run are lost, and flagged or not run once more
-    async with JobsService(address, settings=Settings(activity_max_jitter=0.01)) as jobs, asyncio.timeout(60):
+    async with JobsService(address) as jobs, asyncio.timeout(60):
         unfinished = sum(known.stage == "open" for known in ledger.jobs.values())
         while unfinished:
             job = await jobs.accept(KIND)

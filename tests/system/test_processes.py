@@ -132,7 +132,7 @@ def test_the_jobs_of_workers_that_are_killed_run_again_and_take_effect_once(
     taken: list[str] = []
 
     async def work_off() -> None:
-        async with JobsService(address, settings=Settings(activity_max_jitter=0.05)) as jobs:
+        async with JobsService(address) as jobs:
             async with asyncio.timeout(PATIENCE):
                 while await jobs.pending_count(KIND) or await jobs.active_ids(KIND):
                     job = await jobs.accept(KIND, timeout=1)

@@ -28,6 +28,7 @@ from jobs_service import (
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound
+from tests.stores import settings_with
 from tests.system.failing import PATIENCE, T1, restarts
 from tests.system.forking import ForkServer
 from tests.virtual_time import in_virtual_time
@@ -128,7 +129,7 @@ async def test_while_another_process_holds_the_write_lock_writes_say_so_and_all_
 async def test_jobs_lost_while_the_store_is_unreachable_are_found_afterwards(
     forks: ForkServer, address: str, tmp_path: Path
 ) -> None:
-    settings = Settings(transaction_timeout=0.3, retry_backoff=0.01, activity_max_jitter=0.01)
+    settings = settings_with(transaction_timeout=0.3, retry_backoff=0.01)
     async with JobsService(address, settings=settings) as jobs, asyncio.timeout(PATIENCE):
         await jobs.set_type_timeout(T1, 0.5)
         await jobs.add(T1, "lost")

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from jobs_service import JobsService, JobState, Settings, StoreFull, WorkerConflict
+from jobs_service import JobsService, JobState, StoreFull, WorkerConflict
+from tests.stores import settings_with
 from tests.system.workloads import KIND, Journal, finish_with_effect, read_all_and_write
 
 T = TypeVar("T")
@@ -39,7 +40,7 @@ def work_without_room(
 
 async def _work_without_room(address: str, journal: Journal, name: str, signs: Path, map_size: int | None) -> None:
     sizes = {} if map_size is None else {"lmdb_map_size": map_size}
-    settings = Settings(retry_backoff=0.01, activity_max_jitter=0.05, **sizes)
+    settings = settings_with(retry_backoff=0.01, **sizes)
     async with JobsService(address, settings=settings) as jobs:
         await jobs.set_type_timeout(KIND, 2.0)
         followed: asyncio.Queue[str] = asyncio.Queue()

@@ -99,7 +99,7 @@ def live_until_killed(address: str, journal: str, seed: str) -> None:
 
 
 async def _live(address: str, journal: Journal, seed: str) -> None:
-    settings = Settings(activity_max_jitter=0.01, notify_holdoff=0.001)
+    settings = Settings(notify_holdoff=0.001)
     ended: list[str] = []
     async with JobsService(address, settings=settings) as jobs, asyncio.TaskGroup() as group:
         await jobs.set_type_timeout(KIND, 0.5)
@@ -227,7 +227,7 @@ def add_and_run_until_killed(address: str, journal: str, name: str) -> None:
 
 
 async def _add_and_run_until_killed(address: str, journal: Journal, name: str) -> None:
-    settings = Settings(activity_max_jitter=0.05)
+    settings = Settings()
     async with JobsService(address, settings=settings) as jobs, asyncio.TaskGroup() as group:
         await jobs.set_type_timeout(KIND, 1.0)
         for number in range(3):

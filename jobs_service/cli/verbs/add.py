@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import output, secrets, session, values
-from jobs_service.cli.names import parse_id, parse_priority, parse_type, shown
+from jobs_service.cli.names import parse_id, parse_priority, parse_type
 from jobs_service.cli.options import (
     AtOption,
     DataOption,
@@ -19,6 +19,7 @@ from jobs_service.cli.options import (
     TypeArgument,
 )
 from jobs_service.cli.type_checks import ensure_type
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService, JobTransaction

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import output, session, values
-from jobs_service.cli.names import parse_type, shown
+from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, NewTypeOption, StoreOption, TypeArgument
 from jobs_service.cli.type_checks import ensure_type
 from jobs_service.cli.verbs.add import ResubmitOption
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from jobs_service.cli import output, session
-from jobs_service.cli.names import printable
 from jobs_service.cli.options import JsonOption, StoreOption
+from jobs_service.names import printable
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A new file.")]
 

@@ -10,7 +10,7 @@ import typer
 
 from jobs_service.cli import output, session
 from jobs_service.cli.exits import PROGRAM
-from jobs_service.cli.names import shown
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import exits, output, session
-from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import JsonOption
 from jobs_service.cli.tables import Column, table
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service.copying import Copied, Counts

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from jobs_service.cli import exits, output, session
-from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import JsonOption, StoreOption
 from jobs_service.cli.tables import Column
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import output, session
-from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import JsonOption
 from jobs_service.cli.tables import Column
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import Handler, HandlerOptions

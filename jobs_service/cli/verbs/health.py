@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from jobs_service.cli import exits, output, session, values
-from jobs_service.cli.names import shown
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType, QueueState, StoreDamaged, TypeCounts

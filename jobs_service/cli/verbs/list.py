@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import output, session
-from jobs_service.cli.names import parse_type, priority_text, shown
+from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import DURATION_HELP, JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column, Table
 from jobs_service.cli.type_checks import require_type
+from jobs_service.names import priority_text, shown
 from jobs_service.status import MEANT
 
 if TYPE_CHECKING:

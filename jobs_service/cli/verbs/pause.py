@@ -5,9 +5,10 @@ from __future__ import annotations
 import typer
 
 from jobs_service.cli import output, session
-from jobs_service.cli.names import parse_type, shown
+from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
 from jobs_service.cli.type_checks import change_type
+from jobs_service.names import shown
 
 
 def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:

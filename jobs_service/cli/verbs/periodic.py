@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import output, session
-from jobs_service.cli.names import shown
 from jobs_service.cli.options import JsonOption, StoreOption
 from jobs_service.cli.tables import Column
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService

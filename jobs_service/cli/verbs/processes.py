@@ -9,9 +9,9 @@ import typer
 
 from jobs_service import __version__
 from jobs_service.cli import output, session
-from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import JsonOption, StoreOption, Verb
 from jobs_service.cli.tables import Column
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, ProcessInfo

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import output, session
-from jobs_service.cli.names import parse_type, printable, shown
+from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
 from jobs_service.cli.type_checks import require_type
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import exits, output, session, values
-from jobs_service.cli.names import parse_id, parse_type, shown
+from jobs_service.cli.names import parse_id, parse_type
 from jobs_service.cli.options import DURATION_HELP, IdArgument, JsonOption, StoreOption, TypeArgument
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import exits, output, secrets, session, values
-from jobs_service.cli.names import printable, shown
 from jobs_service.cli.options import JsonOption, StoreOption
 from jobs_service.cli.tables import Column
 from jobs_service.cli.waiting import TimeoutOption, wait_limit, wait_option, waiting_for
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import output, session, values
-from jobs_service.cli.names import parse_type, shown
+from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption, TypeArgument
 from jobs_service.cli.type_checks import change_type, require_type
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, Retention

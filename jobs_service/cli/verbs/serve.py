@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import session
-from jobs_service.cli.names import PREFIX, parse_type, shown
+from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import Level, StoreOption
+from jobs_service.names import PREFIX, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService

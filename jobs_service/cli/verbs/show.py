@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from jobs_service.cli import output, secrets, session
-from jobs_service.cli.names import parse_id, parse_type, printable, priority_text, shown
+from jobs_service.cli.names import parse_id, parse_type
 from jobs_service.cli.options import IdArgument, JsonOption, StoreOption, TypeArgument
 from jobs_service.cli.tables import Column, table
+from jobs_service.names import printable, priority_text, shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobError, JobsService, Progress

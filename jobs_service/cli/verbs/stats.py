@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import exits, output, secrets, session
-from jobs_service.cli.names import parse_type, printable, shown
+from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column, table
 from jobs_service.cli.tally import STATUS_COLUMNS, Tally
+from jobs_service.names import printable, shown
 from jobs_service.status import Status
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import exits, output, secrets, session, values
-from jobs_service.cli.names import parse_id, parse_priority, shown
+from jobs_service.cli.names import parse_id, parse_priority
 from jobs_service.cli.options import (
     DURATION_HELP,
     AtOption,
@@ -20,6 +20,7 @@ from jobs_service.cli.options import (
     StoreOption,
 )
 from jobs_service.cli.waiting import TimeoutOption, wait_limit, wait_option, waiting_for
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService

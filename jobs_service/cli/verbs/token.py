@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from jobs_service.cli import output, session
-from jobs_service.cli.names import printable
 from jobs_service.cli.options import JsonOption, StoreOption, Verb
+from jobs_service.names import printable
 
 if TYPE_CHECKING:
     from jobs_service import JobsService

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import output, session, values
-from jobs_service.cli.names import parse_type, shown
+from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument, Verb
 from jobs_service.cli.tables import Column, table
 from jobs_service.cli.tally import STATUS_COLUMNS, Tally
 from jobs_service.cli.type_checks import change_type
+from jobs_service.names import shown
 from jobs_service.status import Status
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import exits, output, secrets, session, values
-from jobs_service.cli.names import parse_id, parse_type, shown
+from jobs_service.cli.names import parse_id, parse_type
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption, TypeArgument
 from jobs_service.cli.tables import GAP, LEAST_CUT, cells, cut, width
+from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService

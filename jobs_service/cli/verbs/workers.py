@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from jobs_service.cli import exits, output, secrets, session
-from jobs_service.cli.names import parse_type, printable, shown
+from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column
 from jobs_service.cli.type_checks import require_type
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService, Progress, StoreDamaged

@@ -10,6 +10,9 @@ from jobs_service.errors import StoreError, TransactionTooOld
 FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 0.5
 
+MOST_RETRIES: Final = 1000
+"""So many that the time limit of a transaction ends before, unless its function fails at once, again and again."""
+
 _YOUNG: Final = 0.5
 """Share of the time limit up to which a run's age alone does not explain a too old transaction."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.commit_marks import Marks
-from jobs_service.store.fdb.attempts import Attempts
+from jobs_service.store.fdb.attempts import MOST_RETRIES, Attempts
 from jobs_service.store.fdb.client import Bridge, Network
 from jobs_service.store.fdb.cluster_file import Cluster, FileWatch
 from jobs_service.store.fdb.counters import ClusterCounters
@@ -42,7 +42,7 @@ class Connection:
         await asyncio.sleep(self._sources.uniform(0, longest))
 
     def _attempts(self) -> Attempts:
-        return Attempts(self._settings.transaction_retries, self.pause, self._count_retry)
+        return Attempts(MOST_RETRIES, self.pause, self._count_retry)
 
     def _count_retry(self) -> None:
         self._counters.retries += 1

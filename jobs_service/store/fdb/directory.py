@@ -22,13 +22,8 @@ DIRECTORY: Final = ("jobs_service",)
 
 METADATA_VERSION: Final = b"\xff/metadataVersion"
 
-FORMAT: Final = 2
-"""The format of the keys in the directory; a newer one is refused."""
-
-_EARLIER: Final = 1
-
-CONVERTING_KEY: Final = b"\xffconverting"
-"""Present while some data in the directory have an earlier format. It follows the prefix as well."""
+FORMAT: Final = b"1"
+"""The format of the keys in the directory; another one is refused."""
 
 FORMAT_KEY: Final = b"\xffformat"
 """Follows the directory's prefix; no tuple, and no mark, begins with it."""
@@ -104,7 +99,7 @@ def look_up(native: Any, path: tuple[str, ...]) -> Location:
         native: the client's transaction, which this commits.
 
     Raises:
-        StoreError: the directory has a newer format, or the directory layer can neither find nor make it.
+        StoreError: the directory has another format, or the directory layer can neither find nor make it.
         fdb.FDBError: the client's error.
     """
     while True:
@@ -150,17 +145,14 @@ def _made(native: Any, path: tuple[str, ...]) -> Any:
 
 
 def _check_format(native: Any, prefix: bytes, path: tuple[str, ...]) -> None:
-    """Refuse a newer format; a directory without a format is new, or of the first version."""
+    """Refuse another format; a directory without one is new."""
     found = native[prefix + FORMAT_KEY]
     if not found.present():
-        is_new = not [*native.get_range(prefix, prefix + FORMAT_KEY[:1], limit=1)]
-        native[prefix + FORMAT_KEY] = b"%d" % (FORMAT if is_new else _EARLIER)
-        return
-    value = bytes(found.value)
-    if not value.isdigit() or int(value) > FORMAT:
+        native[prefix + FORMAT_KEY] = FORMAT
+    elif (value := bytes(found.value)) != FORMAT:
         raise StoreError(
-            f"the directory {'/'.join(path)} has format {shown(value.decode('ascii', 'replace'))}, made by a newer "
-            f"version of jobs_service; this one reads up to format {FORMAT}: upgrade it"
+            f"the directory {'/'.join(path)} has format {shown(value.decode('ascii', 'replace'))}, made by another "
+            f"version of jobs_service; this one reads format {FORMAT.decode()}: upgrade it"
         )
 
 

@@ -43,7 +43,6 @@ from jobs_service.store.fdb.cluster_file import (
     read_cluster_file,
 )
 from jobs_service.store.fdb.committer import Committer
-from jobs_service.store.fdb.conversion import ConvertibleDirectory
 from jobs_service.store.fdb.counters import ClusterCounters
 from jobs_service.store.fdb.diagnosis import Reason
 from jobs_service.store.fdb.directory import (
@@ -67,12 +66,12 @@ _MOST_WATCHES: Final = 1_000_000
 _THREADS: Final = 3
 
 
-class FdbStore(Committer, Locator, WatchMaker, ConvertibleDirectory, Store):
+class FdbStore(Committer, Locator, WatchMaker, Store):
     """A FoundationDB cluster.
 
     Args:
         cluster_file: its path; empty for the client library's default.
-        settings: transaction_timeout, transaction_retries, fdb_library, fdb_max_watches, fdb_watch_poll.
+        settings: transaction_timeout, fdb_library, fdb_max_watches, fdb_watch_poll.
         sources: names of marks, jitter of pauses.
         directory: the path of the directory that has the jobs' keys.
     """

@@ -120,14 +120,9 @@ class _Page:
         # conflict, so that it is the one that was read.
         end = self._marks.end
         pairs = await transaction.snapshot.get_range(self._begin, end, limit=_PAGE)
-        stale, ageless = self._marks.stale(pairs, await _version(transaction))
-        for key in stale:
+        for key in self._marks.stale(pairs, await _version(transaction)):
             transaction.add_read_conflict_key(key)
             transaction.clear(key)
-        for key in ageless:
-            # Left by an earlier version of this program. From now on its age is known.
-            transaction.add_read_conflict_key(key)
-            transaction.stamp_value(key, b"", b"")
         return pairs[-1][0] + b"\x00" if len(pairs) == _PAGE else None
 
 

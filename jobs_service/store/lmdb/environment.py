@@ -22,15 +22,10 @@ from jobs_service.store.lmdb.file import DATA_FILE, check_meta_pages, check_page
 from jobs_service.store.lmdb.file_use import LOCK_FILE, FileUse
 from jobs_service.store.lmdb.room import map_size
 
-FORMAT: Final = 3
+FORMAT: Final = b"1"
 """The version of all data in the file: the layout of keys, records and the store's own keys."""
 
 _FORMAT_KEY: Final = SYSTEM_KEYS + b"/jobs_service/format"
-_EARLIER: Final = 2
-"""The format that can be converted to FORMAT."""
-
-_CONVERTING_KEY: Final = SYSTEM_KEYS + b"/jobs_service/converting"
-"""Present while some data in the store have the earlier format."""
 
 _MAX_READERS: Final = 1024
 _LOCK_BYTES: Final = _MAX_READERS * 64 + 128
@@ -143,7 +138,7 @@ def _write_data_file(path: Path) -> None:
     try:
         directory.mkdir()
         with lmdb.open(str(directory), lock=False) as environment, environment.begin(write=True) as transaction:
-            transaction.put(_FORMAT_KEY, b"%d" % FORMAT)
+            transaction.put(_FORMAT_KEY, FORMAT)
         os.rename(directory / DATA_FILE, path)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -191,40 +186,15 @@ def _check_format(environment: lmdb.Environment, path: Path) -> None:
         empty = not transaction.cursor().first()
     if found is None and empty:
         with environment.begin(write=True) as transaction:
-            transaction.put(_FORMAT_KEY, b"%d" % FORMAT, overwrite=False)
+            transaction.put(_FORMAT_KEY, FORMAT, overwrite=False)
             found = transaction.get(_FORMAT_KEY)
     if found is None:
         raise StoreError(f"{path} is an LMDB environment, but no store of jobs_service; choose another directory")
-    if not found.isdigit() or int(found) > FORMAT:
+    if found != FORMAT:
         raise StoreError(
-            f"{path} has format {found.decode('ascii', 'replace')}, made by a newer version of jobs_service; "
-            f"this one reads up to format {FORMAT}: upgrade it"
+            f"{path} has format {found.decode('ascii', 'replace')}, made by another version of jobs_service; "
+            f"this one reads format {FORMAT.decode()}: upgrade it"
         )
-    if int(found) < _EARLIER:
-        raise StoreError(
-            f"{path} has format {int(found)}, of a version of jobs_service that was never released; this one reads "
-            f"formats {_EARLIER} and {FORMAT}: choose another directory"
-        )
-
-
-def needs_conversion(environment: lmdb.Environment) -> bool:
-    """Whether some or all data of a store have the earlier format."""
-    with environment.begin() as transaction:
-        converting = transaction.get(_CONVERTING_KEY) is not None
-        return converting or int(transaction.get(_FORMAT_KEY) or b"0") < FORMAT
-
-
-def begin_conversion(environment: lmdb.Environment) -> None:
-    """Give a store the present format, and note the beginning of its conversion."""
-    with environment.begin(write=True) as transaction:
-        transaction.put(_CONVERTING_KEY, b"")
-        transaction.put(_FORMAT_KEY, b"%d" % FORMAT)
-
-
-def end_conversion(environment: lmdb.Environment) -> None:
-    """Note that all data of a store have the present format."""
-    with environment.begin(write=True) as transaction:
-        transaction.delete(_CONVERTING_KEY)
 
 
 def copy_environment(environment: lmdb.Environment, path: Path, at: Callable[[str], object] = go_on) -> int:

@@ -31,8 +31,7 @@ from jobs_service.store.base import (
 from jobs_service.store.calls import not_open, open_loop
 from jobs_service.store.counters import CommitTimes, Counters
 from jobs_service.store.lmdb.damage import Damage
-from jobs_service.store.lmdb.environment import begin_conversion, copy_environment, end_conversion
-from jobs_service.store.lmdb.errors import store_error
+from jobs_service.store.lmdb.environment import copy_environment
 from jobs_service.store.lmdb.process_locks import ProcessLocks
 from jobs_service.store.lmdb.reader import Reader
 from jobs_service.store.lmdb.room import Room
@@ -126,25 +125,6 @@ class LmdbStore(Writer, Reader, Store):
             raise
         self._reader.start()
         self._opened = True
-
-    async def needs_conversion(self) -> bool:
-        return self._needs_conversion
-
-    async def begin_conversion(self) -> None:
-        await self._change_format(begin_conversion)
-
-    async def end_conversion(self) -> None:
-        await self._change_format(end_conversion)
-        self._needs_conversion = False
-
-    async def _change_format(self, change: Callable[[lmdb.Environment], None]) -> None:
-        """Change the store's own notes about its format, on a thread that may wait for the write lock."""
-        environment = self._environment
-        assert environment is not None
-        try:
-            await asyncio.to_thread(change, environment)
-        except lmdb.Error as error:
-            raise store_error(self.address, error) from error
 
     async def _abort_opening(self, opened: asyncio.Future[None]) -> None:
         """Wait for the writer's end, through cancellations: it cannot be interrupted during the opening."""

@@ -18,7 +18,7 @@ from jobs_service.settings import Settings
 from jobs_service.store.base import SYSTEM_KEYS, Watch
 from jobs_service.store.counters import CommitTimes, Counters
 from jobs_service.store.lmdb.damage import MOST_RUNS
-from jobs_service.store.lmdb.environment import needs_conversion, open_environment
+from jobs_service.store.lmdb.environment import open_environment
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.lmdb.file_use import FileUse
 from jobs_service.store.lmdb.memory_map import MemoryMap
@@ -42,7 +42,6 @@ class Writer(Responder):
     instance: bytes
     _settings: Settings
     _environment: lmdb.Environment | None
-    _needs_conversion: bool
     _ended: asyncio.Future[None]
     _writes: SimpleQueue[Request[Any] | None]
     _write_deadlines: Deadlines
@@ -65,7 +64,6 @@ class Writer(Responder):
         self._use = use = FileUse(self.path.absolute(), self.location)
         try:
             self._environment = environment = open_environment(self.path, self._settings, use, self._at)
-            self._needs_conversion = needs_conversion(environment)
         except StoreError as error:
             self._tell(_fail, opened, error)
             return

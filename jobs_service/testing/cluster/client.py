@@ -15,7 +15,7 @@ from jobs_service.store.base import SYSTEM_KEYS, Store, Transaction, Transaction
 from jobs_service.store.calls import Calls, open_loop
 from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
 from jobs_service.store.driving import no_coroutine
-from jobs_service.store.fdb.attempts import FIRST_PAUSE, LONGEST_PAUSE, Attempts
+from jobs_service.store.fdb.attempts import FIRST_PAUSE, LONGEST_PAUSE, MOST_RETRIES, Attempts
 from jobs_service.store.fdb.errors import error_of, may_have_committed
 from jobs_service.store.write_log import CLEAR, STAMPED_VALUE
 from jobs_service.testing.cluster.cluster import Cluster, Handle
@@ -39,7 +39,7 @@ class SimulatedStore(Store):
     Args:
         cluster: to connect to.
         process: the connection's owner; None for the world itself.
-        settings: transaction_timeout, transaction_retries.
+        settings: transaction_timeout.
         sources: jitter of the pause between two runs of a function.
         context: of the callbacks of its watches; None for the cluster's.
     """
@@ -135,7 +135,7 @@ class SimulatedStore(Store):
             self._calls.leave()
 
     async def _transact(self, function: TransactionFunction[T], abandoned: Callable[[T], None] | None) -> T:
-        attempts = Attempts(self._settings.transaction_retries, self._pause, lambda: None)
+        attempts = Attempts(MOST_RETRIES, self._pause, lambda: None)
         self.cluster.calls = call = self.cluster.calls + 1
         if self.cluster.choices.fault("sweep") is not None:
             await self._sweep()
@@ -287,7 +287,7 @@ class SimulatedStore(Store):
             try:
                 await transaction.pause()
                 pairs = self.cluster.versions.scan_at(transaction.version, _MARKS, self._marks.end, False)
-                for key in self._marks.stale(pairs, transaction.version)[0]:
+                for key in self._marks.stale(pairs, transaction.version):
                     transaction.conflicts.add(key, key + b"\x00")
                     transaction.log.append((CLEAR, key, None, None))
                 if transaction.log:

@@ -10,7 +10,6 @@ import pytest
 from jobs_service import json_data
 from jobs_service.durations import LONGEST
 from jobs_service.errors import InvalidJob
-from jobs_service.runner.command import Command as PublicCommand
 from jobs_service.runner.commands import Command
 
 
@@ -80,6 +79,3 @@ class TestCommand:
             Command(("ls",)).cwd = "/"  # type: ignore[misc]
         assert hash(Command(("ls",), env={"A": "1"})) == hash(Command(("ls",), env={"A": "2"}))
         assert Command(("ls",), time_limit=LONGEST).time_limit == LONGEST
-
-    def test_has_the_path_that_programs_import_it_from(self) -> None:
-        assert PublicCommand is Command

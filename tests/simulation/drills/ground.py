@@ -34,7 +34,6 @@ TOO_MUCH: Final[tuple[Callable[[], StoreError], ...]] = (
 _SETTINGS: Final[dict[str, Any]] = {
     "notify_holdoff": 0.05,
     "type_check_period": 15.0,
-    "type_check_max_jitter": 1.0,
     "expiry_check_period": 3.0,
     "activity_samples": 4,
     "transaction_timeout": 10.0,

@@ -67,7 +67,7 @@ class Overseers(Workload):
         if client.jobs._tree.root is None:
             return
         settings = client.jobs.settings
-        looked_at = settings.type_check_period + settings.type_check_max_jitter + _MOMENT
+        looked_at = 4 / 3 * settings.type_check_period + _MOMENT
         types_served = max(self._types_since, run.quiet.quick_since()) + looked_at
         due_since = client.process.clock.wall_time() - _MOMENT
         now = run.world.loop.time()

@@ -21,8 +21,8 @@ _OLD_SEQ: Final = b"\x33" + bytes(11) + b"\x01"
 """A versionstamp of the tuple layer that is older than all others."""
 _RECORDS: Final = (
     b"",
-    b"\x02",
-    b"\x02" + b"\xff" * 80,
+    b"\x01",
+    b"\x01" + b"\xff" * 80,
     b"\x09" + bytes(60),
     b"no record at all, but longer than the fixed part of one is",
 )

@@ -19,7 +19,7 @@ from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.directory import DIRECTORY
 from tests.contract.support import patience, value_of, write
 from tests.store.fdb.clusters import CLUSTER, cluster_test
-from tests.stores import plain_settings
+from tests.stores import plain_settings, settings_with
 
 KEY = b"own/key"
 OTHER = b"own/other"
@@ -27,7 +27,7 @@ OTHER = b"own/other"
 
 def make(**settings: Any) -> FdbStore:
     """Return a store on the cluster, not yet open."""
-    store = open_address(f"fdb:{CLUSTER}", Settings(**settings), Sources())
+    store = open_address(f"fdb:{CLUSTER}", settings_with(**settings), Sources())
     assert isinstance(store, FdbStore)
     return store
 
