@@ -14,7 +14,6 @@ from tests.simulation.workloads import (
     ALL,
     OF_AGED,
     OF_CONSOLES,
-    OF_COPIES,
     OF_DAMAGE,
     OF_DRILLS,
     OF_FOCUSED,
@@ -67,9 +66,6 @@ _WITH_MANY: Final = 0.01
 
 _WITH_CONSOLES: Final = 0.05
 """The share of runs in which verbs of the command line are used."""
-
-_WITH_COPIES: Final = 0.1
-"""The share of runs in which all jobs are copied now and then."""
 
 _WITH_RUNNERS: Final = 0.25
 """The share of runs in which handlers run jobs."""
@@ -145,7 +141,6 @@ def draw_kinds(
     choices, machine, is_chosen = run.world.choices, run.machine, wanted is not None
     more = choices.stream("with runners").random() < _WITH_RUNNERS
     damaged = choices.stream("with damage").random() < _WITH_DAMAGE
-    copied = choices.stream("with copies").random() < _WITH_COPIES and not run.long
     aged = choices.stream("with earlier").random() < _WITH_AGED
     by_hand = choices.stream("with consoles").random() < _WITH_CONSOLES
     many = choices.stream("with many").random() < _WITH_MANY and not run.sizes.large
@@ -156,8 +151,6 @@ def draw_kinds(
         *(OF_RUNNERS if (more and not run.long) or is_chosen else (Tickers,) if more else ()),
         *(OF_LISTED if is_listed and ((more and not run.long) or is_chosen) else ()),
         *(OF_DAMAGE if damaged or is_chosen else ()),
-        # To copy hundreds of jobs one by one takes its time.
-        *(OF_COPIES if (copied and not many) or is_chosen else ()),
         *(OF_SMALL_STORES if machine is not None and machine.map_size is not None else ()),
         *(OF_SOME if has_some or is_chosen else ()),
         *(OF_LEAVING if leaves or is_chosen else ()),

@@ -12,7 +12,6 @@ from tests.simulation.drills.blocks import do_in_blocks, fail_in_a_block
 from tests.simulation.drills.breaking_lanes import break_lanes
 from tests.simulation.drills.clock_changes import tell_the_ticks
 from tests.simulation.drills.commits import share_commits
-from tests.simulation.drills.copying import copy_a_store
 from tests.simulation.drills.deciding import count_beside_others, decide_by_what_is_so
 from tests.simulation.drills.declaring import declare_options, give_arguments
 from tests.simulation.drills.draining import leave_handlers
@@ -112,7 +111,6 @@ DRILLS: Final[tuple[Callable[[Drill], Awaitable[None]], ...]] = (
     list_processes,
     say_what_a_type_is,
     keep_for_a_while,
-    copy_a_store,
     live_and_live_again,
     know_the_processes,
     tell_figures,

@@ -11,7 +11,6 @@ from tests.simulation.workloads.bulk import Bulk
 from tests.simulation.workloads.bystanders import Lookers, TypeKeepers, Waiters
 from tests.simulation.workloads.composers import Composers, Plain
 from tests.simulation.workloads.consoles import Consoles
-from tests.simulation.workloads.copiers import Copiers
 from tests.simulation.workloads.creators import Batches, Cancelers, Creators, Resubmitters
 from tests.simulation.workloads.crowds import Crowds, Deserters, Heartbeats, Idlers, Racers, Visitors
 from tests.simulation.workloads.dozers import Dozers
@@ -92,9 +91,6 @@ OF_SOME: tuple[type[Workload], ...] = (Planners, Quitters, Travelers, Gossips, N
 OF_DAMAGE: tuple[type[Workload], ...] = (Vandals,)
 """What goes on in some runs beside that: records that cannot be read."""
 
-OF_COPIES: tuple[type[Workload], ...] = (Copiers,)
-"""What goes on in some runs beside that: copies of all jobs into other stores."""
-
 OF_SMALL_STORES: tuple[type[Workload], ...] = (Hoarders,)
 """What goes on beside that in runs on a store that is full sooner or later."""
 
@@ -135,7 +131,6 @@ NOT_IN_ALL: tuple[type[Workload], ...] = (
     *OF_LARGE,
     *OF_SOME,
     *OF_DAMAGE,
-    *OF_COPIES,
     *OF_LEAVING,
     *OF_AGED,
     *OF_CONSOLES,
@@ -151,7 +146,6 @@ __all__ = [
     "NOT_IN_ALL",
     "OF_AGED",
     "OF_CONSOLES",
-    "OF_COPIES",
     "OF_DAMAGE",
     "OF_DRILLS",
     "OF_FOCUSED",
