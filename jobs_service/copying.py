@@ -49,7 +49,7 @@ from jobs_service.sources import Sources
 from jobs_service.store.background_priority import background
 from jobs_service.store.base import OFFSET_BYTES, KeyValue, Store, Transaction
 
-__all__ = ["Batch", "Copied", "CopyProgress", "CopyRefused", "CopyStep", "TypeCounts", "copy_jobs"]
+__all__ = ["Batch", "Copied", "CopiedType", "CopyProgress", "CopyRefused", "CopyStep", "copy_jobs"]
 
 _SETTINGS: Final = (ACTIVITY_TIMEOUT, RETENTION, PERIODIC, DECLARED, REDACTION, PAUSED)
 """The sections of a type's settings, which are copied as they are."""
@@ -93,7 +93,7 @@ unknown)."""
 
 
 @dataclass(slots=True)
-class TypeCounts:
+class CopiedType:
     """Jobs of one type by state.
 
     Attributes:
@@ -122,7 +122,7 @@ class Copied:
         strays: entries in the source's queues without a job, left out.
     """
 
-    types: tuple[TypeCounts, ...]
+    types: tuple[CopiedType, ...]
     unreadable: int = 0
     strays: int = 0
 
@@ -162,8 +162,8 @@ async def copy_jobs(
     batch, report = batch or Batch(), progress or (lambda step, done, total: None)
     # A copy reads and writes whole stores: on a busy cluster other transactions come first.
     with background():
-        ours = _Source(source, await source.prefix(), batch, report)
-        theirs = _Target(target, await target.prefix(), batch, report, sources)
+        ours = _CopySource(source, await source.prefix(), batch, report)
+        theirs = _CopyTarget(target, await target.prefix(), batch, report, sources)
         await refuse_half_copied(source, ours.keyspace)
         await target.read(partial(theirs.require_fit, anew))
         await ours.require_unused(sources)
@@ -172,7 +172,7 @@ async def copy_jobs(
         counts = await ours.looked_through(theirs, types)
         if make is not None:
             made = await make()
-            theirs = _Target(made, await made.prefix(), batch, report, sources)
+            theirs = _CopyTarget(made, await made.prefix(), batch, report, sources)
         await theirs.begin(anew)
         await ours.copy_to(theirs, sum(each.jobs for each in counts.values()))
         await theirs.require_jobs(counts, ours.name)
@@ -180,7 +180,7 @@ async def copy_jobs(
             raise CopyRefused(f"{ours.name} has changed since its copy began: {_AGAIN}")
         every = sorted(types | counts.keys())
         await theirs.open_types(every, rows)
-        told = tuple(counts.get(type) or TypeCounts(ours.keyspace.of_packed(type).type) for type in every)
+        told = tuple(counts.get(type) or CopiedType(ours.keyspace.of_packed(type).type) for type in every)
         return Copied(told, ours.unreadable, ours.strays)
 
 
@@ -200,7 +200,7 @@ class _CopiedJob(NamedTuple):
         return rewritten_bytes(self.record, self.keys.ready_bytes + len(self.packed_id))
 
 
-class _Side:
+class _CopySide:
     """One of the two stores.
 
     Args:
@@ -249,9 +249,9 @@ class _Side:
 
     async def counts(
         self, step: CopyStep, total: int | None, check: Callable[[_CopiedJob], object]
-    ) -> dict[bytes, TypeCounts]:
+    ) -> dict[bytes, CopiedType]:
         """Return the number of jobs by packed type, of those that can be read, after checking each."""
-        counts: dict[bytes, TypeCounts] = {}
+        counts: dict[bytes, CopiedType] = {}
         self.unreadable = done = 0
         async for rows in self.pages(DATA):
             for job in map(self.job_at, rows):
@@ -259,7 +259,7 @@ class _Side:
                     self.unreadable += 1
                     continue
                 check(job)
-                of = counts.setdefault(job.keys.packed, TypeCounts(job.keys.type))
+                of = counts.setdefault(job.keys.packed, CopiedType(job.keys.type))
                 if job.record.state is JobState.FINISHED:
                     of.finished += 1
                 elif job.record.place == IS_READY:
@@ -288,7 +288,7 @@ class _Side:
         return _CopiedJob(keys, id, packed_id, record)
 
 
-class _Source(_Side):
+class _CopySource(_CopySide):
     """The store that is copied.
 
     Attributes:
@@ -307,7 +307,7 @@ class _Source(_Side):
                 found.update({(section, key[start:]): value for key, value in rows if type_in(key[start:]) is not None})
         return found
 
-    async def looked_through(self, target: _Target, types: Iterable[bytes]) -> dict[bytes, TypeCounts]:
+    async def looked_through(self, target: _CopyTarget, types: Iterable[bytes]) -> dict[bytes, CopiedType]:
         """Return the number of jobs by packed type; refuse jobs, and packed types, that the target cannot have."""
 
         def check(job: _CopiedJob) -> None:
@@ -322,7 +322,7 @@ class _Source(_Side):
             target.require_room_for_type(type)
         return await self.counts(CopyStep.LOOKING, None, check)
 
-    async def copy_to(self, target: _Target, total: int) -> None:
+    async def copy_to(self, target: _CopyTarget, total: int) -> None:
         """Write all jobs into the target: the ready ones in the order of their queues, then the others."""
         written, size = 0, 0
         waiting: list[_CopiedJob] = []
@@ -370,7 +370,7 @@ class _Source(_Side):
                     yield job
 
 
-class _Target(_Side):
+class _CopyTarget(_CopySide):
     """The store that gets the jobs.
 
     Args:
@@ -486,7 +486,7 @@ class _Target(_Side):
 
         await self.store.transact(lambda tr: run(tr, self.keyspace, self._sources, work))
 
-    async def require_jobs(self, wanted: Mapping[bytes, TypeCounts], source: str) -> None:
+    async def require_jobs(self, wanted: Mapping[bytes, CopiedType], source: str) -> None:
         """Refuse a target that has not as many jobs of each type and state as its source."""
         total = sum(counts.jobs for counts in wanted.values())
         found = await self.counts(CopyStep.COMPARING, total, lambda job: None)

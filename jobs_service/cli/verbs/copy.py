@@ -17,7 +17,7 @@ from jobs_service.cli.options import JsonOption
 from jobs_service.cli.tables import Column, table
 
 if TYPE_CHECKING:
-    from jobs_service.copying import Copied, CopyProgress, TypeCounts
+    from jobs_service.copying import Copied, CopiedType, CopyProgress
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
     from jobs_service.store import Store
@@ -161,7 +161,7 @@ def _bar() -> Iterator[CopyProgress | None]:
         yield show
 
 
-def _row(counts: TypeCounts) -> list[str]:
+def _row(counts: CopiedType) -> list[str]:
     return [shown(counts.type), *map(str, (counts.ready, counts.scheduled, counts.finished))]
 
 
