@@ -129,7 +129,6 @@ class _Check:
             "EXPIRING": self._timed,
             "WATCH_PENDING": self._watch_pending,
             "WATCH_ACTIVITY": self._watch_activity,
-            "COPYING": self._copying,
             "AWAKE": self._awake_row,
             "ASLEEP": self._asleep_row,
             "ALARM": self._alarm_row,
@@ -223,10 +222,6 @@ class _Check:
         self._activity[row.packed[0]] = row.value
         if row.value >= self._newest:
             yield f"versionstamp {row.value.hex()} is ahead of the store's, {self._newest.hex()}"
-
-    def _copying(self, row: Row) -> Iterator[str]:
-        if row.names and row.value[0] >= self._newest:
-            yield f"no versionstamp of the past: {row.value[0].hex()}"
 
     def _of_the_past(self, row: Row) -> Iterator[str]:
         stamp = row.value if len(row.names) == 1 else row.names[1]

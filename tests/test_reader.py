@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import JobsService
-from jobs_service.copying.note import HAD_JOBS, Note, note_key, set_claim
 from jobs_service.layer import awake_types, changes, declared_settings, http_rows, keyspace, process_rows
+from jobs_service.layer.copy_mark import MARK_BYTES, mark_key
 from jobs_service.layer.http_rows import Request, SessionRow, TokenRow
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.unit_of_work import UnitOfWork, run
@@ -97,9 +97,7 @@ async def _fill(store: Store) -> None:
         declared_settings.note_timeout(unit, keys.of("made by enqueue"), 30.0)
         declared_settings.note(unit, keys.of("handled"), declared_settings.Declared(30.0, Retention(None, 5.0)))
         transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
-        note = Note("memory:", "00ff", after="15")
-        transaction.set(note_key(keys), note.encode())
-        set_claim(transaction, keys, keys.of("copied"), HAD_JOBS)
+        transaction.set(keys.sections[keyspace.COUNTS], keys.of("email").packed + b"\x02a\x00")
         process_rows.write(unit, process_row("0123456789ab"))
         await process_rows.ask(unit, "0123456789ab", ProcessRequest(ProcessAction.QUIET, "ada", FAR_AWAY))
 
@@ -143,6 +141,12 @@ async def _nothing() -> None:
 
 
 async def test_every_key_and_value_of_a_store_is_explained(full: Store) -> None:
+    mark = mark_key(Keyspace(await full.prefix()))
+
+    async def mark_as_half_copied(transaction: Transaction) -> None:
+        transaction.set(mark, bytes(MARK_BYTES))
+
+    await full.transact(mark_as_half_copied)
     rows = [reader.row(key, value) for key, value in (await everything(full)).items()]
     shapes = {(row.family, len(row.names)) for row in rows}
     assert shapes == {(family[0], len(family[1])) for families in FAMILIES.values() for family in families}

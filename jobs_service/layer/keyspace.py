@@ -14,8 +14,7 @@
 | (RETENTION, type)                       | two times    | finished jobs of the type are to expire     |
 | (EXPIRING, type, time, id)              | nothing      | finished, and to be removed then            |
 | (PERIODIC, name)                        | last tick    | periodic jobs were requested                |
-| (COPYING)                               | a note       | a copy into this store is not complete      |
-| (COPYING, type)                         | a mark       | that copy has written jobs of the type      |
+| (COPYING)                               | a mark       | a copy into this store is not complete      |
 | (DECLARED, type)                        | some times   | a program has used the type, or it was removed |
 | (SET_ASIDE, type, id)                   | nothing      | the record cannot be read; in no index      |
 | (AWAKE, type)                           | nothing      | it may have jobs that need a monitor now    |

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from jobs_service.actors.context import Context
 from jobs_service.actors.subscriptions import Hub, other_loop
 from jobs_service.batching.group_commit import GroupCommit
-from jobs_service.errors import JobsError, ServiceClosed, StoreLost, SupervisorFailed
+from jobs_service.errors import JobsError, ServiceClosed, StoreDamaged, StoreLost, SupervisorFailed
+from jobs_service.layer.copy_mark import refuse_half_copied
 from jobs_service.log import EventLog
 from jobs_service.service.abandoned_jobs import AbandonedJobs
 from jobs_service.service.store_access import StoreAccess, being_left
@@ -74,7 +76,7 @@ class Lifecycle:
 
         Raises:
             JobsError: the service is open already.
-            StoreError: the store cannot be opened.
+            StoreError: the store cannot be opened, or is half a copy.
             SupervisorFailed: the tree cannot be started.
         """
         if self.is_entered:
@@ -88,6 +90,8 @@ class Lifecycle:
             self._expect_no_loss = self._store.on_lost(self._store_lost)
             await self._context.open_keyspace()
             self._operations.open()
+            refuse = partial(refuse_half_copied, self._store, self._context.keyspace)
+            await self._context.retried(refuse, unless=(StoreDamaged,))
             self._access.is_open = True
             self._abandoned.begin_anew()
             self._host = asyncio.current_task()

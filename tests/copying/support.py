@@ -11,19 +11,22 @@ import fdb.tuple
 import pytest
 
 from jobs_service import JobError, JobsService, NewJob, Outcome, RunningJob
-from jobs_service.copying import Batch, Copied, Step, copy_jobs
-from jobs_service.copying.note import Note
+from jobs_service.copying import Batch, Copied, CopyStep, copy_jobs
 from jobs_service.errors import StoreError, TransactionTooOld
 from jobs_service.layer import running_jobs
 from jobs_service.layer.keyspace import (
     ACTIVITY_TIMEOUT,
     COPYING,
     DATA,
+    DECLARED,
     EXPIRING,
+    FAILED,
     PAUSED,
     PERIODIC,
     READY,
+    REDACTION,
     RETENTION,
+    RETRYING,
     SCHEDULED,
     Keyspace,
     place_of,
@@ -31,7 +34,7 @@ from jobs_service.layer.keyspace import (
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import Priority
 from jobs_service.sources import Sources
-from jobs_service.store import Store, Transaction, Watch
+from jobs_service.store import Store, Transaction
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound, unpacked
 from tests.service.support import FAR_AWAY, LONG_AGO, pass_moment
@@ -44,7 +47,9 @@ TYPE = ("mail", 7, b"\x00\xff")
 SMALL = Batch(jobs=3, bytes=2_000)
 """Batches so small that a few jobs take many."""
 
-_VERBATIM = (SCHEDULED, EXPIRING, ACTIVITY_TIMEOUT, PAUSED, RETENTION, PERIODIC, COPYING)
+_VERBATIM = (
+    SCHEDULED, EXPIRING, ACTIVITY_TIMEOUT, PAUSED, RETENTION, PERIODIC, COPYING, DECLARED, REDACTION, RETRYING
+)  # fmt: skip
 
 Portrait = dict[str, Any]
 
@@ -101,7 +106,7 @@ async def everything(store: Store) -> dict[bytes, bytes]:
 
 async def portrait(store: Store) -> Portrait:
     """Return everything that a copy has as well: all but versionstamps, for which the order of queues stands."""
-    found: Portrait = {"queue": [], "jobs": {}, "verbatim": {}}
+    found: Portrait = {"queue": [], "jobs": {}, "failed": set(), "verbatim": {}}
     for key, value in (await everything(store)).items():
         section, *fields = unpacked(key)
         if section == READY:
@@ -109,6 +114,8 @@ async def portrait(store: Store) -> Portrait:
             found["queue"].append((type, priority, id, value))
         elif section == DATA:
             found["jobs"][key] = value[:2] + value[14:]
+        elif section == FAILED:
+            found["failed"].add((fields[0], value))
         elif section in _VERBATIM:
             found["verbatim"][key] = value
     return found
@@ -140,6 +147,7 @@ async def _populate(jobs: JobsService) -> None:
     await jobs.set_retention("email", keep=1e6, keep_failed=None)
     await _ended(jobs)
     await jobs.set_retention("email", keep=5e8, keep_failed=1e6)
+    await jobs.set_redaction("email", ["card"])
     await _ended(jobs, "again ")
     await _waiting(jobs)
     for type in (TYPE, "paused", "cleared", b"b"):
@@ -204,46 +212,22 @@ async def accepted(store: Store, type: Any) -> list[Any]:
     return await with_jobs(store, drain)
 
 
-async def note_of(store: Store) -> Note | None:
-    """Return the note of an unfinished copy, None when there is none."""
-    key = Keyspace(await store.prefix()).sections[COPYING]
-    raw = await store.read(lambda tr: tr.get(key))
-    return None if raw is None else Note.decode(raw)
-
-
-async def reached(store: Store, jobs: int) -> None:
-    """Return when a copy has come so far, or has ended."""
-    sections = Keyspace(await store.prefix()).sections
-    key = sections[COPYING]
-
-    async def look(tr: Transaction) -> tuple[bytes | None, bool, Watch]:
-        # A copy may begin and end between two looks, but its jobs stay.
-        jobs = await tr.get_range(sections[DATA], sections[DATA] + b"\xff", limit=1)
-        return await tr.get(key), bool(jobs), tr.watch(key)
-
-    while True:
-        raw, has_jobs, watch = await store.read(look)
-        if (raw is None and has_jobs) or (raw is not None and Note.decode(raw).jobs >= jobs):
-            watch.cancel()
-            return
-        await watch.wait()
-
-
 class Stopped(Exception):
     """The copy was stopped by the test."""
 
 
-def stop_at(number: int) -> Callable[[Step, int, int | None], None]:
-    """Return a progress callback that stops the copy at the so-many-th batch of jobs."""
-    left = number
+async def half_copied(source: Store, target: Store, batches: int = 8) -> None:
+    """Copy some of the jobs only."""
+    left = batches
 
-    def progress(step: Step, done: int, total: int | None) -> None:
+    def progress(step: CopyStep, done: int, total: int | None) -> None:
         nonlocal left
-        left -= step is Step.COPYING
+        left -= step is CopyStep.COPYING
         if not left:
             raise Stopped
 
-    return progress
+    with pytest.raises(Stopped):
+        await copied(source, target, batch=SMALL, progress=progress)
 
 
 class DiesAfter(Faults):
@@ -270,7 +254,7 @@ class Meanwhile(Faults):
     """Does something else before the so-many-th call of the store.
 
     Args:
-        number: of the call, from 1.
+        number: of the call, from 1; 0 for never.
         act: does it.
 
     Attributes:
@@ -315,9 +299,3 @@ async def two_stores() -> AsyncIterator[tuple[MemoryStore, MemoryStore]]:
     async with opened(source, target):
         await populate(source)
         yield source, target
-
-
-async def half_copied(source: Store, target: Store, batches: int = 8) -> None:
-    """Copy some of the jobs only."""
-    with pytest.raises(Stopped):
-        await copied(source, target, batch=SMALL, progress=stop_at(batches))

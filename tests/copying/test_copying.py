@@ -1,4 +1,4 @@
-"""A copy has everything that its source has, in the same order, whatever the stores are."""
+"""A copy has everything that its source has, in the same order, whatever the stores are, in bounded transactions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, NewJob, NoTypeTimeout
-from jobs_service.copying import Batch
-from jobs_service.layer.key_parts import pack_seconds
-from jobs_service.store import Store, Transaction
+from jobs_service import JobsService, NewJob, NoTypeTimeout, run_data
+from jobs_service.copying import Batch, CopyStep
+from jobs_service.errors import JobTooLarge, TransactionTooOld
+from jobs_service.layer.record import Record
+from jobs_service.layer.record_limits import room_left
+from jobs_service.store import Limits, Transaction
 from tests.checker import assert_sound
 from tests.copying.support import (
     SMALL,
     TYPE,
-    Stopped,
+    Sizes,
     accepted,
     clear,
     copied,
@@ -24,7 +26,6 @@ from tests.copying.support import (
     opened,
     populate,
     portrait,
-    stop_at,
     with_jobs,
 )
 from tests.service.support import FAR_AWAY
@@ -33,72 +34,54 @@ from tests.stores import EVERY_KIND, KINDS, StoreKind
 LMDB = next(kind for kind in KINDS if kind.name == "lmdb")
 
 
-def stores(source: StoreKind, target: StoreKind, directory: Path) -> tuple[Store, Store]:
-    """Return two stores, not yet open."""
-    if source.shared and target.shared:
-        pytest.skip("there is one shared store only")
-    return source.make(directory / "from"), target.make(directory / "to")
-
-
 @pytest.mark.parametrize("target_kind", EVERY_KIND)
 @pytest.mark.parametrize("source_kind", EVERY_KIND)
 async def test_everything_but_the_versionstamps_is_the_same(
     source_kind: StoreKind, target_kind: StoreKind, tmp_path: Path
 ) -> None:
-    source, target = stores(source_kind, target_kind, tmp_path)
+    if source_kind.shared and target_kind.shared:
+        pytest.skip("there is one shared store only")
+    source, target = source_kind.make(tmp_path / "from"), target_kind.make(tmp_path / "to")
     async with opened(source, target):
         for store, kind in ((source, source_kind), (target, target_kind)):
             if kind.shared:
                 await clear(store)
         await populate(source)
         wanted = await portrait(source)
-        assert len(wanted["jobs"]) == len({*wanted["jobs"]}) > 30
+        assert len(wanted["jobs"]) > 30
+        assert wanted["failed"]
         result = await copied(source, target, batch=SMALL)
         assert await portrait(target) == wanted
-        assert (result.jobs, result.resumed, result.skipped, result.differing) == (len(wanted["jobs"]), False, 0, 0)
+        assert (result.jobs, result.unreadable, result.strays) == (len(wanted["jobs"]), 0, 0)
+        counts = {each.type: (each.ready, each.scheduled, each.finished) for each in result.types}
+        assert counts.pop("email")[1:] == (1, 6)
+        waiting = dict.fromkeys((TYPE, "paused", "cleared", b"b"), (1, 1, 0))
+        assert counts == {**waiting, "nothing yet": (0, 0, 0), "not there": (0, 0, 0)}
 
 
-async def test_workers_get_the_jobs_in_the_order_in_which_they_would_have_got_them_from_the_source() -> None:
+async def test_programs_go_on_with_the_copy_where_they_left_the_source() -> None:
     source, target = memory(), memory()
     async with opened(source, target):
         await populate(source)
         await copied(source, target, batch=SMALL)
+
+        async def work(jobs: JobsService) -> set[Any]:
+            await jobs.resubmit("email", "failed", priority=b"")
+            for job in await jobs.accept_many("email", 4, timeout=0):
+                await job.finish()
+            await jobs.remove("email", "succeeded")
+            with pytest.raises(NoTypeTimeout):
+                await jobs.add("cleared", "more")
+            return {job.id async for job in jobs.list("email", state="finished")}
+
+        finished = await with_jobs(target, work)
+        assert finished == await with_jobs(source, work)
+        assert {"released", "crashes", "failed", "canceled"} < finished
         order = {type: await accepted(source, type) for type in ("email", TYPE, b"b", "cleared", "paused")}
         assert {type: await accepted(target, type) for type in order} == order
         assert len(order["email"]) > 15
-        assert order["email"] != sorted(order["email"])
         assert order["paused"] == []
-
-
-async def test_the_order_holds_within_one_transaction_and_from_one_to_the_next() -> None:
-    source, target = memory(), memory()
-    ids = [f"{n * 7919 % 1000:03}" for n in range(1000)]
-    async with opened(source, target):
-
-        async def fill(jobs: JobsService) -> None:
-            await jobs.set_type_timeout("t", 1)
-            await jobs.add_many("t", [NewJob(id) for id in ids])
-
-        await with_jobs(source, fill)
-        await copied(source, target, batch=Batch(jobs=300))
-        assert await accepted(target, "t") == ids
-
-
-async def test_what_counts_of_the_source_is_told() -> None:
-    source, target = memory(), memory()
-    async with opened(source, target):
-        await populate(source)
-        result = await copied(source, target)
-        counts = {repr(each.type): (each.ready, each.scheduled, each.running, each.finished) for each in result.types}
-        assert counts.pop("'email'")[1:] == (1, 0, 6)
-        assert counts == {
-            repr(TYPE): (1, 1, 0, 0),
-            "'paused'": (1, 1, 0, 0),
-            "'cleared'": (1, 1, 0, 0),
-            "b'b'": (1, 1, 0, 0),
-            "'nothing yet'": (0, 0, 0, 0),
-            "'not there'": (0, 0, 0, 0),
-        }
+        await assert_sound(target)
 
 
 async def test_an_empty_store_is_copied_too() -> None:
@@ -108,95 +91,154 @@ async def test_an_empty_store_is_copied_too() -> None:
         assert await everything(target) == {}
 
 
-async def test_programs_go_on_with_the_copy_where_they_left_the_source() -> None:
+# Damage
+
+
+async def test_what_cannot_be_read_and_entries_of_no_job_are_left_out_and_counted() -> None:
     source, target = memory(), memory()
     async with opened(source, target):
-        await populate(source)
+
+        async def fill(jobs: JobsService) -> None:
+            await jobs.set_type_timeout("t", 1)
+            await jobs.add_many("t", [NewJob(f"{n}") for n in range(8)])
+            await jobs.add("t", "scheduled", run_at=FAR_AWAY)
+
+        await with_jobs(source, fill)
+        prefix = await source.prefix()
+        data, ready, activity = (prefix + b"\x15" + section + b"\x02t\x00" for section in (b"\x01", b"\x02", b"\x07"))
+
+        async def damage(tr: Transaction) -> None:
+            for id in b"157":
+                tr.set(data + b"\x02%c\x00" % id, b"\x04of a newer version")
+            tr.set(data + b"\x02never ends", b"")
+            for id in (b"nobody", b"3", b"scheduled"):
+                tr.set(ready + b"\x14" + b"\x33" + bytes(12) + b"\x02" + id + b"\x00", b"")
+            tr.set(ready + b"\x02never ends", b"")
+            # Neither is a running job, which would be refused.
+            tr.set(activity + b"\x33" + bytes(12), b"\x023\x00")
+            tr.set(prefix + b"\x15\x07\xfe no tuple", b"")
+
+        await source.transact(damage)
+        result = await copied(source, target, batch=SMALL)
+        assert (result.jobs, result.unreadable, result.strays) == (6, 4, 3 + 3 + 1)
+        assert await accepted(target, "t") == ["0", "2", "3", "4", "6"]
+
+
+# Bounds
+
+
+async def test_transactions_shrink_until_they_are_small_enough_and_keep_the_order() -> None:
+    source, target = memory(), memory()
+    ids = [f"{n * 7919 % 1000:03}" for n in range(1000)]
+    target.limits = Limits(transaction=20_000)
+    async with opened(source, target):
+
+        async def fill(jobs: JobsService) -> None:
+            await jobs.set_type_timeout("t", 1)
+            await jobs.add_many("t", [NewJob(id) for id in ids])
+
+        await with_jobs(source, fill)
+        sizes = target.faults = Sizes()
         await copied(source, target)
-
-        async def work(jobs: JobsService) -> set[Any]:
-            await jobs.resubmit("email", "failed", priority=b"")
-            for job in await jobs.accept_many("email", 4, timeout=0):
-                await job.finish()
-            await jobs.remove("email", "succeeded")
-            await jobs.resume("paused")
-            assert await jobs.accept("paused", timeout=0) is not None
-            with pytest.raises(NoTypeTimeout):
-                await jobs.add("cleared", "more")
-            return {job.id async for job in jobs.list("email", state="finished")}
-
-        assert await with_jobs(target, work) == {
-            "released",
-            "crashes",
-            "failed",
-            "canceled",
-            "again succeeded",
-            "again failed",
-            "again canceled",
-        }
-        await assert_sound(target)
+        assert max(sizes.bytes) <= 20_000
+        assert len(sizes.bytes) > 10
+        assert await accepted(target, "t") == ids
 
 
-async def test_half_a_copy_is_of_no_use_to_workers_and_creators() -> None:
+async def test_transactions_that_take_too_long_shrink_as_well_and_one_job_that_does_is_told() -> None:
+    source = memory()
+    for most, fits in ((60, True), (2, False)):
+        target = memory()
+        async with opened(source, target):
+            if fits:
+                await populate(source)
+            sizes = target.faults = Sizes(most=most)
+            if fits:
+                await copied(source, target)
+                assert await portrait(target) == await portrait(source)
+            else:
+                with pytest.raises(TransactionTooOld):
+                    await copied(source, target)
+            assert sizes.refused > 0
+
+
+async def test_jobs_of_the_largest_size_do_not_come_together_in_large_transactions() -> None:
     source, target = memory(), memory()
     async with opened(source, target):
-        await populate(source)
-        with pytest.raises(Stopped):
-            await copied(source, target, batch=SMALL, progress=stop_at(8))
 
-        async def use(jobs: JobsService) -> int:
-            listed = [job async for job in jobs.list()]
-            for type in {job.type for job in listed}:
-                assert await jobs.accept(type, timeout=0) is None
-                with pytest.raises(NoTypeTimeout):
-                    await jobs.add(type, "new")
-            return len(listed)
+        async def fill(jobs: JobsService) -> None:
+            await jobs.set_type_timeout("t", 1)
+            for n in range(40):
+                await jobs.add("t", f"{n}", "x" * 95_000, run_at=None if n % 2 else FAR_AWAY)
 
-        assert 10 < await with_jobs(target, use) < 30
+        await with_jobs(source, fill)
+        sizes = target.faults = Sizes()
         await copied(source, target)
         assert await portrait(target) == await portrait(source)
+        assert 900_000 < max(sizes.bytes) < 1_200_000
 
 
-async def test_a_type_that_was_paused_in_the_target_stays_so() -> None:
-    source, target = memory(), memory()
+async def test_a_key_that_is_too_long_for_the_target_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    source, target = memory(), LMDB.make(tmp_path)
     async with opened(source, target):
         await populate(source)
-        await with_jobs(target, lambda jobs: jobs.pause("email"))
-        await copied(source, target)
-        assert await with_jobs(target, lambda jobs: jobs.paused("email"))
-        assert not await with_jobs(target, lambda jobs: jobs.paused(b"b"))
-        # Which does not make it another copy.
-        assert (await copied(source, target)).complete_before
+        await with_jobs(source, lambda jobs: jobs.add("email", "x" * 600))
+        with pytest.raises(JobTooLarge, match=r"^job 'email'/'xxx.*: type, priority and id make a key of 6\d\d bytes"):
+            await copied(source, target)
+        await with_jobs(source, lambda jobs: jobs.remove("email", "x" * 600))
+        await with_jobs(source, lambda jobs: jobs.set_type_timeout("y" * 520, 1))
+        with pytest.raises(JobTooLarge, match=r"^type 'yyy.* makes a key of 5\d\d bytes; the limit of lmdb:.* is 511"):
+            await copied(source, target)
+        assert await everything(target) == {}
 
 
-async def test_settings_of_the_source_count_and_what_has_ticked_does_not_tick_again() -> None:
+@pytest.mark.parametrize("size", [-1, 0, 1, 4])
+async def test_a_record_as_large_as_a_store_takes_is_copied_or_refused_before_it_begins(size: int) -> None:
+    """A cluster takes records of 4 bytes less: it adds an offset to what gets a versionstamp."""
     source, target = memory(), memory()
     async with opened(source, target):
-        await populate(source)
-        await populate(target)
-        wanted = await portrait(target)
 
-        async def change(jobs: JobsService) -> None:
-            for job in [job async for job in jobs.list()]:
-                await jobs.remove(job.type, job.id)
-            await jobs.set_type_timeout("email", 999)
-            await jobs.set_type_timeout("its own", 1)
+        async def fill(jobs: JobsService) -> None:
+            await jobs.set_type_timeout("t", 1)
+            await jobs.add("t", "small")
+            await jobs.add("t", "large")
 
-        await with_jobs(target, change)
-        periodic = next(key for key in wanted["verbatim"] if key.startswith(b"\x15\x0c"))
-        later = pack_seconds(FAR_AWAY)
+        await with_jobs(source, fill)
+        key = await source.prefix() + b"\x15\x01\x02t\x00\x02large\x00"
 
-        prefix = await target.prefix()
+        async def enlarge(tr: Transaction) -> None:
+            raw = await tr.get(key)
+            assert raw is not None
+            record = Record.decode(raw)
+            record.run_data = run_data.with_newest_events(record.run_data, 0)
+            record.json = b'"' + b"x" * (size + room_left(source.limits, record) - 2) + b'"'
+            assert room_left(source.limits, record) == -size
+            tr.set(key, record.encode())
 
-        async def ticked(tr: Transaction) -> None:
-            tr.set(prefix + periodic, later)
+        await source.transact(enlarge)
+        if size <= 0:
+            assert (await copied(source, target)).jobs == 2
+            return
+        with pytest.raises(
+            JobTooLarge, match=r"^job 't'/'large': its record takes 10000\d bytes, .*; the limit of mem"
+        ):
+            await copied(source, target)
+        assert await everything(target) == {}
 
-        await target.transact(ticked)
-        await copied(source, target)
-        found = await everything(target)
-        assert found[periodic] == later
 
-        async def look(jobs: JobsService) -> tuple[float, float]:
-            return await jobs.get_type_timeout("email"), await jobs.get_type_timeout("its own")
+async def test_progress_is_told_step_by_step() -> None:
+    source, target = memory(), memory()
+    told: list[tuple[CopyStep, int, int | None]] = []
+    async with opened(source, target):
 
-        assert await with_jobs(target, look) == (60, 1)
+        async def fill(jobs: JobsService) -> None:
+            await jobs.set_type_timeout("t", 1)
+            await jobs.add_many("t", [NewJob(f"{n}") for n in range(450)])
+
+        await with_jobs(source, fill)
+        await copied(source, target, batch=Batch(jobs=200), progress=lambda *now: told.append(now))
+    assert told == [
+        *((CopyStep.LOOKING, done, None) for done in (200, 400)),
+        *((CopyStep.COPYING, done, 450) for done in (0, 200, 400, 450)),
+        *((CopyStep.COMPARING, done, 450) for done in (200, 400, 450)),
+    ]

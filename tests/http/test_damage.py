@@ -108,7 +108,7 @@ async def test_a_copy_of_the_store_counts_anew() -> None:
             before = (await jobs.counts(T1))[T1]
             await damage_counts(jobs, b"")
             await write_garbage(jobs)
-        await copy_jobs(source, target, sources=Sources(1), force=True)
+        await copy_jobs(source, target, sources=Sources(1))
         async with JobsService(target) as jobs:
             after = (await jobs.counts(T1))[T1]
     assert after.jobs == before.jobs == 3

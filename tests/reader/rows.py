@@ -56,7 +56,7 @@ FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     10: (("RETENTION", (_type,), values.retention),),
     11: (("EXPIRING", (_type, _time, _id), values.nothing),),
     12: (("PERIODIC", (_type,), values.tick),),
-    13: (("COPYING", (), values.copy), ("COPYING", (_type,), values.mark)),
+    13: (("COPYING", (), values.mark),),
     14: (("DECLARED", (_type,), values.declared),),
     15: (("SET_ASIDE", (_type, _id), counts.lane_or_nothing),),
     16: (("AWAKE", (), values.counter), ("AWAKE", (_type,), values.nothing)),

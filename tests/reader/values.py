@@ -6,14 +6,11 @@ import json
 import math
 from typing import Any, Final
 
-from tests.reader.documents import json_of
 from tests.reader.key_elements import check_id, check_name, check_time
 from tests.reader.tuples import Undocumented, elements, one
 
-NOTE_VERSION: Final = 1
-
-_PHASES: Final = ("running", "ready", "rest", "settings", "removing")
 _STAMP_BYTES: Final = 10
+_MARK_BYTES: Final = 8
 
 
 def nothing(raw: bytes) -> None:
@@ -102,10 +99,10 @@ def request(raw: bytes) -> tuple[bytes, Any, float]:
     return fingerprint, id, until
 
 
-def mark(raw: bytes) -> tuple[bytes, int]:
-    if len(raw) != _STAMP_BYTES + 1 or raw[-1] > 3:
-        raise Undocumented(f"no versionstamp and flags: {raw!r}")
-    return raw[:-1], raw[-1]
+def mark(raw: bytes) -> bytes:
+    if len(raw) != _MARK_BYTES:
+        raise Undocumented(f"no mark of 8 bytes: {raw!r}")
+    return raw
 
 
 def packed_time(raw: bytes) -> float:
@@ -187,23 +184,3 @@ def _values(what: str, raw: bytes) -> tuple[Any, ...]:
         return tuple(value for value, _ in elements(raw))
     except Undocumented as error:
         raise Undocumented(f"no {what}: {error}") from None
-
-
-def copy(raw: bytes) -> dict[str, Any]:
-    note = json_of("the note of a copy", raw)
-    expected = {
-        "version": int,
-        "source": str,
-        "fingerprint": str,
-        "phase": str,
-        "after": str,
-        "jobs": int,
-        "skipped": int,
-        "forced": bool,
-    }
-    if note.__class__ is not dict or {name: value.__class__ for name, value in note.items()} != expected:
-        raise Undocumented(f"no note of a copy: {note!r}")
-    if note["version"] != NOTE_VERSION or note["phase"] not in _PHASES:
-        raise Undocumented(f"a note of another version, or of no phase: {note!r}")
-    bytes.fromhex(note["after"]), bytes.fromhex(note["fingerprint"])
-    return note

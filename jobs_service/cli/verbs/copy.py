@@ -17,8 +17,7 @@ from jobs_service.cli.tables import Column, table
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
-    from jobs_service.copying import Copied, Counts
-    from jobs_service.copying.results import Progress
+    from jobs_service.copying import Copied, CopiedType, CopyProgress
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
     from jobs_service.store import Store
@@ -27,23 +26,14 @@ FromArgument = Annotated[str, typer.Argument(metavar="FROM", help="The store tha
 ToArgument = Annotated[
     str, typer.Argument(metavar="TO", help="The store that gets them, made if it is missing: lmdb:PATH, fdb:FILE.")
 ]
-ForceOption = Annotated[
-    bool,
-    typer.Option(
-        "--force",
-        help="Go on although jobs run or either store is in use. Running jobs are copied as pending ones, first in "
-        "their queue; jobs that are in TO already stay as they are there.",
-    ),
-]
-StartOverOption = Annotated[
-    bool, typer.Option("--start-over", help="First remove what an unfinished copy has left in TO.")
+AnewOption = Annotated[
+    bool, typer.Option("--anew", help="First remove what a copy that was cut off has left in TO; then begin anew.")
 ]
 
 COLUMNS = (
     Column("type"),
     Column("ready", right=True),
     Column("scheduled", right=True),
-    Column("running", right=True),
     Column("finished", right=True),
 )
 
@@ -52,15 +42,14 @@ def copy(
     context: typer.Context,
     source: FromArgument,
     target: ToArgument,
-    force: ForceOption = False,
-    start_over: StartOverOption = False,
+    anew: AnewOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Copy all types and jobs into another store.
 
-    The jobs keep all that is known of them, and the queues keep their order. End the programs that use FROM first; the
-    copy only reads it. TO must have no jobs. No worker gets a job of TO before all are copied and compared.
-    If a copy is interrupted, run the same command again: it goes on where it stopped.
+    The jobs keep all that is known of them, and the queues keep their order. End the programs that use FROM and TO
+    first; the copy only reads FROM. TO must be empty. Nobody can use TO before all jobs are copied and counted.
+    If a copy is cut off, begin it anew with --anew.
     """
     session.refuse_store(context, "name both stores: copy FROM TO")
     import asyncio
@@ -68,7 +57,7 @@ def copy(
     addresses = absolute_address(source, "FROM"), absolute_address(target, "TO")
     if addresses[0] == addresses[1]:
         raise typer.BadParameter(f"{target} is the store that is copied; name another", param_hint="TO")
-    copied = asyncio.run(_copy(*addresses, force=force, start_over=start_over))
+    copied = asyncio.run(_copy(*addresses, anew=anew))
     if as_json:
         output.json_line(_as_json(*addresses, copied))
         return
@@ -100,7 +89,7 @@ def _surroundings() -> tuple[Settings, Sources]:
     return Settings(), Sources()
 
 
-async def _copy(source: str, target: str, *, force: bool, start_over: bool) -> Copied:
+async def _copy(source: str, target: str, *, anew: bool) -> Copied:
     import asyncio
 
     from jobs_service.cli.logging import configure
@@ -131,12 +120,11 @@ async def _copy(source: str, target: str, *, force: bool, start_over: bool) -> C
                     written,
                     sources=sources,
                     make=None if is_there else partial(opened, target),
-                    force=force,
-                    start_over=start_over,
+                    anew=anew,
                     progress=progress,
                 )
             except asyncio.CancelledError:
-                exits.say("interrupted; the same command goes on where it stopped")
+                exits.say("interrupted; the same command with --anew begins it anew")
                 raise
 
 
@@ -150,19 +138,18 @@ async def _open(store: Store) -> AsyncIterator[Store]:
 
 
 @contextmanager
-def _bar() -> Iterator[Progress | None]:
+def _bar() -> Iterator[CopyProgress | None]:
     """Show the copy's progress on a terminal while the block runs."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from jobs_service.cli.signals import cursor_given_back
 
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    with cursor_given_back(sys.stderr), Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks = {"": bar.add_task("", total=None)}
 
         def show(step: str, done: int, total: int | None) -> None:
@@ -174,9 +161,8 @@ def _bar() -> Iterator[Progress | None]:
         yield show
 
 
-def _row(counts: Counts) -> list[str]:
-    numbers = (counts.ready, counts.scheduled, counts.running, counts.finished)
-    return [shown(counts.type), *map(str, numbers)]
+def _row(counts: CopiedType) -> list[str]:
+    return [shown(counts.type), *map(str, (counts.ready, counts.scheduled, counts.finished))]
 
 
 def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:
@@ -187,12 +173,7 @@ def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:
         "jobs": copied.jobs,
         "ready": sum(counts.ready for counts in copied.types),
         "scheduled": sum(counts.scheduled for counts in copied.types),
-        "running": copied.running,
         "finished": sum(counts.finished for counts in copied.types),
-        "resumed": copied.resumed,
-        "complete_before": copied.complete_before,
-        "skipped": copied.skipped,
-        "differing": copied.differing,
         **({"unreadable": copied.unreadable} if copied.unreadable else {}),
         **({"strays": copied.strays} if copied.strays else {}),
     }
@@ -200,20 +181,10 @@ def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:
 
 def _summary(source: str, target: str, copied: Copied) -> str:
     """Return one line about the result and the next step."""
-    if copied.complete_before:
-        return f"{printable(target)} is a complete copy already: {output.many(copied.jobs, 'job')}; nothing was written"
-    what = [f"{output.many(copied.jobs - copied.skipped, 'job')} of {output.many(len(copied.types), 'type')} copied"]
-    if copied.running:
-        what.append(f"{copied.running} of them ran and are pending now")
-    if copied.skipped:
-        what.append(f"{output.many(copied.skipped, 'job')} stayed as before in {printable(target)}")
+    what = [f"{output.many(copied.jobs, 'job')} of {output.many(len(copied.types), 'type')} copied"]
     if copied.unreadable:
         what.append(f"{output.many(copied.unreadable, 'unreadable job')} left out")
     if copied.strays:
         entries = "1 queue entry" if copied.strays == 1 else f"{copied.strays} queue entries"
         what.append(f"{entries} of no job left out")
-    if copied.differing:
-        what.append(f"{output.many(copied.differing, 'job')} not as in {printable(source)}")
-    else:
-        what.append("compared")
     return "; ".join(what) + f". Now have your programs use {printable(target)}; {printable(source)} is as it was"

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
+import time
 from pathlib import Path
 
+import fdb.tuple
 import pytest
 
-from jobs_service import JobsService, NewJob, Settings
+from jobs_service import JobsService, NewJob
 from jobs_service.cli.verbs.copy import absolute_address
-from jobs_service.store.lmdb import LmdbStore
+from jobs_service.layer.copy_mark import mark_key
+from jobs_service.layer.keyspace import Keyspace
+from jobs_service.store import Transaction
 from tests.cli.conftest import Invoke
 from tests.cli.support import IMPATIENT, arrange, on_terminal, process, rows, started, without_escapes, write_lock_held
-from tests.copying.support import opened, reached
 
 JOBS = 1500
+PREFIX = fdb.tuple.pack(("jobs_service",))
+
+
+async def _nothing(_: JobsService) -> None:
+    """Only open the store."""
 
 
 @pytest.fixture
@@ -47,14 +54,11 @@ def test_the_copy_has_what_the_store_has(invoke: Invoke, full: str, other: str) 
     assert (done.code, done.err) == (0, "")
     *table, summary = done.out.splitlines()
     assert rows("\n".join(table)) == [
-        ["TYPE", "READY", "SCHEDULED", "RUNNING", "FINISHED"],
-        ["email", f"{JOBS - 1}", "0", "0", "1"],
-        ["json:7", "0", "1", "0", "0"],
+        ["TYPE", "READY", "SCHEDULED", "FINISHED"],
+        ["email", f"{JOBS - 1}", "0", "1"],
+        ["json:7", "0", "1", "0"],
     ]
-    assert (
-        summary
-        == f"{JOBS + 1} jobs of 2 types copied; compared. Now have your programs use {other}; {full} is as it was"
-    )
+    assert summary == f"{JOBS + 1} jobs of 2 types copied. Now have your programs use {other}; {full} is as it was"
     for verb in (["types", "--json"], ["show", "email", "3", "--json"]):
         copied, wanted = (invoke(*verb, "--store", store).json_lines for store in (other, full))
         for each in (*copied, *wanted):
@@ -62,46 +66,39 @@ def test_the_copy_has_what_the_store_has(invoke: Invoke, full: str, other: str) 
         assert copied == wanted
 
 
-def test_json_tells_it_in_numbers_and_a_second_time_nothing_is_written(invoke: Invoke, full: str, other: str) -> None:
-    told = {
+def test_json_tells_it_in_numbers_and_a_second_copy_is_refused(invoke: Invoke, full: str, other: str) -> None:
+    assert invoke("copy", full, other, "--json").json == {
         "from": full,
         "to": other,
         "types": 2,
         "jobs": JOBS + 1,
         "ready": JOBS - 1,
         "scheduled": 1,
-        "running": 0,
         "finished": 1,
-        "resumed": False,
-        "complete_before": False,
-        "skipped": 0,
-        "differing": 0,
     }
-    assert invoke("copy", full, other, "--json").json == told
-    assert invoke("copy", full, other, "--json").json == {**told, "complete_before": True}
-    again = invoke("copy", full, other).out.splitlines()[-1]
-    assert again == f"{other} is a complete copy already: {JOBS + 1} jobs; nothing was written"
+    for anew in ([], ["--anew"]):
+        refused = invoke("copy", full, other, *anew)
+        assert (refused.code, refused.error) == (1, f"{other} is not empty, it has jobs or types: name an empty store")
 
 
 def test_a_store_without_types_is_copied_in_one_line(invoke: Invoke, store: str, other: str) -> None:
-
-    async def nothing(_: JobsService) -> None:
-        pass
-
-    arrange(store, nothing)
+    arrange(store, _nothing)
     assert invoke("copy", store, other).out == (
-        f"0 jobs of 0 types copied; compared. Now have your programs use {other}; {store} is as it was\n"
+        f"0 jobs of 0 types copied. Now have your programs use {other}; {store} is as it was\n"
     )
 
 
-def test_running_jobs_need_force_and_are_told(invoke: Invoke, full: str, other: str) -> None:
-    arrange(full, lambda jobs: jobs.accept("email", timeout=0))
-    refused = invoke("copy", full, other)
-    assert (refused.code, refused.error.startswith(f"{full} is being worked on: job 'email'/")) == (1, True)
-    done = invoke("copy", full, other, "--force")
-    assert done.code == 0
+def test_what_cannot_be_read_is_left_out_and_told(invoke: Invoke, full: str, other: str) -> None:
+    keys = Keyspace(PREFIX).of("email")
+
+    async def damage(transaction: Transaction) -> None:
+        transaction.set(keys.data_key("damaged"), b"\xff")
+        transaction.set(keys.ready + b"\x14\x33" + bytes(12) + b"\x02nobody\x00", b"")
+
+    arrange(full, lambda jobs: jobs.store.transact(damage))
+    done = invoke("copy", full, other)
     assert done.out.splitlines()[-1].startswith(
-        f"{JOBS + 1} jobs of 2 types copied; 1 of them ran and are pending now; compared. Now have"
+        f"{JOBS + 1} jobs of 2 types copied; 1 unreadable job left out; 1 queue entry of no job left out. Now have"
     )
 
 
@@ -111,19 +108,6 @@ def test_a_refused_copy_leaves_no_store_behind_where_there_was_none(invoke: Invo
     assert not Path(other.removeprefix("lmdb:")).exists()
     assert invoke("copy", other, f"{other}-copy").code == 3
     assert not Path(f"{other}-copy".removeprefix("lmdb:")).exists()
-
-
-def test_jobs_that_are_there_need_force_and_are_told(invoke: Invoke, email: str, other: str) -> None:
-    for store, data in ((email, "1"), (other, "2")):
-        invoke("types", "set", "email", "60", "--store", store)
-        invoke("add", "email", "x", "--data", data, "--store", store)
-    refused = invoke("copy", email, other)
-    assert (refused.code, f"{other} has jobs already" in refused.error) == (1, True)
-    done = invoke("copy", email, other, "--force")
-    assert done.out.splitlines()[-1] == (
-        f"0 jobs of 1 type copied; 1 job stayed as before in {other}; 1 job not as in {email}. Now have your programs "
-        f"use {other}; {email} is as it was"
-    )
 
 
 @pytest.mark.parametrize("named", ["{}", "{}/", "{}/../store", "link", "./link/."])
@@ -162,31 +146,39 @@ def test_what_is_no_store_is_one_line(
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_target_that_cannot_be_written_to_is_code_3(full: str, other: str, tmp_path: Path, invoke: Invoke) -> None:
-    assert invoke("types", "set", "email", "60", "--store", other).code == 0
+def test_a_target_that_cannot_be_written_to_is_code_3(full: str, other: str, tmp_path: Path) -> None:
+    arrange(other, _nothing)
     with write_lock_held(other):
         refused = process("copy", full, other, cwd=tmp_path, env=IMPATIENT)
     assert (refused.code, len(refused.err.splitlines())) == (3, 1)
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
-def test_a_command_that_was_killed_or_interrupted_is_gone_on_with(
-    invoke: Invoke, full: str, other: str, tmp_path: Path, signal_number: int
-) -> None:
-    async def end_it_on_its_way() -> tuple[int, str]:
-        async with opened(target := LmdbStore(other.removeprefix("lmdb:"), settings=Settings())):
-            with started("copy", full, other, cwd=tmp_path) as copying:
-                await reached(target, 500)
-                os.kill(copying.pid, signal_number)
-                _, said = copying.communicate()
-                return copying.returncode, said
+def test_half_a_copy_is_one_line_for_every_verb_until_it_is_begun_anew(invoke: Invoke, full: str, other: str) -> None:
+    async def mark(transaction: Transaction) -> None:
+        transaction.set(mark_key(Keyspace(PREFIX)), b"a copy's")
 
-    code, said = asyncio.run(end_it_on_its_way())
-    if signal_number == signal.SIGINT and code != 0:
-        assert (code, said) == (130, "jobs-service: interrupted; the same command goes on where it stopped\n")
-    told = invoke("copy", full, other, "--json").json
-    assert told["resumed"] or told["complete_before"]
-    assert invoke("copy", full, other, "--json").json["complete_before"]
+    arrange(other, lambda jobs: jobs.store.transact(mark))
+    refused = f"store {other} is half a copy: begin it anew with jobs-service copy FROM {other} --anew, or remove it"
+    for verb in (["list", "--store", other], ["copy", full, other], ["copy", other, f"{other}-copy"]):
+        told = invoke(*verb)
+        assert (told.code, told.error) == (3, refused)
+    assert invoke("copy", full, other, "--anew").code == 0
+    assert len(invoke("list", "email", "--limit", "5", "--store", other).out.splitlines()) > 5
+
+
+def test_a_copy_that_is_interrupted_says_how_to_begin_anew(full: str, other: str, tmp_path: Path) -> None:
+    arrange(other, _nothing)
+    users = Path(other.removeprefix("lmdb:"), "processes")
+    with write_lock_held(other), started("copy", full, other, cwd=tmp_path) as copying:
+        before = len(os.listdir(users))
+        while len(os.listdir(users)) == before:
+            time.sleep(0.01)
+        os.kill(copying.pid, signal.SIGINT)
+        _, said = copying.communicate()
+    assert (copying.returncode, said) == (
+        130,
+        "jobs-service: interrupted; the same command with --anew begins it anew\n",
+    )
 
 
 def test_on_a_terminal_a_bar_shows_how_far_it_is(full: str, other: str, tmp_path: Path) -> None:
