@@ -149,8 +149,7 @@ class RunEndings:
             end.log_to(self._log, run.job, self._execution.redaction, self._loop.time() - run.at)
 
     def _not_written(self, run: Run, end: RunEnd, error: Exception) -> None:
-        # Damage of the file may be in the way of every end, such as that of the type's retention. If the run were given
-        # up, the job would run again after each timeout. So its end waits, and it is kept alive, until that is mended.
+        # If a run were given up for a damaged page, its job would run again after each timeout: its end waits.
         passes = isinstance(error, DirectoryMoved | StoreDamaged) or (isinstance(error, StoreError) and error.retryable)
         if passes and not self._has_left:
             self._log.warning("store_retry", error=str(error), id=run.job.id)

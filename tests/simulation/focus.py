@@ -169,11 +169,6 @@ def _sleepy(random: Random) -> Focus:
     )
 
 
-def _mended(random: Random) -> Focus:
-    """Records that cannot be read for a while."""
-    return Focus(("menders",), _weather(random), random.choice([0.0, 0.002]), budget=4)
-
-
 def _contested(random: Random) -> Focus:
     """A queue that changes while transactions dawdle that take jobs from it, and somebody begins to follow them."""
     return Focus(
@@ -242,7 +237,6 @@ _KINDS: Final = {
     _tight_handlers: 2,
     _brimful: 2,
     _sleepy: 4,
-    _mended: 3,
     _contested: 6,
     _rushed: 1,
     _far_behind: 3,
@@ -253,7 +247,6 @@ _KINDS: Final = {
 _ALONE: Final[Mapping[str, Callable[[Random], Focus]]] = {
     "brimmers": _brimful,
     "dozers": _sleepy,
-    "menders": _mended,
     "rivals": _contested,
     "rushes": _rushed,
     "nappers": _far_behind,

@@ -21,7 +21,6 @@ SHOWN = {
     focus._tight_handlers: "jobs that run are kept alive in one transaction",
     focus._brimful: "no room is kept for priorities",
     focus._sleepy: "the latest of several jobs says when their type wakes",
-    focus._mended: "an unreadable job is taken out and forgotten",
     focus._contested: "jobs due later are read by snapshot",
     focus._rushed: "who collides goes on in the same place",
     focus._far_behind: "a follower far behind does not notice",

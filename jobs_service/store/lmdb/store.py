@@ -30,7 +30,6 @@ from jobs_service.store.base import (
 )
 from jobs_service.store.calls import not_open, open_loop
 from jobs_service.store.counters import CommitTimes, Counters
-from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.environment import begin_conversion, copy_environment, end_conversion
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.lmdb.process_locks import ProcessLocks
@@ -70,7 +69,7 @@ class LmdbStore(Writer, Reader, Store):
         self._writes: SimpleQueue[Request[Any] | None] = SimpleQueue()
         self._reads: SimpleQueue[Request[Any] | Callable[[], None] | None] = SimpleQueue()
         self._watches = Watches(self._at)
-        self._damage = Damage()
+        self._has_logged_damage = False
         self._own_commits: deque[int] = deque()
         self._seen_commit = 0
         self._seen_at = 0.0

@@ -23,7 +23,6 @@ from tests.simulation.workloads.gossips import Gossips
 from tests.simulation.workloads.hermits import Hermits
 from tests.simulation.workloads.hoarders import Hoarders
 from tests.simulation.workloads.leavers import Leavers
-from tests.simulation.workloads.menders import Menders
 from tests.simulation.workloads.nappers import Nappers
 from tests.simulation.workloads.newcomers import Newcomers
 from tests.simulation.workloads.operators import Operators
@@ -117,7 +116,6 @@ OF_FOCUSED: tuple[type[Workload], ...] = (
     Brimmers,
     Dozers,
     Foremen,
-    Menders,
     Nappers,
     Rivals,
     Rushes,
