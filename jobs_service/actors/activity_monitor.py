@@ -20,7 +20,7 @@ from jobs_service.actors.duties import DutifulActor
 from jobs_service.actors.sampler import Sample, Sampler
 from jobs_service.batching.staggering import Attempt, Stagger
 from jobs_service.layer import activity, changes, last_records, queue
-from jobs_service.layer.batch_bounds import TOO_MUCH, Batch, Pace, too_much_for
+from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Transaction, Watch
@@ -87,7 +87,7 @@ class ActivityMonitor(DutifulActor):
         self._timeout: float | None = None
         self._history: deque[Sample] = deque()
         self._clean = b""
-        self._batch = float(context.settings.activity_batch)
+        self._lost_pace = Pace(Batch.of(context.store.limits, jobs=context.settings.activity_batch))
         self._sample: Sample | None = None
         self._lost: tuple[bytes, float] | None = None
         self._lost_at = 0.0
@@ -222,21 +222,16 @@ class ActivityMonitor(DutifulActor):
         self._sampled.quiet = not history or (history[-1].stamp or b"") <= self._clean
 
     async def _re_enqueue(self, until: bytes, timeout: float) -> None:
-        """Re-enqueue one batch of the jobs at or below a stamp. The batch shrinks if it was too large for a
-        transaction, and grows slowly while it fits.
-        """
-        settings = self._context.settings
-        size = int(self._batch)
-        attempt = Attempt()
-        try:
-            batch = await self._take_for_lost(until, timeout, size, attempt)
-        except TOO_MUCH as error:
-            if size == 1:
-                raise
-            self._batch = max(1.0, size * settings.activity_batch_factor)
-            self._log.warning("activity_batch_shrunk", size=int(self._batch), error=str(error))
-            return
-        self._lost_stagger.learn(collided=attempt.collided, useful=batch is not None and bool(batch.ids))
+        """Re-enqueue one batch of the jobs at or below a stamp."""
+        attempts: list[Attempt] = []  # one for each size: half of a batch that was too much has not been tried before
+
+        def attempt(size: int) -> Awaitable[activity.Batch | None]:
+            attempts.append(Attempt())
+            return self._take_for_lost(until, timeout, size, attempts[-1])
+
+        batch = await self._lost_pace.fitting(attempt)
+        collided = any(each.collided for each in attempts)
+        self._lost_stagger.learn(collided=collided, useful=batch is not None and bool(batch.ids))
         self._lost_at = self._time() + self._lost_stagger.pause()
         if batch is None:
             # The type's timeout was changed: silence is measured anew against the new one.
@@ -245,7 +240,6 @@ class ActivityMonitor(DutifulActor):
         if batch.ids:
             self._log.warning("jobs_lost", count=len(batch.ids), ids=batch.ids[:_SHOWN_IDS], reason=_SILENT)
         if batch.more:
-            self._batch += settings.activity_batch_increment if len(batch.ids) == size else 0
             return
         # A heartbeat moves an entry to a newer stamp, never to an older one: no entry at or below this one will appear.
         self._lost = None
