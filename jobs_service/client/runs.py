@@ -378,8 +378,6 @@ def _end_form(call: EndCall) -> bytes:
     """Return the end of a run as JSON."""
     operation, (_, id, _), (lock, *arguments) = call
     form: dict[str, Any] = {"id": json_forms.name(id), "lock": lock.hex(), "end": operation.__name__}
-    if operation is running_jobs.set_aside:
-        return wire.dumps({**form, "reason": in_one_line(str(arguments[0]), _LONGEST_REASON)})
     if operation is running_jobs.stop:
         run_at, most, reason, anew = arguments
         form |= {"run_at": run_at, "max_history": most, "reason": reason[:_LONGEST_REASON], "anew": anew}

@@ -610,7 +610,7 @@ async def test_a_job_whose_end_cannot_be_written_runs_once_and_is_set_aside(how:
         with capture_logs() as events:
             async with run_by(jobs):
                 await all_ended(jobs, ["sound"])
-                await asyncio.sleep(1)
+                await asyncio.sleep(100)
                 noted = jobs._context.keyspace.of(TYPE).set_aside + pack_id("damaged")
                 assert await jobs.store.read(lambda tr: tr.get(noted)) is not None
                 await asyncio.sleep(1000)
