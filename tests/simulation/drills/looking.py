@@ -271,8 +271,8 @@ class _Look:
         last = [each.last or 0.0 for each in told.groups]
         if last != sorted(last, reverse=True):
             yield f"the failures are in the order of {last}"
-        if told.read != sum(each.count for each in told.groups) or told.damaged:
-            yield f"{told.read} failures were read, and {told.damaged} could not"
+        if told.read != (grouped := sum(each.count for each in told.groups)):
+            yield f"{told.read} failures were read, and {grouped} are in groups"
 
 
 def _pages_are_whole() -> bool:
