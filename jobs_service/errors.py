@@ -120,7 +120,7 @@ class InvalidAddress(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """A part of the embedded store's file is damaged: it can be neither read nor changed; the rest can."""
+    """A page of the embedded store's file is damaged: restore a backup (docs/stores.md, A damaged store)."""
 
 
 class StoreLost(StoreError):

@@ -314,7 +314,7 @@ class _Check:
             owner = name[1], self._found[name] if name[0] in ("ACTIVITY", "FAILED") else name[-1]
             if owner not in self._damaged:
                 yield f"index entry {name!r} belongs to no job in that state and place"
-            elif owner in self._set_aside:
+            elif owner in self._set_aside and name[0] != "FAILED":
                 yield f"index entry {name!r} belongs to a job that is set aside"
 
     def _watched_over(self) -> Iterator[str]:

@@ -19,8 +19,8 @@ from jobs_service.actors.context import Context
 from jobs_service.actors.duties import DutifulActor
 from jobs_service.actors.sampler import Sample, Sampler
 from jobs_service.batching.staggering import Attempt, Stagger
-from jobs_service.layer import activity, changes, last_records, queue, strays
-from jobs_service.layer.batch_bounds import TOO_MUCH, Batch, Pace, too_much_for
+from jobs_service.layer import activity, changes, last_records, queue
+from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Transaction, Watch
@@ -87,7 +87,7 @@ class ActivityMonitor(DutifulActor):
         self._timeout: float | None = None
         self._history: deque[Sample] = deque()
         self._clean = b""
-        self._batch = float(context.settings.activity_batch)
+        self._lost_pace = Pace(Batch.of(context.store.limits, jobs=context.settings.activity_batch))
         self._sample: Sample | None = None
         self._lost: tuple[bytes, float] | None = None
         self._lost_at = 0.0
@@ -107,9 +107,6 @@ class ActivityMonitor(DutifulActor):
         self._unread_at = 0.0
         # The versionstamp up to which such rows are removed, and the row to continue behind.
         self._told: tuple[bytes, bytes] | None = None
-        # The last retried job among those set aside; None if all were retried.
-        self._set_aside: bytes | None = b""
-        self._set_aside_at = 0.0
         most = _LARGEST_BATCH * context.settings.pending_batch
         self._pace = Pace(Batch.of(context.store.limits, jobs=most))
 
@@ -138,8 +135,6 @@ class ActivityMonitor(DutifulActor):
             return 0.0
         now = self._time()
         wait = min(self._queue_at, self._expiry_at, self._idle_at, self._unread_at) - now
-        if self._set_aside is not None:
-            wait = min(wait, self._set_aside_at - now)
         if self._lost is not None:
             wait = min(wait, self._lost_at - now)
         if self._due_at is not None:
@@ -169,43 +164,26 @@ class ActivityMonitor(DutifulActor):
             await self.handle(message)
 
     async def _take_turn(self) -> None:
-        """Do one batch of every due duty; a duty with damaged rows is postponed and blocks no other."""
+        """Do one batch of every due duty."""
         if self._lost is not None and self._lost_at <= self._time():
-            await self._tried(self._re_enqueue(*self._lost), "_lost_at")
-        if self._set_aside is not None and self._set_aside_at <= self._time():
-            await self._tried(self._put_back(self._set_aside), "_set_aside_at")
+            await self._re_enqueue(*self._lost)
         if self._due_at is None and self._next_run_at <= self._context.sources.wall_time():
             self._due_at = self._time() + self._due_stagger.pause()
         if self._due_at is not None and self._due_at <= self._time():
-            await self._tried(self._make_ready(), "_due_at")
+            await self._make_ready()
         if self._queue_at <= self._time():
-            await self._tried(self._watch_queue(), "_queue_at")
+            await self._watch_queue()
         if self._expiry_at <= self._time():
-            await self._tried(self._remove_expired(), "_expiry_at")
+            await self._remove_expired()
         if self._unread_at <= self._time():
-            await self._tried(self._drop_unread(), "_unread_at")
-        if self._told is not None and not await self._tried(self._remove_told(*self._told), "_unread_at"):
-            self._told = None
+            await self._drop_unread()
+        if self._told is not None:
+            await self._remove_told(*self._told)
         if self._idle_at <= self._time():
             # A job that runs for hours shows no activity but heartbeats: check less and less often.
             self._idle_after = min(2 * self._idle_after, max(_LONGEST_IDLE, self._idle_after))
             self._idle_at = self._time() + self._idle_after
             self._note_idle(self.keys)
-
-    # Jobs that were set aside
-
-    async def _put_back(self, after: bytes) -> None:
-        """Return a batch of jobs that were set aside to their indexes: this version may be able to read them."""
-        keys, limit = self.keys, self._context.settings.pending_batch
-
-        async def read(transaction: Transaction) -> list[bytes]:
-            return await strays.set_aside(transaction, keys, after, limit)
-
-        found = await self._read(read)
-        done = 0
-        if found:
-            done = await self._transact(lambda unit: strays.put_back(unit, keys, found))
-        self._set_aside = found[done - 1] if found else None
 
     # Lost jobs
 
@@ -244,21 +222,16 @@ class ActivityMonitor(DutifulActor):
         self._sampled.quiet = not history or (history[-1].stamp or b"") <= self._clean
 
     async def _re_enqueue(self, until: bytes, timeout: float) -> None:
-        """Re-enqueue one batch of the jobs at or below a stamp. The batch shrinks if it was too large for a
-        transaction, and grows slowly while it fits.
-        """
-        settings = self._context.settings
-        size = int(self._batch)
-        attempt = Attempt()
-        try:
-            batch = await self._take_for_lost(until, timeout, size, attempt)
-        except TOO_MUCH as error:
-            if size == 1:
-                raise
-            self._batch = max(1.0, size * settings.activity_batch_factor)
-            self._log.warning("activity_batch_shrunk", size=int(self._batch), error=str(error))
-            return
-        self._lost_stagger.learn(collided=attempt.collided, useful=batch is not None and bool(batch.ids))
+        """Re-enqueue one batch of the jobs at or below a stamp."""
+        attempts: list[Attempt] = []  # one for each size: half of a batch that was too much has not been tried before
+
+        def attempt(size: int) -> Awaitable[activity.Batch | None]:
+            attempts.append(Attempt())
+            return self._take_for_lost(until, timeout, size, attempts[-1])
+
+        batch = await self._lost_pace.fitting(attempt)
+        collided = any(each.collided for each in attempts)
+        self._lost_stagger.learn(collided=collided, useful=batch is not None and bool(batch.ids))
         self._lost_at = self._time() + self._lost_stagger.pause()
         if batch is None:
             # The type's timeout was changed: silence is measured anew against the new one.
@@ -267,7 +240,6 @@ class ActivityMonitor(DutifulActor):
         if batch.ids:
             self._log.warning("jobs_lost", count=len(batch.ids), ids=batch.ids[:_SHOWN_IDS], reason=_SILENT)
         if batch.more:
-            self._batch += settings.activity_batch_increment if len(batch.ids) == size else 0
             return
         # A heartbeat moves an entry to a newer stamp, never to an older one: no entry at or below this one will appear.
         self._lost = None

@@ -10,7 +10,6 @@ from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreDamaged, Sto
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.log import EventLog
-from jobs_service.model import JobType
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Store, TransactionFunction
@@ -116,11 +115,6 @@ class Context:
         instance = self.store.instance
         return lambda transaction: run(transaction, keyspace, sources, operation, instance, self._note_damaged)
 
-    def note_damaged_counts(self, type: JobType) -> None:
-        """Log that a type's counts cannot be read, once."""
-        if self._damaged.add((type.__class__, type, None)):
-            log.warning("counts_damaged", type=type)
-
     def _note_damaged(self, errors: Iterable[RecordDamaged]) -> None:
         for error in errors:
             if self._damaged.add((type(error.type), error.type, error.id)):
@@ -145,8 +139,8 @@ class Context:
     ) -> T:
         """Repeat an operation, with growing pauses, while it raises transient errors.
 
-        Damage of the store's file does not pass. But if it ended the actor, the supervisor would restart it a few times
-        and then take down the whole service, for one damaged page. So it is retried as well, after longer pauses.
+        A damaged page of the store's file does not pass, but it must not take down the service, whose other calls may
+        not need that page. So it is retried as well, after longer pauses.
 
         Args:
             operation: called for every attempt.

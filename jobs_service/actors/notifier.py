@@ -17,10 +17,9 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from jobs_service import json_data, run_data
 from jobs_service.actors.context import Context, log, rest_after
-from jobs_service.actors.duties import Raw, read_each
 from jobs_service.actors.subscriptions import Hub, Target
 from jobs_service.actors.type_monitor import TypeMonitor
-from jobs_service.errors import JobNotFound, RecordDamaged, StoreDamaged, job_name
+from jobs_service.errors import JobNotFound, RecordDamaged, job_name
 from jobs_service.layer import changes
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.changes import Found, Position
@@ -54,7 +53,7 @@ class _Left(NamedTuple):
     """Its last record."""
 
 
-_Raw: TypeAlias = Raw | _Left
+_Raw: TypeAlias = bytes | _Left | None
 """A record as stored."""
 
 
@@ -252,8 +251,6 @@ class Notifier(Actor):
         if isinstance(raw, _Left):
             # For later subscribers the job does not exist.
             raw = raw.raw if target.knows_it else None
-        if isinstance(raw, StoreDamaged):
-            raise RecordDamaged(f"job {job_name(target.keys.type, target.id)}: {raw}")
         if raw is None:
             if reported is None:
                 target.fail(
@@ -298,13 +295,13 @@ class Notifier(Actor):
 
 
 async def _read_all(transaction: Transaction, keys: TypeKeys, data_keys: list[bytes]) -> list[_Raw]:
-    """Return the type's retention and the records of these jobs, all as stored; an error for each on a damaged page."""
-    raws: list[_Raw] = [*await read_each(transaction, [keys.retention, *data_keys])]
+    """Return the type's retention and the records of these jobs, all as stored."""
+    raws: list[_Raw] = [*await transaction.get_many([keys.retention, *data_keys])]
     gone = [place for place, raw in enumerate(raws) if raw is None and place]
     if gone:
         last_keys = [keys.last + data_keys[place - 1][len(keys.data) :] for place in gone]
-        for place, raw in zip(gone, await read_each(transaction, last_keys), strict=True):
-            raws[place] = _Left(raw) if isinstance(raw, bytes) else raw
+        for place, raw in zip(gone, await transaction.get_many(last_keys), strict=True):
+            raws[place] = None if raw is None else _Left(raw)
     return raws
 
 

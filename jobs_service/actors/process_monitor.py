@@ -12,12 +12,10 @@ from functools import partial
 from typing import Final
 
 from jobs_service.actors.context import Context, log
-from jobs_service.actors.duties import DAMAGED_PAUSE, DutifulActor, around_damage
-from jobs_service.errors import StoreDamaged
-from jobs_service.layer import awake_types, dead_processes
+from jobs_service.actors.duties import DutifulActor
+from jobs_service.layer import dead_processes
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.entry import JobSnapshot
-from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Transaction
@@ -49,8 +47,8 @@ class ProcessMonitor(DutifulActor):
             dead = await context.retried(context.store.dead_instances)
             pause = period
             if dead:
-                # Processes are often killed together: check again at once.
-                pause = 0.0 if await self._tried(self._bury(frozenset(dead))) else DAMAGED_PAUSE
+                await self._bury(frozenset(dead))
+                pause = 0.0  # Processes are often killed together: check again at once.
 
     async def _bury(self, dead: frozenset[bytes]) -> None:
         """Re-enqueue all jobs that dead instances hold, then forget the instances.
@@ -58,48 +56,24 @@ class ProcessMonitor(DutifulActor):
         If this process dies half way, another process finds the same instances and does the rest.
         """
         context = self._context
-        try:
-            await self._take_all(dead, None)
-        except StoreDamaged:
-            await self._take_by_types(dead)
+        held, after = await self._held(dead, None)
+        await self._re_enqueue(held, dead)
+        while after is not None:
+            held, after = await self._held(dead, after)
+            await self._re_enqueue(held, dead)
         await context.retried(lambda: context.store.forget_instances([*dead]))
         log.debug("processes_died", count=len(dead))
 
-    async def _take_by_types(self, dead: frozenset[bytes]) -> None:
-        """Do the same type by type, so that only the jobs of damaged types wait for their timeout."""
-        async for types in self._types(awake_types.awake_types):
-            for type in types:
-                keys = self._context.keyspace.found(type)
-                if keys is not None:
-                    try:
-                        await self._take_all(dead, keys)
-                    except StoreDamaged as error:
-                        _note_damaged(keys, error)
-
-    async def _take_all(self, dead: frozenset[bytes], keys: TypeKeys | None) -> None:
-        """Re-enqueue the jobs of one type, or of all types, that dead instances hold."""
-        held, after = await self._held(dead, keys, None)
-        await self._re_enqueue(held, dead)
-        while after is not None:
-            held, after = await self._held(dead, keys, after)
-            await self._re_enqueue(held, dead)
-
-    async def _held(
-        self, dead: frozenset[bytes], keys: TypeKeys | None, after: bytes | None
-    ) -> tuple[list[Place], bytes | None]:
+    async def _held(self, dead: frozenset[bytes], after: bytes | None) -> tuple[list[Place], bytes | None]:
         """Read one page of running jobs; return the jobs of dead instances, and the begin of the next page."""
         context = self._context
 
         async def read(transaction: Transaction) -> tuple[list[Place], bytes | None]:
-            return await dead_processes.held_jobs(transaction, context.keyspace, dead, keys, after, _PAGE)
+            return await dead_processes.held_jobs(transaction, context.keyspace, dead, after, _PAGE)
 
         return await self._read(read)
 
     async def _re_enqueue(self, held: Sequence[Place], dead: frozenset[bytes]) -> None:
-        """Re-enqueue jobs; a job whose place in the queue is damaged stays."""
-        await around_damage(partial(self._re_enqueue_together, dead), held, lambda place, e: _note_damaged(place[0], e))
-
-    async def _re_enqueue_together(self, dead: frozenset[bytes], held: Sequence[Place]) -> None:
         """Re-enqueue jobs that dead instances still hold, as many per transaction as fit."""
         while held:
             lost, dealt_with = await self._pace.fitting(partial(self._take, held, dead))
@@ -120,7 +94,3 @@ class ProcessMonitor(DutifulActor):
             ids[seen.keys.type].append(seen.id)
         for type, some in ids.items():
             log.warning("jobs_lost", type=type, count=len(some), ids=some[:_SHOWN_IDS], reason="their process died")
-
-
-def _note_damaged(keys: TypeKeys, error: StoreDamaged) -> None:
-    log.error("running_jobs_unreadable", type=keys.type, error=str(error))

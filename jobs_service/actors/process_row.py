@@ -86,7 +86,7 @@ class ProcessRowWriter(DutifulActor):
             written = self._time()
             if written >= self._clean_at:
                 self._clean_at = written + _CLEAN_EVERY
-                await self._tried(self._clean(), "_clean_at")
+                await self._clean()
             if await self.receive(pause) is not None:
                 await asyncio.sleep(written + _HOLDOFF - self._time())
                 while await self.receive(0) is not None:

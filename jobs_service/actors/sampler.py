@@ -13,9 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from jobs_service.actors.context import Context, log
-from jobs_service.actors.duties import around_damage
-from jobs_service.errors import StoreDamaged
+from jobs_service.actors.context import Context
 from jobs_service.layer import activity
 from jobs_service.layer.keyspace import TypeKeys
 
@@ -52,15 +50,13 @@ class Sampled:
     Attributes:
         keys: of the type.
         quiet: whether the listener wants changes only; set by the listener.
-        is_damaged: whether it could not be read when its last sample was due.
     """
 
-    __slots__ = ("_listener", "is_damaged", "keys", "next_tick", "quiet", "removed", "stamp", "timeout")
+    __slots__ = ("_listener", "keys", "next_tick", "quiet", "removed", "stamp", "timeout")
 
     def __init__(self, keys: TypeKeys, listener: Callable[[Sample], None]) -> None:
         self.keys = keys
         self.quiet = False
-        self.is_damaged = False
         self.removed = False
         self.next_tick = _AT_ONCE
         self.timeout: float | None = None
@@ -69,18 +65,11 @@ class Sampled:
 
     def take(self, sample: Sample) -> None:
         """Pass a sample to the listener, unless it is quiet and nothing has changed."""
-        self.is_damaged = False
         if self.quiet and sample.timeout == self.timeout and sample.stamp == self.stamp:
             return
         self.timeout = sample.timeout
         self.stamp = sample.stamp
         self._listener(sample)
-
-
-def _note_damaged(sampled: Sampled, error: StoreDamaged) -> None:
-    if not sampled.is_damaged:
-        sampled.is_damaged = True
-        log.warning("sample_damaged", type=sampled.keys.type, error=str(error))
 
 
 class Sampler:
@@ -123,15 +112,14 @@ class Sampler:
             self._hurry.clear()
             due = self._take_due(time())
             for start in range(0, len(due), _MOST_TYPES):
-                # A type on a damaged page gets its next sample at the regular time.
-                await around_damage(self._sample, due[start : start + _MOST_TYPES], _note_damaged)
+                await self._sample(due[start : start + _MOST_TYPES])
             if not due:
                 await self._until_next(time())
 
     async def _sample(self, due: Sequence[Sampled]) -> None:
         keys = [sampled.keys for sampled in due]
         found = await self._context.retried(
-            lambda: self._context.read(lambda transaction: activity.samples(transaction, keys)), unless=(StoreDamaged,)
+            lambda: self._context.read(lambda transaction: activity.samples(transaction, keys))
         )
         now = asyncio.get_running_loop().time()
         for sampled, (timeout, stamp) in zip(due, found, strict=True):

@@ -15,13 +15,13 @@ from typing import Final
 
 from jobs_service.actors.activity_monitor import CHECK_TIMEOUT, ActivityMonitor
 from jobs_service.actors.context import Context, log, rest_after
-from jobs_service.actors.duties import DAMAGED_PAUSE, DutifulActor, around_damage
+from jobs_service.actors.duties import DutifulActor
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Hub
-from jobs_service.errors import JobsError, StoreDamaged
+from jobs_service.errors import JobsError
 from jobs_service.layer import awake_types, counters, far_ahead
-from jobs_service.layer.keyspace import ACTIVITY, HOURS, SET_ASIDE, TypeKeys
+from jobs_service.layer.keyspace import ACTIVITY, HOURS, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Transaction, Watch
@@ -39,9 +39,6 @@ _HOLDOFF: Final = 0.02
 """Least seconds between two reads of the awake types."""
 
 _LOST_WATCH_PAUSE: Final = 0.25
-
-_DAMAGED_PERIOD: Final = 1.0
-"""Seconds between two reads of the awake types while damage hides some of their rows."""
 
 _SETTLED_TOGETHER: Final = 50
 _SCANNED_TOGETHER: Final = 100
@@ -90,7 +87,6 @@ class TypeServer(DutifulActor):
         # The begin and the time of the next examination of jobs whose time lies far ahead.
         self._far_ahead_from = b""
         self._far_ahead_at = 0.0
-        self._complain_at = 0.0
         self._next_alarm = _NEVER
         self._wake_at: float | None = None
         self._is_woken = False  # whether a wake-up message is in the inbox already
@@ -102,9 +98,7 @@ class TypeServer(DutifulActor):
         await self._notifier_supervisor.stop_all()
         self.spawn_link(self._sampler.run(), "sampler")
         try:
-            # This version may be able to read jobs that an earlier version set aside: monitors try when they start.
-            await self._tried(self._wake_all_in(SET_ASIDE))
-            await self._tried(self._read_awake(), "_read_at")
+            await self._read_awake()
             self._plan_check()
             self._sweep_at = self._far_ahead_at = self._time() + _SWEEP_PERIOD
             self._hub.on_missing_notifier(self._note_subscribed)
@@ -171,9 +165,9 @@ class TypeServer(DutifulActor):
             # All services read the same alarm. A random pause lets one of them be first; the others find the work done.
             self._wake_at = self._time() + self._context.sources.uniform(0.0, _AHEAD / 2)
         if self._wake_at is not None and self._wake_at <= self._time():
-            await self._tried(self._wake_due(), "_wake_at")
+            await self._wake_due()
         if self._read_at <= self._time():
-            await self._tried(self._read_awake(), "_read_at")
+            await self._read_awake()
         if self._check_at <= self._time():
             await self._check()
 
@@ -187,17 +181,9 @@ class TypeServer(DutifulActor):
         self._cancel_watch()
         self._read_at = _NEVER
         began = self._time()
-        is_damaged = False
-        try:
-            found = await self._awake()
-        except StoreDamaged as error:
-            is_damaged = True
-            found = await self._awake_by_rows(error)
-        await self._serve(found)
+        await self._serve(await self._awake())
         took = self._time() - began
         self._held_off_until = self._time() + max(_HOLDOFF, rest_after(took))
-        if is_damaged:
-            self._read_at = max(self._held_off_until, self._time() + _DAMAGED_PERIOD)
         if (watch := self._watch) is not None:
             watch.on_fire(lambda: self._awake_changed(lost=watch.error is not None))
 
@@ -217,20 +203,6 @@ class TypeServer(DutifulActor):
         if page.more:
             async for types in self._types(awake_types.awake_types, page.types[-1]):
                 found |= dict.fromkeys(types)
-        return found
-
-    async def _awake_by_rows(self, error: StoreDamaged) -> dict[bytes, None]:
-        """Return the awake types by examining each type, and wake the types whose time has come."""
-        self._next_alarm = _NEVER
-        await self._wake_by_rows(error)
-        keyspace = self._context.keyspace
-        found: dict[bytes, None] = {}
-
-        async def ask(types: Sequence[bytes]) -> None:
-            asleep = {*await self._read(lambda transaction: awake_types.not_awake(transaction, keyspace, types))}
-            found.update(dict.fromkeys([type for type in types if type not in asleep]))
-
-        await self._each_type(ask)
         return found
 
     def _awake_changed(self, *, lost: bool) -> None:
@@ -276,11 +248,11 @@ class TypeServer(DutifulActor):
         idle = list(self._idle)[:_SETTLED_TOGETHER]
         sleep_from = self._context.sources.wall_time() + self._context.settings.type_idle_after + _AHEAD
 
-        async def settle(unit: UnitOfWork, some: Sequence[TypeKeys]) -> None:
-            for keys in some:
+        async def settle(unit: UnitOfWork) -> None:
+            for keys in idle:
                 await awake_types.settle(unit.transaction, keyspace, keys, sleep_from)
 
-        await around_damage(lambda some: self._transact(lambda unit: settle(unit, some)), idle)
+        await self._transact(settle)
         for keys in idle:
             self._idle.pop(keys, None)
 
@@ -288,26 +260,10 @@ class TypeServer(DutifulActor):
         """Wake the types whose alarm is due: their next jobs come due, or expire, in a moment."""
         keyspace, page = self._context.keyspace, _SCANNED_TOGETHER
         until = self._context.sources.wall_time() + _AHEAD
-        try:
-            woken = await self._transact(lambda unit: awake_types.wake_due(unit.transaction, keyspace, until, page))
-            # Thousands may be due at once, at midnight for example: no pause for each page of them.
-            self._wake_at = self._time() if woken == page else None
-        except StoreDamaged as error:
-            await self._wake_by_rows(error)
-            self._wake_at = self._time() + _DAMAGED_PERIOD
+        woken = await self._transact(lambda unit: awake_types.wake_due(unit.transaction, keyspace, until, page))
+        # Thousands may be due at once, at midnight for example: no pause for each page of them.
+        self._wake_at = self._time() if woken == page else None
         self._read_at = self._time()
-
-    async def _wake_by_rows(self, error: StoreDamaged) -> None:
-        """Wake the types whose time has come by examining each type: damage hides some of the alarms."""
-        if self._complain_at <= self._time():
-            self._complain_at = self._time() + DAMAGED_PAUSE
-            self._log.error("awake_types_unreadable", error=str(error))
-        keyspace, until = self._context.keyspace, self._context.sources.wall_time() + _AHEAD + _DAMAGED_PERIOD
-
-        async def wake(unit: UnitOfWork, types: Sequence[bytes]) -> None:
-            await awake_types.wake_by_rows(unit.transaction, keyspace, types, until)
-
-        await self._each_type(lambda types: self._transact(lambda unit: wake(unit, types)))
 
     # Occasional checks
 
@@ -321,16 +277,14 @@ class TypeServer(DutifulActor):
         Also remove old counts of some types, and correct times written by a clock far ahead: for inactive types nothing
         else does so.
         """
-        is_done = await self._tried(self._wake_all_in(ACTIVITY))
+        await self._wake_all_in(ACTIVITY)
         if self._sweep_at <= self._time():
-            await self._tried(self._remove_old_counts(), "_sweep_at")
+            await self._remove_old_counts()
         if self._far_ahead_at <= self._time():
-            await self._tried(self._set_times_right(), "_far_ahead_at")
+            await self._set_times_right()
         self._read_at = self._time()
         await self._stop_unused_notifiers()
         self._plan_check()
-        if not is_done:
-            self._check_at += DAMAGED_PAUSE
 
     async def _remove_old_counts(self) -> None:
         keyspace = self._context.keyspace
@@ -380,11 +334,7 @@ class TypeServer(DutifulActor):
         return examined
 
     async def _wake_all_in(self, section: int) -> None:
-        """Wake the types that have rows in a section of the keyspace.
-
-        Raises:
-            StoreDamaged: for the first type with unreadable rows; all others are awake.
-        """
+        """Wake the types that have rows in a section of the keyspace."""
         keyspace = self._context.keyspace
         begin: bytes | None = b""
 
@@ -392,18 +342,9 @@ class TypeServer(DutifulActor):
             assert begin is not None
             return await awake_types.unmarked_in(transaction, keyspace, section, begin, _SCANNED_TOGETHER)
 
-        async def wake_those_of(types: Sequence[bytes]) -> None:
-            await self._wake_types(
-                await self._read(lambda transaction: awake_types.unmarked_of(transaction, keyspace, section, types))
-            )
-
-        try:
-            while begin is not None:
-                unmarked, begin = await self._read(read)
-                await self._wake_types(unmarked)
-        except StoreDamaged:
-            await self._each_type(wake_those_of)
-            raise
+        while begin is not None:
+            unmarked, begin = await self._read(read)
+            await self._wake_types(unmarked)
 
     async def _wake_types(self, types: Sequence[bytes]) -> None:
         keyspace = self._context.keyspace

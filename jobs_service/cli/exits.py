@@ -8,15 +8,12 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeGuard
+from collections.abc import Callable
+from typing import Protocol, TextIO, TypeGuard
 
 import typer
 
 from jobs_service.names import printable, shown
-
-if TYPE_CHECKING:
-    from jobs_service import StoreDamaged
 
 PROGRAM = "jobs-service"
 
@@ -100,20 +97,6 @@ def _flush_log() -> None:
         sys.stderr.flush()
     except OSError:
         drop(sys.stderr)
-
-
-def damaged_types(jobs: str, damaged: Sequence[tuple[Any, StoreDamaged]]) -> StoreDamaged:
-    """Return the error of a verb that could not show the jobs of some types, because they are on damaged pages.
-
-    Args:
-        jobs: the jobs of these types in words.
-        damaged: the types, each with its error.
-    """
-    from jobs_service.errors import StoreDamaged
-
-    type, error = damaged[0]
-    more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-    return StoreDamaged(f"{jobs} of type {shown(type)}{more} cannot be read: {error}")
 
 
 def wording(error: BaseException) -> str:

@@ -185,11 +185,11 @@ class RemoteAccess:
     # Running jobs
 
     async def beat(self, held: Sequence[Held]) -> list[LockStatus]:
-        return [status for status in await self._locks(held, renew=True) if status is not None]
+        return await self._locks(held, renew=True)
 
     async def look(
         self, keys: TypeKeys, held: Sequence[Held], *, watched: bool
-    ) -> tuple[list[LockStatus | None], list[Watch]]:
+    ) -> tuple[list[LockStatus], list[Watch]]:
         watches = [] if watched else [await self._watch(keys, "canceled")]
         try:
             return await self._locks(held, renew=False), watches
@@ -198,15 +198,13 @@ class RemoteAccess:
                 watch.cancel()
             raise
 
-    async def _locks(self, held: Sequence[Held], *, renew: bool) -> list[LockStatus | None]:
+    async def _locks(self, held: Sequence[Held], *, renew: bool) -> list[LockStatus]:
         if not held:
             return []
         keys = held[0][0][0]
         jobs = [{"id": json_forms.name(place[1]), "lock": lock.hex()} for place, lock in held]
         found = await self._call("POST", keys, "/alive", {"jobs": jobs, "renew": renew})
-        return self._access.read(
-            lambda form: [None if each is None else LockStatus(each) for each in form["locks"]], found
-        )
+        return self._access.read(lambda form: [LockStatus(each) for each in form["locks"]], found)
 
     async def timeout(self, keys: TypeKeys) -> tuple[float | None, Watch]:
         found = await self._changed(keys, "timeout")
@@ -380,8 +378,6 @@ def _end_form(call: EndCall) -> bytes:
     """Return the end of a run as JSON."""
     operation, (_, id, _), (lock, *arguments) = call
     form: dict[str, Any] = {"id": json_forms.name(id), "lock": lock.hex(), "end": operation.__name__}
-    if operation is running_jobs.set_aside:
-        return wire.dumps({**form, "reason": in_one_line(str(arguments[0]), _LONGEST_REASON)})
     if operation is running_jobs.stop:
         run_at, most, reason, anew = arguments
         form |= {"run_at": run_at, "max_history": most, "reason": reason[:_LONGEST_REASON], "anew": anew}

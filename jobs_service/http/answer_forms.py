@@ -303,9 +303,9 @@ class EndedAnswer(BaseModel):
 
 
 class LocksAnswer(BaseModel):
-    """The states of locks, in their order: held, canceled, taken; null if damage hides the state."""
+    """The states of locks, in their order: held, canceled or taken."""
 
-    locks: list[str | None]
+    locks: list[str]
 
 
 class RunEndsAnswer(BaseModel):

@@ -232,10 +232,10 @@ class RunEndForm(HeldForm):
 
     `finish` is an end as in `FinishForm`. `crash` makes the job run again from `run_at` on, and counts the attempt; a
     run that the handler itself has `asked` for does not shorten that pause. `stop` does not count the attempt, nor,
-    with `anew`, the earlier ones; its `run_at` is optional. `set_aside` is for a record with an unreadable part.
+    with `anew`, the earlier ones; its `run_at` is optional.
     """
 
-    end: Literal["finish", "crash", "stop", "set_aside"]
+    end: Literal["finish", "crash", "stop"]
     outcome: Literal["succeeded", "failed", "canceled"] = "succeeded"
     result: Json = None
     error: ErrorForm | None = None

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from jobs_service import run_data
 from jobs_service.arguments import check_keep, check_seconds, json_of
-from jobs_service.errors import JobsError, RecordDamaged, StoreError
+from jobs_service.errors import JobsError, StoreError
 from jobs_service.http import answer_forms, forms, problems
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.roles import Role
@@ -124,8 +124,6 @@ def _end(call: Call, form: forms.RunEndForm) -> EndCall:
     """
     place = call.remote.access.place(call.type, form.id)
     most = form.max_history
-    if form.end == "set_aside":
-        return running_jobs.set_aside, place, (form.lock, RecordDamaged(form.reason).of(call.type, form.id))
     if form.end == "stop":
         return running_jobs.stop, place, (form.lock, form.run_at, most, form.reason, form.anew)
     result = json_of(call.type, form.id, form.result) if "result" in form.model_fields_set else None

@@ -122,20 +122,6 @@ async def wake_due(transaction: Transaction, keyspace: Keyspace, until: float, l
     return len(found)
 
 
-async def wake_by_rows(transaction: Transaction, keyspace: Keyspace, types: Sequence[bytes], until: float) -> None:
-    """Wake the due types among these packed ones, if the alarms cannot be read.
-
-    The alarms stay: they wake a type needlessly once they can be read again.
-    """
-    sleeping = [keyspace.of_packed(type) for type in types]
-    rows = await transaction.get_many([keys.asleep for keys in sleeping])
-    for keys, row in zip(sleeping, rows, strict=True):
-        if row is not None and unpack_seconds(row) <= until:
-            transaction.clear(keys.asleep)
-            transaction.set(keys.awake, b"")
-            transaction.add(counter(keyspace), _ONE)
-
-
 async def settle(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, sleep_from: float) -> bool:
     """Mark a type as idle, unless its jobs need a monitor soon.
 
@@ -201,13 +187,6 @@ async def types_in(
             types.append(packed)
             behind = begin = packed + AFTER
     return types, behind
-
-
-async def unmarked_of(transaction: Snapshot, keyspace: Keyspace, section: int, types: Sequence[bytes]) -> list[bytes]:
-    """Return the packed types that have rows in a section and are not awake."""
-    prefix = keyspace.sections[section]
-    found = [type for type in types if await transaction.get_range(prefix + type, prefix + type + AFTER, limit=1)]
-    return await not_awake(transaction, keyspace, found)
 
 
 async def not_awake(transaction: Snapshot, keyspace: Keyspace, types: Sequence[bytes]) -> list[bytes]:

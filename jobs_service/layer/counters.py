@@ -19,7 +19,6 @@ or idle, the type servers remove them, some types at a time.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import struct
 from collections import defaultdict
@@ -28,7 +27,7 @@ from typing import Final, TypeAlias
 
 import fdb.tuple
 
-from jobs_service.errors import RecordDamaged, StoreDamaged
+from jobs_service.errors import StoreDamaged
 from jobs_service.layer.key_parts import AFTER
 from jobs_service.layer.keyspace import COUNTS, Keyspace, TypeKeys
 from jobs_service.layer.record import Record
@@ -45,6 +44,8 @@ IS_RUNNING: Final = 2
 AFTER_CRASH: Final = 6
 """Distance from the lanes of ready and scheduled jobs to the lanes of those whose last run has crashed."""
 STATES: Final = 8
+IS_UNCOUNTED: Final = b"\x01"
+"""The value of a row in SET_ASIDE whose job counts in no lane, since its state cannot be read."""
 OF_OUTCOME: Final = {Outcome.SUCCEEDED: 3, Outcome.FAILED: 4, Outcome.CANCELED: 5}
 
 # Events of jobs: the fields of Totals, in their order.
@@ -101,29 +102,20 @@ def lane_of(record: Record) -> int:
     return OF_OUTCOME[record.outcome]  # type: ignore[index]
 
 
-def lane_of_damaged(keys: TypeKeys, index_key: bytes | None, raw: bytes | None) -> int:
-    """Return the lane in which a job with an unreadable record was counted.
+def lane_of_damaged(keys: TypeKeys, index_key: bytes, is_retrying: bool) -> int:
+    """Return the lane of a job with an unreadable record.
 
     Args:
         keys: of the type.
-        index_key: of the entry by which it was found; None if there was none.
-        raw: its record as far as the store has it.
+        index_key: of the entry by which it was found; empty for none, as of most finished jobs.
+        is_retrying: whether it has a row in RETRYING.
     """
-    ended = tuple(OF_OUTCOME.values())
-    lane = ended[0]
-    if raw is not None:
-        with contextlib.suppress(RecordDamaged, KeyError):
-            lane = lane_of(Record.decode(raw))
-    if index_key is None:
-        return lane
-    for section, lanes in (
-        (keys.ready, (IS_READY, IS_READY + AFTER_CRASH)),
-        (keys.scheduled, (IS_SCHEDULED, IS_SCHEDULED + AFTER_CRASH)),
-        (keys.activity, (IS_RUNNING,)),
-    ):
+    if index_key.startswith(keys.activity):
+        return IS_RUNNING
+    for section, lane in (keys.ready, IS_READY), (keys.scheduled, IS_SCHEDULED):
         if index_key.startswith(section):
-            return lane if lane in lanes else lanes[0]
-    return lane if lane in ended else ended[0]
+            return lane + AFTER_CRASH * is_retrying
+    return OF_OUTCOME[Outcome.FAILED if index_key.startswith(keys.failed_head) else Outcome.SUCCEEDED]
 
 
 def new_tally() -> Tally:
@@ -280,20 +272,12 @@ async def of_types(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[Typ
 
 async def page(
     transaction: Snapshot, keyspace: Keyspace, after: bytes | None
-) -> tuple[list[tuple[bytes, TypeCounts | None]], bytes | None]:
-    """Return counts of some types, as packed, and the key behind which others may follow, None at the end.
-
-    A type with a damaged row has None, and does not disturb the others.
-    """
+) -> tuple[list[tuple[bytes, TypeCounts]], bytes | None]:
+    """Return counts of some types, as packed, and the key behind which others may follow, None at the end."""
     section = keyspace.sections[COUNTS]
     begin = section + (b"" if after is None else after) + b"\x00"
     rows = await transaction.get_range(begin, section + AFTER, limit=_PAGE)
-    found: list[tuple[bytes, TypeCounts | None]] = []
-    for key, row in rows:
-        try:
-            found.append((key[len(section) :], decoded(row)))
-        except StoreDamaged:
-            found.append((key[len(section) :], None))
+    found = [(key[len(section) :], decoded(row)) for key, row in rows]
     return found, found[-1][0] if len(found) == _PAGE else None
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from jobs_service.errors import RecordDamaged, StoreDamaged
+from jobs_service.errors import RecordDamaged
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import AFTER, STAMP_CODE, unpack_id
-from jobs_service.layer.keyspace import ACTIVITY, DATA, Keyspace, TypeFinder, TypeKeys
+from jobs_service.layer.keyspace import ACTIVITY, DATA, Keyspace, TypeFinder
 from jobs_service.layer.record_format import lock_in
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
@@ -24,7 +24,6 @@ async def held_jobs(
     transaction: Snapshot,
     keyspace: Keyspace,
     instances: Collection[bytes],
-    keys: TypeKeys | None,
     after: bytes | None,
     limit: int,
 ) -> tuple[list[Place], bytes | None]:
@@ -34,7 +33,6 @@ async def held_jobs(
         transaction: reads.
         keyspace: of the keys.
         instances: the ids.
-        keys: of the only type to read; None for all.
         after: the last key of the page before; None to begin.
         limit: running jobs to read.
 
@@ -42,15 +40,11 @@ async def held_jobs(
         The jobs, and the last key of this page; None at the end.
     """
     section = keyspace.sections[ACTIVITY]
-    begin = section if keys is None else keys.activity
-    found = await transaction.get_range(begin if after is None else after + b"\x00", begin + AFTER, limit=limit)
+    begin = section if after is None else after + b"\x00"
+    found = await transaction.get_range(begin, section + AFTER, limit=limit)
     data = keyspace.sections[DATA]
     # The rest of the key without its section and its seq is the packed type.
-    data_keys = [data + key[len(section) : -_SEQ_BYTES] + id for key, id in found]
-    try:
-        raws = await transaction.get_many(data_keys)
-    except StoreDamaged:  # perhaps one record only: read them one by one
-        raws = [await _readable(transaction, data_key) for data_key in data_keys]
+    raws = await transaction.get_many([data + key[len(section) : -_SEQ_BYTES] + id for key, id in found])
     size = len(next(iter(instances)))
     finder = TypeFinder(keyspace)
     held = [
@@ -59,14 +53,6 @@ async def held_jobs(
         if (lock := lock_in(raw)) is not None and lock[:size] in instances
     ]
     return held, found[-1][0] if len(found) == limit else None
-
-
-async def _readable(transaction: Snapshot, data_key: bytes) -> bytes | None:
-    """Return a record; None if it cannot be read."""
-    try:
-        return await transaction.get(data_key)
-    except StoreDamaged:
-        return None
 
 
 async def take_from(unit: UnitOfWork, jobs: Sequence[Place], instances: Collection[bytes]) -> tuple[list[Entry], int]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from jobs_service import run_data
 from jobs_service.arguments import EARLIEST, LATEST
-from jobs_service.errors import RecordDamaged, StoreDamaged
+from jobs_service.errors import RecordDamaged
 from jobs_service.layer import queue
 from jobs_service.layer.key_parts import AFTER, type_in, unpack_id, unpacked
 from jobs_service.layer.keyspace import PERIODIC, Keyspace, TypeKeys, end_of_priority
@@ -80,10 +80,10 @@ def tick_of(packed: bytes | None) -> float | None:
 
 async def _record(transaction: Snapshot, keys: TypeKeys, packed_id: bytes) -> Record | None:
     """Return a job's record; None if it is missing or unreadable."""
+    raw = await transaction.get(keys.data + packed_id)
     try:
-        raw = await transaction.get(keys.data + packed_id)
         return None if raw is None else Record.decode(raw)
-    except (RecordDamaged, StoreDamaged):
+    except RecordDamaged:
         return None
 
 

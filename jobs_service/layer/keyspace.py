@@ -16,7 +16,7 @@
 | (PERIODIC, name)                        | last tick    | periodic jobs were requested                |
 | (COPYING)                               | a mark       | a copy into this store is not complete      |
 | (DECLARED, type)                        | some times   | a program has used the type, or it was removed |
-| (SET_ASIDE, type, id)                   | nothing      | the record cannot be read; in no index      |
+| (SET_ASIDE, type, id)                   | nothing or 1 | the record cannot be read; in no index      |
 | (AWAKE, type)                           | nothing      | it may have jobs that need a monitor now    |
 | (AWAKE)                                 | counter      | bumped when any of these, or of the alarms, changes |
 | (ASLEEP, type)                          | a time       | no job of it needs a monitor before         |

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from jobs_service.errors import RecordDamaged
 from jobs_service.layer.key_parts import AFTER
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
@@ -56,8 +57,7 @@ async def remove_old(transaction: Transaction, keys: TypeKeys, until: bytes, beh
         wanted = min(page, limit - looked_at)
         found = await transaction.snapshot.get_range(behind + b"\x00", keys.last + AFTER, limit=wanted)
         for key, raw in found:
-            seq = Record.salvaged(raw)
-            if seq is None or seq[0][:STAMP_BYTES] <= until:
+            if _is_old(raw, until):
                 # A job of the same id may leave just now: its row stays.
                 transaction.add_read_conflict_key(key)
                 transaction.clear(key)
@@ -67,3 +67,11 @@ async def remove_old(transaction: Transaction, keys: TypeKeys, until: bytes, beh
             return Removed(looked_at, None)
         behind = found[-1][0]
     return Removed(looked_at, behind)
+
+
+def _is_old(raw: bytes, until: bytes) -> bool:
+    try:
+        seq = Record.decode(raw).seq_bytes
+    except RecordDamaged:
+        return True
+    return seq is not None and seq[:STAMP_BYTES] <= until

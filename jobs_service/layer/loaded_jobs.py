@@ -6,7 +6,7 @@ import copy
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from jobs_service.errors import RecordDamaged, StoreDamaged, job_name
+from jobs_service.errors import RecordDamaged
 from jobs_service.layer.batch_bounds import Room, most_rewritten_bytes, rewritten_bytes
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import is_id, unpack_id
@@ -24,7 +24,6 @@ class LoadedJobs:
         keyspace: of the keys.
         entries: the jobs by their DATA keys.
         damaged: jobs whose records were read and cannot be decoded: they are not among the entries.
-        raws: the records of damaged jobs whose state is unknown; None for records that the store cannot read.
         is_full: whether so much was read or rewritten that further operations should go into another transaction.
     """
 
@@ -40,7 +39,6 @@ class LoadedJobs:
         "entries",
         "is_full",
         "keyspace",
-        "raws",
         "transaction",
     )
 
@@ -48,7 +46,6 @@ class LoadedJobs:
     keyspace: Keyspace
     entries: dict[bytes, Entry]
     damaged: dict[bytes, RecordDamaged]
-    raws: dict[bytes, bytes | None]
     is_full: bool
     _limits: Limits
     _most_written: int
@@ -61,7 +58,6 @@ class LoadedJobs:
 
         Raises:
             RecordDamaged: its record cannot be read.
-            StoreDamaged: the type's row FOLLOWED cannot be read.
         """
         data_key = place[0].data + place[2]
         entry = self.entries.get(data_key)
@@ -74,32 +70,19 @@ class LoadedJobs:
         return entry
 
     async def _read_one(self, data_key: bytes, place: Place) -> Entry | None:
-        """Return a job's entry as stored, None if its record cannot be read.
-
-        Raises:
-            StoreDamaged: the type's row FOLLOWED cannot be read.
-        """
+        """Return a job's entry as stored, None if its record cannot be read."""
         keys, id, packed_id = place
-        try:
-            if keys.followed in self._followed:
-                raw = await self.transaction.get(data_key)
-            else:
-                raw, followed = await self.transaction.get_many((data_key, keys.followed))
-                self._note_followed(keys, followed)
-        except StoreDamaged as error:
-            if keys.followed not in self._followed:
-                # If it is this row that is damaged, the type is concerned, not the record.
-                self._note_followed(keys, await self.transaction.get(keys.followed))
-            self.damaged[data_key] = RecordDamaged(f"job {job_name(keys.type, id)}: {error}", type=keys.type, id=id)
-            self.raws[data_key] = None
-            return None
+        if keys.followed in self._followed:
+            raw = await self.transaction.get(data_key)
+        else:
+            raw, followed = await self.transaction.get_many((data_key, keys.followed))
+            self._note_followed(keys, followed)
         if raw is not None:
             self._count_read(len(raw))
         try:
             entry = self.entries[data_key] = Entry(keys, id, packed_id, raw)
         except RecordDamaged as error:
             self.damaged[data_key] = error.of(keys.type, id)
-            self.raws[data_key] = raw
             return None
         return entry
 
@@ -120,11 +103,7 @@ class LoadedJobs:
         self.damaged[data_key] = error.of(entry.keys.type, entry.id)
 
     async def prefetch(self, jobs: Sequence[Place]) -> None:
-        """Read jobs that are about to be touched; the reads go out together. Raises nothing for unreadable records.
-
-        Raises:
-            StoreDamaged: a type's row FOLLOWED cannot be read.
-        """
+        """Read jobs that are about to be touched; the reads go out together. Raises nothing for unreadable records."""
         entries = self.entries
         if len(jobs) == 1:
             [place] = jobs
@@ -145,12 +124,7 @@ class LoadedJobs:
                     latest = of_types[keys.followed] = keys
         if missing:
             types = [keys for followed, keys in of_types.items() if followed not in self._followed]
-            try:
-                raws = await self.transaction.get_many([*missing, *(keys.followed for keys in types)])
-            except StoreDamaged:  # perhaps one record only: read them one by one
-                for data_key, place in missing.items():
-                    await self._read_one(data_key, place)
-                return
+            raws = await self.transaction.get_many([*missing, *(keys.followed for keys in types)])
             for keys, followed in zip(types, raws[len(missing) :], strict=True):
                 self._note_followed(keys, followed)
             for (data_key, (keys, id, packed_id)), raw in zip(missing.items(), raws, strict=False):
@@ -158,7 +132,6 @@ class LoadedJobs:
                     entries[data_key] = Entry(keys, id, packed_id, raw)
                 except RecordDamaged as error:
                     self.damaged[data_key] = error.of(keys.type, id)
-                    self.raws[data_key] = raw
             self._count_read(sum(map(len, filter(None, raws[: len(missing)]))))
 
     def loaded(self, place: Place) -> Entry | None:

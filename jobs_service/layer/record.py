@@ -311,15 +311,6 @@ class Record:
             run_data,
         )
 
-    @staticmethod
-    def salvaged(raw: bytes) -> tuple[bytes, bytes, float] | None:
-        """Return seq, priority and run_at as an unreadable record seems to have them; None if it is too short."""
-        try:
-            _, _, seq, run_at, size = HEAD.unpack_from(raw)
-        except struct.error:
-            return None
-        return seq, raw[HEAD.size : HEAD.size + size], run_at
-
     # The moves of a job: each returns the next state.
 
     def pending(self, place: int, seq: NewSeq, priority: bytes, run_at: float | None) -> Record:

@@ -17,7 +17,6 @@ from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, FAILE
 from jobs_service.layer.creation import Spec, refuse_mark
 from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.record import NextRun, Record
-from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import UNSET, Ending, Job, JobError, Outcome, RunningJob
 from jobs_service.model.type_state import Retention
@@ -258,24 +257,6 @@ async def release(unit: UnitOfWork, place: Place, lock: bytes) -> Entry | JobSna
         WorkerConflict: the lock is not the job's.
     """
     return await stop(unit, place, lock, None, None, "released", True)
-
-
-async def set_aside(unit: UnitOfWork, place: Place, lock: bytes, error: RecordDamaged) -> None:
-    """Set a running job aside, because its end cannot be written: a necessary part of its record is damaged.
-
-    If none of its record can be read, the lock cannot be compared; the activity monitor then sets the job aside.
-
-    Raises:
-        WorkerConflict: the lock is not the job's.
-    """
-    try:
-        entry = await unit.load(place)
-    except RecordDamaged:
-        return
-    seq = _held(entry, lock).seq
-    assert isinstance(seq, bytes)
-    unit.condemn(entry, error)
-    take_out(unit, entry.keys, entry.keys.activity_head + seq, entry.packed_id)
 
 
 async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:

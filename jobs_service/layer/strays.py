@@ -1,25 +1,20 @@
 """Stray index entries, which point at no readable job, and jobs whose records cannot be read.
 
-A damaged page, or a process of a newer version, may leave a record that cannot be decoded, an index entry that cannot
+A fault, or a process of a newer version, may leave a record that cannot be decoded, an index entry that cannot
 be parsed, or one that belongs to no job. None of them may stop the work on other jobs. So code that reads an index and
 finds a stray entry removes it, in the same transaction, and goes on. A job with an unreadable record is set aside: it
-gets a row in SET_ASIDE, and its subscribers an error. A version that can read it puts it back.
+is in no index any more but has a row in SET_ASIDE, and its subscribers get an error. It stays so until it is removed.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
 from typing import Final
 
-from jobs_service import run_data
-from jobs_service.errors import RecordDamaged
-from jobs_service.layer.counters import AFTER_CRASH, STATES, lane_of, lane_of_damaged
-from jobs_service.layer.entry import write_index
-from jobs_service.layer.key_parts import AFTER, STAMP_CODE, TIME_BYTES, is_id, is_priority, pack_seconds
+from jobs_service.layer.counters import lane_of_damaged
+from jobs_service.layer.key_parts import AFTER, TIME_BYTES, is_id
 from jobs_service.layer.keyspace import SET_ASIDE, Keyspace, TypeFinder, TypeKeys, end_of_priority
-from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.store.base import Snapshot
 
@@ -40,13 +35,6 @@ def take_out(unit: UnitOfWork, keys: TypeKeys, index_key: bytes, packed_id: byte
     unit.transaction.clear(index_key)
     if packed_id is not None and keys.data + packed_id in unit.damaged:
         unit.set_aside(keys, packed_id, index_key)
-
-
-async def set_aside(transaction: Snapshot, keys: TypeKeys, after: bytes, limit: int) -> list[bytes]:
-    """Return the packed ids of the type's jobs that were set aside, behind one of them; empty to begin."""
-    begin = keys.set_aside + after + b"\x00"
-    found = await transaction.get_range(begin, keys.set_aside + AFTER, limit=limit)
-    return [key[len(keys.set_aside) :] for key, _ in found]
 
 
 async def unreadable(transaction: Snapshot, keyspace: Keyspace, keys: TypeKeys | None) -> Counter[bytes]:
@@ -70,64 +58,19 @@ async def unreadable(transaction: Snapshot, keyspace: Keyspace, keys: TypeKeys |
     return +counted
 
 
-async def put_back(unit: UnitOfWork, keys: TypeKeys, packed_ids: Sequence[bytes]) -> int:
-    """Restore the index entries of jobs that were set aside, as far as their records can be read now.
-
-    Args:
-        unit, keys: as everywhere.
-        packed_ids: of these jobs; not all are read if their records are large.
-
-    Returns:
-        The number of jobs that were read.
-    """
-    entries = await unit.load_fitting(keys, packed_ids)
-    rows = await unit.transaction.get_many([keys.set_aside + entry.packed_id for entry in entries])
-    for packed_id, entry, row in zip(packed_ids, entries, rows, strict=False):
-        if keys.data + packed_id in unit.damaged or not _is_sound(entry.record):
-            continue
-        unit.transaction.clear(keys.set_aside + packed_id)
-        if row:
-            unit.recount(keys, row[0] % STATES, 1)
-        if entry.record is not None:
-            write_index(unit.transaction, entry, entry.record)
-            if lane_of(entry.record) >= AFTER_CRASH:
-                unit.transaction.set(keys.retrying + packed_id, b"")
-            unit.watch_over(keys, entry.record)
-            unit.wake(keys)
-    return len(entries)
-
-
-def _is_sound(record: Record | None) -> bool:
-    """Whether the whole record can be read, with its run data: otherwise the job would be set aside again and again."""
-    try:
-        run_data.check(b"" if record is None else record.run_data)
-    except RecordDamaged:
-        return False
-    return True
-
-
 async def remove_damaged(unit: UnitOfWork, place: Place) -> None:
-    """Remove a job whose record cannot be read, with those of its index entries that can be found.
+    """Remove a job whose record cannot be read, with its entries among the first of each index.
 
-    They are guessed from the readable parts of the record, and searched for at the front of each index. A remaining
-    entry is a stray, and is removed when it is read.
+    A remaining entry is a stray, and is removed when it is read.
     """
     keys, _, packed_id = place
-    data_key = keys.data + packed_id
     transaction = unit.transaction
-    raw, row = await transaction.get_many((data_key, keys.set_aside + packed_id))
+    row, retrying = keys.set_aside + packed_id, keys.retrying + packed_id
+    is_set_aside, is_retrying = [value is not None for value in await transaction.get_many((row, retrying))]
     found = await _entries_of(transaction.snapshot, keys, packed_id)
-    guessed = [key for key in _guessed(keys, packed_id, raw or b"") if len(key) <= transaction.limits.key]
-    there = await transaction.snapshot.get_many(guessed)
-    found += [key for key, value in zip(guessed, there, strict=True) if value is not None and key not in found]
-    lane = lane_of_damaged(keys, found[0] if found else None, raw)
-    if row is None:
-        unit.recount(keys, lane, -1)
-    for key in found:
+    for key in (row, retrying, *found):
         transaction.clear(key)
-    transaction.clear(keys.set_aside + packed_id)
-    transaction.clear(keys.retrying + packed_id)
-    unit.forget(place)
+    unit.forget(place, None if is_set_aside else lane_of_damaged(keys, found[0] if found else b"", is_retrying))
 
 
 async def _entries_of(reads: Snapshot, keys: TypeKeys, packed_id: bytes) -> list[bytes]:
@@ -144,18 +87,6 @@ async def _entries_of(reads: Snapshot, keys: TypeKeys, packed_id: bytes) -> list
             if named == packed_id:
                 found.append(key)
     return found
-
-
-def _guessed(keys: TypeKeys, packed_id: bytes, raw: bytes) -> list[bytes]:
-    """Return the index entries that a damaged record may have had: none of them can be another job's."""
-    salvaged = Record.salvaged(raw)
-    if salvaged is None:
-        return []
-    seq, priority, run_at = salvaged
-    guessed = [keys.scheduled + pack_seconds(run_at) + packed_id, keys.failed_head + seq]
-    if is_priority(priority):
-        guessed.append(keys.ready + priority + STAMP_CODE + seq + packed_id)
-    return guessed
 
 
 def id_of_ready(keys: TypeKeys, key: bytes) -> bytes | None:

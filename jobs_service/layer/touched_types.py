@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from jobs_service import run_data
-from jobs_service.errors import TransactionTooLarge
+from jobs_service.errors import RecordDamaged, TransactionTooLarge
 from jobs_service.layer import awake_types, changes
-from jobs_service.layer.counters import Tally, lane_of_damaged, new_tally
+from jobs_service.layer.counters import IS_UNCOUNTED, Tally, lane_of_damaged, new_tally
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.key_parts import STAMP_CODE
 from jobs_service.layer.keyspace import Place, TypeKeys
@@ -88,25 +88,23 @@ class TouchedTypes(LoadedJobs):
 
     async def _note_set_aside(self) -> None:
         """Write the rows of jobs that are set aside now; those in an unknown state are no longer counted."""
-        rows = [keys.set_aside + packed_id for keys, packed_id in self._set_aside]
-        there = await self.transaction.get_many(rows)
-        for row, before, ((keys, packed_id), index_key) in zip(rows, there, self._set_aside.items(), strict=True):
-            if before is not None:
+        transaction = self.transaction
+        for (keys, packed_id), index_key in self._set_aside.items():
+            row, retrying = keys.set_aside + packed_id, keys.retrying + packed_id
+            before, was_retrying, raw = await transaction.get_many((row, retrying, keys.data + packed_id))
+            if before is not None or raw is None:
                 continue
-            self.transaction.clear(keys.retrying + packed_id)
-            data_key = keys.data + packed_id
-            raw = self.raws.get(data_key)
-            # One whose state can be told goes on to be counted so.
-            lane = lane_of_damaged(keys, index_key, raw) if data_key in self.raws else None
-            # A process that can read the record later counts it in this lane again.
-            self.transaction.set(row, b"" if lane is None else bytes((lane,)))
-            if lane is not None:
-                self.recount(keys, lane, -1)
-            if raw is not None and (salvaged := Record.salvaged(raw)) is not None:
-                self.transaction.clear(keys.failed_head + salvaged[0])
+            transaction.clear(retrying)
+            try:
+                Record.decode(raw)
+            except RecordDamaged:
+                transaction.set(row, IS_UNCOUNTED)
+                self._recounted.append((keys, lane_of_damaged(keys, index_key, was_retrying is not None), -1))
+            else:  # its run data are damaged: it goes on to be counted in its state
+                transaction.set(row, b"")
 
-    def forget(self, place: Place) -> None:
-        """Make a job with an unreadable record disappear."""
+    def forget(self, place: Place, lane: int | None) -> None:
+        """Make a job with an unreadable record disappear; it was counted in this lane, None for none."""
         keys, id, packed_id = place
         data_key = keys.data + packed_id
         self.damaged.pop(data_key, None)
@@ -114,6 +112,8 @@ class TouchedTypes(LoadedJobs):
         gone = self.entries[data_key] = Entry(keys, id, packed_id, None)
         gone.stored = gone.changed = True
         self._active[keys.data] = keys
+        if lane is not None:
+            self._recounted.append((keys, lane, -1))
 
     def tally(self, keys: TypeKeys) -> Tally:
         """Return the tally of a type's jobs."""
@@ -130,10 +130,6 @@ class TouchedTypes(LoadedJobs):
         """Count the end of a job's run, and its length, if its record before tells that."""
         tally = self._tally if keys is self._tallied else self.tally(keys)
         tally[event, record.run_data[NEWEST]] += 1
-
-    def recount(self, keys: TypeKeys, lane: int, count: int) -> None:
-        """Change the number of jobs in a lane, for jobs whose records are not written here."""
-        self._recounted.append((keys, lane, count))
 
     def watch_over(self, keys: TypeKeys, record: Record) -> None:
         """Have monitors watch over a job that did not run before: the type of a running job is awake."""

@@ -76,7 +76,6 @@ class UnitOfWork(TouchedTypes):
         self.entries = {}
         # Jobs whose records were read but cannot be decoded: they are not among the entries.
         self.damaged = {}
-        self.raws = {}
         self._set_aside = {}
         self._recounted = []
         self._left = {}

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
-from jobs_service.errors import JobsError, StoreDamaged
+from jobs_service.errors import JobsError
 from jobs_service.layer.inspection import QueueState
 from jobs_service.metrics.type_labels import OTHERS, TypeLabels
 from jobs_service.model import JobType
@@ -106,8 +106,8 @@ async def _queues(jobs: JobsService, types: list[JobType]) -> dict[JobType, Queu
     found: dict[JobType, QueueState] = {}
     for start in range(0, len(types), _AT_ONCE):
         part = types[start : start + _AT_ONCE]
-        queues = await asyncio.gather(*[_queue(jobs, type) for type in part])
-        found |= {type: queue for type, queue in zip(part, queues, strict=True) if queue is not None}
+        queues = await asyncio.gather(*map(jobs.queue_state, part))
+        found |= zip(part, queues, strict=True)
     return found
 
 
@@ -123,14 +123,6 @@ async def _replications(jobs: JobsService, counted: Mapping[JobType, TypeCounts]
                     if (own := own + 1) == _MOST_REPLICATIONS:
                         break
     return found
-
-
-async def _queue(jobs: JobsService, type: JobType) -> QueueState | None:
-    """Return the state of a type's queue; None if a damaged page hides it, which affects no other type."""
-    try:
-        return await jobs.queue_state(type)
-    except StoreDamaged:
-        return None
 
 
 def together(counts: Sequence[TypeCounts]) -> TypeCounts:

@@ -149,8 +149,7 @@ class RunEndings:
             end.log_to(self._log, run.job, self._execution.redaction, self._loop.time() - run.at)
 
     def _not_written(self, run: Run, end: RunEnd, error: Exception) -> None:
-        # Damage of the file may be in the way of every end, such as that of the type's retention. If the run were given
-        # up, the job would run again after each timeout. So its end waits, and it is kept alive, until that is mended.
+        # If a run were given up for a damaged page, its job would run again after each timeout: its end waits.
         passes = isinstance(error, DirectoryMoved | StoreDamaged) or (isinstance(error, StoreError) and error.retryable)
         if passes and not self._has_left:
             self._log.warning("store_retry", error=str(error), id=run.job.id)
@@ -167,12 +166,9 @@ class RunEndings:
             failure.log_to(self._log, run.job, self._execution.redaction)
             self._queue(run, failure)
         else:
+            # Where a part of the record is damaged, the activity monitor sets the job aside after its timeout.
             self._log.error("end_not_written", id=run.job.id, exc_info=error)
-            if isinstance(error, RecordDamaged) and not self._has_left and end.operation is not running_jobs.set_aside:
-                # Otherwise the job would run once per timeout, and never end.
-                self._rewrite(run, RunEnd(running_jobs.set_aside, (error,)))
-            else:
-                self._settle(run)
+            self._settle(run)
 
     def _log_ended_otherwise(self, run: Run, end: RunEnd) -> None:
         """Log that another worker has the job, or that its handler has ended it in its own transaction."""

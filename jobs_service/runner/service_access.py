@@ -90,8 +90,8 @@ class ServiceAccess(Protocol):
 
     async def look(
         self, keys: TypeKeys, held: Sequence[Held], *, watched: bool
-    ) -> tuple[list[LockStatus | None], list[Watch]]:
-        """Return the status of locks, None for damaged jobs; and a watch on the type's canceled jobs.
+    ) -> tuple[list[LockStatus], list[Watch]]:
+        """Return the status of locks, and a watch on the type's canceled jobs.
 
         Args:
             keys: the type's keys.

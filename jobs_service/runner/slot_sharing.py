@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
-from jobs_service.errors import StoreDamaged
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.rotation import rotation
 from jobs_service.runner.run import Run, StopReason
@@ -61,14 +59,13 @@ class SlotSharing(Actor):
         waiting = {runs: self._worker_pools[runs.handler.packed] for runs in every if runs.free > 0}
         # A handler takes no more than it has slots of its own, those included that become free now.
         room = {runs: runs.free + runs.leaving for runs in waiting}
-        due = {runs: await _due(worker_pool, limit) for runs, worker_pool in waiting.items()}
+        due = {runs: await worker_pool.count_due(limit) for runs, worker_pool in waiting.items()}
         # A job does not give way to those of its own type that come after it in the queue: it would be accepted again.
         before: dict[tuple[ActiveRuns, bytes], int] = {}
         for runs in dict.fromkeys(holders[run] for run in continuous if due.get(holders[run])):
             priorities = {run.job._record.priority for run in continuous if holders[run] is runs}
-            with contextlib.suppress(StoreDamaged):
-                found = await waiting[runs].count_due_up_to(priorities, limit, unless=(StoreDamaged,))
-                before |= {(runs, priority): count for priority, count in found.items()}
+            found = await waiting[runs].count_due_up_to(priorities, limit)
+            before |= {(runs, priority): count for priority, count in found.items()}
         churn = max(runs.options.max_churn for runs in every)
         turns: list[Run] = []
         for run in continuous:
@@ -87,11 +84,3 @@ class SlotSharing(Actor):
             runs.stop_run(run, StopReason.STOPPED)
             # Otherwise the same handler might get the slot again.
             self._slot_limit.put_last(runs)
-
-
-async def _due(worker_pool: WorkerPool, limit: int) -> int:
-    """Return the number of a worker pool's due jobs; 0 if a damaged page hides them: they can take no slot."""
-    try:
-        return await worker_pool.count_due(limit, unless=(StoreDamaged,))
-    except StoreDamaged:
-        return 0

@@ -70,34 +70,29 @@ class WorkerPool(Actor):
         """The handler's options, as they are now."""
         return self._active_runs.options
 
-    async def count_due(
-        self, limit: int, max_priority: bytes | None = None, *, unless: tuple[type[StoreError], ...] = ()
-    ) -> int:
+    async def count_due(self, limit: int, max_priority: bytes | None = None) -> int:
         """Return the number of due jobs, counted up to a limit; 0 while the type is paused.
 
         Args:
             limit: jobs to count.
             max_priority: most inclusive priority, packed; None for all.
-            unless: errors that the caller handles itself; other passing errors are retried.
         """
         return await self._service.retried(
-            lambda: self._service.count_due(self._keys, limit, max_priority), unless=unless, type=self._keys.type
+            lambda: self._service.count_due(self._keys, limit, max_priority), type=self._keys.type
         )
 
-    async def count_due_up_to(
-        self, priorities: Iterable[bytes], limit: int, *, unless: tuple[type[StoreError], ...] = ()
-    ) -> dict[bytes, int]:
+    async def count_due_up_to(self, priorities: Iterable[bytes], limit: int) -> dict[bytes, int]:
         """Return the number of due jobs up to each of some priorities, inclusive.
 
         Args:
             priorities: packed priorities.
-            limit, unless: as for count_due.
+            limit: as for count_due.
         """
         due: dict[bytes, int] = {}
         count = limit
         for priority in sorted(priorities, reverse=True):
             # Where none wait up to a priority, none do up to a more urgent one: that takes no read.
-            count = await self.count_due(limit, priority, unless=unless) if count else 0
+            count = await self.count_due(limit, priority) if count else 0
             due[priority] = count
         return due
 
@@ -254,8 +249,6 @@ class WorkerPool(Actor):
     async def _check_part(self, runs: Sequence[Run], *, watched: bool) -> list[Watch]:
         """Ask the handlers of some jobs to end if these were canceled or taken over.
 
-        Handlers whose records are on a damaged page go on.
-
         Returns:
             A watch on the type's canceled jobs, made before the read, unless there is one already.
         """
@@ -265,8 +258,7 @@ class WorkerPool(Actor):
             unless=too_much_for(len(runs)),
             type=self._keys.type,
         )
-        readable = [(run, status) for run, status in zip(runs, found, strict=True) if status is not None]
-        self._active_runs.heed([run for run, _ in readable], [status for _, status in readable])
+        self._active_runs.heed(runs, found)
         return watches
 
     # Taking turns

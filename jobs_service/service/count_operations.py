@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
 
 from jobs_service.arguments import check_positive, check_summaries, to_seconds
-from jobs_service.errors import InvalidJob, StoreDamaged, shown
+from jobs_service.errors import InvalidJob, shown
 from jobs_service.layer import activity, counters, inspection, paging, strays
 from jobs_service.layer.key_parts import pack_type
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
@@ -22,7 +21,7 @@ from jobs_service.status import UNFINISHED
 from jobs_service.store.base import Transaction
 
 Resolution: TypeAlias = Literal["minute", "hour"]
-_Counted: TypeAlias = tuple[list[tuple[bytes, TypeCounts | None]], bytes | None]
+_Counted: TypeAlias = tuple[list[tuple[bytes, TypeCounts]], bytes | None]
 _SECONDS: Final = {"minute": counters.MINUTE, "hour": counters.HOUR}
 _Intervals: TypeAlias = list[Interval]
 _Jobs: TypeAlias = list[Job]
@@ -51,11 +50,7 @@ class CountOperations(ReaderOperations):
             type: None for all types that exist or have jobs.
 
         Returns:
-            The counts by type; none for a type that neither exists nor has jobs. If all types are requested, types with
-            damaged counts are omitted, and logged.
-
-        Raises:
-            StoreDamaged: the counts of the single requested type cannot be read.
+            The counts by type; none for a type that neither exists nor has jobs.
         """
         keyspace = self._access.keyspace
         if type is not None:
@@ -63,7 +58,6 @@ class CountOperations(ReaderOperations):
             counts = await self._access.read(lambda transaction: _of_type(transaction, keyspace, keys))
             return {} if counts is None else {exact_type(keys.type): counts}
         found = await self._types()
-        damaged: set[bytes] = set()
         after: bytes | None = None
         while True:
 
@@ -72,10 +66,7 @@ class CountOperations(ReaderOperations):
 
             page, after = await self._access.read(read)
             for packed, counted in page:
-                if counted is not None:
-                    _note(found, keyspace, packed, counted)
-                    continue
-                damaged.add(packed)
+                _note(found, keyspace, packed, counted)
             if after is None:
                 break
         lost = await self._access.read(lambda transaction: strays.unreadable(transaction, keyspace, None))
@@ -83,10 +74,6 @@ class CountOperations(ReaderOperations):
             before = found.get(packed)
             known = TypeCounts() if before is None else before[1]
             _note(found, keyspace, packed, replace(known, unreadable=count))
-        for packed in damaged:
-            found.pop(packed, None)
-            if (unread := keyspace.found(packed)) is not None:
-                self._context.note_damaged_counts(unread.type)
         ordered: dict[JobType, TypeCounts] = {}
         # Both were read in this order, so sorting has little to do.
         for number, packed in enumerate(sorted(found), 1):
@@ -250,9 +237,8 @@ async def some_unfinished(
         for state in UNFINISHED:
             count: int = getattr(counts, state.value)
             for newest_first in (False, True)[: 0 if not count else 1 + (count > _SAMPLE)]:
-                with suppress(StoreDamaged):  # a damaged page affects no other state, and no other type
-                    some = await page(type, state=state.value, limit=_SAMPLE, newest_first=newest_first)
-                    found |= {job.id: job for job in some.jobs}
+                some = await page(type, state=state.value, limit=_SAMPLE, newest_first=newest_first)
+                found |= {job.id: job for job in some.jobs}
         return [*found.values()]
 
     types = [*counted]

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from jobs_service.errors import RecordDamaged, StoreDamaged
+from jobs_service.errors import RecordDamaged
 from jobs_service.model import Job, JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.service.selection import Filter, message_of, pages, signature_of
@@ -75,14 +75,12 @@ class Failures:
         groups: the jobs by state and error, the latest failure or crash first.
         failed, retrying: number of jobs of all types in each state.
         read: number of jobs of both states that were read.
-        damaged: types whose jobs are on a damaged page, each with the error.
     """
 
     groups: list[Group]
     failed: int
     retrying: int
     read: int
-    damaged: list[tuple[JobType, StoreDamaged]]
 
     @property
     def is_cut(self) -> bool:
@@ -97,16 +95,11 @@ async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCou
         service: of the jobs.
         counts: of the service's types.
     """
-    damaged: dict[JobType, StoreDamaged] = {}
 
     async def newest(type: JobType, state: str, share: int) -> list[Job]:
         wanted = Filter(state=state)
-        try:
-            async with aclosing(pages(service, type, wanted, read=share, most=share, newest_first=True)) as found:
-                return (await anext(found)).jobs
-        except StoreDamaged as error:  # concerns no other type
-            damaged.setdefault(type, error)
-            return []
+        async with aclosing(pages(service, type, wanted, read=share, most=share, newest_first=True)) as found:
+            return (await anext(found)).jobs
 
     looks = []
     for state in STATES:
@@ -116,7 +109,7 @@ async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCou
         looks += [newest(type, state, share) for type in types]
     jobs = [job for some in await asyncio.gather(*looks) for job in some]
     failed, retrying = (sum(getattr(each, state) for each in counts.values()) for state in STATES)
-    return Failures(grouped(jobs), failed, retrying, len(jobs), [*damaged.items()])
+    return Failures(grouped(jobs), failed, retrying, len(jobs))
 
 
 def grouped(jobs: list[Job]) -> list[Group]:

@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from jobs_service.actors.context import Context
-from jobs_service.actors.duties import Raw, read_each
 from jobs_service.batching.group_commit import GroupCommit
-from jobs_service.errors import RecordDamaged, StoreDamaged, StoreError
+from jobs_service.errors import RecordDamaged, StoreError
 from jobs_service.layer import activity, redactions, running_jobs
 from jobs_service.layer.batch_bounds import Batch
 from jobs_service.layer.declared_settings import Declared
@@ -103,19 +102,15 @@ class LocalAccess:
 
     async def look(
         self, keys: TypeKeys, held: Sequence[Held], *, watched: bool
-    ) -> tuple[list[LockStatus | None], list[Watch]]:
+    ) -> tuple[list[LockStatus], list[Watch]]:
         data_keys = [place[0].data + place[2] for place, _ in held]
 
-        async def read(transaction: Transaction) -> tuple[list[Raw], list[Watch]]:
+        async def read(transaction: Transaction) -> tuple[list[bytes | None], list[Watch]]:
             watches = [] if watched else [transaction.watch(keys.watch_canceled)]
-            return await read_each(transaction.snapshot, data_keys), watches
+            return await transaction.snapshot.get_many(data_keys), watches
 
         raws, watches = await self.context.read(read)
-        found = [
-            None if isinstance(raw, StoreDamaged) else running_jobs.holding(raw, lock)
-            for raw, (_, lock) in zip(raws, held, strict=True)
-        ]
-        return found, watches
+        return [running_jobs.holding(raw, lock) for raw, (_, lock) in zip(raws, held, strict=True)], watches
 
     async def timeout(self, keys: TypeKeys) -> tuple[float | None, Watch]:
         async def read(transaction: Transaction) -> tuple[float | None, Watch]:

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from jobs_service.errors import StoreDamaged
 from jobs_service.model import JobType
 from jobs_service.model.counts import Interval, Totals, TypeCounts
 
@@ -76,10 +75,7 @@ async def last_hour(service: JobsService, counts: Mapping[JobType, TypeCounts]) 
     suspects.sort(key=lambda type: (-counts[type].retrying, -counts[type].failed, -counts[type].totals.crashed))
 
     async def minutes_of(type: JobType) -> list[Interval]:
-        try:
-            return (await service.throughput(type, since=now - 3600, until=now))[-_WINDOWS[-1][0] :]
-        except StoreDamaged:  # concerns no other type
-            return []
+        return (await service.throughput(type, since=now - 3600, until=now))[-_WINDOWS[-1][0] :]
 
     totals: list[Totals] = []
     outages: list[Outage] = []

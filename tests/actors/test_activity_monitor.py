@@ -101,7 +101,7 @@ async def finish_all(context: Context, count: int, keep: float) -> None:
 @in_virtual_time
 async def test_lost_jobs_are_found_in_time_however_many_come_due_and_expire() -> None:
     """Each commit takes 20 ms: the batches of any single duty would take far longer than the bound allows."""
-    settings: dict[str, Any] = {"activity_batch": 50, "activity_batch_increment": 0, "pending_batch": 10}
+    settings: dict[str, Any] = {"activity_batch": 50, "pending_batch": 10}
     async with opened(**settings, expiry_check_period=1.0) as context:
         await set_timeout(context, "t", TIMEOUT)
         await finish_all(context, 6000, keep=TIMEOUT)
@@ -227,7 +227,7 @@ async def test_a_store_that_goes_away_while_jobs_are_re_enqueued_loses_none() ->
                 self.left -= 1
                 raise StoreUnavailable("away")
 
-    async with opened(activity_batch=10, activity_batch_increment=0, retry_backoff=0.05) as context:
+    async with opened(activity_batch=10, retry_backoff=0.05) as context:
         await run_jobs(context, 35)
         counted(context).faults = AwayAtCommit()
         with capture_logs() as events:

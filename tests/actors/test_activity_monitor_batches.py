@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -11,7 +10,6 @@ from structlog.testing import capture_logs
 from jobs_service.actors.context import Context
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
 from jobs_service.layer import activity, creation, queue
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -46,8 +44,7 @@ class AtMost(Faults):
 def test_batches_shrink_until_they_fit_and_then_grow_again(error: type[StoreError]) -> None:
     @in_virtual_time
     async def scenario() -> None:
-        settings: dict[str, Any] = {"activity_batch": 100, "activity_batch_factor": 0.5, "activity_batch_increment": 10}
-        async with opened(**settings) as context:
+        async with opened(activity_batch=100) as context:
             await run_jobs(context, 300)
             # Three writes per job: 35 jobs fit, 50 do not.
             faults = counted(context).faults = AtMost(3 * 35 + 8, error)
@@ -56,14 +53,9 @@ def test_batches_shrink_until_they_fit_and_then_grow_again(error: type[StoreErro
                     await asyncio.sleep(BOUND)
             assert await active(context) == 0
             lost = [event["count"] for event in named(events, "jobs_lost")]
-            shrunk = named(events, "activity_batch_shrunk")
             assert sum(lost) == 300
-            # 100 and 50 are too much; 25 and 35 fit, 45 is too much, 22 and 32 fit, 42 is too much, and so on.
-            assert lost[:6] == [25, 35, 22, 32, 21, 31]
-            assert [event["size"] for event in shrunk][:4] == [50, 25, 22, 21]
-            assert {(event["type"], event["error"], event["log_level"]) for event in shrunk} == {
-                ("t", "too much", "warning")
-            }
+            # 100 and 50 are too much; 25 and 31 fit, 37 is too much, 18 and 24 fit, and so on.
+            assert lost[:6] == [25, 31, 18, 24, 30, 18]
             assert max(faults.sizes) > faults.most
             # No store error that passes by itself: nobody waits.
             assert not named(events, "store_retry")
@@ -105,28 +97,13 @@ async def test_due_jobs_are_made_ready_even_if_a_transaction_holds_only_one_of_t
 
 
 @in_virtual_time
-async def test_a_batch_that_has_grown_is_where_the_next_loss_begins() -> None:
-    async with opened(activity_batch=10, activity_batch_increment=10) as context:
-        await run_jobs(context, 25)
-        with capture_logs() as events:
-            async with monitored(context):
-                await asyncio.sleep(BOUND)
-                assert [event["count"] for event in named(events, "jobs_lost")] == [10, 15]
-                keys = context.keyspace.of("t")
-                await context.transact(lambda unit: queue.accept(unit, keys, AcceptTerms(25, None, None, 1, 100)))
-                await asyncio.sleep(BOUND)
-        assert [event["count"] for event in named(events, "jobs_lost")] == [10, 15, 20, 5]
-
-
-@in_virtual_time
 async def test_a_single_job_that_is_too_much_ends_the_monitor_with_that_error() -> None:
-    async with opened(activity_batch=4, activity_batch_factor=0.5) as context:
+    async with opened(activity_batch=4) as context:
         await run_jobs(context, 3)
         counted(context).faults = AtMost(0, TransactionTooLarge)
-        with capture_logs() as events:
+        with capture_logs():
             async with monitored(context) as monitor:
                 assert isinstance(await monitor.ended(), TransactionTooLarge)
-        assert [event["size"] for event in named(events, "activity_batch_shrunk")] == [2, 1]
         assert await active(context) == 3
 
 
@@ -178,7 +155,6 @@ async def test_of_many_large_jobs_lost_at_once_only_those_are_read_that_fit_into
                 await asyncio.sleep(BOUND)
         assert await active(context) == 0
         assert sum(event["count"] for event in named(events, "jobs_lost")) == count - lost
-        assert not named(events, "activity_batch_shrunk")
 
 
 def unit_reads_at_most(context: Context) -> int:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import StoreDamaged, StoreUnavailable
+from jobs_service import StoreUnavailable
 from jobs_service.actors.context import Context
 from jobs_service.actors.sampler import Sample, Sampled, Sampler
-from jobs_service.layer import activity
-from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.store import Snapshot
 from jobs_service.store.memory import Faults
 from tests.actors.support import add, clear_timeout, counted, opened, set_timeout
 from tests.virtual_time import in_virtual_time
@@ -236,30 +233,3 @@ async def test_while_the_store_is_away_samples_are_late_and_none_is_lost() -> No
                 assert [sample.timeout for sample in listener.told] == [8]
         assert [event["event"] for event in events] == ["store_retry"] * 5
         assert [event["pause"] for event in events] == [0.1, 0.2, 0.4, 0.4, 0.4]
-
-
-@in_virtual_time
-async def test_a_type_on_a_damaged_page_keeps_no_other_from_being_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    samples = activity.samples
-    damaged = {3, 4, 11}
-
-    async def some(transaction: Snapshot, keys: Sequence[TypeKeys]) -> list[tuple[float | None, bytes | None]]:
-        if any(each.type in damaged for each in keys):
-            raise StoreDamaged("a page is damaged")
-        return await samples(transaction, keys)
-
-    monkeypatch.setattr(activity, "samples", some)
-    async with opened() as context:
-        for number in range(20):
-            await set_timeout(context, number, 4)
-        with capture_logs() as logs:
-            async with running(context) as sampler:
-                listeners = [Listener(context, sampler, number) for number in range(20)]
-                await asyncio.sleep(0.001)
-                await asyncio.sleep(12)  # and two looks more
-                assert {number for number in range(20) if not listeners[number].told} == damaged
-                damaged.clear()
-                await asyncio.sleep(6)
-                assert all(len(listener.told) > 1 for listener in listeners[:3])
-                assert all(listener.told for listener in listeners)
-        assert [event["type"] for event in logs if event["event"] == "sample_damaged"] == [3, 4, 11]

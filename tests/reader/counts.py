@@ -38,11 +38,11 @@ class Counts(NamedTuple):
     sums: tuple[int, int]
 
 
-def lane_or_nothing(raw: bytes) -> str | None:
-    """Return the name of the lane of a state, None for no bytes."""
-    if len(raw) > 1 or (raw and raw[0] >= len(_LANES_OF_STATES)):
-        raise Undocumented(f"no lane of a state: {raw!r}")
-    return _LANES_OF_STATES[raw[0]] if raw else None
+def uncounted_or_nothing(raw: bytes) -> bool:
+    """Whether a job that is set aside is no longer counted."""
+    if raw not in (b"", b"\x01"):
+        raise Undocumented(f"neither nothing nor the byte 1: {raw!r}")
+    return bool(raw)
 
 
 def counts(raw: bytes) -> Counts:

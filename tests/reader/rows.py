@@ -58,7 +58,7 @@ FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     12: (("PERIODIC", (_type,), values.tick),),
     13: (("COPYING", (), values.mark),),
     14: (("DECLARED", (_type,), values.declared),),
-    15: (("SET_ASIDE", (_type, _id), counts.lane_or_nothing),),
+    15: (("SET_ASIDE", (_type, _id), counts.uncounted_or_nothing),),
     16: (("AWAKE", (), values.counter), ("AWAKE", (_type,), values.nothing)),
     17: (("ASLEEP", (_type,), values.packed_time),),
     18: (("ALARM", (_time, _type), values.nothing),),

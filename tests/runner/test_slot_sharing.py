@@ -7,13 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-
-from jobs_service import JobsService, JobTransaction, RunningJob, StoreDamaged
-from jobs_service.layer import queue_counts
-from jobs_service.layer.keyspace import TypeKeys
+from jobs_service import JobsService, JobTransaction, RunningJob
 from jobs_service.runner.options import Options
-from jobs_service.store import Snapshot
 from tests.runner.support import add, opened, running
 from tests.virtual_time import in_virtual_time
 
@@ -171,30 +166,3 @@ async def test_another_interval_of_one_handler_is_one_of_the_common_limit_at_onc
         stage.jobs.configure("second", interval=100)
         await asyncio.sleep(SETTLED)
         assert stage.of("second") == 1
-
-
-@in_virtual_time
-async def test_a_type_whose_queue_is_on_a_damaged_page_keeps_the_others_from_no_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    count_due = queue_counts.count_due
-
-    async def damaged(transaction: Snapshot, keys: TypeKeys, now: float, limit: int, most: bytes | None) -> int:
-        if keys.type == "damaged":
-            raise StoreDamaged("a page is damaged")
-        return await count_due(transaction, keys, now, limit, most)
-
-    monkeypatch.setattr(queue_counts, "count_due", damaged)
-    async with opened() as jobs:
-        stage = Shared(jobs, CONTINUOUS, CONTINUOUS)
-
-        @jobs.handler("damaged", **CONTINUOUS)
-        async def unreachable() -> None: ...
-
-        async with running(jobs, max_jobs=2):
-            await add(jobs, "a", "b", type="first")
-            await asyncio.sleep(SETTLED)
-            await add(jobs, "c", "d", type="second")
-            await asyncio.sleep(4 * INTERVAL + SETTLED)
-    assert len(stage.ran) == 4
-    assert min(stage.ran.values()) >= 2

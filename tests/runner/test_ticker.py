@@ -12,13 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import InvalidJob, InvalidSettings, JobsService, RunningJob
-from jobs_service.errors import StoreDamaged, TransactionTooOld
+from jobs_service.errors import TransactionTooOld
 from jobs_service.layer.key_parts import AFTER, unpack_id
 from jobs_service.layer.keyspace import PERIODIC
 from jobs_service.model import JobId
-from jobs_service.runner import runner
 from jobs_service.runner.schedule import MOST_MADE_UP, Every, Missed
-from jobs_service.runner.ticker import Done, Periodic, Ticker, add_due, tick_id
+from jobs_service.runner.ticker import Periodic, add_due, tick_id
 from jobs_service.store.base import Limits, Transaction
 from jobs_service.store.memory import Faults, MemoryTransaction
 from jobs_service.testing import World
@@ -354,34 +353,3 @@ async def test_a_last_tick_that_cannot_be_read_is_forgotten(damage: bytes) -> No
         async with running(jobs):
             await asyncio.sleep(35)
         assert ran == 4  # at 0, 10, 20 and 30 s
-
-
-@in_virtual_time
-async def test_what_keeps_the_ticks_of_one_handler_from_coming_is_nothing_to_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Damaged(Ticker):
-        """The ticks of one type are on a damaged page of the store."""
-
-        async def _add_due(self, most: int) -> Done:
-            async def add() -> Done:
-                if self._periodic.handler.type == "damaged":
-                    raise StoreDamaged("a page is damaged")
-                return await super(Damaged, self)._add_due(most)
-
-            return await self._service.retried(add)
-
-    monkeypatch.setattr(runner, "Ticker", Damaged)
-    async with opened() as jobs:
-        ran: list[str] = []
-
-        @jobs.every("1m", type="damaged")
-        async def damaged() -> None: ...
-
-        @jobs.every("1m", type="minute")
-        async def minute(job: RunningJob) -> None:
-            ran.append(str(job.id))
-
-        async with running(jobs):
-            await asyncio.sleep(FIRST + 4 * MINUTE + 5)
-    assert ran == ticks(5)

@@ -339,7 +339,7 @@ class EmbeddedStore(LmdbStore):
             before = sum(each.stamp is not None for each in self._committing)
             own.version = machine.version_of_commit.get(own.number - 1, 0) + before
         super()._run(answer, own)
-        if own._read_only and answer.error is None and not own._state.is_spoiled:
+        if own._read_only and answer.error is None and own._state.failure is None:
             machine.tell(own)
 
     def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:

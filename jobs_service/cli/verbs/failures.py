@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jobs_service.cli import exits, output, session
+from jobs_service.cli import output, session
 from jobs_service.cli.options import JsonOption, StoreOption
 from jobs_service.cli.tables import Column
 from jobs_service.names import printable, shown
@@ -33,12 +33,9 @@ def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOpt
     """
     found = session.run(context, store, _failures)
     rows = [_row(found, group) for group in found.groups]
-    if rows or not found.damaged:
-        output.rows(COLUMNS, rows, _cells, as_json, "no failed or retrying jobs")
+    output.rows(COLUMNS, rows, _cells, as_json, "no failed or retrying jobs")
     if found.is_cut and not as_json:
         output.line(f"{found.read} of the {found.failed} failed and {found.retrying} retrying jobs were looked at")
-    if found.damaged:
-        raise exits.damaged_types("failed or retrying jobs", found.damaged)
 
 
 async def _failures(jobs: JobsService) -> Failures:

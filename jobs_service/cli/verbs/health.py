@@ -12,7 +12,7 @@ from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
 from jobs_service.names import shown
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService, JobType, QueueState, StoreDamaged, TypeCounts
+    from jobs_service import JobsService, JobType, QueueState, TypeCounts
     from jobs_service.service.outages import Outage
 
 RECOVERY_TIME = 1.5
@@ -34,16 +34,14 @@ class _StoreState(NamedTuple):
     Attributes:
         types: the number of types.
         paused: the number of paused types.
-        running: the number of running jobs of the types with readable counts.
-        crashing: the types with readable counts whose runs crash.
-        retrying: the number of jobs of the types with readable counts that wait for another attempt.
-        uncounted: the number of types with unreadable counts; their jobs are run nevertheless.
+        running: the number of running jobs.
+        crashing: the types whose runs crash.
+        retrying: the number of jobs that wait for another attempt.
         oldest: seconds, type and id of the longest ready job of types that are not paused. None without ready jobs;
             the seconds are None if its record had no room for the time.
         late: seconds by which the first scheduled job is late.
         alive, dead: the number of other processes that have the store open, and of processes that died with it open;
             None if the store does not know.
-        damaged: the types with unreadable queues, each with its error.
     """
 
     types: int
@@ -51,12 +49,10 @@ class _StoreState(NamedTuple):
     running: int
     crashing: tuple[Outage, ...]
     retrying: int
-    uncounted: int
     oldest: tuple[float | None, Any, Any] | None
     late: float
     alive: int | None
     dead: int | None
-    damaged: list[tuple[Any, StoreDamaged]]
 
 
 def health(
@@ -65,9 +61,9 @@ def health(
     """Say in one line whether jobs are run and watched over.
 
     The exit code is 0 when all is well; 1 when scheduled jobs are not made ready, dead processes' jobs are not taken
-    back, nobody else has the embedded store open, a job has been ready for longer than --max-wait, the runs of a type
-    crash (5 at least, and half of those that ended in the last 2 minutes, a fifth in 10, or nine tenths in 60), or a
-    type's queue cannot be read; 3 when the store cannot be reached.
+    back, nobody else has the embedded store open, a job has been ready for longer than --max-wait, or the runs of a
+    type crash (5 at least, and half of those that ended in the last 2 minutes, a fifth in 10, or nine tenths in 60); 3
+    when the store cannot be reached or read.
     """
     most = None if max_wait is None else values.duration(max_wait, "--max-wait")
     state, location = session.run(context, store, _read_state)
@@ -88,18 +84,12 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
 
     types = await jobs.types()
     states: list[tuple[JobType, QueueState]] = []
-    damaged: list[tuple[JobType, StoreDamaged]] = []
     counted: dict[JobType, TypeCounts] = {}
-    uncounted = 0
     for at in range(0, len(types), AT_ONCE):
         some = types[at : at + AT_ONCE]
-        for type, look in zip(some, await asyncio.gather(*(_look(jobs, type) for type in some)), strict=True):
-            if isinstance(look, tuple):
-                states.append((type, look[0]))
-                counted |= look[1] or {}
-                uncounted += look[1] is None
-            else:
-                damaged.append((type, look))
+        states += zip(some, await asyncio.gather(*map(jobs.queue_state, some)), strict=True)
+        for counts in await asyncio.gather(*map(jobs.counts, some)):
+            counted |= counts
     now = Sources().wall_time()
     oldest = max(
         (
@@ -120,25 +110,8 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     late = max(now - due, 0.0)
     running, retrying = (sum(getattr(each, name) for each in counted.values()) for name in ("running", "retrying"))
     crashing = (await last_hour(jobs, counted)).outages
-    state = _StoreState(len(types), paused, running, crashing, retrying, uncounted, oldest, late, alive, dead, damaged)
+    state = _StoreState(len(types), paused, running, crashing, retrying, oldest, late, alive, dead)
     return state, jobs.store.location
-
-
-async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, dict[JobType, TypeCounts] | None] | StoreDamaged:
-    """Return the state of a type's queue, and the type's counts, or None if they cannot be read.
-
-    If a damaged page hides the queue, its error is returned.
-    """
-    from jobs_service.errors import StoreDamaged
-
-    try:
-        state = await jobs.queue_state(type)
-    except StoreDamaged as error:  # concerns no other type
-        return error
-    try:
-        return state, await jobs.counts(type)
-    except StoreDamaged:
-        return state, None
 
 
 def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
@@ -162,17 +135,11 @@ def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
         within = output.many(worst.minutes, "minute")
         runs = f"{worst.crashed} of {output.many(worst.ended, 'run')} of type {shown(worst.type)}"
         problems.append(f"{runs} crashed within the last {within}{others}")
-    if state.damaged:
-        type, error = state.damaged[0]
-        others = f", and of {output.many(len(state.damaged) - 1, 'other type')}" if len(state.damaged) > 1 else ""
-        problems.append(f"the queue of type {shown(type)}{others} cannot be read: {error}")
     return problems
 
 
 def _sentence(state: _StoreState) -> str:
     parts = [output.many(state.types, "type"), f"{output.many(state.running, 'job')} running"]
-    if state.uncounted:
-        parts[1] += f" (without {output.many(state.uncounted, 'type')} whose counts cannot be read)"
     if state.retrying:
         parts.append(f"{output.many(state.retrying, 'job')} waiting for another attempt")
     if state.paused:
@@ -201,7 +168,6 @@ def _as_json(state: _StoreState) -> dict[str, Any]:
             {"type": shown(each.type), "crashed": each.crashed, "ended": each.ended, "minutes": each.minutes}
             for each in state.crashing
         ],
-        "uncounted": state.uncounted,
         "oldest_ready": oldest,
         "scheduled_late_seconds": round(state.late, 3),
         "other_processes": state.alive,

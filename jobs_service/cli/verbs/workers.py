@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from jobs_service.cli import exits, output, secrets, session
+from jobs_service.cli import output, secrets, session
 from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
 from jobs_service.cli.tables import Column
@@ -14,7 +14,7 @@ from jobs_service.cli.type_checks import require_type
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobsService, Progress, StoreDamaged
+    from jobs_service import Job, JobsService, Progress
 
 AT_ONCE = 100
 """Jobs read at the same time."""
@@ -39,34 +39,25 @@ def workers(
     shown until its job is taken back.
     """
     only = None if type is None else parse_type(type)
-    rows, damaged = session.run(context, store, lambda jobs: _held(jobs, only))
-    if rows or not damaged:
-        output.rows(COLUMNS, rows, _cells, as_json, "no job is running")
-    if damaged:
-        raise exits.damaged_types("running jobs", damaged)
+    rows = session.run(context, store, lambda jobs: _held(jobs, only))
+    output.rows(COLUMNS, rows, _cells, as_json, "no job is running")
 
 
-async def _held(jobs: JobsService, only: Any) -> tuple[list[dict[str, Any]], list[tuple[Any, StoreDamaged]]]:
-    """Return a row for each running job, and the types whose running jobs are on a damaged page."""
+async def _held(jobs: JobsService, only: Any) -> list[dict[str, Any]]:
+    """Return a row for each running job."""
     import asyncio
-
-    from jobs_service.errors import StoreDamaged
 
     if only is not None:
         await require_type(jobs, only)
     rows: list[dict[str, Any]] = []
-    damaged: list[tuple[Any, StoreDamaged]] = []
     for type in [only] if only is not None else await jobs.types():
-        try:
-            # The running jobs of a type have an index of their own, so not all jobs are read.
-            ids = await jobs.active_ids(type)
-            for at in range(0, len(ids), AT_ONCE):
-                found = await asyncio.gather(*(_running(jobs, type, id) for id in ids[at : at + AT_ONCE]))
-                held = await secrets.without_in_all(jobs, [job for job in found if job is not None])
-                rows += [output.as_far_as_readable(_row, job) for job in held]
-        except StoreDamaged as error:  # concerns no other type
-            damaged.append((type, error))
-    return sorted(rows, key=lambda row: (row["worker"] or "", row["since"] or "")), damaged
+        # The running jobs of a type have an index of their own, so not all jobs are read.
+        ids = await jobs.active_ids(type)
+        for at in range(0, len(ids), AT_ONCE):
+            found = await asyncio.gather(*(_running(jobs, type, id) for id in ids[at : at + AT_ONCE]))
+            held = await secrets.without_in_all(jobs, [job for job in found if job is not None])
+            rows += [output.as_far_as_readable(_row, job) for job in held]
+    return sorted(rows, key=lambda row: (row["worker"] or "", row["since"] or ""))
 
 
 async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:

@@ -24,7 +24,6 @@ async def failures(visit: Visit) -> Response:
         "read": found.read,
         "is_cut": found.is_cut,
         "hour": hour,
-        "damaged": found.damaged,
         "now": visit.now,
     }
     return page(visit, "failures.html", context, live={"of": "types"})

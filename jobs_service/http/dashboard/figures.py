@@ -166,7 +166,7 @@ def complaint(row: dict[str, Any], crashing: Outage | None, span: str) -> Compla
     """Return the problems of a type in one line, the worst first; None without problems.
 
     Args:
-        row: the type's row of the overview: damage, paused, of_states, oldest_age, lately.
+        row: the type's row of the overview: paused, of_states, oldest_age, lately.
         crashing: the outage, if the type's runs crash.
         span: the time window of `lately`, in words.
     """
@@ -179,10 +179,6 @@ def complaint(row: dict[str, Any], crashing: Outage | None, span: str) -> Compla
 def _complaints(row: dict[str, Any], crashing: Outage | None, span: str) -> Iterator[Complaint]:
     happened: Lately = row["lately"]
     counts: TypeCounts = row["of_states"]
-    if row["damage"]:
-        yield Complaint(
-            0, "failed", "damaged", f"has a part that cannot be read: {texts.brief(row['damage'], 400)}", {}
-        )
     if crashing is not None:
         yield outage(crashing)
     if happened.totals.failed:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from jobs_service.errors import StoreDamaged
 from jobs_service.http.dashboard import figures
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit, choice
@@ -79,21 +78,16 @@ def _selected(
 
 async def _row(visit: Visit, type: JobType, counts: TypeCounts, window: str) -> dict[str, Any]:
     service, name, span = visit.service, shown(type), figures.SPANS[window]
-    happened, queue, damage = figures.summed(()), None, ""
-    try:
-        happened = await figures.lately(service, type, window, visit.now)
-        queue = await service.queue_state(type)
-    except StoreDamaged as error:  # concerns no other type
-        damage = str(error)
+    happened = await figures.lately(service, type, window, visit.now)
+    queue = await service.queue_state(type)
     oldest = None
-    if queue is not None and queue.id is not None:
+    if queue.id is not None:
         age = None if queue.ready_since is None else max(visit.now - queue.ready_since, 0.0)
         oldest = {"id": queue.id, "age": age}
     return {
         "type": type,
         "name": name,
-        "damage": damage,
-        "paused": queue is not None and queue.paused,
+        "paused": queue.paused,
         "counts": [(state, getattr(counts, state)) for state in COUNTED],
         "of_states": counts,
         "lately": happened,

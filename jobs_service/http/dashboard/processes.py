@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from jobs_service.errors import RecordDamaged, StoreDamaged
+from jobs_service.errors import RecordDamaged
 from jobs_service.http.dashboard import jobs, texts
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
@@ -40,15 +40,9 @@ async def processes(visit: Visit) -> Response:
     total = sum(number for _, number in running)
     share = max(MOST_READ // max(len(running), 1), 5)
 
-    damaged: list[tuple[Any, StoreDamaged]] = []
-
     async def some(type: Any) -> list[Job]:
-        try:
-            async with aclosing(pages(service, type, Filter(state=Status.RUNNING), read=share, most=share)) as found:
-                return (await anext(found)).jobs
-        except StoreDamaged as error:  # concerns no other type
-            damaged.append((type, error))
-            return []
+        async with aclosing(pages(service, type, Filter(state=Status.RUNNING), read=share, most=share)) as found:
+            return (await anext(found)).jobs
 
     found_jobs = await asyncio.gather(*(some(type) for type, _ in running[: MOST_READ // 5]))
     others = await service.store.other_processes()
@@ -66,7 +60,6 @@ async def processes(visit: Visit) -> Response:
         "only": only,
         "read": sum(map(len, found_jobs)),
         "total": total,
-        "damaged": damaged,
         "processes": found,
         "is_idle": bool(found) and not any(each.slots and each.state not in _GONE for each in found),
         "colours": COLOURS,

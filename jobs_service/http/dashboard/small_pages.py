@@ -8,14 +8,13 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from jobs_service.errors import JobsError, StoreDamaged
+from jobs_service.errors import JobsError
 from jobs_service.http.dashboard import figures, texts
 from jobs_service.http.dashboard.errors import error_page
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.visit import Visit
-from jobs_service.layer.inspection import LATE, QueueState
-from jobs_service.model import JobType
+from jobs_service.layer.inspection import LATE
 from jobs_service.names import shown
 from jobs_service.runner.schedule import in_words, last_tick
 
@@ -23,7 +22,6 @@ MOST_QUEUES: Final = 100
 """Most types with waiting jobs whose queues the page of health reads."""
 _MOST_CRASHING: Final = 5
 """Most types with crashing runs that the page of health lists one by one."""
-_MOST_DAMAGED: Final = 3
 """Most unreadable queues that the page of health lists one by one."""
 
 
@@ -75,23 +73,18 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
     try:
         counts = await visit.counts()
         waiting_types = [type for type, each in counts.items() if each.pending][:MOST_QUEUES]
-        looks = await asyncio.gather(*(_queue_or_damage(visit, type) for type in waiting_types))
+        queues = await asyncio.gather(*map(service.queue_state, waiting_types))
         others = await service.store.other_processes()
         lately = await visit.last_hour()
     except JobsError as error:
         return error_page(visit, error)
-    queues = [(type, look) for type, look in zip(waiting_types, looks, strict=True) if isinstance(look, QueueState)]
-    due = [queue.next_scheduled for _, queue in queues if queue.next_scheduled is not None]
+    due = [queue.next_scheduled for queue in queues if queue.next_scheduled is not None]
     late = max(visit.now - min(due), 0.0) if due else 0.0
-    hidden = [(type, look) for type, look in zip(waiting_types, looks, strict=True) if isinstance(look, StoreDamaged)]
     problems = [
         f"Of {shown(each.type)}, {figures.crashes(each, 'crashed')}." for each in lately.outages[:_MOST_CRASHING]
     ]
     if len(lately.outages) > _MOST_CRASHING:
         problems.append(f"The runs of {len(lately.outages)} types, all in all, crash.")
-    problems += [f"The queue of {shown(type)} cannot be read: {error}" for type, error in hidden[:_MOST_DAMAGED]]
-    if len(hidden) > _MOST_DAMAGED:
-        problems.append(f"The queues of {len(hidden)} types, all in all, cannot be read.")
     if late > LATE:
         problems.append(f"Scheduled jobs are late by {texts.duration(late)}: nobody looks after them.")
     if others is not None and others[1]:
@@ -101,7 +94,7 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
         problems.append("This server has no supervisor tree: it does not notice lost jobs.")
     waiting = [
         (visit.now - queue.ready_since, type, queue.id)
-        for type, queue in queues
+        for type, queue in zip(waiting_types, queues, strict=True)
         if queue.ready_since is not None and not queue.paused
     ]
     oldest = max(waiting, key=lambda item: item[0], default=None)
@@ -110,7 +103,7 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
         "problems": problems,
         "types": len(counts),
         "jobs": sum(each.jobs for each in counts.values()),
-        "paused": sum(queue.paused for _, queue in queues),
+        "paused": sum(queue.paused for queue in queues),
         "running": sum(each.running for each in counts.values()),
         "retrying": sum(each.retrying for each in counts.values()),
         "lately": lately.totals,
@@ -124,14 +117,6 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
         "now": visit.now,
     }
     return page(visit, "health.html", context, live={"of": "types"})
-
-
-async def _queue_or_damage(visit: Visit, type: JobType) -> QueueState | StoreDamaged:
-    """Return the state of a type's queue, or the error if a damaged page hides it, which affects no other type."""
-    try:
-        return await visit.service.queue_state(type)
-    except StoreDamaged as error:
-        return error
 
 
 def _words(name: str) -> str:

@@ -27,8 +27,8 @@ def store_error(address: str, error: Exception) -> StoreError:
         return StoreError(f"store {address} is on a read-only file system: nothing was written")
     if isinstance(error, lmdb.CorruptedError | lmdb.PageNotFoundError | lmdb.PageFullError):
         return StoreDamaged(
-            f"store {address} is damaged where this is stored ({error}); what is stored elsewhere can be used. "
-            "Restore a backup"
+            f"a page of store {address} is damaged ({error}): end all programs that use it, and restore a backup "
+            "(docs/stores.md, A damaged store)"
         )
     return StoreError(f"store {address} failed: {error}")
 

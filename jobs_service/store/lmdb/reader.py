@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -12,7 +12,6 @@ import lmdb
 from jobs_service.errors import StoreLost
 from jobs_service.settings import Settings
 from jobs_service.store.base import Watch
-from jobs_service.store.lmdb.damage import MOST_RUNS
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.lmdb.responder import Responder
 from jobs_service.store.lmdb.state import LmdbTransaction, State
@@ -92,7 +91,7 @@ class Reader(Responder):
             if not batch and number == self._seen_commit:
                 self._look_at_files()  # the usual case
                 return
-            state = State(transaction, self._damage)
+            state = State(transaction)
             fired = self._changed_elsewhere(state, number)
             self._at("reader: has looked for commits")
             answers = []
@@ -102,15 +101,11 @@ class Reader(Responder):
                     continue
                 answer = Answer(request)
                 answers.append(answer)
-                for _ in range(MOST_RUNS):
-                    known = self._damage.count
-                    if state.is_spoiled:
-                        transaction.abort()
-                        transaction = environment.begin()
-                        state = State(transaction, self._damage)
-                    self._run(answer, LmdbTransaction(state, self.limits, self.address, read_only=True))
-                    if not state.is_spoiled or self._damage.count == known:
-                        break
+                if state.failure is not None:  # LMDB's transaction is useless
+                    transaction.abort()
+                    transaction = environment.begin()
+                    state = State(transaction)
+                self._run(answer, LmdbTransaction(state, self.limits, self.address, read_only=True))
                 own = answer.transaction
                 if own is not None:
                     watched += own.watches
@@ -156,13 +151,11 @@ class Reader(Responder):
         if number - seen <= own or not self._watches:
             return []
         try:
-            fired = self._watches.changed_in(state, number, damaged=self._known_damage())
-        except lmdb.Error:
-            # The next check looks again, but not at this key: its next reader gets the error.
-            if not state.is_careful:
-                state.spoil()
-            self._seen_commit = seen
-            return []
+            fired = self._watches.changed_in(state, number)
+        except lmdb.Error as error:
+            # Which of them have changed is unknown: all look for themselves.
+            state.failure = store_error(self.address, error)
+            fired = self._watches.take_all()
         # With thousands of watches this takes milliseconds. The pause keeps it rare while others commit all the time.
         ended = self._monotonic()
         self._next_look = ended + min(_LOOKS_REST * (ended - now), _LONGEST_REST)
@@ -176,15 +169,10 @@ class Reader(Responder):
             self._at("reader: looks again")
             if newer == number:
                 return []
-            state = State(transaction, self._damage)
-            keys = [watch.key for watch in watched]
-            return self._watches.changed_in(state, newer, keys, damaged=self._known_damage())
+            return self._watches.changed_in(State(transaction), newer, [watch.key for watch in watched])
         except lmdb.Error:
             self._own_commits.clear()  # so that the next check looks at all watched keys, whoever has committed
             return []
         finally:
             transaction.abort()
             self._map.end()
-
-    def _known_damage(self) -> Container[bytes]:
-        return self._damage if self._damage.count else ()

@@ -9,10 +9,10 @@ from typing import Any
 
 import lmdb
 
-from jobs_service.errors import StoreError, StoreLost, anew
+from jobs_service.errors import StoreDamaged, StoreError, StoreLost, anew
+from jobs_service.log import EventLog
 from jobs_service.store.base import Limits, Watch
 from jobs_service.store.driving import drive, ran_too_long
-from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.lmdb.file_use import FileUse
 from jobs_service.store.lmdb.memory_map import MemoryMap
@@ -21,6 +21,8 @@ from jobs_service.store.lmdb.room import Room
 from jobs_service.store.lmdb.state import LmdbTransaction
 from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request, failed
 from jobs_service.store.lmdb.watches import Watches
+
+log = EventLog("jobs_service.store")
 
 
 class Responder:
@@ -33,12 +35,17 @@ class Responder:
     # Called with the names of points at which a test may stop a thread, or another one go first.
     _at: Callable[[str], object]
     _room: Room
-    _damage: Damage
+    _has_logged_damage: bool
     _watches: Watches
     _use: FileUse
     _map: MemoryMap
     _processes: ProcessLocks
     _when_lost: dict[Callable[[StoreLost], object], None]
+
+    @property
+    def location(self) -> str:
+        """The address for logs: it names the same store in every working directory."""
+        raise NotImplementedError
 
     def _run(self, answer: Answer, own: LmdbTransaction) -> None:
         """Run one transaction function and look up its watched keys; keep the result or the error in the answer."""
@@ -71,6 +78,9 @@ class Responder:
     def _send_answers(self, deadlines: Deadlines, answers: list[Answer], fired: list[Watch]) -> None:
         for answer in answers:
             answer.request.is_answered = True
+            if isinstance(answer.error, StoreDamaged) and not self._has_logged_damage:
+                self._has_logged_damage = True
+                log.error("store_damaged", store=self.location, error=str(answer.error))
         self._tell(self._answer, deadlines, answers, fired)
 
     # Back on the loop

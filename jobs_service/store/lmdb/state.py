@@ -10,7 +10,6 @@ import lmdb
 
 from jobs_service.errors import StoreError
 from jobs_service.store.base import STAMP_BYTES, KeyValue, Limits
-from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.read_your_writes import BufferedTransaction
 from jobs_service.store.write_log import ADD, CLEAR, CLEAR_RANGE, SET, STAMPED_VALUE, outcome
@@ -21,66 +20,39 @@ class State:
 
     Args:
         transaction: the transaction of the reads.
-        damage: the known damaged places.
 
     Attributes:
         get: returns the value of a key.
-        is_careful: whether the store has known damage, so that keys must be read one by one.
-        is_spoiled: whether LMDB's transaction has met damage, and must be given up.
-        failure: the last error of a read; None for none.
+        failure: the last error of a read, after which LMDB's transaction is useless; None for none.
     """
 
-    __slots__ = ("_cursor", "_damage", "_transaction", "failure", "get", "is_careful", "is_spoiled")
+    __slots__ = ("_cursor", "_transaction", "failure", "get")
 
-    def __init__(self, transaction: lmdb.Transaction[bytes], damage: Damage) -> None:
-        self.is_careful = damage.count > 0
-        self.is_spoiled = False
+    def __init__(self, transaction: lmdb.Transaction[bytes]) -> None:
         self.failure: StoreError | None = None
-        self.get: Callable[[bytes], bytes | None] = self._get_if_sound if self.is_careful else transaction.get
+        self.get: Callable[[bytes], bytes | None] = transaction.get
         self._transaction = transaction
-        self._damage = damage
         self._cursor: lmdb.Cursor[bytes] | None = None
-
-    def _get_if_sound(self, key: bytes) -> bytes | None:
-        if key in self._damage:
-            raise lmdb.CorruptedError("its page is known to be")
-        try:
-            return self._transaction.get(key)
-        except lmdb.Error:
-            if not self.is_spoiled:  # otherwise the spoiled transaction may be the cause, not this key's page
-                self.spoil(key)
-            raise
-
-    def spoil(self, key: bytes | None = None) -> None:
-        """Record damage met by LMDB."""
-        self.is_spoiled = True
-        # The cursor may be on the damaged page, which LMDB does not check again as long as it stays there.
-        self._cursor = None
-        self._damage.note(key)
 
     def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
         """Yield pairs from begin up to, not including, end. One scan at a time: they share the cursor."""
-        try:
-            cursor = self._cursor
-            if cursor is None:
-                cursor = self._cursor = self._transaction.cursor()
-            if reverse:
-                if not (cursor.prev() if cursor.set_range(end) else cursor.last()):
+        cursor = self._cursor
+        if cursor is None:
+            cursor = self._cursor = self._transaction.cursor()
+        if reverse:
+            if not (cursor.prev() if cursor.set_range(end) else cursor.last()):
+                return
+            for pair in cursor.iterprev():
+                if pair[0] < begin:
                     return
-                for pair in cursor.iterprev():
-                    if pair[0] < begin:
-                        return
-                    yield pair
-            else:
-                if not (cursor.set_range(begin) if begin else cursor.first()):
+                yield pair
+        else:
+            if not (cursor.set_range(begin) if begin else cursor.first()):
+                return
+            for pair in cursor.iternext():
+                if pair[0] >= end:
                     return
-                for pair in cursor.iternext():
-                    if pair[0] >= end:
-                        return
-                    yield pair
-        except lmdb.Error:
-            self.spoil()
-            raise
+                yield pair
 
 
 class LmdbTransaction(BufferedTransaction):
@@ -121,14 +93,8 @@ class LmdbTransaction(BufferedTransaction):
         self._claimed = 0
 
     def base_failure(self, error: Exception) -> StoreError:
-        if not self._state.is_careful:
-            self._state.spoil()
         failure = self._state.failure = store_error(self._address, error)
         return failure
-
-    def _are_plain(self, keys: Sequence[bytes]) -> bool:
-        # One by one, those that cannot be read are found.
-        return not self._state.is_careful and super()._are_plain(keys)
 
     def committed(self, key: bytes) -> bytes | None:
         """Return a key's value without this transaction's writes."""

@@ -30,7 +30,6 @@ from jobs_service.store.base import (
 )
 from jobs_service.store.calls import not_open, open_loop
 from jobs_service.store.counters import CommitTimes, Counters
-from jobs_service.store.lmdb.damage import Damage
 from jobs_service.store.lmdb.environment import copy_environment
 from jobs_service.store.lmdb.process_locks import ProcessLocks
 from jobs_service.store.lmdb.reader import Reader
@@ -69,7 +68,7 @@ class LmdbStore(Writer, Reader, Store):
         self._writes: SimpleQueue[Request[Any] | None] = SimpleQueue()
         self._reads: SimpleQueue[Request[Any] | Callable[[], None] | None] = SimpleQueue()
         self._watches = Watches(self._at)
-        self._damage = Damage()
+        self._has_logged_damage = False
         self._own_commits: deque[int] = deque()
         self._seen_commit = 0
         self._seen_at = 0.0

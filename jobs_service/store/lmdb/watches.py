@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Final
 
 from jobs_service.sources import go_on
@@ -72,20 +72,14 @@ class Watches:
         with self._lock:
             return self._take({key: written[key] for key in self._by_key.keys() & written.keys()}, number)
 
-    def changed_in(
-        self, state: BaseState, number: int, keys: list[bytes] | None = None, *, damaged: Container[bytes] = ()
-    ) -> list[Watch]:
+    def changed_in(self, state: BaseState, number: int, keys: list[bytes] | None = None) -> list[Watch]:
         """Remove and return the watches (on these keys, or all) whose keys have another value in this state.
 
         Args:
             state, number: state and number of the looking LMDB transaction.
             keys: keys of the watches; None for all.
-            damaged: keys that must not be looked up.
         """
-        if keys is None:
-            values = self._unexpected(state, damaged)
-        else:
-            values = {key: state.get(key) for key in keys if key not in damaged}
+        values = self._unexpected(state) if keys is None else {key: state.get(key) for key in keys}
         self._at("reader: has looked up watched keys")
         with self._lock:
             return self._take({key: value for key, value in values.items() if key in self._by_key}, number)
@@ -99,7 +93,7 @@ class Watches:
             self._order = []
             return watches
 
-    def _unexpected(self, state: BaseState, damaged: Container[bytes]) -> dict[bytes, bytes | None]:
+    def _unexpected(self, state: BaseState) -> dict[bytes, bytes | None]:
         """Return the watched keys with an unexpected value, and that value.
 
         Looking up thousands of keys takes milliseconds, so it happens without the lock, which the writer needs.
@@ -112,8 +106,6 @@ class Watches:
             with self._lock:
                 if self._expected.keys() == expected.keys():
                     self._order = order
-        if damaged:
-            order = [key for key in order if key not in damaged]
         found: dict[bytes, bytes | None] = {}
         for start in range(0, len(order), _CHUNK):
             keys = order[start : start + _CHUNK]

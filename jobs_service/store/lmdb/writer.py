@@ -12,12 +12,11 @@ from typing import Any, Final
 
 import lmdb
 
-from jobs_service.errors import StoreDamaged, StoreError, StoreLost
+from jobs_service.errors import StoreError, StoreLost
 from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.store.base import SYSTEM_KEYS, Watch
 from jobs_service.store.counters import CommitTimes, Counters
-from jobs_service.store.lmdb.damage import MOST_RUNS
 from jobs_service.store.lmdb.environment import open_environment
 from jobs_service.store.lmdb.errors import store_error
 from jobs_service.store.lmdb.file_use import FileUse
@@ -52,11 +51,6 @@ class Writer(Responder):
     commit_times: CommitTimes
     _counters: Counters
     _monotonic: Callable[[], float]
-
-    @property
-    def location(self) -> str:
-        """The address for logs: it names the same store in every working directory."""
-        raise NotImplementedError
 
     def _run_writer(self, opened: asyncio.Future[None]) -> None:
         # It may wait for another process long after `close` has given up, and `open` then makes new ones.
@@ -155,7 +149,7 @@ class Writer(Responder):
         self._at("writer: has begun")
         watched: list[Watch] = []
         try:
-            state = State(transaction, self._damage)
+            state = State(transaction)
             number = transaction.id()
             if number % _READER_CHECK_PERIOD == 0:
                 environment.reader_check()
@@ -172,9 +166,8 @@ class Writer(Responder):
                 answer = Answer(request)
                 answers.append(answer)
                 self._run(answer, LmdbTransaction(state, self.limits, self.address, claim=room.claim))
-                if state.is_spoiled:
-                    # LMDB's transaction is useless after a damaged page: all requests run again, one by one.
-                    raise StoreDamaged(str(state.failure))
+                if state.failure is not None:
+                    raise state.failure  # LMDB's transaction is useless: the other requests run again
                 own = answer.transaction
                 if own is None:
                     continue
@@ -185,8 +178,6 @@ class Writer(Responder):
                     size += own.size
                     room.wrote(own.size)
                     apply_log(transaction, own, stamp, written)
-                    if state.is_careful:
-                        self._damage.forget_all(written)
             self._at("writer: has run all")
             if watched:
                 # Before the commit: another process may commit right after it, and its change must not be missed.
@@ -232,25 +223,15 @@ class Writer(Responder):
         for answer in answers:
             alone: list[Answer] = []
             fired: list[Watch] = []
-            if len(answers) > 1 or isinstance(error, StoreDamaged):
-                alone, fired = self._commit_alone(environment, answer.request)
+            if len(answers) > 1:
+                answer.request.claim.append(True)
+                try:
+                    fired = self._commit(environment, deque([answer.request]), alone)
+                except Exception as failure:
+                    alone = failed([answer.request], store_error(self.address, failure))
             else:
                 alone = failed([answer.request], error)
             self._send_answers(self._write_deadlines, alone, fired)
-
-    def _commit_alone(self, environment: lmdb.Environment, request: Request[Any]) -> tuple[list[Answer], list[Watch]]:
-        """Run a request alone, and again as long as it fails only on newly found damage."""
-        for _ in range(MOST_RUNS):
-            known = self._damage.count
-            request.claim.append(True)
-            answers: list[Answer] = []
-            try:
-                return answers, self._commit(environment, deque([request]), answers)
-            except Exception as error:
-                failure = store_error(self.address, error)
-                if not isinstance(failure, StoreDamaged) or self._damage.count == known:
-                    break
-        return failed([request], failure), []
 
 
 def _look() -> None:

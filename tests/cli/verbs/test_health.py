@@ -8,18 +8,13 @@ import signal
 import time
 from pathlib import Path
 
-import fdb.tuple
 import pytest
 
 from jobs_service import JobsService
 from jobs_service.layer import inspection
-from jobs_service.layer.keyspace import Keyspace
-from jobs_service.store import Transaction
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, serving
 from tests.service.support import eventually
-from tests.service.test_damaged_pages import A, damaged, first_place, made, no_header
-from tests.service.unreadable import keyspace_of
 
 
 def test_a_served_store_is_healthy_until_nobody_serves_it(invoke: Invoke, application: str, tmp_path: Path) -> None:
@@ -74,44 +69,11 @@ def test_a_store_that_cannot_be_reached_is_code_3(invoke: Invoke, tmp_path: Path
     assert invoke("health", "--store", "lmdb:nowhere").code == 3
 
 
-def test_a_queue_that_cannot_be_read_is_bad_health_and_hides_no_other(invoke: Invoke, tmp_path: Path) -> None:
-    content = asyncio.run(made(tmp_path, 10))
-    front = first_place(content, Keyspace(fdb.tuple.pack(("jobs_service",))).of(A).ready)
-    store = damaged(tmp_path, content, front, no_header)
-    bad = invoke("health", "--json", "--store", store)
-    assert bad.code == 1
-    assert any(problem.startswith(f"the queue of type {A} cannot be read: ") for problem in bad.json["problems"])
-    assert (bad.json["types"], bad.json["oldest_ready"]["type"]) == (2, "b")
-
-
 def test_running_jobs_are_counted_without_reading_them(
     invoke: Invoke, running: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(JobsService, "active_ids", None)
     assert invoke("health", "--json", "--store", running).json["running"] == 1
-
-
-@pytest.mark.parametrize("garbage", [b"", b"\xff" * 30])
-def test_counts_that_cannot_be_read_are_told_and_hide_nothing_else(
-    invoke: Invoke, running: str, garbage: bytes
-) -> None:
-    async def damage(jobs: JobsService) -> None:
-        await jobs.set_type_timeout("other", 60)
-        await jobs.add("other", "a")
-        assert await jobs.accept("other", timeout=0)
-        key = (await keyspace_of(jobs)).of("email").counts
-
-        async def write(tr: Transaction) -> None:
-            tr.set(key, garbage)
-
-        await jobs.store.transact(write)
-
-    arrange(running, damage)
-    found = invoke("health", "--json", "--store", running).json
-    assert (found["types"], found["running"], found["uncounted"]) == (2, 1, 1)
-    assert not any("cannot be read" in problem for problem in found["problems"])
-    said = invoke("health", "--store", running)
-    assert "1 job running (without 1 type whose counts cannot be read)" in said.error
 
 
 def test_a_store_all_of_whose_runs_crash_is_in_bad_health_while_they_are_tried_again(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from jobs_service.errors import StoreDamaged
 from jobs_service.store import Transaction
 from jobs_service.store.base import KeyValue, Watch
 from jobs_service.store.lmdb.watches import Watches
@@ -95,78 +93,6 @@ def test_nobody_waits_for_a_look_at_what_is_watched() -> None:
     look.join()
     assert found == [kept]
     assert watches.take_all() == [late]
-
-
-async def test_a_page_that_is_damaged_hides_no_change_of_keys_on_other_pages(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-
-    def needle(number: int) -> bytes:
-        return b"needle-%04d-" % number + b"x" * 900
-
-    async def write(tr: Transaction) -> None:
-        for number in range(300):
-            tr.set(b"%05d" % number, needle(number))
-
-    async def watch(tr: Transaction) -> list[Watch]:
-        return [tr.watch(b"%05d" % number) for number in range(300)]
-
-    async with opened(path) as store, process(path) as other:
-        await store.transact(write)
-        watches = await store.read(watch)
-        with (path / "data.mdb").open("r+b") as file:
-            content = file.read()
-            for number in (30, 123):
-                file.seek(content.index(needle(number)) // 4096 * 4096)
-                file.write(bytes(4096))
-        for number in (200, 290, 0):
-            assert await other.ask("set", f"{number:05}", "new") == "done"
-            async with patience():
-                await watches[number].wait()
-        assert sum(watch.fired for watch in watches) == 3
-
-
-async def test_who_watches_a_key_on_a_damaged_page_is_told_so_and_those_beside_get_their_answers(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "store"
-
-    def needle(number: int) -> bytes:
-        return b"needle-%04d-" % number + b"x" * 900
-
-    async def write(tr: Transaction) -> None:
-        for number in range(300):
-            tr.set(b"%05d" % number, needle(number))
-
-    async def watch(tr: Transaction) -> Watch:
-        return tr.watch(b"00030")
-
-    async def get(tr: Transaction) -> bytes | None:
-        return await tr.get(b"00200")
-
-    reads, queued = threading.Event(), threading.Event()
-
-    async def wait(_: Transaction) -> None:
-        reads.set()
-        assert queued.wait(60)
-
-    async with opened(path) as store:
-        await store.transact(write)
-        with (path / "data.mdb").open("r+b") as file:
-            file.seek(file.read().index(needle(30)) // 4096 * 4096)
-            file.write(bytes(4096))
-        for _ in range(2):  # the second time the damage is known
-            reads.clear()
-            queued.clear()
-            held = asyncio.create_task(store.read(wait))
-            await asyncio.to_thread(reads.wait)
-            # What comes while the reader waits is read in one transaction.
-            beside = [asyncio.create_task(store.read(function)) for function in (get, watch, get)]
-            await asyncio.sleep(0)
-            queued.set()
-            first, refused, last = await asyncio.gather(*beside, return_exceptions=True)
-            assert (first, type(refused), last) == (needle(200), StoreDamaged, needle(200))
-            await held
-        assert not store.metrics()["watches"]
 
 
 async def test_while_others_commit_all_the_time_a_change_is_noticed_among_thousands_of_watches(tmp_path: Path) -> None:
