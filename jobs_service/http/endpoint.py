@@ -100,7 +100,7 @@ class Call:
     @property
     def remote(self) -> Remote:
         """The service's operations for programs elsewhere."""
-        return self.state.service._remote
+        return self.state.service.remote
 
     @property
     def type(self) -> JobType:

@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from starlette.responses import Response
 
-from jobs_service import json_forms
+from jobs_service import JobTransaction, json_forms
 from jobs_service.errors import JobNotFound, RecordDamaged
 from jobs_service.http import answer_forms, forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
 from jobs_service.http.roles import Role
-from jobs_service.layer import activity
-from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.redaction import Redaction
 from jobs_service.runner.stats import summary
-from jobs_service.store.base import Transaction
-
-_TYPES_AT_ONCE: Final = 200
 
 
 async def type_forms(call: Call, types: Sequence[JobType]) -> list[dict[str, Any]]:
     """Return types as JSON, with one read for many of them; the timeout of a missing type is None."""
-    found: list[dict[str, Any]] = []
-    for start in range(0, len(types), _TYPES_AT_ONCE):
-        page = types[start : start + _TYPES_AT_ONCE]
-        keys = [call.remote.access.keys(type) for type in page]
-
-        async def read(transaction: Transaction, keys: list[TypeKeys] = keys) -> list[Any]:
-            return [*await activity.settings_of(transaction, keys)]
-
-        for type, (timeout, paused, kept) in zip(page, await call.remote.access.read(read), strict=True):
-            form = {"type": json_forms.name(type), "timeout": timeout, "paused": paused, **wire.retention(kept)}
-            found.append(form)
-    return found
+    return [
+        {"type": json_forms.name(type), "timeout": timeout, "paused": paused, **wire.retention(kept)}
+        for type, (timeout, paused, kept) in zip(types, await call.service.type_settings(types), strict=True)
+    ]
 
 
 async def type_form(call: Call, type: JobType) -> dict[str, Any]:

@@ -70,7 +70,7 @@ async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
         replications = await _replications(jobs, counted)
     except JobsError:
         return None
-    now = jobs._context.sources.wall_time()
+    now = jobs.wall_time()
     by_label = await asyncio.to_thread(_by_label, counted, chosen, queues, now)
     return Figures(len(counted), by_label, chosen, replications)
 

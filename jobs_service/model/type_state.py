@@ -52,6 +52,20 @@ class Retention(NamedTuple):
 FOR_EVER: Final = Retention(None, None)
 
 
+class TypeSettings(NamedTuple):
+    """The settings of a type.
+
+    Attributes:
+        timeout: activity timeout in seconds; None for a type that does not exist.
+        paused: whether workers are stopped from accepting jobs.
+        retention: of its finished jobs.
+    """
+
+    timeout: float | None
+    paused: bool
+    retention: Retention
+
+
 class QueueState(NamedTuple):
     """The state of a type's queue; times in seconds since the epoch.
 

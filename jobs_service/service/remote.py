@@ -7,7 +7,6 @@ store instance, whose death would release the jobs, and its next call sends noth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -23,16 +22,15 @@ from jobs_service.layer.enqueueing import How, Named, wanted
 from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.http_rows import Repeated, Request, SessionRow, TokenRow
 from jobs_service.layer.keyspace import Place, place_of
-from jobs_service.layer.listing import LARGEST_CHUNK
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import ZERO_PRIORITY
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobId, JobType, NewJob, Priority, RunAt, RunningJob
 from jobs_service.redaction import Redaction
+from jobs_service.service import queries
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.local_access import LocalAccess
-from jobs_service.service.reader_operations import read_jobs
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.tree import ServiceTree
@@ -188,17 +186,8 @@ class Remote:
         return await self.access.transact(read)
 
     async def jobs(self, type: JobType, ids: Sequence[JobId]) -> list[Job | None]:
-        """Return jobs as they are now, None for a missing one; read in pages of LARGEST_CHUNK.
-
-        Raises:
-            RecordDamaged: a record cannot be read.
-        """
-        places = [self.access.place(type, id) for id in ids]
-        found: list[Job | None] = []
-        for first in range(0, len(places), LARGEST_CHUNK):
-            page = places[first : first + LARGEST_CHUNK]
-            found += await self.access.read(partial(read_jobs, places=page))
-        return found
+        """Return jobs as they are now, None for a missing one; raises RecordDamaged for an unreadable one."""
+        return await queries.jobs(self.access, type, ids)
 
     def handler(self, type: JobType, redaction: Redaction | None = None) -> Named:
         """Return a handler to enqueue jobs of a type with, and with the redaction that the remote handler declares."""

@@ -284,7 +284,7 @@ async def pages(
         )
         # Read after the jobs, so that it is not older than they are.
         rules = await service.get_redaction(type)
-        at = service._context.sources.wall_time() if now is None else now
+        at = service.wall_time() if now is None else now
         jobs: list[Job] = []
         places: list[int] = []
         bytes_seen = 0
@@ -331,7 +331,7 @@ async def matching(service: JobsService, type: JobType | None, wanted: Filter) -
 
 async def _shown_of(service: JobsService, some: list[Job], wanted: Filter) -> list[Job]:
     rules = {type: await service.get_redaction(type) for type in dict.fromkeys(exact_type(job.type) for job in some)}
-    now = service._context.sources.wall_time()
+    now = service.wall_time()
     return [job for job in (rules[exact_type(raw.type)].job(raw) for raw in some) if wanted.holds(job, now)]
 
 

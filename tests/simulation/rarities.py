@@ -13,7 +13,7 @@ from jobs_service.actors import activity_monitor, notifier, process_row, sampler
 from jobs_service.batching import group_commit
 from jobs_service.layer import last_records, listing, paging, process_rows, transaction
 from jobs_service.runner import heartbeat, run_endings, schedule, worker_pool
-from jobs_service.service import reader_operations
+from jobs_service.service import queries
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.store.lmdb import watches, writer
 from jobs_service.testing import Choices
@@ -129,7 +129,7 @@ def of_drills(random: Random) -> Iterator[None]:
         stack.enter_context(patch.object(paging, "_MOST_ROWS", rows))
         stack.enter_context(patch.object(activity_monitor, "_UNREAD_FOR", unread))
         stack.enter_context(patch.object(schedule, "PUNCTUAL", punctual))
-        for module in (reader_operations, transaction) if page is not None else ():
+        for module in (queries, transaction) if page is not None else ():
             stack.enter_context(patch.object(module, "COUNT_PAGE", page))
         yield
 

@@ -20,7 +20,7 @@ from jobs_service.batching import group_commit, operations
 from jobs_service.layer import activity, candidates, listing, strays, transaction
 from jobs_service.model import JobType, Priority
 from jobs_service.runner import error_description, schedule
-from jobs_service.service import reader_operations
+from jobs_service.service import queries
 from jobs_service.store.base import Limits
 
 _SMALL: Final = 0.88
@@ -61,7 +61,7 @@ _MORE_PAGES: Final = (
     (activity, "_TYPES_PAGE"),
     (type_server, "_SCANNED_TOGETHER"),
     (type_server, "_SETTLED_TOGETHER"),
-    (reader_operations, "COUNT_PAGE"),
+    (queries, "COUNT_PAGE"),
 )
 """Those that are drawn last, so that a seed has of the others what it had before there were these."""
 

@@ -193,9 +193,9 @@ async def act_on_process(visit: Visit) -> Response:
     action, id = form.get("action", ""), form.get("id", "")
     if action not in [each.value for each in ProcessAction]:
         return problem_page(visit, 422, "There is no such action", f"{action!r} is none of quiet, resume and stop.")
-    await visit.service._ask_process(id, ProcessAction(action), visit.role.name or visit.request.state.client)
+    await visit.service.ask_process(id, ProcessAction(action), visit.role.name or visit.request.state.client)
     note(visit, f"{action}_process", id=id)
-    if action == "stop" and id == visit.service._presence.id:
+    if action == "stop" and id == visit.service.process_id:
         return problem_page(
             visit,
             202,

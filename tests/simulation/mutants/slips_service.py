@@ -3,12 +3,13 @@ the simulation checks."""
 
 from __future__ import annotations
 
+from jobs_service.service.bulk import BulkCreation
+
 from jobs_service.copying import source, target
 from jobs_service.copying.copy import _Copy
 from jobs_service.copying.rows import Stream
 from jobs_service.layer import running_jobs
 from jobs_service.service import JobsService
-from jobs_service.service.bulk import BulkCreation
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.handler_runs import HandlerRuns
 from jobs_service.service.lifecycle import Lifecycle

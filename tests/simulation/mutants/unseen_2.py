@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from jobs_service.service.watcher_operations import WatcherOperations
+
 from jobs_service.actors.activity_monitor import ActivityMonitor
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.process_row import ProcessRowWriter
@@ -21,7 +23,6 @@ from jobs_service.service.handler_runs import HandlerRuns
 from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.presence import Presence
 from jobs_service.service.transactions import Transactions
-from jobs_service.service.watcher_operations import WatcherOperations
 from tests.simulation.mutants.mutant import Defect, Mutant, changed
 
 # The actors
