@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from jobs_service.errors import InvalidJob, JobsError, ServiceClosed, StoreError
 from jobs_service.http.roles import TOKEN_ROLES, Identity, Role, Session
-from jobs_service.layer.http_rows import SessionRow, TokenRow
 from jobs_service.log import EventLog
+from jobs_service.service.remote import SessionRow, TokenRow
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
@@ -208,7 +208,7 @@ class Tokens:
                 self._revoked(gone)
 
     async def _watch(self) -> None:
-        remote = self._service._remote
+        remote = self._service.remote
         while True:
             try:
                 rows, watch = await remote.context.retried(remote.watched_tokens)

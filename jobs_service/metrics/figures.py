@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from jobs_service.errors import JobsError, StoreDamaged
-from jobs_service.layer.inspection import QueueState
 from jobs_service.metrics.type_labels import OTHERS, TypeLabels
 from jobs_service.model import JobType
 from jobs_service.model.counts import Histogram, Totals, TypeCounts
+from jobs_service.model.type_state import QueueState
 from jobs_service.replication.status import ReplicationStatus
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
 from jobs_service.service import JobsService

@@ -66,6 +66,10 @@ class TypeSettings(NamedTuple):
     retention: Retention
 
 
+LATE: Final = 15.0
+"""Seconds by which a scheduled job may be late. If it is later, no activity monitor can be running."""
+
+
 class QueueState(NamedTuple):
     """The state of a type's queue; times in seconds since the epoch.
 

@@ -14,7 +14,7 @@ from jobs_service.actors.context import Context
 from jobs_service.arguments import check_limit, check_page_size, check_positive, check_state, to_seconds
 from jobs_service.errors import InvalidJob, JobNotFound, RecordDamaged, StoreError, job_name, shown
 from jobs_service.layer import activity, counters, inspection, paging, queue_counts, redactions, strays
-from jobs_service.layer.key_parts import pack_type
+from jobs_service.layer.key_parts import pack_id, pack_type
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.listing import LARGEST_CHUNK, list_page
 from jobs_service.layer.record import Record
@@ -244,6 +244,17 @@ def _job_of(place: Place, raw: bytes) -> Job:
         return Job(keys.type, id, Record.decode(raw, True))
     except RecordDamaged as error:
         raise error.of(keys.type, id) from None
+
+
+def size_of(job: Job) -> int:
+    """Return the bytes of a job's record."""
+    return job._record.size()
+
+
+def begins_with(prefix: JobId) -> Callable[[JobId], bool]:
+    """Return a test of ids: whether one begins with a prefix. Raises InvalidJob if the prefix can begin no id."""
+    begin = pack_id(prefix)[:-1]
+    return lambda id: pack_id(id).startswith(begin)
 
 
 async def until_not_running(access: StoreAccess, context: Context, type: JobType, id: JobId) -> None:

@@ -16,11 +16,14 @@ from jobs_service.actors.subscriptions import Hub
 from jobs_service.arguments import IfExists, Spread, check_if_exists, check_timeout
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.durations import Duration
-from jobs_service.errors import InvalidJob, JobsError
+from jobs_service.errors import InvalidJob, JobsError, WorkerConflict, job_name
 from jobs_service.layer import creation, http_rows, queue
 from jobs_service.layer.enqueueing import How, Named, wanted
 from jobs_service.layer.entry import enqueued_job, job_of
-from jobs_service.layer.http_rows import Repeated, Request, SessionRow, TokenRow
+from jobs_service.layer.http_rows import Repeated as Repeated
+from jobs_service.layer.http_rows import Request as Request
+from jobs_service.layer.http_rows import SessionRow as SessionRow
+from jobs_service.layer.http_rows import TokenRow as TokenRow
 from jobs_service.layer.keyspace import Place, place_of
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import ZERO_PRIORITY
@@ -31,6 +34,7 @@ from jobs_service.service import queries
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.local_access import LocalAccess
+from jobs_service.service.remote_runs import RemoteRuns
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.tree import ServiceTree
@@ -46,7 +50,12 @@ class Remote:
 
     Args:
         context, access, operations, acceptor, worker, registry, tree, hub: of the service.
-        runs: the access for runners, remote ones included.
+        runs: the access of its runner.
+
+    Attributes:
+        access, context, hub: of the service.
+        runs: the operations of runners elsewhere.
+        until_fired: waits for a watch, at most until the service is closed.
     """
 
     def __init__(
@@ -64,7 +73,8 @@ class Remote:
         self.context = context
         self.access = access
         self.hub = hub
-        self.runs = runs
+        self.runs = RemoteRuns(access, runs)
+        self.until_fired = access.until_fired
         self._operations = operations
         self._acceptor = acceptor
         self._worker = worker
@@ -106,6 +116,26 @@ class Remote:
         keys, id, _ = self.access.place(type, id)
         record = Record(lock, 0, _NO_SEQ, ZERO_PRIORITY, None, None, False, None, b"")
         return RunningJob(keys.type, id, record, self._worker)
+
+    def running(self, job: Job, lock: bytes) -> RunningJob:
+        """Return a job that was just read as the running job of a lock.
+
+        Raises:
+            WorkerConflict: another lock, or none, holds it.
+        """
+        if job._record.lock != lock:
+            refused = f"job {job_name(job.type, job.id)} is not held by this lock any more"
+            raise WorkerConflict(refused, type=job.type, id=job.id)
+        return RunningJob(job.type, job.id, job._record, self._worker)
+
+    async def still_held(self, jobs: Sequence[RunningJob]) -> list[RunningJob]:
+        """Return those of a type's running jobs that their locks still hold, as they are now."""
+        found = await self.jobs(jobs[0].type, [job.id for job in jobs]) if jobs else []
+        return [
+            RunningJob(now.type, now.id, now._record, self._worker)
+            for job, now in zip(jobs, found, strict=True)
+            if now is not None and now._record.lock == job.lock
+        ]
 
     async def add_once(
         self,

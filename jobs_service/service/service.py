@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -911,6 +912,14 @@ class JobsService:
     def process_id(self) -> str:
         """The id of this process in the list of `processes`; empty while it is not listed."""
         return self._presence.id
+
+    def listed(self, stop: Callable[[], object]) -> AbstractAsyncContextManager[None]:
+        """Return a block in which `processes` lists this process as a daemon, unless the settings forbid it.
+
+        Args:
+            stop: called once, when another process asks this one to stop.
+        """
+        return self._presence.listed(presence.DAEMON, stop)
 
     async def quiet_process(self, id: str) -> ProcessInfo:
         """Have a process take no more jobs for its handlers; running jobs go on, and the process stays.

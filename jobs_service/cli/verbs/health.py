@@ -142,7 +142,7 @@ async def _look(jobs: JobsService, type: JobType) -> tuple[QueueState, dict[JobT
 
 
 def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
-    from jobs_service.layer.inspection import LATE
+    from jobs_service.model.type_state import LATE
 
     problems = []
     if state.alive == 0:

@@ -13,7 +13,7 @@ from jobs_service.cli.options import JsonOption, StoreOption, Verb
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
-    from jobs_service.layer.http_rows import TokenRow
+    from jobs_service.service.remote import TokenRow
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: letters, digits, - _ . @")]
 RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help="read, work, write or admin.")]

@@ -12,8 +12,8 @@ import fdb.tuple
 import pytest
 
 from jobs_service import JobsService
-from jobs_service.layer import inspection
 from jobs_service.layer.keyspace import Keyspace
+from jobs_service.model import type_state
 from jobs_service.store import Transaction
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, serving
@@ -51,7 +51,7 @@ def test_jobs_that_wait_or_are_late_are_bad_health(invoke: Invoke, store: str, m
 
     arrange(store, wait)
     # Nobody makes what is due ready here; and it need not be late for long.
-    monkeypatch.setattr(inspection, "LATE", -1.0)
+    monkeypatch.setattr(type_state, "LATE", -1.0)
     found = invoke("health", "--max-wait", "50s", "--json", "--store", store)
     assert found.code == 1
     said = found.json
