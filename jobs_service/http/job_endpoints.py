@@ -17,7 +17,7 @@ from jobs_service.http.endpoint import Call, Flowing, Form, answer, endpoint, lo
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.model import Job, JobId, JobType
-from jobs_service.service import actions, queries
+from jobs_service.service import queries
 from jobs_service.service.bulk_actions import act_on_some, asked
 from jobs_service.service.failures import Group, newest_failures
 
@@ -156,8 +156,7 @@ async def get(call: Call) -> Response:
 )
 async def remove(call: Call) -> Response:
     query: forms.RemoveQuery = call.query
-    removal = await actions.remove(call.service, call.type, call.id, query.seq, force=query.force)
-    call.changed("remove", type=call.type, id=call.id, removal=removal.value, force=query.force)
+    removal = await call.changes.remove(call.type, call.id, query.seq, force=query.force)
     return answer({"removal": removal.value})
 
 
@@ -171,10 +170,8 @@ async def remove(call: Call) -> Response:
 )
 async def cancel(call: Call) -> Response:
     form: forms.CancelForm = call.body
-    removal = await actions.cancel(call.service, call.type, call.id, form.seq)
-    said = "unchanged" if removal is None else removal.value
-    call.changed("cancel", type=call.type, id=call.id, jobs=0 if removal is None else 1, removal=said)
-    return answer({"removal": said})
+    removal = await call.changes.cancel(call.type, call.id, form.seq)
+    return answer({"removal": "unchanged" if removal is None else removal.value})
 
 
 @endpoint(
@@ -195,8 +192,7 @@ async def resubmit(call: Call) -> Response:
         return answer(call.state.running_form(running))
     if call.who.role < Role.WRITE:
         raise Refusal("forbidden", f"this needs the role write, or a lock; {call.who.name} has {call.who.role.label}")
-    job = await actions.resubmit(call.service, call.type, call.id, form.seq, **form.given())
-    call.changed("resubmit", type=call.type, id=call.id, **_how(form))
+    job = await call.changes.resubmit(call.type, call.id, form.seq, form.given(), _how(form))
     return answer(await call.state.changed_form(job))
 
 

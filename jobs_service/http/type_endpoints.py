@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from jobs_service import JobTransaction, json_forms
+from jobs_service import json_forms
 from jobs_service.errors import JobNotFound, RecordDamaged
 from jobs_service.http import answer_forms, forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
@@ -63,15 +63,7 @@ async def get_type(call: Call) -> Response:
 async def put_type(call: Call) -> Response:
     wanted: forms.TypeSettings = call.body
     given = wanted.model_fields_set
-
-    async def change(tx: JobTransaction) -> None:
-        if wanted.timeout is not None:
-            await tx.set_type_timeout(call.type, wanted.timeout)
-        if given & {"keep", "keep_failed"}:
-            await tx.set_retention(call.type, keep=wanted.keep, keep_failed=wanted.keep_failed)
-
-    await call.service.transact(change)
-    call.changed("set_type", type=call.type, jobs=0, **{name: getattr(wanted, name) for name in sorted(given)})
+    await call.changes.set_type(call.type, {name: getattr(wanted, name) for name in sorted(given)})
     if wanted.timeout is None and given & {"keep", "keep_failed"}:
         # Retention can be set before the type exists.
         return answer(await _perhaps_missing(call))
@@ -92,8 +84,7 @@ async def delete_type(call: Call) -> Response:
 
 @endpoint("POST", "/v1/types/{type}/pause", Role.WRITE, "Have nobody accept jobs", answers={200: answer_forms.TypeForm})
 async def pause(call: Call) -> Response:
-    await call.service.pause(call.type)
-    call.changed("pause", type=call.type, jobs=0)
+    await call.changes.pause(call.type)
     return answer(await _perhaps_missing(call))
 
 
@@ -101,8 +92,7 @@ async def pause(call: Call) -> Response:
     "POST", "/v1/types/{type}/resume", Role.WRITE, "Have jobs accepted again", answers={200: answer_forms.TypeForm}
 )
 async def resume(call: Call) -> Response:
-    await call.service.resume(call.type)
-    call.changed("resume", type=call.type, jobs=0)
+    await call.changes.resume(call.type)
     return answer(await _perhaps_missing(call))
 
 
