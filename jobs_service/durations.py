@@ -125,3 +125,16 @@ def _seconds_of_text(text: str) -> float | None:
     else:
         return None
     return None if math.isinf(seconds) else seconds
+
+
+LONGEST_REST: Final = 3.0
+"""Most seconds between two slow reads."""
+
+
+def rest_after(took: float) -> float:
+    """Return the pause after a read of this duration: reads take a quarter of the time at most.
+
+    The pause is bounded: a read is very slow after an outage of the store, and subscribers must not wait three times as
+    long again.
+    """
+    return min(3 * took, LONGEST_REST)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -20,3 +25,51 @@ def test_submodules_are_attributes_of_the_package_without_an_import_of_their_own
 def test_what_the_package_does_not_have_is_an_attribute_error(name: str) -> None:
     with pytest.raises(AttributeError, match=f"'jobs_service' has no attribute '{name}'"):
         getattr(jobs_service, name)
+
+
+_HOUSE: Final = Path(jobs_service.__file__).parent
+_SURFACES: Final = ("cli", "client", "http", "metrics")
+_BELOW: Final = re.compile(
+    r"jobs_service\.(actors|batching|layer|run_data|run_values|runner(?!\.commands\b)|store|supervision|testing)\b"
+)
+"""Modules below the service, without the package of command jobs."""
+_PRIVATE: Final = re.compile(
+    r"(?<!self)\._(access|context|hub|lifecycle|presence|record|registry|remote|tree|worker)\b"
+)
+_EVENTS: Final = "follows records and their watches to send events"
+_REACHING: Final = {
+    "cli/progress_bars.py": "shows the conversion of a store",
+    "cli/session.py": "a dry run imitates the store at an address",
+    "cli/tally.py": "sums up what JobsService.stats has",
+    "cli/verbs/copy.py": "copies between two stores at addresses",
+    "cli/verbs/upgrade.py": "converts a store",
+    "client/client.py": "subscriptions are those of the service",
+    "client/hub.py": "subscriptions are those of the service",
+    "client/runs.py": "runs the runner here with the jobs of a server",
+    "client/worker_operations.py": "encodes progress",
+    "http/event_endpoints.py": _EVENTS,
+    "http/streams.py": _EVENTS,
+    "http/type_feeds.py": _EVENTS,
+    "http/type_endpoints.py": "sums up what JobsService.stats has",
+    "http/wire.py": "reads what only the record has",
+    "metrics/collector.py": "counts the restarts of the whole process",
+}
+"""Files of the surfaces that reach below the service, with the reason."""
+
+
+def _imported(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+
+
+def test_surfaces_ask_the_service_and_reach_nothing_below_it() -> None:
+    found = {
+        str(file.relative_to(_HOUSE))
+        for surface in _SURFACES
+        for file in (_HOUSE / surface).rglob("*.py")
+        if any(map(_BELOW.match, _imported(file))) or _PRIVATE.search(file.read_text(encoding="utf-8"))
+    }
+    assert found == {*_REACHING}

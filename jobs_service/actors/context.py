@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from jobs_service.durations import rest_after as rest_after
 from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreDamaged, StoreError
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.unit_of_work import UnitOfWork, run
@@ -22,18 +23,6 @@ _MOST_DAMAGED: Final = 10_000
 """Unreadable jobs to remember, so that each is logged once."""
 _LONGEST_PAUSE = 60.0
 """Most seconds between two attempts on a damaged file of the store."""
-
-LONGEST_REST: Final = 3.0
-"""Most seconds between two slow reads."""
-
-
-def rest_after(took: float) -> float:
-    """Return the pause after a read of this duration: reads take a quarter of the time at most.
-
-    The pause is bounded: a read is very slow after an outage of the store, and subscribers must not wait three times as
-    long again.
-    """
-    return min(3 * took, LONGEST_REST)
 
 
 class OnceEach:

@@ -17,8 +17,7 @@ import structlog
 from jobs_service import InvalidSettings, JobsService, JobType, Settings
 from jobs_service.cli import exits, signals
 from jobs_service.names import shown
-from jobs_service.runner.commands.process import kill_all
-from jobs_service.service.presence import DAEMON
+from jobs_service.runner.commands import kill_all
 
 if TYPE_CHECKING:
     from jobs_service.http.server import Server
@@ -109,7 +108,7 @@ class Daemon:
             StoreError: the store cannot be opened.
             SupervisorFailed: the tree, or the handlers' runner, gave up.
         """
-        listed = self._service._presence.listed(DAEMON, self._stop_on_request)
+        listed = self._service.listed(self._stop_on_request)
         async with self._service as jobs, listed, self._bulk_actions_run(), self._served_over_http():
             if not jobs.handlers:
                 if self._http is None:

@@ -70,10 +70,9 @@ def as_far_as_readable(show: Callable[[Any], T], job: Job | JobEvent) -> T:
     try:
         return show(job)
     except RecordDamaged as error:
-        from jobs_service.layer.unreadable_record import Unreadable
-        from jobs_service.model import Job
+        from jobs_service.service.answers import unreadable
 
-        return show(Job(job.type, job.id, Unreadable(error)))
+        return show(unreadable(job, error))
 
 
 def job_json(job: Job) -> dict[str, Any]:

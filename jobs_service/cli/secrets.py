@@ -26,12 +26,10 @@ async def without_in_changed(jobs: JobsService, what: Shown) -> Shown:
 
 async def without_in_all(jobs: JobsService, page: Iterable[Job]) -> list[Job]:
     """Return some jobs without their secret fields, by one read per type."""
-    from jobs_service.runner.stats import exact_type
+    from jobs_service.service.answers import redactor
 
     found = [*page]
-    # Read after the jobs, so that the rules at each job's addition are known by then.
-    rules = {type: await jobs.get_redaction(type) for type in dict.fromkeys(exact_type(job.type) for job in found)}
-    return [rules[exact_type(job.type)].job(job) for job in found]
+    return [*map(await redactor(found, jobs.get_redaction), found)]
 
 
 def _by(rules: Redaction, what: Shown) -> Shown:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, overload
 
 from jobs_service.actors.subscriptions import Subscription
 from jobs_service.arguments import check_seconds
@@ -21,8 +21,9 @@ from jobs_service.client.type_operations import RemoteTypeOperations
 from jobs_service.client.worker_operations import RemoteWorker, RemoteWorkerOperations
 from jobs_service.durations import Duration
 from jobs_service.errors import JobsError, ServiceClosed
-from jobs_service.model import JobId, JobType
-from jobs_service.service.watcher_operations import WaitingOperations, checked_pairs
+from jobs_service.model import EndedJob, JobEvent, JobId, JobState, JobType
+from jobs_service.model.enqueueing import Enqueueable, ResultT
+from jobs_service.service import waiting
 from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ class JobsClient(
     RemoteReaderOperations,
     RemoteWorkerOperations,
     RemoteProcessOperations,
-    WaitingOperations,
 ):
     """A JobsService in another process, over HTTP: an async context manager with its operations.
 
@@ -141,10 +141,37 @@ class JobsClient(
     def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
         """Return the events of several jobs as one iterator; see JobsService.subscribe_many."""
         wanted: dict[tuple[Any, JobId], None] = {}
-        for type, id in checked_pairs(jobs):
+        for type, id in waiting.checked_pairs(jobs):
             self._access.of_job(type, id)
             wanted[RemoteType(type), id] = None
         return Subscription(self._hub, [*wanted])
+
+    def subscribe(self, type: JobType, id: JobId) -> Subscription:
+        """Return the events of a job; see JobsService.subscribe."""
+        return self.subscribe_many([(type, id)])
+
+    async def wait(
+        self, type: JobType, id: JobId, *states: JobState | str, timeout: Duration | None = None
+    ) -> JobEvent:
+        """Wait until a job is in one of these states; see JobsService.wait."""
+        return await waiting.wait(self.subscribe, type, id, states, timeout)
+
+    @overload
+    async def result(
+        self, type: Enqueueable[Any, EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
+    ) -> ResultT: ...
+
+    @overload
+    async def result(
+        self, type: Enqueueable[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
+    ) -> ResultT: ...
+
+    @overload
+    async def result(self, type: JobType, id: JobId, *, timeout: Duration | None = None) -> Any: ...
+
+    async def result(self, type: Any, id: JobId, *, timeout: Duration | None = None) -> Any:
+        """Wait until a job has finished, and return its result; see JobsService.result."""
+        return await waiting.result(self.subscribe, type, id, timeout)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Any
 
 from jobs_service import json_forms
 from jobs_service.arguments import (
@@ -13,7 +12,6 @@ from jobs_service.arguments import (
     check_force,
     check_if_exists,
     check_iterable,
-    check_timeout,
     json_of,
     new_jobs,
     to_seconds,
@@ -24,20 +22,18 @@ from jobs_service.client.connection import Again
 from jobs_service.durations import Duration, plain
 from jobs_service.errors import (
     InvalidJob,
-    JobNotFound,
     JobTooLarge,
     NoTypeTimeout,
     a_kind_of,
     kind_of,
-    not_removed,
     shown,
 )
 from jobs_service.http import problems, wire
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, NewJob, Priority, Removal, RunAt
 from jobs_service.model.enqueueing import Enqueueable, How, delay_of, one_value, rule_of, unique_key
 from jobs_service.model.signatures import as_enqueue, as_enqueue_many
+from jobs_service.service import waiting
 
-_MOMENT: Final = 0.05
 """Seconds for the requests of a removal that is not to wait."""
 
 
@@ -118,19 +114,7 @@ class RemoteCreatorOperations:
 
     async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration) -> None:
         """Remove a job; if it runs, wait until its worker has finished it; see JobsService.stop_and_remove."""
-        seconds = check_timeout(timeout)
-        removal: Removal | None = None
-        try:
-            async with asyncio.timeout(None if seconds is None else max(seconds, _MOMENT)):
-                removal = await self.remove(type, id)
-                while removal is Removal.CANCELED:
-                    try:
-                        await self._not_running(type, id)
-                        removal = await self.remove(type, id)
-                    except JobNotFound:
-                        return
-        except TimeoutError:
-            raise not_removed(type, id, seconds, removal is not None) from None
+        await waiting.stop_and_remove(self.remove, self._not_running, type, id, timeout)
 
     async def _not_running(self, type: JobType, id: JobId) -> None:
         async with self.subscribe(type, id) as events:  # type: ignore[attr-defined]

@@ -97,7 +97,7 @@ class Application:
             raise InvalidSettings(
                 f"prefix {prefix}: the server's own paths begin like that; take another one, as /jobs"
             )
-        service._lifecycle.before_leaving.append(self.state.end_waiting)
+        service.before_leaving(self.state.end_waiting)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an ASGI request."""

@@ -15,11 +15,11 @@ from jobs_service.errors import JobsError, TransactionTooLarge
 from jobs_service.http import bodies, forms, problems, wire
 from jobs_service.http.endpoint import Call
 from jobs_service.http.refusals import Refusal
-from jobs_service.layer.enqueueing import How
-from jobs_service.layer.http_rows import Repeated
-from jobs_service.layer.http_rows import Request as Known
 from jobs_service.model import UNSET, Job, JobId, NewJob
+from jobs_service.model.enqueueing import How
 from jobs_service.redaction import Redaction
+from jobs_service.service.remote import Repeated
+from jobs_service.service.remote import Request as Known
 
 AT_ONCE: Final = 500
 """Jobs of a stream that are added at the same time; they share transactions."""

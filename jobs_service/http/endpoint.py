@@ -13,7 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from jobs_service.http import gate, wire
+from jobs_service.http import wire
+from jobs_service.http.changes import Changes
 from jobs_service.http.roles import Identity, Role
 from jobs_service.http.state import State
 from jobs_service.model import JobId, JobType
@@ -79,6 +80,7 @@ class Call:
         names: types and ids in the path, by the name of their segment.
         query, body: validated by the endpoint's models.
         raw: the body as it came.
+        changes: the changes that the caller may ask for; see there for `check_may_run` and `changed`.
     """
 
     def __init__(self, state: State, request: Request, who: Identity, client: str, is_secure: bool) -> None:
@@ -91,6 +93,9 @@ class Call:
         self.query: Any = None
         self.body: Any = None
         self.raw = b""
+        self.changes = Changes(state, who, client)
+        self.check_may_run = self.changes.check_may_run
+        self.changed = self.changes.noted
 
     @property
     def service(self) -> Any:
@@ -100,7 +105,7 @@ class Call:
     @property
     def remote(self) -> Remote:
         """The service's operations for programs elsewhere."""
-        return self.state.service._remote
+        return self.state.service.remote
 
     @property
     def type(self) -> JobType:
@@ -117,14 +122,6 @@ class Call:
     def named(self, names: Mapping[str, Any]) -> None:
         """Set the names in the path."""
         self.names = dict(names)
-
-    def check_may_run(self, type: JobType) -> None:
-        """Check that the caller may control the runs of a type; see `gate.check_may_run`."""
-        gate.check_may_run(self.state, self.who, type)
-
-    def changed(self, action: str, *, type: Any = None, id: Any = None, jobs: int = 1, **what: Any) -> None:
-        """Note a change in the audit log; `what` has no job contents."""
-        self.state.audit.changed(self.who.name, self.client, action, type, id, jobs, what)
 
 
 ENDPOINTS: Final[list[Endpoint]] = []

@@ -10,15 +10,14 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from jobs_service import json_forms
-from jobs_service.errors import InvalidJob, WorkerConflict, job_name
+from jobs_service.errors import InvalidJob
 from jobs_service.http import answer_forms, bodies, creation, forms, wire
 from jobs_service.http.audit import chosen
 from jobs_service.http.endpoint import Call, Flowing, Form, answer, endpoint, long_answer
 from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.model import Job, JobId, JobType, RunningJob
-from jobs_service.service import actions
+from jobs_service.model import Job, JobId, JobType
+from jobs_service.service import queries
 from jobs_service.service.bulk_actions import act_on_some, asked
 from jobs_service.service.failures import Group, newest_failures
 
@@ -143,10 +142,7 @@ async def get(call: Call) -> Response:
     job: Job = await call.service.get(call.type, call.id)
     lock: bytes | None = call.query.lock
     if lock is not None:
-        if lock != job._record.lock:
-            refused = f"job {job_name(call.type, call.id)} is not held by this lock any more"
-            raise WorkerConflict(refused, type=call.type, id=call.id)
-        return answer(call.state.running_form(RunningJob(job.type, job.id, job._record, None)))
+        return answer(call.state.running_form(call.remote.running(job, lock)))
     return answer(wire.job((await call.service.get_redaction(call.type)).job(job)))
 
 
@@ -160,8 +156,7 @@ async def get(call: Call) -> Response:
 )
 async def remove(call: Call) -> Response:
     query: forms.RemoveQuery = call.query
-    removal = await actions.remove(call.service, call.type, call.id, query.seq, force=query.force)
-    call.changed("remove", type=call.type, id=call.id, removal=removal.value, force=query.force)
+    removal = await call.changes.remove(call.type, call.id, query.seq, force=query.force)
     return answer({"removal": removal.value})
 
 
@@ -175,10 +170,8 @@ async def remove(call: Call) -> Response:
 )
 async def cancel(call: Call) -> Response:
     form: forms.CancelForm = call.body
-    removal = await actions.cancel(call.service, call.type, call.id, form.seq)
-    said = "unchanged" if removal is None else removal.value
-    call.changed("cancel", type=call.type, id=call.id, jobs=0 if removal is None else 1, removal=said)
-    return answer({"removal": said})
+    removal = await call.changes.cancel(call.type, call.id, form.seq)
+    return answer({"removal": "unchanged" if removal is None else removal.value})
 
 
 @endpoint(
@@ -199,8 +192,7 @@ async def resubmit(call: Call) -> Response:
         return answer(call.state.running_form(running))
     if call.who.role < Role.WRITE:
         raise Refusal("forbidden", f"this needs the role write, or a lock; {call.who.name} has {call.who.role.label}")
-    job = await actions.resubmit(call.service, call.type, call.id, form.seq, **form.given())
-    call.changed("resubmit", type=call.type, id=call.id, **_how(form))
+    job = await call.changes.resubmit(call.type, call.id, form.seq, form.given(), _how(form))
     return answer(await call.state.changed_form(job))
 
 
@@ -239,7 +231,7 @@ def _wants_lines(call: Call) -> bool:
 
 async def _lines(call: Call, type: JobType | None, state: str | None, prefix: JobId | None) -> Response:
     """Answer with every job, one per line, as jobs are read."""
-    begins = None if prefix is None else pack_id(prefix)[:-1]
+    begins = None if prefix is None else queries.begins_with(prefix)
     found: Any = call.service.list(type, state=state)
     # An invalid name or an unavailable store makes a problem, not an answer that breaks off.
     first: Job | None = await anext(found, None)
@@ -250,9 +242,9 @@ async def _lines(call: Call, type: JobType | None, state: str | None, prefix: Jo
         job = first
         try:
             while job is not None:
-                if begins is None or pack_id(job.id).startswith(begins):
+                if begins is None or begins(job.id):
                     page.append(job)
-                    size += job._record.size() + _LEAST
+                    size += queries.size_of(job) + _LEAST
                     told += 1
                 if size > _CHUNK:
                     yield await packed(page)

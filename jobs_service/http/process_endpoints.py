@@ -50,7 +50,4 @@ async def stop_process(call: Call) -> Response:
 
 
 async def _asked(call: Call, action: ProcessAction) -> Response:
-    id = call.names["process"]
-    before = await call.service._ask_process(id, action, call.who.name or call.client)
-    call.changed(f"{action.value}_process", id=id, jobs=0)
-    return answer(process(before))
+    return answer(process(await call.changes.ask_process(call.names["process"], action)))

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from jobs_service import run_data
-from jobs_service.arguments import check_keep, check_seconds, json_of
 from jobs_service.errors import JobsError, StoreError
 from jobs_service.http import answer_forms, forms, problems
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
-from jobs_service.layer import running_jobs
-from jobs_service.layer.declared_settings import Declared
-from jobs_service.layer.enqueueing import Enqueueable
-from jobs_service.layer.key_parts import pack_priority
-from jobs_service.layer.running_jobs import RunReport
-from jobs_service.model import JobError, JobType, Outcome
-from jobs_service.model.type_state import Retention
-from jobs_service.redaction import Redaction
-from jobs_service.runner.handler import Handler
-from jobs_service.runner.schedule import Cron, Every, Missed
-from jobs_service.runner.service_access import EndCall, Held
-from jobs_service.runner.ticker import Periodic
-
-_HEAD: Final = 500
-"""Approximate bytes of a job's record beside its worker's data."""
+from jobs_service.model import UNSET, JobError, Outcome
+from jobs_service.service.remote_runs import RunEnd
 
 
 @endpoint(
@@ -44,12 +28,10 @@ _HEAD: Final = 500
 async def declare(call: Call) -> Response:
     form: forms.DeclaredForm = call.body
     call.check_may_run(call.type)
-    kept = Retention(check_keep("keep", form.keep), check_keep("keep_failed", form.keep_failed))
-    secret = None if form.redact is None else Redaction(form.redact)
-    keys = call.remote.access.keys(call.type)
     # An operator needs the same roles for these settings.
     may: dict[str, bool] = {"may_change": call.who.role >= Role.WRITE, "may_show": call.who.role >= Role.ADMIN}
-    found, hidden = await call.remote.runs.declare(keys, Declared(check_seconds(form.timeout), kept), secret, **may)
+    kept = form.keep, form.keep_failed
+    found, hidden = await call.remote.runs.declare(call.type, form.timeout, *kept, form.redact, **may)
     call.changed("declare", type=call.type, jobs=0)
     redact = None if hidden is None else [*hidden.paths]
     return answer({"timeout": found.timeout, **found.retention._asdict(), "redact": redact})
@@ -66,12 +48,8 @@ async def declare(call: Call) -> Response:
 async def alive(call: Call) -> Response:
     form: forms.AliveForm = call.body
     call.check_may_run(call.type)
-    held: list[Held] = [(call.remote.access.place(call.type, each.id), each.lock) for each in form.jobs]
-    runs = call.remote.runs
-    if form.renew:
-        return answer({"locks": await runs.beat(held)})
-    found, _ = await runs.look(call.remote.access.keys(call.type), held, watched=True)
-    return answer({"locks": found})
+    held = [(each.id, each.lock) for each in form.jobs]
+    return answer({"locks": await call.remote.runs.alive(call.type, held, renew=form.renew)})
 
 
 @endpoint(
@@ -85,22 +63,8 @@ async def alive(call: Call) -> Response:
 async def ends(call: Call) -> Response:
     form: forms.RunEndForms = call.body
     call.check_may_run(call.type)
-    asked = [_end_or_error(call, each) for each in form.jobs]
-    calls = [each for each in asked if not isinstance(each, JobsError)]
-    errors = iter(await _end_all(call, calls) if calls else ())
-    return answer({"ends": [_problem(each if isinstance(each, JobsError) else next(errors)) for each in asked]})
-
-
-async def _end_all(call: Call, calls: Sequence[EndCall]) -> Sequence[Exception | None]:
-    done: asyncio.Future[Sequence[Exception | None]] = asyncio.get_running_loop().create_future()
-
-    def ended(errors: Sequence[Exception | None]) -> None:
-        if not done.done():
-            done.set_result(errors)
-
-    call.remote.access.check_open()
-    call.remote.runs.end_all(calls, ended, len(call.raw) + _HEAD * len(calls))
-    return await done
+    errors = await call.remote.runs.end_all(call.type, [*map(_end, form.jobs)], len(call.raw))
+    return answer({"ends": [*map(_problem, errors)]})
 
 
 def _problem(error: Exception | None) -> dict[str, Any] | None:
@@ -109,33 +73,23 @@ def _problem(error: Exception | None) -> dict[str, Any] | None:
     raise error
 
 
-def _end_or_error(call: Call, form: forms.RunEndForm) -> EndCall | JobsError:
-    try:
-        return _end(call, form)
-    except JobsError as error:  # an invalid result or error concerns its own run alone
-        return error
-
-
-def _end(call: Call, form: forms.RunEndForm) -> EndCall:
-    """Return the operation by which a runner in this process would end the run.
-
-    Raises:
-        JobsError: the store cannot hold the result or the error.
-    """
-    place = call.remote.access.place(call.type, form.id)
-    most = form.max_history
-    if form.end == "stop":
-        return running_jobs.stop, place, (form.lock, form.run_at, most, form.reason, form.anew)
-    result = json_of(call.type, form.id, form.result) if "result" in form.model_fields_set else None
+def _end(form: forms.RunEndForm) -> RunEnd:
     error = form.error
-    encoded = None
-    if error is not None:
-        encoded = run_data.error_json(JobError(error.type, error.message, error.traceback))
-    report = RunReport(result, encoded, form.reason, most, form.crashes, form.attempts)
-    if form.end == "crash":
-        asked = None if form.asked is None else (pack_priority(form.asked.priority), form.asked.run_at)
-        return running_jobs.crash, place, (form.lock, report, form.run_at, asked)
-    return running_jobs.finish, place, (form.lock, None, Outcome(form.outcome), report)
+    return RunEnd(
+        form.id,
+        form.lock,
+        form.end,
+        outcome=Outcome(form.outcome),
+        result=form.result if "result" in form.model_fields_set else UNSET,
+        error=None if error is None else JobError(error.type, error.message, error.traceback),
+        reason=form.reason,
+        run_at=form.run_at,
+        asked=None if form.asked is None else (form.asked.priority, form.asked.run_at),
+        max_history=form.max_history,
+        crashes=form.crashes,
+        attempts=form.attempts,
+        anew=form.anew,
+    )
 
 
 @endpoint(
@@ -148,9 +102,7 @@ def _end(call: Call, form: forms.RunEndForm) -> EndCall:
 )
 async def due(call: Call) -> Response:
     query: forms.DueQuery = call.query
-    most = None if query.max_priority is None else pack_priority(query.max_priority)
-    keys = call.remote.access.keys(call.type)
-    return answer({"count": await call.remote.runs.count_due(keys, query.limit, most)})
+    return answer({"count": await call.remote.runs.count_due(call.type, query.limit, query.max_priority)})
 
 
 @endpoint(
@@ -194,7 +146,7 @@ class _Watching(Response):
             until = deadline if due_in is None else min(deadline, loop.time() + due_in)
             try:
                 async with asyncio.timeout_at(until):
-                    await call.remote.access.until_fired(known)
+                    await call.remote.until_fired(known)
             except (TimeoutError, StoreError):
                 pass  # a job is due, the time is over, or the watch was lost: the client reads again
             finally:
@@ -204,16 +156,13 @@ class _Watching(Response):
 
     async def _value(self) -> dict[str, Any]:
         """Return the value of a setting, as old as its stamp or newer."""
-        runs, keys = self._call.remote.runs, self._call.remote.access.keys(self._call.type)
+        service, type = self._call.service, self._call.type
         match self._call.body.of:
             case "timeout":
-                seconds, at = await runs.timeout(keys)
-                at.cancel()
-                return {"timeout": seconds}
+                [settings] = await service.type_settings([type])
+                return {"timeout": settings.timeout}
             case "redaction":
-                redaction, at = await runs.redaction(keys)
-                at.cancel()
-                return {"redact": [*redaction.paths]}
+                return {"redact": [*(await service.get_redaction(type)).paths]}
         return {}
 
 
@@ -232,28 +181,10 @@ async def _nothing(_: object) -> None:
 async def tick(call: Call) -> Response:
     form: forms.TickForm = call.body
     call.check_may_run(call.type)
-    schedule = Every(form.every) if form.every is not None else Cron(form.cron or "", form.timezone)
-    handler = cast(Handler[Any, Any], _Elsewhere(call.type, check_seconds(form.timeout), form.data))
-    periodic = Periodic(handler, schedule, Missed(form.missed), form.overlap)
-    done = await call.remote.runs.tick(periodic, form.most, form.seen)
+    schedule = form.every if form.every is not None else (form.cron or "", form.timezone)
+    done = await call.remote.runs.tick(
+        *(call.type, form.data, schedule, form.missed, form.overlap, form.timeout, form.most, form.seen)
+    )
     if done.ids:
         call.changed("tick", type=call.type, jobs=len(done.ids))
     return answer({**done._asdict(), "in_the_way": done.in_the_way is not None})
-
-
-class _Elsewhere(Enqueueable[Any, Any]):
-    """A handler of another process."""
-
-    def __init__(self, type: JobType, timeout: float, data: Any) -> None:
-        self.type = type
-        self._timeout = timeout
-        self._data = data
-
-    @property
-    def timeout(self) -> float:
-        """The activity timeout of the type when it is made, in seconds."""
-        return self._timeout
-
-    def data(self, args: Any) -> Any:
-        """Return the data of its jobs."""
-        return self._data

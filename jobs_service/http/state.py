@@ -22,9 +22,8 @@ from jobs_service.http.tokens import Tokens
 from jobs_service.http.type_feeds import TypeFeeds
 from jobs_service.model import Job, JobEvent, JobId, JobType, RunningJob
 from jobs_service.redaction import Redaction
-from jobs_service.runner.stats import exact_type
 from jobs_service.service import bulk_actions
-from jobs_service.service.answers import rules_of_changed
+from jobs_service.service.answers import redactor, rules_of_changed
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
@@ -194,6 +193,4 @@ class State:
 
 
 async def _forms(jobs: list[Job], rules_of: Callable[[JobType], Awaitable[Redaction]]) -> Iterator[dict[str, Any]]:
-    # Rules are read after the jobs: they include the rules at the time when each job was added.
-    rules = {type: await rules_of(type) for type in dict.fromkeys(exact_type(job.type) for job in jobs)}
-    return (wire.listed_job(rules[exact_type(job.type)].job(job)) for job in jobs)
+    return map(wire.listed_job, map(await redactor(jobs, rules_of), jobs))

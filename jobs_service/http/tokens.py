@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from jobs_service.errors import InvalidJob, JobsError, ServiceClosed, StoreError
 from jobs_service.http.roles import TOKEN_ROLES, Identity, Role, Session
-from jobs_service.layer.http_rows import SessionRow, TokenRow
 from jobs_service.log import EventLog
+from jobs_service.service.remote import SessionRow, TokenRow
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
@@ -70,7 +70,7 @@ async def add_token(service: JobsService, name: str, role: str) -> str:
     if role not in TOKEN_ROLES:
         raise InvalidJob(f"role {role!r}: allowed are {', '.join(TOKEN_ROLES)}")
     token = new_token()
-    await service._remote.add_token(TokenRow(check_name(name), role, hash_of(token), time.time()))
+    await service.remote.add_token(TokenRow(check_name(name), role, hash_of(token), time.time()))
     return token
 
 
@@ -154,7 +154,7 @@ class Tokens:
         """Return the identity of a login, if it is still valid."""
         if login.expires < time.time():
             return None
-        session = await self._service._remote.session(*login)
+        session = await self._service.remote.session(*login)
         row = None if session is None else await self._named(session.token)
         return None if session is None or row is None or row.hash != session.hash else _identity(row, login)
 
@@ -164,7 +164,7 @@ class Tokens:
         if row is None:
             raise JobsError(f"there is no token {name}")
         expires, secret = int(time.time()) + SESSION_TIME, secrets.token_urlsafe(32)
-        await self._service._remote.add_session(SessionRow(hash_of(secret), float(expires), name, row.hash))
+        await self._service.remote.add_session(SessionRow(hash_of(secret), float(expires), name, row.hash))
         return f"{expires}:{secret}"
 
     async def _named(self, name: str) -> TokenRow | None:
@@ -174,7 +174,7 @@ class Tokens:
         """End the login of a cookie and return it; None for a malformed cookie."""
         found = _taken_apart(cookie)
         if found is not None:
-            await self._service._remote.remove_session(*found)
+            await self._service.remote.remove_session(*found)
         return found
 
     async def close(self) -> None:
@@ -193,7 +193,7 @@ class Tokens:
         async with self._reading:
             while self._answered < number:
                 begun, times = self._asked, self._times_set
-                rows = await self._service._remote.tokens()
+                rows = await self._service.remote.tokens()
                 if times == self._times_set:  # otherwise these may be older than the known ones
                     self._set(rows)
                     self._answered = begun
@@ -208,7 +208,7 @@ class Tokens:
                 self._revoked(gone)
 
     async def _watch(self) -> None:
-        remote = self._service._remote
+        remote = self._service.remote
         while True:
             try:
                 rows, watch = await remote.context.retried(remote.watched_tokens)

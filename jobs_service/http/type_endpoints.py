@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from starlette.responses import Response
 
@@ -13,32 +13,18 @@ from jobs_service.errors import JobNotFound, RecordDamaged
 from jobs_service.http import answer_forms, forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
 from jobs_service.http.roles import Role
-from jobs_service.layer import activity
-from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.redaction import Redaction
 from jobs_service.runner.stats import summary
-from jobs_service.store.base import Transaction
-
-_TYPES_AT_ONCE: Final = 200
 
 
 async def type_forms(call: Call, types: Sequence[JobType]) -> list[dict[str, Any]]:
     """Return types as JSON, with one read for many of them; the timeout of a missing type is None."""
-    found: list[dict[str, Any]] = []
-    for start in range(0, len(types), _TYPES_AT_ONCE):
-        page = types[start : start + _TYPES_AT_ONCE]
-        keys = [call.remote.access.keys(type) for type in page]
-
-        async def read(transaction: Transaction, keys: list[TypeKeys] = keys) -> list[Any]:
-            return [*await activity.settings_of(transaction, keys)]
-
-        for type, (timeout, paused, kept) in zip(page, await call.remote.access.read(read), strict=True):
-            form = {"type": json_forms.name(type), "timeout": timeout, "paused": paused, **wire.retention(kept)}
-            found.append(form)
-    return found
+    return [
+        {"type": json_forms.name(type), "timeout": timeout, "paused": paused, **wire.retention(kept)}
+        for type, (timeout, paused, kept) in zip(types, await call.service.type_settings(types), strict=True)
+    ]
 
 
 async def type_form(call: Call, type: JobType) -> dict[str, Any]:
@@ -77,15 +63,7 @@ async def get_type(call: Call) -> Response:
 async def put_type(call: Call) -> Response:
     wanted: forms.TypeSettings = call.body
     given = wanted.model_fields_set
-
-    async def change(tx: JobTransaction) -> None:
-        if wanted.timeout is not None:
-            await tx.set_type_timeout(call.type, wanted.timeout)
-        if given & {"keep", "keep_failed"}:
-            await tx.set_retention(call.type, keep=wanted.keep, keep_failed=wanted.keep_failed)
-
-    await call.service.transact(change)
-    call.changed("set_type", type=call.type, jobs=0, **{name: getattr(wanted, name) for name in sorted(given)})
+    await call.changes.set_type(call.type, {name: getattr(wanted, name) for name in sorted(given)})
     if wanted.timeout is None and given & {"keep", "keep_failed"}:
         # Retention can be set before the type exists.
         return answer(await _perhaps_missing(call))
@@ -106,8 +84,7 @@ async def delete_type(call: Call) -> Response:
 
 @endpoint("POST", "/v1/types/{type}/pause", Role.WRITE, "Have nobody accept jobs", answers={200: answer_forms.TypeForm})
 async def pause(call: Call) -> Response:
-    await call.service.pause(call.type)
-    call.changed("pause", type=call.type, jobs=0)
+    await call.changes.pause(call.type)
     return answer(await _perhaps_missing(call))
 
 
@@ -115,8 +92,7 @@ async def pause(call: Call) -> Response:
     "POST", "/v1/types/{type}/resume", Role.WRITE, "Have jobs accepted again", answers={200: answer_forms.TypeForm}
 )
 async def resume(call: Call) -> Response:
-    await call.service.resume(call.type)
-    call.changed("resume", type=call.type, jobs=0)
+    await call.changes.resume(call.type)
     return answer(await _perhaps_missing(call))
 
 

@@ -54,7 +54,7 @@ class TypeFeeds:
         Raises:
             JobsError: the store failed.
         """
-        keys = self._state.service._remote.access.keys(type)
+        keys = self._state.service.remote.access.keys(type)
         feed = self._feeds.get(keys)
         if feed is None:
             feed = self._feeds[keys] = TypeFeed(self._state, keys)
@@ -62,7 +62,7 @@ class TypeFeeds:
 
     def leave(self, type: JobType, stream: Stream) -> None:
         """Send nothing more to a client."""
-        keys = self._state.service._remote.context.keyspace.of(type)
+        keys = self._state.service.remote.context.keyspace.of(type)
         feed = self._feeds.get(keys)
         if feed is not None and feed.leave(stream):
             del self._feeds[keys]
@@ -85,7 +85,7 @@ class TypeFeed:
 
     def __init__(self, state: State, keys: TypeKeys) -> None:
         self._state = state
-        self._context = state.service._remote.context
+        self._context = state.service.remote.context
         self._keys = keys
         self._streams: dict[Stream, None] = {}
         self._position: Position | None = None

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from jobs_service.errors import JobsError, WorkerConflict, job_name
+from jobs_service.errors import JobsError, WorkerConflict
 from jobs_service.http import answer_forms, forms, problems
 from jobs_service.http.accepts import Accept
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer, pieces
@@ -18,7 +18,7 @@ from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
 from jobs_service.log import EventLog
 from jobs_service.model import UNSET, Job, JobError, Outcome, RunningJob
-from jobs_service.runner.stats import exact_type
+from jobs_service.model.terms import exact_type
 
 log = EventLog("jobs_service.http")
 
@@ -80,12 +80,7 @@ class _Accepting(Response):
 
     async def _still_held(self, jobs: Sequence[RunningJob]) -> list[Any]:
         """Return the jobs of an earlier accept that are still held by its locks."""
-        now = await self._call.remote.jobs(self._call.type, [job.id for job in jobs])
-        return [
-            self._call.state.running_form(RunningJob(found.type, found.id, found._record, None))
-            for job, found in zip(jobs, now, strict=True)
-            if found is not None and found._record.lock == job.lock
-        ]
+        return [self._call.state.running_form(job) for job in await self._call.remote.still_held(jobs)]
 
     async def _accept(self, accept: Accept, scope: Scope, receive: Receive, send: Send) -> None:
         """Take jobs, note them in `accept`, and send them."""
@@ -158,10 +153,8 @@ async def update(call: Call) -> Response:
     call.check_may_run(call.type)
     if not call.body.healthy:
         return answer(call.state.running_form(await _held(call).update(_data(call.body))))
-    noted: asyncio.Future[RunningJob | Exception] = asyncio.get_running_loop().create_future()
-    place = call.remote.access.place(call.type, call.id)
-    call.remote.runs.note_healthy((place, call.body.lock), noted.set_result, 0)
-    if isinstance(job := await noted, Exception):
+    job = await call.remote.runs.healthy(call.type, call.id, call.body.lock)
+    if isinstance(job, Exception):
         raise job
     return answer(call.state.running_form(job))
 
@@ -178,12 +171,7 @@ async def progress(call: Call) -> Response:
     form: forms.SaidProgress = call.body
     call.check_may_run(call.type)
     # The record has the number of the attempt.
-    job = await call.service.get(call.type, call.id)
-    if job._record.lock != form.lock:
-        raise WorkerConflict(
-            f"job {job_name(call.type, call.id)} is not held by this lock any more", type=call.type, id=call.id
-        )
-    running = RunningJob(job.type, job.id, job._record, _held(call)._worker)
+    running = call.remote.running(await call.service.get(call.type, call.id), form.lock)
     found = await running.progress(form.done, form.total, form.message)
     return answer(call.state.running_form(found))
 

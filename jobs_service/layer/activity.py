@@ -33,7 +33,7 @@ from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, JobState, JobType
-from jobs_service.model.type_state import FOR_EVER, Retention
+from jobs_service.model.type_state import FOR_EVER, Retention, TypeSettings
 from jobs_service.store.base import Snapshot
 
 _ONE = (1).to_bytes(8, "little")
@@ -80,11 +80,11 @@ async def timeout_if_any(transaction: Snapshot, keys: TypeKeys) -> float | None:
     return None if packed is None else _seconds(packed)
 
 
-async def settings_of(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[tuple[float | None, bool, Retention]]:
+async def settings_of(transaction: Snapshot, types: Sequence[TypeKeys]) -> list[TypeSettings]:
     """Return timeout, pause flag and retention of each of these types, by one read."""
     raws = await transaction.get_many([key for keys in types for key in (keys.timeout, keys.paused, keys.retention)])
     return [
-        (
+        TypeSettings(
             None if timeout is None else _seconds(timeout),
             paused is not None,
             FOR_EVER if kept is None else Retention.decode(kept),

@@ -24,7 +24,7 @@ from jobs_service.errors import (
     kind_of,
     shown,
 )
-from jobs_service.layer import counters, creation, declared_settings, redactions
+from jobs_service.layer import counters, declared_settings, redactions
 from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.key_parts import pack_priority
 from jobs_service.layer.keyspace import TypeKeys, place_of
@@ -392,4 +392,4 @@ def new_job_spec(type: JobType, job: Any) -> Spec:
     """Return the checked spec of one of add_many's jobs."""
     if not isinstance(job, NewJob):
         raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
-    return creation.spec_of(type, job.id, job.data, job.priority, job.run_at)
+    return spec_of(type, job.id, job.data, job.priority, job.run_at)

@@ -25,10 +25,6 @@ _MOST_LOOKS: Final = 32
 """Most ready jobs of a type that are read to find the oldest one: the first of each priority, up to so many."""
 
 
-LATE: Final = 15.0
-"""Seconds by which a scheduled job may be late. If it is later, no activity monitor can be running."""
-
-
 async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:
     """Return the state of a type's queue."""
     oldest: tuple[float, JobId] | None = None

@@ -19,7 +19,6 @@ from jobs_service.metrics.figures import STATES, Figures
 from jobs_service.metrics.type_labels import OTHERS, TypeLabels
 from jobs_service.model.counts import Histogram, Totals
 from jobs_service.service import JobsService
-from jobs_service.store.counters import BOUNDS
 from jobs_service.supervision import Supervising
 
 PREFIX: Final = "jobs_service_"
@@ -121,7 +120,7 @@ class Collector(Collecting):
         watches.add_metric([], counts["watches"])
         yield watches
         times = _histogram("store_commit_seconds", "How long commits of this process have taken.")
-        times.add_metric([], _buckets(BOUNDS, store.commit_times.counts), store.commit_times.seconds)
+        times.add_metric([], _buckets(store.commit_times.bounds, store.commit_times.counts), store.commit_times.seconds)
         yield times
 
 

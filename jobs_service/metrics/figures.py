@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from jobs_service.errors import JobsError
-from jobs_service.layer.inspection import QueueState
 from jobs_service.metrics.type_labels import OTHERS, TypeLabels
 from jobs_service.model import JobType
 from jobs_service.model.counts import Histogram, Totals, TypeCounts
+from jobs_service.model.type_state import QueueState
 from jobs_service.replication.status import ReplicationStatus
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
 from jobs_service.service import JobsService
@@ -70,7 +70,7 @@ async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
         replications = await _replications(jobs, counted)
     except JobsError:
         return None
-    now = jobs._context.sources.wall_time()
+    now = jobs.wall_time()
     by_label = await asyncio.to_thread(_by_label, counted, chosen, queues, now)
     return Figures(len(counted), by_label, chosen, replications)
 

@@ -52,6 +52,24 @@ class Retention(NamedTuple):
 FOR_EVER: Final = Retention(None, None)
 
 
+class TypeSettings(NamedTuple):
+    """The settings of a type.
+
+    Attributes:
+        timeout: activity timeout in seconds; None for a type that does not exist.
+        paused: whether workers are stopped from accepting jobs.
+        retention: of its finished jobs.
+    """
+
+    timeout: float | None
+    paused: bool
+    retention: Retention
+
+
+LATE: Final = 15.0
+"""Seconds by which a scheduled job may be late. If it is later, no activity monitor can be running."""
+
+
 class QueueState(NamedTuple):
     """The state of a type's queue; times in seconds since the epoch.
 

@@ -145,7 +145,7 @@ async def resubmit(service: JobsService, type: JobType, id: JobId, seen: Seen | 
 async def run_now(service: JobsService, type: JobType, id: JobId, seen: Seen | None) -> bool:
     """Make a pending job due now; return whether it was pending. Raises like `cancel`."""
 
-    now = service._context.sources.wall_time()
+    now = service.wall_time()
 
     async def change(tx: JobTransaction) -> bool:
         job = await _as_seen(tx, type, id, seen)

@@ -99,7 +99,7 @@ class Moment:
         key = service._access.keys(type).watch_activity
         stamp = await service._access.read(lambda transaction: transaction.get(key))
         seq = bytes(_SEQ_BYTES) if stamp is None else stamp + _LAST_OF_STAMP
-        return cls(service._context.sources.wall_time(), seq)
+        return cls(service.wall_time(), seq)
 
     @classmethod
     def of(cls, at: Any, seq: Any) -> Self:
@@ -563,7 +563,7 @@ class _Run:
         else:
             # The job was added by hand: its moment is the time when it was added, and no later than the start of its
             # first run.
-            added = job.history[-1].at if job.history else service._context.sources.wall_time()
+            added = job.history[-1].at if job.history else service.wall_time()
             began = data.setdefault("began", (await Moment.now(service, type)).seq.hex())
             moment = replace(Moment.of(data.get("asked", added), began), by_clock=True)
         who = data.get("who")

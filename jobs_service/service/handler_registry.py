@@ -16,7 +16,7 @@ from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.registration import Registration, registration
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.schedule import Missed, Schedule
-from jobs_service.runner.ticker import Periodic
+from jobs_service.runner.ticker import Periodic as Periodic
 from jobs_service.settings import HandlerSettings, Settings
 
 log = EventLog("jobs_service")

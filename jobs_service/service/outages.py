@@ -70,7 +70,7 @@ async def last_hour(service: JobsService, counts: Mapping[JobType, TypeCounts]) 
         service: of the jobs.
         counts: of the service's types.
     """
-    now = service._context.sources.wall_time()
+    now = service.wall_time()
     suspects = [type for type, each in counts.items() if each.totals.crashed or each.totals.failed or each.totals.lost]
     suspects.sort(key=lambda type: (-counts[type].retrying, -counts[type].failed, -counts[type].totals.crashed))
 

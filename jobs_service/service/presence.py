@@ -1,22 +1,24 @@
-"""Lists this process in the store while it runs handlers or is a daemon, and obeys requests from other processes."""
+"""Processes: this one is listed in the store while it runs handlers or is a daemon, and obeys requests of others."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from jobs_service import __version__
 from jobs_service.actors.context import Context
-from jobs_service.actors.process_row import ProcessRowWriter
-from jobs_service.errors import JobsError
+from jobs_service.actors.process_row import ProcessRowWriter, all_rows
+from jobs_service.errors import JobsError, ProcessGone
 from jobs_service.layer import process_rows
 from jobs_service.layer.process_rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.log import EventLog
 from jobs_service.model import HandlerSlots, ProcessAction, ProcessInfo, ProcessRequest, ProcessState
 from jobs_service.service.handler_registry import HandlerRegistry
+from jobs_service.service.store_access import StoreAccess
 from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
 from jobs_service.uncancelable import through_cancellation
 
@@ -154,6 +156,31 @@ class Presence:
             if self._registry.runner is not None:
                 self._registry.runner.set_quiet(self.is_quiet)
         self.changed()
+
+
+async def processes(access: StoreAccess, context: Context) -> list[ProcessInfo]:
+    """Return the listed processes; see JobsService.processes."""
+    rows, dead = await all_rows(access.read, context)
+    now = context.sources.wall_time()
+    found = [row.as_of(now, dead) for row in rows]
+    return sorted(found, key=lambda each: (each.host, each.started, each.id))
+
+
+async def ask(access: StoreAccess, context: Context, id: Any, action: ProcessAction, who: str) -> ProcessInfo:
+    """Send a request to a process; see JobsService.ask_process."""
+    checked = process_rows.checked_id(id)
+    sources, keyspace = context.sources, access.keyspace
+    row = await access.read(lambda transaction: process_rows.one(transaction.snapshot, keyspace, checked))
+    if row is None:
+        raise ProcessGone(f"there is no process {checked}")
+    dead = await context.store.ended_instances({row.instance} if row.instance else ())
+    found = row.as_of(sources.wall_time(), dead)
+    if found.state is ProcessState.DEAD:
+        heard = datetime.fromtimestamp(found.heard, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        raise ProcessGone(f"process {checked} has died; it was heard of last at {heard}")
+    request = ProcessRequest(action, who or sources.worker, sources.wall_time())
+    await access.transact(lambda unit: process_rows.ask(unit, checked, request))
+    return found
 
 
 def _nothing() -> None:

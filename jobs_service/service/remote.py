@@ -7,7 +7,6 @@ store instance, whose death would release the jobs, and its next call sends noth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -17,22 +16,25 @@ from jobs_service.actors.subscriptions import Hub
 from jobs_service.arguments import IfExists, Spread, check_if_exists, check_timeout
 from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.durations import Duration
-from jobs_service.errors import InvalidJob, JobsError
+from jobs_service.errors import InvalidJob, JobsError, WorkerConflict, job_name
 from jobs_service.layer import creation, http_rows, queue
 from jobs_service.layer.enqueueing import How, Named, wanted
 from jobs_service.layer.entry import enqueued_job, job_of
-from jobs_service.layer.http_rows import Repeated, Request, SessionRow, TokenRow
+from jobs_service.layer.http_rows import Repeated as Repeated
+from jobs_service.layer.http_rows import Request as Request
+from jobs_service.layer.http_rows import SessionRow as SessionRow
+from jobs_service.layer.http_rows import TokenRow as TokenRow
 from jobs_service.layer.keyspace import Place, place_of
-from jobs_service.layer.listing import LARGEST_CHUNK
 from jobs_service.layer.record import Record
 from jobs_service.layer.record_format import ZERO_PRIORITY
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobId, JobType, NewJob, Priority, RunAt, RunningJob
 from jobs_service.redaction import Redaction
+from jobs_service.service import queries
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.local_access import LocalAccess
-from jobs_service.service.reader_operations import read_jobs
+from jobs_service.service.remote_runs import RemoteRuns
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.tree import ServiceTree
@@ -48,7 +50,12 @@ class Remote:
 
     Args:
         context, access, operations, acceptor, worker, registry, tree, hub: of the service.
-        runs: the access for runners, remote ones included.
+        runs: the access of its runner.
+
+    Attributes:
+        access, context, hub: of the service.
+        runs: the operations of runners elsewhere.
+        until_fired: waits for a watch, at most until the service is closed.
     """
 
     def __init__(
@@ -66,7 +73,8 @@ class Remote:
         self.context = context
         self.access = access
         self.hub = hub
-        self.runs = runs
+        self.runs = RemoteRuns(access, runs)
+        self.until_fired = access.until_fired
         self._operations = operations
         self._acceptor = acceptor
         self._worker = worker
@@ -108,6 +116,26 @@ class Remote:
         keys, id, _ = self.access.place(type, id)
         record = Record(lock, 0, _NO_SEQ, ZERO_PRIORITY, None, None, False, None, b"")
         return RunningJob(keys.type, id, record, self._worker)
+
+    def running(self, job: Job, lock: bytes) -> RunningJob:
+        """Return a job that was just read as the running job of a lock.
+
+        Raises:
+            WorkerConflict: another lock, or none, holds it.
+        """
+        if job._record.lock != lock:
+            refused = f"job {job_name(job.type, job.id)} is not held by this lock any more"
+            raise WorkerConflict(refused, type=job.type, id=job.id)
+        return RunningJob(job.type, job.id, job._record, self._worker)
+
+    async def still_held(self, jobs: Sequence[RunningJob]) -> list[RunningJob]:
+        """Return those of a type's running jobs that their locks still hold, as they are now."""
+        found = await self.jobs(jobs[0].type, [job.id for job in jobs]) if jobs else []
+        return [
+            RunningJob(now.type, now.id, now._record, self._worker)
+            for job, now in zip(jobs, found, strict=True)
+            if now is not None and now._record.lock == job.lock
+        ]
 
     async def add_once(
         self,
@@ -188,17 +216,8 @@ class Remote:
         return await self.access.transact(read)
 
     async def jobs(self, type: JobType, ids: Sequence[JobId]) -> list[Job | None]:
-        """Return jobs as they are now, None for a missing one; read in pages of LARGEST_CHUNK.
-
-        Raises:
-            RecordDamaged: a record cannot be read.
-        """
-        places = [self.access.place(type, id) for id in ids]
-        found: list[Job | None] = []
-        for first in range(0, len(places), LARGEST_CHUNK):
-            page = places[first : first + LARGEST_CHUNK]
-            found += await self.access.read(partial(read_jobs, places=page))
-        return found
+        """Return jobs as they are now, None for a missing one; raises RecordDamaged for an unreadable one."""
+        return await queries.jobs(self.access, type, ids)
 
     def handler(self, type: JobType, redaction: Redaction | None = None) -> Named:
         """Return a handler to enqueue jobs of a type with, and with the redaction that the remote handler declares."""

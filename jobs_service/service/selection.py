@@ -18,7 +18,7 @@ from jobs_service.json_data import same
 from jobs_service.model import HistoryKind, Job, JobError, JobId, JobType
 from jobs_service.names import one_line
 from jobs_service.redaction import Redaction
-from jobs_service.runner.stats import exact_type
+from jobs_service.service.answers import redactor
 from jobs_service.status import MEANT, Status, status_of
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ async def pages(
         )
         # Read after the jobs, so that it is not older than they are.
         rules = await service.get_redaction(type)
-        at = service._context.sources.wall_time() if now is None else now
+        at = service.wall_time() if now is None else now
         jobs: list[Job] = []
         places: list[int] = []
         bytes_seen = 0
@@ -330,9 +330,9 @@ async def matching(service: JobsService, type: JobType | None, wanted: Filter) -
 
 
 async def _shown_of(service: JobsService, some: list[Job], wanted: Filter) -> list[Job]:
-    rules = {type: await service.get_redaction(type) for type in dict.fromkeys(exact_type(job.type) for job in some)}
-    now = service._context.sources.wall_time()
-    return [job for job in (rules[exact_type(raw.type)].job(raw) for raw in some) if wanted.holds(job, now)]
+    shown = map(await redactor(some, service.get_redaction), some)
+    now = service.wall_time()
+    return [job for job in shown if wanted.holds(job, now)]
 
 
 _VARIES: Final = re.compile(

@@ -151,8 +151,7 @@ class Transactions:
         def committed() -> None:
             for keys, changed in touched.items():
                 if changed:
-                    self.tree.forget(keys.type)
-                    self.tree.timeout_changed(keys)
+                    self.tree.timeout_set(keys)
                 else:
                     self.tree.enqueued_for(keys)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from jobs_service.actors.context import Context
 from jobs_service.actors.keyspace_keeper import KeyspaceKeeper
@@ -13,6 +15,7 @@ from jobs_service.actors.type_server import TypeServer
 from jobs_service.errors import SupervisorFailed
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobType
+from jobs_service.runner.runner import Runner
 from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
 
 
@@ -103,6 +106,14 @@ class ServiceTree:
             return
         self._failed(error)
 
+    def as_dict(self, runner: Runner | None) -> dict[str, Any]:
+        """Return the tree as plain data, and in it the runner's; see JobsService.supervision."""
+        nodes = [] if runner is None else [runner.tree.tree()]
+        if self.root is not None:
+            tree = self.root.tree()
+            return replace(tree, children=[*tree.children, *nodes]).as_dict()
+        return nodes[0].as_dict() if nodes else {}
+
     # Changed types
 
     def timeout_changed(self, keys: TypeKeys) -> None:
@@ -121,6 +132,7 @@ class ServiceTree:
         """Return whether `enqueued_for` was called for the type."""
         return type in self._enqueued
 
-    def forget(self, type: JobType) -> None:
-        """Forget `enqueued_for`: the type may have been removed, so that the next enqueued job makes it again."""
-        self._enqueued.discard(type)
+    def timeout_set(self, keys: TypeKeys) -> None:
+        """Do `timeout_changed` for a type that may have been removed: the next enqueued job makes it again."""
+        self._enqueued.discard(keys.type)
+        self.timeout_changed(keys)

@@ -38,11 +38,13 @@ class CommitTimes:
     """Durations of commits, in buckets that are powers of two.
 
     Attributes:
+        bounds: upper bounds of the buckets, in seconds.
         counts: number of commits in each bucket, up to and including its bound.
         seconds: sum of all durations.
     """
 
     __slots__ = ("counts", "seconds")
+    bounds: Final = BOUNDS
 
     def __init__(self) -> None:
         self.counts = [0] * _BUCKETS

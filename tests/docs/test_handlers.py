@@ -14,7 +14,6 @@ import pytest
 
 import jobs_service
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.service.creator_operations import CreatorOperations
 from tests.docs.pages import examples, rows, section
 
 APPLICATION, SERVER, PROGRAM, INVOICE, SCAN, REPORT = examples("docs/handlers.md")
@@ -135,7 +134,7 @@ def test_every_option_is_in_the_table() -> None:
 def test_every_argument_of_enqueue_is_in_the_table() -> None:
     told = rows(section("docs/handlers.md", "Adding jobs"), "argument of `enqueue`")
     named = {name.strip("`=") for row in told for name in row[0].split(", ")}
-    assert named == {*vars(CreatorOperations)["enqueue"].__kwdefaults__, "handler"}
+    assert named == {*vars(jobs_service.JobsService)["enqueue"].__kwdefaults__, "handler"}
 
 
 def test_what_the_application_imports_is_public() -> None:

@@ -73,7 +73,7 @@ async def test_what_was_done_is_written_down_without_what_is_in_jobs(tmp_path: P
         ("resubmit", {"data": True, "run_at": 4102444800.0}),
         ("bulk_cancel", {"filter": {"state": "failed", "data": ["to", "to"]}, "limit": 1000, "matched": 0}),
         ("bulk_cancel", {"filter": {"state": "failed", "data": ["to"]}, "limit": 1000, "matched": 0}),
-        ("change", {"timeout": 600.0, "keep": 3600.0, "keep_failed": None}),
+        ("set_type", {"timeout": 600.0, "keep": 3600.0, "keep_failed": None}),
         ("add", {"priority": 7, "run_at": None}),
         ("bulk count", {"filter": {"error": "E", "data": ["to"]}}),
         ("set_redaction", {"paths": ["card"]}),

@@ -241,7 +241,7 @@ async def test_active_ids_are_in_the_order_of_activity_also_of_what_a_transactio
 async def test_a_job_that_is_active_between_two_pages_is_at_its_new_place(
     quiet: JobsService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs_service.service.reader_operations.COUNT_PAGE", 2)
+    monkeypatch.setattr("jobs_service.service.queries.COUNT_PAGE", 2)
     await quiet.add_many(T1, new_jobs(*"abcd"))
     workers = {job.id: job for job in await quiet.accept_many(T1, 4)}
     read = quiet._access.read

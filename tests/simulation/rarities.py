@@ -32,7 +32,7 @@ from jobs_service.layer import (
     transaction,
 )
 from jobs_service.runner import error_description, heartbeat, run_endings, schedule, worker_pool
-from jobs_service.service import reader_operations
+from jobs_service.service import queries
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.store.lmdb import watches, writer
 from jobs_service.testing import Choices
@@ -73,7 +73,7 @@ _PAGES: Final[Sequence[_Constant]] = (
     (activity, "_TYPES_PAGE", _FEW_KEYS),
     (type_server, "_SCANNED_TOGETHER", _FEW_KEYS),
     (type_server, "_SETTLED_TOGETHER", _FEW_KEYS),
-    (reader_operations, "COUNT_PAGE", _FEW_KEYS),
+    (queries, "COUNT_PAGE", _FEW_KEYS),
 )
 """How much is read at once: pages hold a few keys, so that the second one is read as well."""
 
@@ -139,7 +139,7 @@ _OF_DRILLS: Final = _Kind(
         (schedule, "PUNCTUAL", (4.0,)),
         (heartbeat, "LONG_RUN", (4.0,)),
         (transaction, "COUNT_PAGE", _FEW_KEYS),
-        (reader_operations, "COUNT_PAGE", _FEW_KEYS),
+        (queries, "COUNT_PAGE", _FEW_KEYS),
     ),
 )
 """What is drawn beside in runs in which nothing but drills are done."""

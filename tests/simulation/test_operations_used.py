@@ -32,6 +32,10 @@ MOST_SEEDS: Final = 40
 LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
     "JobsService.asgi": "the simulation has no network",
+    **dict.fromkeys(
+        [f"JobsService.{name}" for name in ("ask_process", "before_leaving", "listed", "type_settings", "wall_time")],
+        "is for interfaces",
+    ),
     "RunningJob.to_dict": "plain data of what is there already",
 }
 """What the simulation does not do, and why."""

@@ -14,7 +14,7 @@ from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import Handler, HandlerOptions
-    from jobs_service.runner.ticker import Periodic
+    from jobs_service.service.handler_registry import Periodic
 
 ApplicationArgument = Annotated[str, typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours.")]
 
@@ -37,13 +37,11 @@ def handlers(context: typer.Context, application: ApplicationArgument, as_json: 
 
 
 def _row(handler: Handler[Any, Any], periodic: Periodic | None) -> dict[str, Any]:
-    from jobs_service.runner.schedule import in_words
-
     return {
         "type": shown(handler.type),
         "function": handler.name,
         "kind": handler.kind,
-        "comes": None if periodic is None else in_words(periodic.schedule),
+        "comes": None if periodic is None else periodic.in_words,
         "options": _options(handler.options),
     }
 

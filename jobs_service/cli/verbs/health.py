@@ -115,7 +115,7 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
 
 
 def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
-    from jobs_service.layer.inspection import LATE
+    from jobs_service.model.type_state import LATE
 
     problems = []
     if state.alive == 0:

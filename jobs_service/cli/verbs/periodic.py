@@ -15,7 +15,7 @@ from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
-    from jobs_service.runner.ticker import Periodic
+    from jobs_service.service.handler_registry import Periodic
 
 OptionalApplication = Annotated[
     str | None,
@@ -67,7 +67,6 @@ async def _ticks(jobs: JobsService) -> list[dict[str, Any]]:
 
 def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the periodic types of an application, with their last ticks from the store."""
-    from jobs_service.runner.schedule import in_words, last_tick
     from jobs_service.sources import Sources
 
     now = Sources().wall_time()
@@ -79,8 +78,8 @@ def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]])
         rows.append(
             {
                 "type": shown(type),
-                "comes": in_words(schedule),
-                "last": None if last_tick(schedule, noted) is None else row["last"],
+                "comes": periodic.in_words,
+                "last": None if periodic.last_tick(noted) is None else row["last"],
                 "next": output.timestamp(_time(schedule.next_after(now))),
                 "missed": periodic.missed.value,
                 "paused": row["paused"],

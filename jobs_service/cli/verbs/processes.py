@@ -87,7 +87,7 @@ def _ask(context: typer.Context, id: str, store: str | None, as_json: bool, acti
     from jobs_service.model import ProcessAction
 
     async def body(jobs: JobsService) -> ProcessInfo:
-        return await jobs._ask_process(id, ProcessAction(action), _user())
+        return await jobs.ask_process(id, ProcessAction(action), _user())
 
     before = session.run(context, store, body)
     if as_json:

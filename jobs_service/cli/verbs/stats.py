@@ -69,7 +69,7 @@ def print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 async def gauges(jobs: JobsService, only: Any = None, summaries: int = 0) -> list[dict[str, Any]]:
     """Return the figures of each type for `--json`, also of types without jobs."""
-    from jobs_service.service.count_operations import some_unfinished
+    from jobs_service.service.stats import some_unfinished
     from jobs_service.sources import Sources
 
     wall_time = Sources().wall_time

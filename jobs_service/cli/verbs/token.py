@@ -13,7 +13,7 @@ from jobs_service.names import printable
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
-    from jobs_service.layer.http_rows import TokenRow
+    from jobs_service.service.remote import TokenRow
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Whose it is: letters, digits, - _ . @")]
 RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help="read, work, write or admin.")]
@@ -56,7 +56,7 @@ def list_tokens(context: typer.Context, store: StoreOption = None, as_json: Json
     """List names and roles of tokens, and since when they hold; the tokens themselves nobody knows."""
 
     async def body(jobs: JobsService) -> list[TokenRow]:
-        return await jobs._remote.tokens()
+        return await jobs.remote.tokens()
 
     rows = session.run(context, store, body)
     if not rows and not as_json:
@@ -74,7 +74,7 @@ def remove(context: typer.Context, name: NameArgument, store: StoreOption = None
     """Take a token away: that holds at once, also for open streams of events and for those who have logged in."""
 
     async def body(jobs: JobsService) -> None:
-        await jobs._remote.remove_token(name)
+        await jobs.remote.remove_token(name)
 
     session.run(context, store, body)
     if as_json:

@@ -93,13 +93,3 @@ def refuse_commands(visit: Visit, type: JobType) -> None:
     """Raise Refusal for command jobs if the user, or the server, must not work with them."""
     if type == COMMAND_TYPE:
         gate.check_commands(visit.state, visit.request.state.who)
-
-
-def refuse_to_run(visit: Visit, type: JobType) -> None:
-    """Raise Refusal if the user may not add jobs of a type or have them run."""
-    gate.check_may_run(visit.state, visit.request.state.who, type)
-
-
-def note(visit: Visit, action: str, type: JobType | None = None, id: Any = None, jobs: int = 1, **what: Any) -> None:
-    """Record a change in the audit log; `what` holds no content of a job."""
-    visit.state.audit.changed(visit.role.name, visit.request.state.client, action, type, id, jobs, what)

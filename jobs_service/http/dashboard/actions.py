@@ -1,4 +1,4 @@
-"""Actions behind the buttons: each is done, recorded in the audit log, and answered with a page about its effect."""
+"""Actions behind the buttons: forms as doors to `http.changes`, each answered with a page about its effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from jobs_service import durations, json_data
 from jobs_service.errors import InvalidJob, JobChanged, JobExists, JobTooLarge, NoTypeTimeout
 from jobs_service.http import bodies
-from jobs_service.http.dashboard.access import note, refuse_commands, refuse_to_run
+from jobs_service.http.dashboard.access import refuse_commands
 from jobs_service.http.dashboard.errors import problem_page
 from jobs_service.http.dashboard.job_page import clone_page
 from jobs_service.http.dashboard.visit import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES, Visit, choice
@@ -22,7 +22,6 @@ from jobs_service.http.refusals import Refusal
 from jobs_service.model import ProcessAction, Removal
 from jobs_service.names import parsed, parsed_priority, shown
 from jobs_service.redaction import is_marked
-from jobs_service.service import actions as job_actions
 from jobs_service.service.actions import Seen
 
 YEAR: Final = 366 * 86_400
@@ -75,33 +74,25 @@ async def act_on_job(visit: Visit) -> Response:
     """Resubmit, cancel or remove a job, or have it run now."""
     form = await form_of(visit)
     type, id, action = visit.type(form), visit.id(form), form.get("action", "")
-    service = visit.service
     refuse_commands(visit, type)
-    if action in ("resubmit", "now"):
-        refuse_to_run(visit, type)
     seen = Seen.of(form["seq"], form.get("started", "")) if form.get("seq") else None
     try:
         if action == "resubmit":
-            await job_actions.resubmit(service, type, id, seen)
+            await visit.changes.resubmit(type, id, seen, {}, {})
             said = "resubmitted"
         elif action == "now":
-            said = "resubmitted" if await job_actions.run_now(service, type, id, seen) else "meanwhile"
-        elif action in ("cancel", "remove"):
-            removal = await (
-                job_actions.cancel(service, type, id, seen)
-                if action == "cancel"
-                else job_actions.remove(service, type, id, seen)
-            )
+            said = "resubmitted" if await visit.changes.run_now(type, id, seen) else "meanwhile"
+        elif action == "cancel":
+            removal = await visit.changes.cancel(type, id, seen)
             said = "ended" if removal is None else removal.value
+        elif action == "remove":
+            said = (await visit.changes.remove(type, id, seen)).value
         else:
             return problem_page(
                 visit, 422, "There is no such action", f"{action!r} is none of cancel, now, remove and resubmit."
             )
     except JobChanged:
         said = "meanwhile"
-    if said not in ("ended", "meanwhile"):
-        what: dict[str, Any] = {"removal": said} if action in ("cancel", "remove") else {}
-        note(visit, action, type, id, **what)
     if said == Removal.REMOVED:
         return go(visit, visit.url("/type", type_=type, said=said))
     return go(visit, visit.url("/job", type_=type, id_=id, said=said))
@@ -110,26 +101,22 @@ async def act_on_job(visit: Visit) -> Response:
 async def act_on_type(visit: Visit) -> Response:
     """Pause, resume or change a type."""
     form = await form_of(visit)
-    type, action, service = visit.type(form), form.get("action", ""), visit.service
-    what: dict[str, Any] = {}
+    type, action = visit.type(form), form.get("action", "")
     refuse_commands(visit, type)
     if action == "pause":
-        await service.pause(type)
+        await visit.changes.pause(type)
     elif action == "resume":
-        await service.resume(type)
+        await visit.changes.resume(type)
     elif action == "change":
         try:
-            timeout, keep, keep_failed = (_seconds(form.get(name, "")) for name in ("timeout", "keep", "keep_failed"))
-            if timeout is None:
+            settings = {name: _seconds(form.get(name, "")) for name in ("timeout", "keep", "keep_failed")}
+            if settings["timeout"] is None:
                 raise ValueError("the activity timeout is missing")
         except ValueError as error:
             return problem_page(visit, 422, "That cannot be", str(error), "Go back, and correct it.")
-        await service.set_type_timeout(type, timeout)
-        await service.set_retention(type, keep=keep, keep_failed=keep_failed)
-        what = {"timeout": timeout, "keep": keep, "keep_failed": keep_failed}
+        await visit.changes.set_type(type, settings)
     else:
         return problem_page(visit, 422, "There is no such action", f"{action!r} is none of pause, resume and change.")
-    note(visit, action, type, jobs=0, **what)
     said = {"pause": "paused", "resume": "resumed", "change": "changed"}[action]
     where = (
         visit.url("/periodic", said=said)
@@ -143,14 +130,14 @@ async def add(visit: Visit) -> Response:
     """Add the job that a form describes; an error is shown above the same form."""
     form = await form_of(visit)
     type = visit.type(form)
-    refuse_to_run(visit, type)
+    visit.changes.check_may_run(type)
     try:
         id, data, priority, delay = _new_job(form)
         run_at = None if delay is None else time.time() + delay
         job = await visit.service.add(type, id, data, priority=priority, run_at=run_at)
     except (ValueError, InvalidJob, JobExists, JobTooLarge, NoTypeTimeout) as error:
         return await clone_page(visit, str(error), form)
-    note(visit, "add", type, job.id, priority=priority, run_at=run_at)
+    visit.changes.noted("add", type, job.id, priority=priority, run_at=run_at)
     return go(visit, visit.url("/job", type_=type, id_=job.id, said="added"))
 
 
@@ -193,9 +180,8 @@ async def act_on_process(visit: Visit) -> Response:
     action, id = form.get("action", ""), form.get("id", "")
     if action not in [each.value for each in ProcessAction]:
         return problem_page(visit, 422, "There is no such action", f"{action!r} is none of quiet, resume and stop.")
-    await visit.service._ask_process(id, ProcessAction(action), visit.role.name or visit.request.state.client)
-    note(visit, f"{action}_process", id=id)
-    if action == "stop" and id == visit.service._presence.id:
+    await visit.changes.ask_process(id, ProcessAction(action))
+    if action == "stop" and id == visit.service.process_id:
         return problem_page(
             visit,
             202,
@@ -209,7 +195,7 @@ async def tick(visit: Visit) -> Response:
     """Add a job of a periodic type now, in addition to its schedule."""
     form = await form_of(visit)
     type = visit.type(form)
-    refuse_to_run(visit, type)
+    visit.changes.check_may_run(type)
     periodic = visit.service.periodic.get(type)
     if periodic is None:
         return problem_page(
@@ -220,5 +206,5 @@ async def tick(visit: Visit) -> Response:
             "Start the server with the application: jobs-service serve MODULE:ATTR --http ADDRESS.",
         )
     job = await visit.service.enqueue(type, id=f"by-hand-{secrets.token_hex(6)}")
-    note(visit, "tick", type, job.id)
+    visit.changes.noted("tick", type, job.id)
     return go(visit, visit.url("/periodic", said="ticked"))

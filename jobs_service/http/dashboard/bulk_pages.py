@@ -11,14 +11,14 @@ from jobs_service import durations
 from jobs_service.errors import InvalidJob, JobsError, RecordDamaged
 from jobs_service.http.audit import chosen
 from jobs_service.http.dashboard import texts
-from jobs_service.http.dashboard.access import note, refuse_commands, refuse_to_run
+from jobs_service.http.dashboard.access import refuse_commands
 from jobs_service.http.dashboard.actions import fields_of, form_of, go
 from jobs_service.http.dashboard.errors import problem_page
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.visit import Visit
 from jobs_service.model import Job
 from jobs_service.names import parsed, shown
-from jobs_service.service import actions, bulk_actions
+from jobs_service.service import bulk_actions
 from jobs_service.service.actions import ACTIONS
 from jobs_service.service.bulk_actions import BulkActions, Moment, asked, count
 from jobs_service.service.selection import BadFilter, Filter
@@ -94,7 +94,7 @@ async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
     type, action = visit.type(form), form.get("action", "")
     refuse_commands(visit, type)
     if action == "resubmit":
-        refuse_to_run(visit, type)
+        visit.changes.check_may_run(type)
     wanted = Filter.of_form(fields)
     try:
         moment = Moment.of(form["asked"], form["bound"]) if "asked" in form or "bound" in form else None
@@ -108,7 +108,7 @@ async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
     except InvalidJob as error:
         return problem_page(visit, 422, "There is no such action", f"{error}.")
     # The number of jobs is recorded at its end.
-    note(visit, f"bulk {action}", type, id, jobs=0, filter=chosen(wanted.to_dict()))
+    visit.changes.noted(f"bulk {action}", type, id, jobs=0, filter=chosen(wanted.to_dict()))
     return go(visit, visit.url("/bulk/show", id_=id))
 
 
@@ -125,8 +125,7 @@ async def bulk_cancel(visit: Visit) -> Response:
     """Ask a bulk action to end; its changes until then stay."""
     form = await form_of(visit)
     id = visit.id(form)
-    await actions.cancel(visit.service, bulk_actions.TYPE, id)
-    note(visit, "bulk cancel", bulk_actions.TYPE, id)
+    await visit.changes.cancel(bulk_actions.TYPE, id, None, "bulk cancel")
     try:
         await visit.service.get(bulk_actions.TYPE, id)
     except JobsError:  # it had not begun, and is gone

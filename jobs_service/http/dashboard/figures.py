@@ -13,8 +13,8 @@ from jobs_service.model.counts import Histogram, Interval, Totals, TypeCounts
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
     from jobs_service.http.dashboard.charts import Chart
-    from jobs_service.service.count_operations import Resolution
     from jobs_service.service.outages import Outage
+    from jobs_service.service.queries import Resolution
 
 WINDOWS: Final = ("hour", "day")
 SPANS: Final = {"hour": "last hour", "day": "last day"}

@@ -51,7 +51,7 @@ class Dashboard:
         self._pulse = Pulse(self._counts)
         self._sizes = SizeWatch()
         self._bulk: BulkActions = state.bulk
-        state.service._lifecycle.before_leaving.append(self._bulk.close)
+        state.service.before_leaving(self._bulk.close)
 
     def routes(self) -> list[Route]:
         """Return the routes of all pages."""

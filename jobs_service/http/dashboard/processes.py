@@ -63,7 +63,7 @@ async def processes(visit: Visit) -> Response:
         "processes": found,
         "is_idle": bool(found) and not any(each.slots and each.state not in _GONE for each in found),
         "colours": COLOURS,
-        "here": service._presence.id,
+        "here": service.process_id,
         "missed": sum(use.heartbeats_missed for use in service.slot_uses().values()),
         "others": others,
         "now": visit.now,

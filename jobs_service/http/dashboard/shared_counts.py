@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from jobs_service.actors.context import rest_after
+from jobs_service.durations import rest_after
 from jobs_service.service.outages import LastHour, last_hour
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from jobs_service.http.dashboard.errors import error_page
 from jobs_service.http.dashboard.rendering import page
 from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.visit import Visit
-from jobs_service.layer.inspection import LATE
+from jobs_service.model.type_state import LATE
 from jobs_service.names import shown
-from jobs_service.runner.schedule import in_words, last_tick
 
 MOST_QUEUES: Final = 100
 """Most types with waiting jobs whose queues the page of health reads."""
@@ -38,7 +37,7 @@ async def periodic(visit: Visit) -> Response:
         last = lasts.get(name)
         upcoming = None
         if found is not None:
-            last = last_tick(found.schedule, last)
+            last = found.last_tick(last)
             upcoming = found.schedule.next_after(visit.now)
         rows.append(
             {
@@ -46,7 +45,7 @@ async def periodic(visit: Visit) -> Response:
                 "name": name,
                 "paused": is_paused,
                 "is_known": found is not None,
-                "comes": "" if found is None else in_words(found.schedule),
+                "comes": "" if found is None else found.in_words,
                 "missed": "" if found is None else found.missed.value,
                 "overlap": found is not None and found.overlap,
                 "last": last,

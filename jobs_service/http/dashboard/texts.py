@@ -7,8 +7,8 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+from jobs_service.model import JobError, Progress
 from jobs_service.names import compact, one_line, printable
-from jobs_service.run_values import JobError, Progress
 
 
 def count(number: int) -> str:

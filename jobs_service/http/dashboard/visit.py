@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from jobs_service.http import gate
+from jobs_service.http.changes import Changes
 from jobs_service.http.dashboard.access import environment_of, role_of
 from jobs_service.http.refusals import Refusal
 from jobs_service.names import parsed, shown
@@ -43,6 +43,7 @@ class Visit:
         shared: the counts that all pages share; None to read them for this page.
         now: seconds since the epoch.
         role: the user's rights.
+        changes: the changes that the user may ask for.
     """
 
     request: Request
@@ -50,9 +51,11 @@ class Visit:
     shared: SharedCounts | None = None
     now: float = field(default_factory=time.time)
     role: Role = field(init=False)
+    changes: Changes = field(init=False)
 
     def __post_init__(self) -> None:
         self.role = role_of(self.request, self.state)
+        self.changes = Changes(self.state, self.request.state.who, self.request.state.client)
 
     @property
     def service(self) -> JobsService:
@@ -87,7 +90,7 @@ class Visit:
     def may_run(self, type: JobType) -> bool:
         """Return whether the user may add and resubmit jobs of a type."""
         with contextlib.suppress(Refusal):
-            gate.check_may_run(self.state, self.request.state.who, type)
+            self.changes.check_may_run(type)
             return self.may("write")
         return False
 

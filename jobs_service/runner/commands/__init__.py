@@ -7,7 +7,7 @@ program as the worker's user.
 from jobs_service.model.command_result import MOST_KEPT, CommandFailed, CommandResult
 from jobs_service.runner.commands.command import Command
 from jobs_service.runner.commands.handler import COMMAND_TYPE, command_handler
-from jobs_service.runner.commands.process import run_command
+from jobs_service.runner.commands.process import kill_all, run_command
 
 __all__ = [
     "COMMAND_TYPE",
@@ -16,5 +16,6 @@ __all__ = [
     "CommandFailed",
     "CommandResult",
     "command_handler",
+    "kill_all",
     "run_command",
 ]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs_service import JobsService
-from jobs_service.layer import inspection
+from jobs_service.model import type_state
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, serving
 from tests.service.support import eventually
@@ -46,7 +46,7 @@ def test_jobs_that_wait_or_are_late_are_bad_health(invoke: Invoke, store: str, m
 
     arrange(store, wait)
     # Nobody makes what is due ready here; and it need not be late for long.
-    monkeypatch.setattr(inspection, "LATE", -1.0)
+    monkeypatch.setattr(type_state, "LATE", -1.0)
     found = invoke("health", "--max-wait", "50s", "--json", "--store", store)
     assert found.code == 1
     said = found.json

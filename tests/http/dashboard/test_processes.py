@@ -108,7 +108,7 @@ async def test_hostile_names_are_shown_as_text(place: tuple[JobsService, httpx.A
     jobs, client = place
     names = dict.fromkeys(("host", "worker", "version", "role"), EVIL)
     await put(jobs, row("a", **names, handlers=(HandlerSlots(EVIL, 1, 1),)))
-    await jobs._ask_process("a" * 12, ProcessAction.QUIET, EVIL)
+    await jobs.ask_process("a" * 12, ProcessAction.QUIET, EVIL)
     page = (await client.get("/processes")).text
     assert "<img" not in page
     assert "49" not in text(page).partition("Processes")[2].partition("Workers and their jobs")[0]

@@ -1,4 +1,4 @@
-"""Adding many jobs: as many per transaction as the limits allow, one transaction after the other."""
+"""Creating jobs, one or many: as many per transaction as the limits allow, one transaction after the other."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from operator import attrgetter
+from sys import modules
 from typing import Any, Generic, TypeVar
 
+from jobs_service import tracing
 from jobs_service.actors.context import Context
-from jobs_service.arguments import IfExists, check_iterable, new_jobs
+from jobs_service.arguments import IfExists, check_force, check_if_exists, check_iterable, new_jobs
+from jobs_service.batching.group_commit import GroupCommit
 from jobs_service.batching.pipelined import in_order, in_parts
 from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
 from jobs_service.layer.creation import Spec, new_job_spec
-from jobs_service.layer.enqueueing import Enqueueable, How, Wanted, wanted
-from jobs_service.layer.entry import enqueued_job
+from jobs_service.layer.enqueueing import Enqueueable, How, Wanted, handler_of, wanted
+from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.keyspace import TypeKeys, place_of
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
-from jobs_service.model import Job, NewJob
+from jobs_service.model import Job, JobId, JobType, NewJob, Removal
+from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.store_access import StoreAccess
+from jobs_service.service.tree import ServiceTree
 
 AskedT = TypeVar("AskedT", NewJob, Wanted)
 
@@ -39,21 +44,60 @@ class _Batch(Generic[AskedT]):
     asked: list[AskedT] = field(default_factory=list)
 
 
-class BulkCreation:
-    """Adds or enqueues many jobs of one type.
+class Creator:
+    """Adds, enqueues, resubmits and removes jobs; see the methods of JobsService.
 
-    New jobs are written by pipelined transactions. For jobs that may exist already, the sizes of the rewritten records
-    are known only after reading them: then each transaction takes as many jobs as it can hold.
+    A single job shares its transaction with simultaneous calls. Of many jobs, new ones are written by pipelined
+    transactions. For jobs that may exist already, the sizes of the rewritten records are known only after reading them:
+    then each transaction takes as many jobs as it can hold.
+
+    Args:
+        context, access, operations, registry, tree: of the service.
     """
 
-    def __init__(self, context: Context, access: StoreAccess) -> None:
+    def __init__(
+        self,
+        context: Context,
+        access: StoreAccess,
+        operations: GroupCommit,
+        registry: HandlerRegistry,
+        tree: ServiceTree,
+    ) -> None:
         self._access = access
         self._context = context
+        self._operations = operations
+        self._registry = registry
+        self._tree = tree
         self._most = context.settings.add_batch
 
-    async def add_many(self, keys: TypeKeys, jobs: Iterable[NewJob], rule: IfExists) -> list[Job]:
-        """Add jobs; see JobsService.add_many."""
+    async def add(self, type: JobType, id: JobId, data: Any, priority: Any, run_at: Any, if_exists: IfExists) -> Job:
+        place = self._access.place(type, id)
 
+        async def add() -> Job:
+            spec = creation.spec_of(type, id, data, priority, run_at)
+            rule, reads = check_if_exists(if_exists), place[0].timeout
+            return job_of(
+                await self._operations.operate(creation.add, place, spec, rule, size=spec.size(), reads=reads)
+            )
+
+        if tracing.MODULE not in modules:  # even a no-op span would take a twentieth of the time
+            return await add()
+        with tracing.sending("add", type, id):
+            return await add()
+
+    async def resubmit(self, type: JobType, id: JobId, data: Any, priority: Any, run_at: Any) -> Job:
+        place = self._access.place(type, id)
+        with tracing.sending("resubmit", type, id):
+            spec = creation.spec_of(type, id, data, priority, run_at)
+            return job_of(await self._operations.operate(creation.resubmit, place, spec, size=spec.size()))
+
+    async def add_many(self, type: JobType, jobs: Iterable[NewJob], if_exists: IfExists) -> list[Job]:
+        with tracing.sending("add", type) as span:
+            added = await self._add_many(self._access.keys(type), jobs, check_if_exists(if_exists))
+            tracing.sent(span, added)
+            return added
+
+    async def _add_many(self, keys: TypeKeys, jobs: Iterable[NewJob], rule: IfExists) -> list[Job]:
         async def write(unit: UnitOfWork, places: list[Place], specs: list[Spec]) -> list[Job]:
             entries = await creation.add_many(unit, keys, places, specs, rule)
             return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
@@ -74,11 +118,46 @@ class BulkCreation:
         pairs = ([*zip(batch.places, batch.specs, strict=True)] for batch in batches)
         return await in_parts(pairs, write_front, self._access.transact, self._most)
 
-    async def enqueue_many(
+    async def remove(self, type: JobType, id: JobId, force: bool) -> Removal:
+        removal: Removal = await self._operations.operate(
+            creation.remove, self._access.place(type, id), check_force(force)
+        )
+        return removal
+
+    async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
+        self._access.check_open()
+        resolved = handler_of(handler, self._registry.handlers)
+        with tracing.sending("enqueue", resolved.type) as span:
+            asked = wanted(resolved, args, arguments, how, self._context.sources)
+            place = self._access.place(resolved.type, asked.id)
+            work = self._operations.operate(
+                creation.enqueue,
+                place,
+                asked.spec,
+                asked.rule,
+                resolved.timeout,
+                size=asked.spec.size(),
+                reads=place[0].timeout,
+            )
+            job = enqueued_job(await work)
+            tracing.sent(span, job)
+        self._tree.enqueued_for(place[0])
+        return job
+
+    async def enqueue_many(self, handler: Any, jobs: Iterable[Any], how: How) -> list[Job]:
+        self._access.check_open()
+        resolved = handler_of(handler, self._registry.handlers)
+        keys = self._access.keys(resolved.type)
+        with tracing.sending("enqueue", resolved.type) as span:
+            added = await self._enqueue_many(resolved, keys, jobs, how)
+            tracing.sent(span, added)
+        if added:
+            self._tree.enqueued_for(keys)
+        return added
+
+    async def _enqueue_many(
         self, handler: Enqueueable[Any, Any], keys: TypeKeys, jobs: Iterable[Any], how: How
     ) -> list[Job]:
-        """Enqueue jobs for a handler; see JobsService.enqueue_many."""
-
         async def write(unit: UnitOfWork, jobs: Sequence[tuple[Place, Wanted]]) -> list[Job]:
             await unit.prefetch([place for place, _ in jobs])
             return [
