@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from jobs_service.actors.subscriptions import FINAL, Hub, Subscription
@@ -22,8 +22,12 @@ _LONGEST_MESSAGE: Final = 200
 """Characters of a job's error in the message of JobFailed."""
 
 
-class WaitingOperations:
-    """Waiting for jobs by subscriptions, whatever the source of their events."""
+class WatcherOperations:
+    """The part of JobsService for watchers of jobs."""
+
+    _access: StoreAccess
+    _hub: Hub
+    _lifecycle: Lifecycle
 
     def subscribe(self, type: JobType, id: JobId) -> Subscription:
         """Return the events of a job: an async iterator, which `async with` closes at its end.
@@ -35,8 +39,19 @@ class WaitingOperations:
         return self.subscribe_many([(type, id)])
 
     def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
-        """Return the events of several jobs as one iterator; it ends when every one of them has ended."""
-        raise NotImplementedError
+        """Return the events of several jobs as one iterator; it ends when every one of them has ended.
+
+        Raises:
+            InvalidJob: an invalid type or id.
+            JobsError: the service has no supervisor tree.
+        """
+        if not self._lifecycle.supervised:
+            raise JobsError("subscribing needs the supervisor tree: open the service without supervise=False")
+        wanted: dict[tuple[TypeKeys, JobId], None] = {}
+        for type, id in checked_pairs(jobs):
+            keys, checked, _ = self._access.place(type, id)
+            wanted[keys, checked] = None
+        return Subscription(self._hub, [*wanted])
 
     async def wait(
         self, type: JobType, id: JobId, *states: JobState | str, timeout: Duration | None = None
@@ -58,23 +73,7 @@ class WaitingOperations:
             RecordDamaged: its record is unreadable.
             JobsError: the job ended without reaching any of the states.
         """
-        wanted = {_event_state(state) for state in states}
-        event: JobEvent | None = None
-        seconds = check_timeout(timeout)
-        try:
-            async with asyncio.timeout(seconds), self.subscribe(type, id) as events:
-                async for now in events:
-                    if now.state in wanted or (not wanted and (event is not None or now.state in FINAL)):
-                        return now
-                    event = now
-        except TimeoutError:
-            raise _not_in_time(type, id, wanted, seconds, event) from None
-        assert event is not None
-        raise JobsError(
-            f"job {job_name(type, id)} ended as {event.state.value}, without being {' or '.join(sorted(wanted))}",
-            type=type,
-            id=id,
-        )
+        return await reached(self.subscribe(type, id), type, id, states, timeout)
 
     @overload
     async def result(
@@ -106,15 +105,53 @@ class WaitingOperations:
             JobNotFound: there is no such job, or it was removed meanwhile.
             TimeoutError: the job did not finish in time.
         """
-        handler = type if isinstance(type, Enqueueable) else None
-        if handler is not None:
-            type = handler.type
-        event = await self.wait(type, id, JobState.FINISHED, JobState.REMOVED, timeout=timeout)
-        if event.state is JobState.REMOVED:
-            raise JobNotFound(f"job {job_name(type, id)} was removed", type=type, id=id)
-        if event.outcome is Outcome.SUCCEEDED:
-            return event.result if handler is None else _decoded(handler, id, event.result)
-        raise _job_failed(event)
+        return await result_of(self.wait, type, id, timeout)
+
+
+async def reached(
+    events: Subscription, type: JobType, id: JobId, states: Iterable[JobState | str], timeout: Duration | None
+) -> JobEvent:
+    """Return the first event of a job in one of these states; arguments and errors as of JobsService.wait.
+
+    Args:
+        events: the subscription of the job, which is closed.
+        type, id, states, timeout: as for JobsService.wait.
+    """
+    wanted = {_event_state(state) for state in states}
+    event: JobEvent | None = None
+    seconds = check_timeout(timeout)
+    try:
+        async with asyncio.timeout(seconds), events:
+            async for now in events:
+                if now.state in wanted or (not wanted and (event is not None or now.state in FINAL)):
+                    return now
+                event = now
+    except TimeoutError:
+        raise _not_in_time(type, id, wanted, seconds, event) from None
+    assert event is not None
+    raise JobsError(
+        f"job {job_name(type, id)} ended as {event.state.value}, without being {' or '.join(sorted(wanted))}",
+        type=type,
+        id=id,
+    )
+
+
+async def result_of(wait: Callable[..., Awaitable[JobEvent]], type: Any, id: JobId, timeout: Duration | None) -> Any:
+    """Return the result of a job once it has finished; arguments and errors as of JobsService.result.
+
+    Args:
+        wait: JobsService.wait, or a client's.
+        type, id, timeout: as for JobsService.result.
+    """
+    handler = type if isinstance(type, Enqueueable) else None
+    if handler is not None:
+        type = handler.type
+    event = await wait(type, id, JobState.FINISHED, JobState.REMOVED, timeout=timeout)
+    if event.state is JobState.REMOVED:
+        raise JobNotFound(f"job {job_name(type, id)} was removed", type=type, id=id)
+    if event.outcome is Outcome.SUCCEEDED:
+        return event.result if handler is None else _decoded(handler, id, event.result)
+    raise _job_failed(event)
 
 
 def _decoded(handler: Enqueueable[Any, Any], id: JobId, result: Any) -> Any:
@@ -122,29 +159,6 @@ def _decoded(handler: Enqueueable[Any, Any], id: JobId, result: Any) -> Any:
         return handler.result(result)
     except InvalidJob as refusal:
         raise InvalidJob(f"the result of job {job_name(handler.type, id)}: {refusal}").about(handler.type, id) from None
-
-
-class WatcherOperations(WaitingOperations):
-    """The part of JobsService for watchers of jobs."""
-
-    _access: StoreAccess
-    _hub: Hub
-    _lifecycle: Lifecycle
-
-    def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
-        """Return the events of several jobs as one iterator; it ends when every one of them has ended.
-
-        Raises:
-            InvalidJob: an invalid type or id.
-            JobsError: the service has no supervisor tree.
-        """
-        if not self._lifecycle.supervised:
-            raise JobsError("subscribing needs the supervisor tree: open the service without supervise=False")
-        wanted: dict[tuple[TypeKeys, JobId], None] = {}
-        for type, id in checked_pairs(jobs):
-            keys, checked, _ = self._access.place(type, id)
-            wanted[keys, checked] = None
-        return Subscription(self._hub, [*wanted])
 
 
 def checked_pairs(jobs: Any) -> Iterator[tuple[JobType, JobId]]:
