@@ -190,7 +190,7 @@ async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:
         rest = [await task for task, _ in waiting]
         waiting.clear()
         added += sum(isinstance(each, Job) for each in rest)
-        yield await _answers(call, [*rest, {"problem": refusal.problem()}])
+        yield await _answers(call, [*rest, {"problem": problems.problem(refusal)}])
     finally:
         if reading is not None:
             reading.cancel()
@@ -210,8 +210,6 @@ async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any
         form = bodies.checked(forms.NewJobForm, bodies.decoded(line, "the line"), "the line")
         found, _ = await add(call, form, key, line)
         return found
-    except Refusal as refusal:
-        return {"problem": refusal.problem()}
     except JobsError as error:
         return {"problem": problems.problem(error)}
 

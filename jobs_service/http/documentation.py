@@ -37,11 +37,13 @@ async def docs(call: Call) -> Response:
 @endpoint("GET", "/problems/{problem}", Role.NOBODY, "What a problem means", media=_HTML)
 async def problem(call: Call) -> Response:
     name = call.names["problem"]
-    known = {kind.type.rpartition("/")[2]: (kind.status, kind.title) for kind in problems.KINDS.values()}
-    found = {**KINDS, **known}.get(name)
-    if found is None:
+    if name in KINDS:
+        status, title, _ = KINDS[name]
+    elif name in problems.ERRORS:
+        kind = problems.ERRORS[name]
+        status, title = kind.http_status, problems.title_of(kind)
+    else:
         raise Refusal("not-found", "there is no such problem")
-    status, title = found
     return _page(name, f"<p>{escape(title)}</p><p>Status {status}.</p>")
 
 
