@@ -1,6 +1,7 @@
 """JobsClient: reaches a service in another process, on this machine or another one.
 
-It sends requests as they are given, and the server checks them: a refusal comes back as the same error.
+It sends requests as they are given, and the server checks them: a refusal comes back as the same error. The file has
+more than 600 lines because all public methods are in it.
 """
 
 from __future__ import annotations
