@@ -29,11 +29,19 @@ class JobsError(Exception):
     Attributes:
         type: the job type concerned, or None.
         id: the job id concerned (str or bytes), or None.
+        slug: the stable name of its kind over HTTP, the end of a problem's `type`; a subclass has its parent's.
+        http_status: the status of the answer over HTTP.
     """
 
+    slug: str = "jobs-error"
+    http_status: int = 400
     # Also of those whose class is an application's, with an __init__ of its own.
     type: Any = None
     id: str | bytes | None = None
+
+    def __init_subclass__(cls, *, slug: str | None = None, http_status: int | None = None) -> None:
+        cls.slug = cls.slug if slug is None else slug
+        cls.http_status = cls.http_status if http_status is None else http_status
 
     def __init__(self, message: str, *, type: Any = None, id: str | bytes | None = None) -> None:
         super().__init__(message)
@@ -51,47 +59,47 @@ class JobsError(Exception):
         return self
 
 
-class JobNotFound(JobsError):
+class JobNotFound(JobsError, slug="job-not-found", http_status=404):
     """There is no such job."""
 
 
-class JobExists(JobsError):
+class JobExists(JobsError, slug="job-exists", http_status=409):
     """A job with this type and id is there already (add with if_exists="resubmit" or "ignore" accepts that)."""
 
 
-class JobChanged(JobsError):
+class JobChanged(JobsError, slug="job-changed", http_status=409):
     """The job has changed since the caller read it; nothing was done. Read it again."""
 
 
-class NoTypeTimeout(JobsError):
+class NoTypeTimeout(JobsError, slug="no-type-timeout", http_status=404):
     """The type has no activity timeout, so it does not exist: set_type_timeout creates it."""
 
 
-class WorkerConflict(JobsError):
+class WorkerConflict(JobsError, slug="worker-conflict", http_status=409):
     """The caller no longer holds the job's lock: the job was lost, released or removed. Nothing was written."""
 
 
-class JobCanceled(JobsError):
+class JobCanceled(JobsError, slug="job-canceled", http_status=409):
     """A creator asked for this running job to be removed: finish it now. Nothing was written."""
 
 
-class InvalidJob(JobsError):
+class InvalidJob(JobsError, slug="invalid-job", http_status=422):
     """A type, id, data, priority or time that no job can have. Nothing was written."""
 
 
-class JobTooLarge(JobsError):
+class JobTooLarge(JobsError, slug="job-too-large", http_status=413):
     """A job's record or one of its keys is over the store's limit; the message names size and limit."""
 
 
-class ServiceClosed(JobsError):
+class ServiceClosed(JobsError, slug="service-closed", http_status=503):
     """The service accepts no calls: it was not entered yet, is being left, or was left. Nothing was begun."""
 
 
-class InvalidSettings(JobsError, ValueError):
+class InvalidSettings(JobsError, ValueError, slug="invalid-settings", http_status=422):
     """A setting with a value outside its allowed range; the message names variable, value and range."""
 
 
-class StoreError(JobsError):
+class StoreError(JobsError, slug="store-error", http_status=500):
     """The store refused or failed.
 
     Attributes:
@@ -101,7 +109,7 @@ class StoreError(JobsError):
     retryable = False
 
 
-class RecordDamaged(StoreError):
+class RecordDamaged(StoreError, slug="record-damaged", http_status=500):
     """A job's record cannot be read: its bytes are damaged, or a newer version has written it.
 
     All other work goes on without the job; `remove` with `force=True` removes it.
@@ -115,60 +123,60 @@ class RecordDamaged(StoreError):
         return RecordDamaged(what, type=type, id=id)
 
 
-class InvalidAddress(StoreError):
+class InvalidAddress(StoreError, slug="invalid-address", http_status=422):
     """The address does not name any store."""
 
 
-class StoreDamaged(StoreError):
+class StoreDamaged(StoreError, slug="store-damaged", http_status=500):
     """A page of the embedded store's file is damaged: restore a backup (docs/stores.md, A damaged store)."""
 
 
-class StoreLost(StoreError):
+class StoreLost(StoreError, slug="store-lost", http_status=503):
     """The embedded store's files were removed, moved or replaced while this process used them. It goes on with none.
 
     Writes that were not acknowledged are missing from the store that the next process opens.
     """
 
 
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, slug="store-unavailable", http_status=503):
     """The store did not answer within the transaction's time limit. A write may still take effect if it says so."""
 
     retryable = True
 
 
-class StoreFull(StoreError):
+class StoreFull(StoreError, slug="store-full", http_status=507):
     """The disk or the store's map is full: nothing was written, reads go on."""
 
     retryable = True
 
 
-class TransactionTooLarge(StoreError):
+class TransactionTooLarge(StoreError, slug="transaction-too-large", http_status=413):
     """More bytes, a longer key or a longer value than the store's limits allow. Nothing was written."""
 
 
-class TransactionTooOld(StoreError):
+class TransactionTooOld(StoreError, slug="transaction-too-old", http_status=503):
     """A transaction function ran longer than the store's limit (5 s). Nothing was written."""
 
     retryable = True
 
 
-class TransactionConflict(StoreError):
+class TransactionConflict(StoreError, slug="transaction-conflict", http_status=503):
     """Another transaction changed data that this one had read. Stores run it again, so callers rarely see it."""
 
     retryable = True
 
 
-class CommitUnknown(StoreError):
+class CommitUnknown(StoreError, slug="commit-unknown", http_status=503):
     """The commit may or may not have happened. Stores find out, so callers rarely see it."""
 
     retryable = True
 
 
-class DirectoryMoved(StoreError):
+class DirectoryMoved(StoreError, slug="directory-moved", http_status=503):
     """The jobs have moved to another directory. Nothing was written; the same call works on that directory."""
 
 
-class JobFailed(JobsError):
+class JobFailed(JobsError, slug="job-failed", http_status=409):
     """An awaited job ended without success.
 
     Attributes:
@@ -193,7 +201,7 @@ class JobFailed(JobsError):
 ANOTHER_ATTEMPT: Final = "the handler asked for another attempt"
 
 
-class Retry(JobsError):
+class Retry(JobsError, slug="retry", http_status=409):
     """Raised by a handler: this run failed, try again later. It counts as an attempt.
 
     The job's error shows the exception that this one was raised from, or while handling.
@@ -210,7 +218,7 @@ class Retry(JobsError):
         self.after = _seconds("Retry(after", after) if after is not None else None
 
 
-class Discard(JobsError):
+class Discard(JobsError, slug="discard", http_status=409):
     """Raised by a handler: the job failed for good, whatever attempts are left. Its error tells of a cause, as Retry's.
 
     Args:
@@ -222,7 +230,7 @@ class Discard(JobsError):
         self.reason = reason
 
 
-class Snooze(JobsError):
+class Snooze(JobsError, slug="snooze", http_status=409):
     """Raised by a handler: run the job again later; this run does not count.
 
     Args:
@@ -234,15 +242,15 @@ class Snooze(JobsError):
         super().__init__(f"not before {self.seconds} s from now")
 
 
-class AccessDenied(JobsError):
+class AccessDenied(JobsError, slug="forbidden", http_status=403):
     """A server does not let the caller do this: its token is missing, unknown, or has another role."""
 
 
-class ProcessGone(JobsError):
+class ProcessGone(JobsError, slug="process-gone", http_status=404):
     """No process with this id uses the store: it has died, is ending, or never existed."""
 
 
-class SupervisorFailed(JobsError):
+class SupervisorFailed(JobsError, slug="supervisor-failed", http_status=503):
     """A supervisor gave up: its children failed more often than its restart intensity allows. The cause is chained."""
 
 

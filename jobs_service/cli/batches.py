@@ -1,26 +1,34 @@
-"""Adds the jobs of many JSON lines in batches, for `add-many`.
+"""Adds the jobs of many JSON lines in batches, for `add-many`, and finds the line that is to blame.
 
-A batch fits into one transaction, so that exactly the jobs of the lines before a bad line are added.
+A batch fits into one transaction, so that exactly the jobs of the lines before a bad line are added. Lines are read
+without blocking the event loop, so that Ctrl-C works.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import aclosing
+import stat
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import anyio
 
 from jobs_service import JobsService, NewJob
 from jobs_service.cli import exits, values
-from jobs_service.cli.line_reader import Line, Unreadable, lines
-from jobs_service.cli.progress_bars import Advance, progress
+from jobs_service.cli.progress_bars import progress
 from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, StoreError
 from jobs_service.names import parsed
 
-FIELDS = frozenset({"id", "data", "priority", "run_at"})
-BATCH_JOBS = 500
-BATCH_BYTES = 1_000_000
+FIELDS: Final = frozenset({"id", "data", "priority", "run_at"})
+MOST_LINES: Final = 500
+"""Most lines of a batch."""
+CHUNK: Final = 1 << 18
+"""Most bytes of a batch, beside those of its first line."""
+LONGEST_LINE: Final = 1_000_000
+"""Most bytes of a line: more than any job can hold. Without a limit, input could fill the memory."""
 
 IfExists: TypeAlias = Literal["error", "resubmit"]
 
@@ -40,82 +48,93 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
         AnswerIsNo: a job was refused; the jobs of the lines before it are added.
         StoreError: the store failed; the message tells the number of added jobs.
     """
-    with progress(os.fstat(descriptor)) as advance:
-        adder = _BatchAdder(jobs, type, if_exists, advance)
+    added = 0
+
+    def so_far() -> str:
+        many = "1 job was" if added == 1 else f"{added} jobs were"
+        return f"{many} added before, which stay" if added else "nothing was added"
+
+    async def add(batch: list[_NumberedJob]) -> None:
+        nonlocal added
         try:
-            async with aclosing(lines(descriptor)) as source:
-                async for line in source:
-                    await adder.take(line)
-            await adder.flush()
-        except Unreadable as error:
-            await adder.flush()
-            raise exits.Refused(f"{error}; {adder.so_far()}") from None
-        except asyncio.CancelledError:
-            exits.say(f"interrupted; {adder.so_far()}")
-            raise
-    return adder.added
-
-
-class _BatchAdder:
-    """Adds jobs in batches, and finds the bad line of a refused batch."""
-
-    def __init__(self, jobs: JobsService, type: Any, if_exists: IfExists, advance: Advance) -> None:
-        self.added = 0
-        self._jobs = jobs
-        self._type = type
-        self._if_exists = if_exists
-        self._advance = advance
-        self._batch: list[_NumberedJob] = []
-        self._bytes = 0
-
-    async def take(self, line: Line) -> None:
-        """Take one line; add the batch when it is full, or when the next line may take long to arrive."""
-        self._bytes += line.size
-        if line.text.strip():
-            try:
-                job = new_job(line.text)
-            except ValueError as error:
-                await self.flush()
-                raise exits.Refused(self._refusal(line.number, error)) from None
-            self._batch.append(_NumberedJob(line.number, job))
-        if line.pause or len(self._batch) >= BATCH_JOBS or self._bytes >= BATCH_BYTES:
-            await self.flush()
-
-    async def flush(self) -> None:
-        """Add the batch."""
-        batch, self._batch = self._batch, []
-        size, self._bytes = self._bytes, 0
-        try:
-            if batch:
-                await self._add(batch)
+            await jobs.add_many(type, [each.job for each in batch], if_exists=if_exists)
+            added += len(batch)
         except StoreError as error:
-            raise type(error)(f"{error}; {self.so_far()}") from error
-        except JobsError:
-            await self._add_up_to_the_culprit(batch)
-        self._advance(size, self.added)
+            raise error.__class__(f"{error}; {so_far()}") from error
+        except JobsError as error:
+            if len(batch) > 1:  # one by one, until one is refused again
+                for each in batch:
+                    await add([each])
+                return
+            kind = exits.Refused if isinstance(error, InvalidJob | JobTooLarge) else exits.AnswerIsNo
+            raise kind(f"line {batch[0].line}: {exits.wording(error)}; {so_far()}") from error
 
-    def so_far(self) -> str:
-        """Return the number of added jobs as the last words of an error message."""
-        return f"{_count(self.added)} added before, which stay" if self.added else "nothing was added"
+    with progress(os.fstat(descriptor)) as advance:
+        try:
+            async with aclosing(_batches(descriptor)) as batches:
+                async for first, lines in batches:
+                    batch, bad = _described(first, lines)
+                    if batch:
+                        await add(batch)
+                    if bad is not None:
+                        raise _Bad(bad)
+                    advance(sum(len(line) + 1 for line in lines), added)
+        except _Bad as bad:
+            raise exits.Refused(f"{bad}; {so_far()}") from None
+        except asyncio.CancelledError:
+            exits.say(f"interrupted; {so_far()}")
+            raise
+    return added
 
-    async def _add(self, batch: list[_NumberedJob]) -> None:
-        await self._jobs.add_many(self._type, [numbered.job for numbered in batch], if_exists=self._if_exists)
-        self.added += len(batch)
 
-    async def _add_up_to_the_culprit(self, batch: list[_NumberedJob]) -> None:
-        """Add the jobs of a refused batch one by one, until one is refused again."""
-        for numbered in batch:
-            try:
-                await self._add([numbered])
-            except StoreError as error:
-                raise type(error)(f"{error}; {self.so_far()}") from error
-            except (InvalidJob, JobTooLarge) as error:
-                raise exits.Refused(self._refusal(numbered.line, error)) from error
-            except JobsError as error:
-                raise exits.AnswerIsNo(self._refusal(numbered.line, error)) from error
+class _Bad(Exception):
+    """A line describes no job, or the lines cannot be read; the message says which and why."""
 
-    def _refusal(self, line: int, why: Exception) -> str:
-        return f"line {line}: {exits.wording(why)}; {self.so_far()}"
+
+def _described(first: int, lines: list[bytes]) -> tuple[list[_NumberedJob], str | None]:
+    """Return the jobs of the lines before a bad one, and what is bad, None for nothing."""
+    found: list[_NumberedJob] = []
+    for number, line in enumerate(lines, first):
+        try:
+            if line.strip():
+                found.append(_NumberedJob(number, new_job(line)))
+        except ValueError as error:
+            return found, f"line {number}: {exits.wording(error)}"
+    return found, None
+
+
+async def _batches(descriptor: int) -> AsyncGenerator[tuple[int, list[bytes]], None]:
+    """Yield the lines from a file descriptor as they come, with the number of the first of each batch.
+
+    Raises:
+        _Bad: a line is too long, or reading fails.
+    """
+    is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    number, rest = 1, b""
+    while True:
+        chunk = await _read(descriptor, is_file)
+        *lines, rest = (rest + chunk).split(b"\n")
+        if not chunk and rest:  # the last line may have no line feed
+            lines = [rest]
+        for start in range(0, len(lines), MOST_LINES):
+            batch = lines[start : start + MOST_LINES]
+            yield number, batch
+            number += len(batch)
+        if not chunk:
+            return
+        if len(rest) > LONGEST_LINE:
+            raise _Bad(f"line {number} is longer than {LONGEST_LINE} bytes; one JSON object per line")
+
+
+async def _read(descriptor: int, is_file: bool) -> bytes:
+    try:
+        if not is_file:
+            # The selector accepts pipes, terminals and sockets. Files that it refuses, such as /dev/null, never block.
+            with suppress(PermissionError):
+                await anyio.wait_readable(descriptor)
+        return os.read(descriptor, CHUNK)
+    except OSError as error:
+        raise _Bad(f"reading the lines failed: {error.strerror}") from None
 
 
 def new_job(text: bytes) -> NewJob:
@@ -148,7 +167,3 @@ def _run_at(value: Any) -> datetime | float | None:
     if isinstance(value, str):
         return values.moment(value)
     raise ValueError("run_at must be an ISO time, a number of seconds since the epoch, or null")
-
-
-def _count(jobs: int) -> str:
-    return "1 job was" if jobs == 1 else f"{jobs} jobs were"

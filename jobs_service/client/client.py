@@ -1,28 +1,85 @@
-"""JobsClient: reaches a service in another process, on this machine or another one."""
+"""JobsClient: reaches a service in another process, on this machine or another one.
+
+It sends requests as they are given, and the server checks them: a refusal comes back as the same error. The file has
+more than 600 lines because all public methods are in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from datetime import timedelta
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, TypeVar, overload
+from urllib.parse import quote
 
+from jobs_service import names
 from jobs_service.actors.subscriptions import Subscription
-from jobs_service.arguments import check_seconds
-from jobs_service.client.acceptor import RemoteAcceptor
-from jobs_service.client.access import ServerAccess
-from jobs_service.client.adder import RemoteAdder
-from jobs_service.client.connection import Connection
-from jobs_service.client.creator_operations import RemoteCreatorOperations
-from jobs_service.client.hub import RemoteHub, RemoteType
-from jobs_service.client.process_operations import RemoteProcessOperations
-from jobs_service.client.reader_operations import RemoteReaderOperations
-from jobs_service.client.type_operations import RemoteTypeOperations
-from jobs_service.client.worker_operations import RemoteWorker, RemoteWorkerOperations
-from jobs_service.durations import Duration
-from jobs_service.errors import JobsError, ServiceClosed
-from jobs_service.model import EndedJob, JobEvent, JobId, JobState, JobType
-from jobs_service.model.enqueueing import Enqueueable, ResultT
+from jobs_service.arguments import (
+    MOST_AT_ONCE,
+    IfExists,
+    Spread,
+    check_iterable,
+    check_positive,
+    check_seconds,
+    check_timeout,
+    json_of,
+    new_jobs,
+)
+from jobs_service.client.connection import (
+    Connection,
+    Lines,
+    Lost,
+    changes,
+    in_parts,
+    named,
+    of_job,
+    of_type,
+    segment,
+    time,
+    with_json,
+)
+from jobs_service.client.events import RemoteHub, RemoteType
+from jobs_service.client.worker import RemoteWorker
+from jobs_service.durations import Duration, plain
+from jobs_service.errors import (
+    InvalidJob,
+    JobsError,
+    JobTooLarge,
+    NoTypeTimeout,
+    ProcessGone,
+    ServiceClosed,
+    StoreUnavailable,
+    WorkerConflict,
+    a_kind_of,
+    kind_of,
+    shown,
+)
+from jobs_service.http import problems, wire
+from jobs_service.http.process_forms import process_of
+from jobs_service.model import (
+    UNSET,
+    EndedJob,
+    Job,
+    JobEvent,
+    JobId,
+    JobState,
+    JobType,
+    NewJob,
+    Priority,
+    ProcessAction,
+    ProcessInfo,
+    Removal,
+    RunAt,
+    RunningJob,
+)
+from jobs_service.model.counts import Interval, JobsPage, TypeCounts
+from jobs_service.model.enqueueing import Enqueueable, How, ResultT, one_value, unique_key
+from jobs_service.model.signatures import as_enqueue, as_enqueue_many
+from jobs_service.model.terms import exact_type
+from jobs_service.model.type_state import QueueState, Retention
+from jobs_service.redaction import Redaction
 from jobs_service.service import waiting
 from jobs_service.sources import Sources
 
@@ -33,16 +90,22 @@ if TYPE_CHECKING:
 
     from jobs_service.service import JobsService
 
+T = TypeVar("T")
+
+# Inside a class that has a method `list`, the builtin goes by these names.
+_Ids: TypeAlias = list[JobId]
+_Jobs: TypeAlias = list[Job]
+_RunningJobs: TypeAlias = list[RunningJob]
+_Intervals: TypeAlias = list[Interval]
+_Types: TypeAlias = list[JobType]
+_Processes: TypeAlias = list[ProcessInfo]
+
 _TIMEOUT: Final = 30.0
+_LONGEST_POLL: Final = 30.0
+"""Seconds that the server waits for jobs; then the client polls again."""
 
 
-class JobsClient(
-    RemoteTypeOperations,
-    RemoteCreatorOperations,
-    RemoteReaderOperations,
-    RemoteWorkerOperations,
-    RemoteProcessOperations,
-):
+class JobsClient:
     """A JobsService in another process, over HTTP: an async context manager with its operations.
 
     They have the same arguments, results and errors. `run` runs the handlers of an application. Operations that need
@@ -76,12 +139,10 @@ class JobsClient(
         sources: Sources | None = None,
     ) -> None:
         sources = sources if sources is not None else Sources()
-        connection = self._connection = Connection(url, token, check_seconds(timeout), verify, transport, sources)
-        access = self._access = ServerAccess(connection, sources)
-        self._adder = RemoteAdder(access)
-        self._worker = RemoteWorker(access)
-        self._acceptor = RemoteAcceptor(access, self._worker)
-        self._hub = RemoteHub(connection, sources)
+        self._connection = Connection(url, token, check_seconds(timeout), verify, transport, sources)
+        self._lines = Lines(self._connection)
+        self._worker = RemoteWorker(self._connection)
+        self._hub = RemoteHub(self._connection)
 
     async def __aenter__(self) -> Self:
         await self._connection.open()
@@ -93,14 +154,385 @@ class JobsClient(
     ) -> None:
         self._hub.close(ServiceClosed("the client was left: it takes nothing new"))
         await self._hub.closed()
-        await self._acceptor.closed()
+        await self._worker.closed()
         await self._connection.close()
-        await self._adder.closed()
+        await self._lines.closed()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
 
     @property
     def url(self) -> str:
         """The address of the server."""
         return self._connection.url
+
+    # Types
+
+    async def set_type_timeout(self, type: JobType, seconds: Duration) -> None:
+        """Create a type, or change its activity timeout; see JobsService.set_type_timeout."""
+        await self._connection.call("PUT", of_type(type), {"timeout": check_seconds(seconds)})
+
+    async def get_type_timeout(self, type: JobType) -> float:
+        """Return a type's activity timeout in seconds; see JobsService.get_type_timeout."""
+        return await self._get(of_type(type), lambda form: float(form["timeout"]))
+
+    async def clear_type_timeout(self, type: JobType) -> None:
+        """Remove a type: its jobs stay, new jobs are refused; see JobsService.clear_type_timeout."""
+        await self._connection.call("DELETE", of_type(type))
+
+    async def types(self) -> _Types:
+        """Return the types that exist, in the tuple layer's order."""
+        return await self._get("/v1/types", lambda form: [wire.name_of(each["type"]) for each in form["types"]])
+
+    async def pause(self, type: JobType) -> None:
+        """Stop accepting jobs of a type, in all processes, until `resume`; see JobsService.pause."""
+        await self._connection.call("POST", of_type(type, "/pause"))
+
+    async def resume(self, type: JobType) -> None:
+        """Accept jobs of a type again; see JobsService.resume."""
+        await self._connection.call("POST", of_type(type, "/resume"))
+
+    async def paused(self, type: JobType) -> bool:
+        """Return whether a type is paused."""
+        return (await self.queue_state(type)).paused
+
+    async def set_retention(
+        self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
+    ) -> None:
+        """Set the time until finished jobs of a type are removed; see JobsService.set_retention."""
+        await self._connection.call("PUT", of_type(type), {"keep": plain(keep), "keep_failed": plain(keep_failed)})
+
+    async def get_retention(self, type: JobType) -> Retention:
+        """Return the retention of a type's finished jobs; see JobsService.get_retention."""
+        return await self._get(of_type(type, "/retention"), wire.retention_of)
+
+    async def set_redaction(self, type: JobType, paths: Iterable[str]) -> None:
+        """Set the secret fields of a type's jobs; see JobsService.set_redaction."""
+        await self._connection.call("PUT", of_type(type, "/redaction"), {"paths": Redaction(paths).paths})
+
+    async def get_redaction(self, type: JobType) -> Redaction:
+        """Return the secret fields of a type's jobs; see JobsService.get_redaction."""
+        return await self._get(of_type(type, "/redaction"), lambda form: Redaction(form["paths"]))
+
+    async def redactions(self) -> dict[JobType, Redaction]:
+        """Return the types with secret fields, and these fields; see JobsService.redactions."""
+        return await self._get(
+            "/v1/redactions",
+            lambda form: {exact_type(wire.name_of(each["type"])): Redaction(each["paths"]) for each in form["types"]},
+        )
+
+    async def queue_state(self, type: JobType) -> QueueState:
+        """Return the state of a type's queue; see JobsService.queue_state."""
+        return await self._get(of_type(type, "/queue"), wire.queue_state_of)
+
+    async def last_ticks(self) -> dict[JobType, float]:
+        """Return the time of the last tick of each periodic type in the store; see JobsService.last_ticks."""
+        return await self._get(
+            "/v1/ticks",
+            lambda form: {wire.name_of(each["type"]): wire.seconds_of(each["last"]) or 0.0 for each in form["ticks"]},
+        )
+
+    # Creators
+
+    async def add(
+        self,
+        type: JobType,
+        id: JobId,
+        data: Any = None,
+        *,
+        priority: Priority = 0,
+        run_at: RunAt | None = None,
+        if_exists: IfExists = "error",
+    ) -> Job:
+        """Add a job; see JobsService.add. It is added once, even if an answer is lost and the request is repeated."""
+        body = _new_job(type, NewJob(id, data, priority, run_at), {"if_exists": if_exists})
+        return self._connection.read(_uncounted, await self._lines.send(of_type(type, "/jobs"), body))
+
+    async def add_many(self, type: JobType, jobs: Iterable[NewJob], *, if_exists: IfExists = "error") -> _Jobs:
+        """Add jobs of one type, as many per request as the limits allow; see JobsService.add_many.
+
+        Each is added once, even if an answer is lost and the request is repeated.
+        """
+        added: _Jobs = []
+        for part in in_parts(_new_job(type, job, {}) for job in new_jobs(jobs)):
+            added += await self._add_together(type, part, if_exists)
+        return added
+
+    async def _add_together(self, type: JobType, bodies: list[bytes], rule: IfExists) -> _Jobs:
+        """Add jobs in one transaction, or in several if they are too large for one."""
+        body = with_json({"if_exists": rule}, jobs=b"[%b]" % b",".join(bodies))
+        path, key = of_type(type, "/jobs"), self._connection.new_key()
+        try:
+            answer = await self._connection.call("POST", path, body, key=key)
+        except JobTooLarge as error:
+            if error.id is not None or len(bodies) == 1:
+                raise
+            middle = len(bodies) // 2
+            first = await self._add_together(type, bodies[:middle], rule)
+            return first + await self._add_together(type, bodies[middle:], rule)
+        return self._connection.read(lambda form: [*map(_uncounted, form["jobs"])], answer)
+
+    @as_enqueue
+    async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:
+        """Add a job for a handler; see JobsService.enqueue. A missing type is created."""
+        wanted = handler if isinstance(handler, Enqueueable) else _Named(handler)
+        body = _enqueued(wanted, args, arguments, how)
+        path = of_type(wanted.type, "/jobs")
+        return self._connection.read(wire.job_of, await self._with_type(wanted, lambda: self._lines.send(path, body)))
+
+    @as_enqueue_many
+    async def enqueue_many(self, handler: Any, jobs: Iterable[Any], how: How) -> _Jobs:
+        """Add a job for a handler for each element of many arguments; see JobsService.enqueue_many.
+
+        The error of a refused job is raised; the other jobs of the same request are added nevertheless.
+        """
+        wanted = handler if isinstance(handler, Enqueueable) else _Named(handler)
+        path = of_type(wanted.type, "/jobs")
+        added: _Jobs = []
+        for part in in_parts(_enqueued(wanted, args, {}, how) for args in check_iterable("jobs", jobs)):
+
+            async def ask(part: Sequence[bytes] = part) -> Sequence[Any]:
+                found = await self._lines.send_all(path, part)
+                for error in found:
+                    if isinstance(error, JobsError):
+                        raise error
+                return found
+
+            added += self._connection.read(lambda forms: [*map(wire.job_of, forms)], await self._with_type(wanted, ask))
+        return added
+
+    async def _with_type(self, handler: Enqueueable[Any, Any], ask: Callable[[], Awaitable[T]]) -> T:
+        """Return the answer to a request, and create the handler's type if it is missing."""
+        try:
+            return await ask()
+        except NoTypeTimeout:
+            if handler.timeout is None:
+                raise
+        await self.set_type_timeout(handler.type, handler.timeout)
+        return await ask()
+
+    async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
+        """Remove a job, or ask the worker of a running one to finish it; see JobsService.remove."""
+        params = {"force": str(force).lower()}
+        answer = await self._connection.call("DELETE", of_job(type, id), params=params, repeats=False)
+        return self._connection.read(lambda form: Removal(form["removal"]), answer)
+
+    async def stop_and_remove(self, type: JobType, id: JobId, *, timeout: Duration) -> None:
+        """Remove a job; if it runs, wait until its worker has finished it; see JobsService.stop_and_remove."""
+        await waiting.stop_and_remove(self.remove, self._not_running, type, id, timeout)
+
+    async def _not_running(self, type: JobType, id: JobId) -> None:
+        async with self.subscribe(type, id) as events:
+            async for event in events:
+                if event.state is not JobState.RUNNING:
+                    return
+
+    async def resubmit(
+        self, type: JobType, id: JobId, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> Job:
+        """Run a job again; a running one after its present run; see JobsService.resubmit."""
+        body = changes({}, type, id, data, priority, run_at)
+        answer = await self._connection.call("POST", of_job(type, id, "/resubmit"), body, repeats=False)
+        return self._connection.read(wire.job_of, answer)
+
+    # Readers
+
+    async def get(self, type: JobType, id: JobId) -> Job:
+        """Return a job without its secret fields, unless this client runs the job; see JobsService.get."""
+        path = of_job(type, id)
+        if (lock := self._worker.locks.get(path)) is not None:
+            try:
+                return await self._get(path, wire.job_of, lock=lock)
+            except WorkerConflict:  # it has ended, or was lost
+                self._worker.locks.pop(path, None)
+        return await self._get(path, wire.job_of)
+
+    async def list(
+        self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000
+    ) -> AsyncGenerator[Job, None]:
+        """Yield jobs in key order while the server reads them; see JobsService.list.
+
+        Args:
+            type, state: as for JobsService.list.
+            page_size: without effect, as the server chooses its page size.
+
+        Raises:
+            StoreUnavailable: the connection was lost; the jobs until then are valid.
+        """
+        path = "/v1/jobs" if type is None else of_type(type, "/jobs")
+        params = {} if state is None else {"state": str(state)}
+        headers = {"Accept": "application/x-ndjson"}
+        try:
+            async with self._connection.stream("GET", path, params=params, headers=headers) as chunks:
+                rest = b""
+                if chunks is not None:
+                    async for chunk in chunks:
+                        *lines, rest = (rest + chunk).split(b"\n")
+                        for line in filter(None, lines):
+                            yield self._connection.read(lambda line: _job_of(wire.loads(line)), line)
+                if rest:
+                    raise StoreUnavailable(f"{self.url} has ended a list within a job")
+        except Lost as lost:
+            raise lost.error from None
+
+    async def page(
+        self,
+        type: JobType,
+        *,
+        state: JobState | str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        newest_first: bool = False,
+        prefix: JobId | None = None,
+    ) -> JobsPage:
+        """Return a page of a type's jobs; see JobsService.page."""
+        left = check_positive("limit", limit)
+        shown_prefix = None if prefix is None else named(prefix, names.shown)
+        params = {"state": state, "newest_first": newest_first or None, "prefix": shown_prefix}
+        jobs: _Jobs = []
+        while True:  # a server gives no more at once
+            most = min(left, MOST_AT_ONCE)
+            page = await self._get(of_type(type, "/jobs"), wire.jobs_page_of, **params, limit=most, after=after)
+            jobs += page.jobs
+            left -= len(page.jobs)
+            after = page.next
+            if after is None or len(page.jobs) < MOST_AT_ONCE or not left:
+                return JobsPage(jobs, after)
+
+    async def active_ids(self, type: JobType) -> _Ids:
+        """Return the ids of the type's running jobs, the longest silent first."""
+        return await self._get(of_type(type, "/active"), lambda form: [*map(wire.name_of, form["ids"])])
+
+    async def oldest_ready(self, type: JobType) -> Job | None:
+        """Return the longest ready job of a type; None without ready jobs."""
+        return await self._get(
+            of_type(type, "/oldest"), lambda form: None if form["job"] is None else wire.job_of(form["job"])
+        )
+
+    async def pending_count(self, type: JobType, *, due_by: RunAt | None = None, limit: int | None = None) -> int:
+        """Return the number of pending jobs of a type; see JobsService.pending_count."""
+        path = of_type(type, "/pending")
+        return await self._get(path, lambda form: int(form["count"]), due_by=time(due_by), limit=limit)
+
+    async def counts(self, type: JobType | None = None) -> dict[JobType, TypeCounts]:
+        """Return the counts of types; see JobsService.counts."""
+        if type is None:
+            return await self._get(
+                "/v1/counts",
+                lambda form: {wire.name_of(each["type"]): wire.counts_of(each) for each in form["types"]},
+            )
+        path = of_type(type, "/counts")
+        return await self._get(path, lambda form: {} if form is None else {type: wire.counts_of(form)})
+
+    async def throughput(
+        self, type: JobType, *, since: RunAt, until: RunAt | None = None, resolution: str = "minute"
+    ) -> _Intervals:
+        """Return the events of a type's jobs by minute or by hour; see JobsService.throughput."""
+        return await self._get(
+            of_type(type, "/throughput"),
+            lambda form: [*map(wire.interval_of, form["intervals"])],
+            since=time(since),
+            until=time(until),
+            resolution=resolution,
+        )
+
+    async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
+        """Return the figures of each type: its jobs by state, and their times; see JobsService.stats."""
+        return await self._get(
+            "/v1/stats",
+            lambda form: {wire.name_of(each.pop("type")): each for each in form["types"]},
+            type=None if type is None else named(type, names.shown),
+            jobs=jobs,
+        )
+
+    async def supervision(self) -> dict[str, Any]:
+        """Return the server's supervisor tree as plain data; see JobsService.supervision, which is no coroutine."""
+        return await self._get("/v1/supervision", dict)
+
+    async def _get(self, path: str, read: Callable[[Any], T], **params: Any) -> T:
+        """Return the decoded answer to a read; parameters that are None are left out."""
+        said = {name: _text(value) for name, value in params.items() if value is not None}
+        return self._connection.read(read, await self._connection.call("GET", path, params=said))
+
+    # Watchers
+
+    def subscribe(self, type: JobType, id: JobId) -> Subscription:
+        """Return the events of a job: an async iterator, which `async with` closes at its end; see JobsService."""
+        return self.subscribe_many([(type, id)])
+
+    def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
+        """Return the events of several jobs as one iterator; see JobsService.subscribe_many."""
+        self._connection.check_open()
+        wanted: dict[str, tuple[Any, JobId]] = {}
+        for type, id in waiting.checked_pairs(jobs):
+            if not isinstance(id, str | bytes):  # of the jobs of one stream the server would refuse all
+                raise InvalidJob(f"id {shown(id)}: {a_kind_of(id)}; allowed are str and bytes").about(type)
+            wanted[of_job(type, id)] = RemoteType(segment(type), type), id
+        return Subscription(self._hub, [*wanted.values()])
+
+    async def wait(
+        self, type: JobType, id: JobId, *states: JobState | str, timeout: Duration | None = None
+    ) -> JobEvent:
+        """Wait until a job is in one of these states, or for its next change; see JobsService.wait."""
+        return await waiting.wait(self.subscribe, type, id, states, timeout)
+
+    @overload
+    async def result(
+        self, type: Enqueueable[Any, EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
+    ) -> ResultT: ...
+
+    @overload
+    async def result(
+        self, type: Enqueueable[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
+    ) -> ResultT: ...
+
+    @overload
+    async def result(self, type: JobType, id: JobId, *, timeout: Duration | None = None) -> Any: ...
+
+    async def result(self, type: Any, id: JobId, *, timeout: Duration | None = None) -> Any:
+        """Wait until a job has finished, and return its result; see JobsService.result."""
+        return await waiting.result(self.subscribe, type, id, timeout)
+
+    # Workers
+
+    async def accept(
+        self,
+        type: JobType,
+        *,
+        max_priority: Priority | None = None,
+        due_by: RunAt | None = None,
+        timeout: Duration | None = None,
+        spread: Spread = 1,
+    ) -> RunningJob | None:
+        """Take the due job at the front of the queue; see JobsService.accept.
+
+        A job that arrives after the caller was canceled is given back, and a lost answer is requested again. If the
+        server restarts in between, the job counts as running until its type's timeout.
+        """
+        jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, timeout=timeout, spread=spread)
+        return jobs[0] if jobs else None
+
+    async def accept_many(
+        self,
+        type: JobType,
+        limit: int,
+        *,
+        max_priority: Priority | None = None,
+        due_by: RunAt | None = None,
+        timeout: Duration | None = None,
+        spread: Spread = 1,
+    ) -> _RunningJobs:
+        """Take up to `limit` jobs from the front of the queue; see JobsService.accept_many, and `accept`."""
+        most, seconds = check_positive("limit", limit), check_timeout(timeout)
+        form = {"spread": spread, "worker": self._connection.sources.worker, "due_by": time(due_by)}
+        form["max_priority"] = None if max_priority is None else named(max_priority)
+        loop = asyncio.get_running_loop()
+        deadline = None if seconds is None else loop.time() + seconds
+        while True:
+            left = _LONGEST_POLL if deadline is None else min(max(deadline - loop.time(), 0.0), _LONGEST_POLL)
+            jobs = await self._worker.accept(type, form, most, left)
+            if jobs or (deadline is not None and loop.time() >= deadline):
+                return jobs
 
     async def run(
         self,
@@ -127,8 +559,8 @@ class JobsClient(
         if not self._connection.is_open:
             async with self:
                 return await self.run(jobs, types=types, max_jobs=max_jobs, started=started)
-        runs = import_module("jobs_service.client.runs")
-        await runs.run(self._access, self._acceptor, self._worker, jobs, types, max_jobs, started)
+        runs = import_module("jobs_service.client.runs")  # with the runner, which other clients do not need
+        await runs.run(self._worker, jobs, types, max_jobs, started)
 
     async def transact(self, function: Any) -> NoReturn:
         """Raise JobsError: a transaction needs the store itself."""
@@ -138,43 +570,99 @@ class JobsClient(
         """Raise JobsError: a transaction needs the store itself."""
         raise _needs_the_store("within")
 
-    def subscribe_many(self, jobs: Iterable[tuple[JobType, JobId]]) -> Subscription:
-        """Return the events of several jobs as one iterator; see JobsService.subscribe_many."""
-        wanted: dict[tuple[Any, JobId], None] = {}
-        for type, id in waiting.checked_pairs(jobs):
-            self._access.of_job(type, id)
-            wanted[RemoteType(type), id] = None
-        return Subscription(self._hub, [*wanted])
+    # Processes
 
-    def subscribe(self, type: JobType, id: JobId) -> Subscription:
-        """Return the events of a job; see JobsService.subscribe."""
-        return self.subscribe_many([(type, id)])
+    async def processes(self) -> _Processes:
+        """Return the processes that run handlers or are daemons; see JobsService.processes."""
+        return await self._get("/v1/processes", lambda form: [*map(process_of, form["processes"])])
 
-    async def wait(
-        self, type: JobType, id: JobId, *states: JobState | str, timeout: Duration | None = None
-    ) -> JobEvent:
-        """Wait until a job is in one of these states; see JobsService.wait."""
-        return await waiting.wait(self.subscribe, type, id, states, timeout)
+    async def quiet_process(self, id: str) -> ProcessInfo:
+        """Have a process take no more jobs; see JobsService.quiet_process."""
+        return await self._ask_process(id, ProcessAction.QUIET)
 
-    @overload
-    async def result(
-        self, type: Enqueueable[Any, EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
-    ) -> ResultT: ...
+    async def resume_process(self, id: str) -> ProcessInfo:
+        """Have a quiet process take jobs again; see JobsService.resume_process."""
+        return await self._ask_process(id, ProcessAction.RESUME)
 
-    @overload
-    async def result(
-        self, type: Enqueueable[Any, ResultT | EndedJob[ResultT]], id: JobId, *, timeout: Duration | None = None
-    ) -> ResultT: ...
+    async def stop_process(self, id: str) -> ProcessInfo:
+        """Have a process end, as on SIGTERM; see JobsService.stop_process."""
+        return await self._ask_process(id, ProcessAction.STOP)
 
-    @overload
-    async def result(self, type: JobType, id: JobId, *, timeout: Duration | None = None) -> Any: ...
+    async def _ask_process(self, id: Any, action: ProcessAction) -> ProcessInfo:
+        if not isinstance(id, str) or not id.isalnum():
+            raise ProcessGone(f"there is no process {shown(id)}")
+        found = await self._connection.call("POST", f"/v1/processes/{quote(id, safe='')}/{action.value}")
+        return self._connection.read(process_of, found)
 
-    async def result(self, type: Any, id: JobId, *, timeout: Duration | None = None) -> Any:
-        """Wait until a job has finished, and return its result; see JobsService.result."""
-        return await waiting.result(self.subscribe, type, id, timeout)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.url}>"
+class _Named(Enqueueable[Any, Any]):
+    """A handler that is given by its type only; the server may know it."""
+
+    takes_keywords = True
+    timeout = None
+
+    def __init__(self, type: Any) -> None:
+        self.type = type
+        self.name = f"type {shown(type)}"
+
+    def data(self, args: Any) -> Any:
+        """Return the data of a job unchanged."""
+        return args
+
+
+def _new_job(type: JobType, job: NewJob, options: dict[str, Any]) -> bytes:
+    """Return the request for a new job.
+
+    Raises:
+        InvalidJob, JobTooLarge: JSON cannot carry it.
+    """
+    if not isinstance(job, NewJob):
+        raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
+    form = {"id": named(job.id), "priority": named(job.priority), "run_at": time(job.run_at), **options}
+    return with_json(form, data=json_of(type, job.id, job.data))
+
+
+def _enqueued(handler: Enqueueable[Any, Any], args: Any, arguments: dict[str, Any], how: How) -> bytes:
+    """Return the request for one job of a handler. Raises like `_new_job`, and if the arguments are no handler's."""
+    data = handler.data(one_value(handler, args, arguments))
+    delay, run_at, unique = how.delay, how.run_at, None if how.unique is False else how.unique
+    if delay is None and isinstance(run_at, timedelta):  # by the server's clock
+        delay, run_at = run_at, None
+    if unique is True and not isinstance(handler, _Named):
+        # Equal arguments are recognized by the handler's defaults, which are known beside the handler only.
+        unique = unique_key(handler, data, True)
+    options = {
+        "id": None if how.id is None else named(how.id),
+        "run_at": time(run_at),
+        "delay": plain(delay),
+        "unique": unique,
+        "unique_for": plain(how.unique_for),
+        "max_attempts": how.max_attempts,
+        "time_limit": plain(how.time_limit),
+        "if_exists": how.if_exists,
+        # Nothing secret is shown before the handler starts for the first time.
+        "redact": None if handler.redaction is None else handler.redaction.paths,
+    }
+    form = {name: value for name, value in options.items() if value is not None}
+    return with_json({"priority": named(how.priority), **form}, data=json_of(handler.type, how.id, data))
+
+
+def _job_of(form: Any) -> Job:
+    """Return the job in a line of an answer; raise the error of a line that reports one."""
+    if "problem" in form:
+        raise problems.error_of(form["problem"])
+    return wire.job_of(form)
+
+
+def _uncounted(form: Any) -> Job:
+    """Return the job in an answer to `add`, which does not tell whether the job existed before."""
+    job = wire.job_of(form)
+    job._enqueued = None
+    return job
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _needs_the_store(what: str) -> JobsError:

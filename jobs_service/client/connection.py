@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import enum
-from collections.abc import AsyncIterator, Mapping
+import copy
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from jobs_service import tracing
-from jobs_service.client.backoff import LONGEST_PAUSE, Backoff
+from jobs_service import json_forms, names, tracing
+from jobs_service.arguments import json_of
 from jobs_service.errors import (
     InvalidAddress,
+    InvalidJob,
     JobsError,
+    JobTooLarge,
     ServiceClosed,
     StoreUnavailable,
     a_kind_of,
@@ -21,6 +25,7 @@ from jobs_service.errors import (
     shown,
 )
 from jobs_service.http import problems, token_file, wire
+from jobs_service.model import UNSET
 from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
@@ -28,6 +33,14 @@ if TYPE_CHECKING:
 
     import httpx
 
+T = TypeVar("T")
+
+_FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 3.0
+"""Seconds of the first and of the longest pause between two tries."""
+_MOST_JOBS: Final = 500
+_MOST_BYTES: Final = 500_000
+"""Most jobs and bytes of one request: well below the limits of a server."""
 _CONNECT: Final = 5.0
 """Seconds to establish a connection."""
 _KEPT: Final = 3.0
@@ -49,15 +62,28 @@ _AUTHORIZATION: Final = "Authorization"
 _NO_TOKEN: Final = "/problems/unauthorized"
 _NO_ADDRESS: Final = "/problems/not-found"
 """The problem of a request below a wrong prefix."""
+_KEY_BYTES: Final = 16
+_LONGEST_SEGMENT: Final = 20_000
+"""Characters: above the limit of every store, below the limit of HTTP servers."""
 
 
-class Again(enum.Enum):
-    """The rule for repeating a request after its answer was lost."""
+class Backoff:
+    """Pauses that double up to the longest, each drawn from its upper half, so that clients come at different times."""
 
-    ALWAYS = enum.auto()
-    """The request is idempotent."""
-    UNSENT = enum.auto()
-    """Only if the server has not begun it: otherwise the effect of a repetition is unknown."""
+    def __init__(self, sources: Sources, longest: float = LONGEST_PAUSE) -> None:
+        self._sources = sources
+        self._longest = longest
+        self._next = min(_FIRST_PAUSE, longest)
+
+    def pause(self) -> float:
+        """Return the seconds of the next pause."""
+        longest = self._next
+        self._next = min(2 * longest, self._longest)
+        return self._sources.uniform(longest / 2, longest)
+
+    def reset(self) -> None:
+        """Start over with the shortest pause, after a success."""
+        self._next = min(_FIRST_PAUSE, self._longest)
 
 
 class Tries:
@@ -79,7 +105,7 @@ class Connection:
         timeout: seconds until a call fails, tries and pauses included.
         verify: TLS verification: True for the system's certificate authorities, an ssl.SSLContext for others.
         transport: an httpx transport, for Unix sockets or proxies; None for TCP.
-        sources: the source of randomness for pauses.
+        sources: the source of randomness for pauses and keys.
 
     Raises:
         JobsError: httpx is not installed.
@@ -108,7 +134,7 @@ class Connection:
         self._refused_headers: set[str] = set()
         self._verify = verify
         self._transport = transport
-        self._sources = sources
+        self.sources = sources
         self._client: httpx.AsyncClient | None = None
         self._is_left = False
 
@@ -157,22 +183,22 @@ class Connection:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: Mapping[str, Any] | bytes | None = None,
         *,
         params: Mapping[str, str] | None = None,
         key: str | None = None,
-        again: Again = Again.ALWAYS,
+        repeats: bool = True,
         wait: float = 0.0,
         tries: Tries | None = None,
         longest_pause: float = LONGEST_PAUSE,
     ) -> Any:
-        """Return the server's answer.
+        """Return the server's answer as JSON.
 
         Args:
             method, path, params: method, path and query parameters of the request.
-            body: JSON, lines of JSON, or None.
+            body: a form, JSON, lines of JSON, or None.
             key: its idempotency key.
-            again: the rule for repeating it.
+            repeats: whether it is sent again after its answer was lost; if not, only if the server has not begun it.
             wait: seconds that the server may wait before its answer, in addition to the timeout.
             tries: records whether one of the tries may have taken effect.
             longest_pause: most seconds between two tries.
@@ -182,39 +208,30 @@ class Connection:
             JobsError: the server answered with an error.
         """
         self.check_open()
+        content = body if body is None or isinstance(body, bytes) else dumps(body)
         headers = tracing.headers()
-        if body is not None:
-            headers["Content-Type"] = _NDJSON if body.endswith(b"\n") else "application/json"
+        if content is not None:
+            headers["Content-Type"] = _NDJSON if content.endswith(b"\n") else "application/json"
         if key is not None:
             headers["Idempotency-Key"] = key
-        backoff = Backoff(self._sources, longest_pause)
+        request = {"method": method, "url": path, "params": params, "content": content, "headers": headers}
+        backoff = Backoff(self.sources, longest_pause)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.timeout
         while True:
-            left = max(deadline - loop.time(), 0.1)
-            answer = await self._try(method, path, params, body, headers, left, wait)
+            answer = await self._try(request, max(deadline - loop.time(), 0.1), wait)
             if not isinstance(answer, _Failure):
                 return answer
             if not answer.is_unsent and tries is not None:
                 tries.unsure = True
             pause = backoff.pause()
-            if not (answer.is_unsent or again is Again.ALWAYS) or loop.time() + pause >= deadline:
+            if not (answer.is_unsent or repeats) or loop.time() + pause >= deadline:
                 raise answer.error
             await asyncio.sleep(pause)
 
-    async def _try(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str] | None,
-        body: bytes | None,
-        headers: dict[str, str],
-        seconds: float,
-        wait: float,
-    ) -> Any:
+    async def _try(self, request: Mapping[str, Any], seconds: float, wait: float) -> Any:
         """Return the answer to one request, or a failure if it may be sent again."""
         timeout = self._httpx.Timeout(seconds + wait, connect=min(_CONNECT, seconds), pool=None)
-        self.check_open()
         places = self._waiting if wait else self._calls
         try:
             async with asyncio.timeout(seconds + wait):
@@ -224,9 +241,7 @@ class Connection:
             return _Failure(StoreUnavailable(why), True)
         try:
             async with asyncio.timeout(seconds + wait + _GRACE):  # httpx counts each read by itself
-                response = await self._opened().request(
-                    method, path, params=params, content=body, headers=headers, timeout=timeout
-                )
+                response = await self._opened().request(**request, timeout=timeout)
         except self._httpx.TransportError as error:
             return self._away(error)
         except TimeoutError:
@@ -236,17 +251,30 @@ class Connection:
             raise self._impossible(error) from None
         finally:
             places.release()
-        return self._answer(response)
+        if not response.is_success:
+            return self._refused(response)
+        try:
+            if response.headers.get("content-type", "").startswith(_NDJSON):
+                return [wire.loads(line) for line in response.content.splitlines()]
+            return wire.loads(response.content) if response.content else None
+        except ValueError:
+            raise self._foreign(response) from None
 
-    def _answer(self, response: httpx.Response) -> Any:
-        if response.is_success:
-            try:
-                if response.headers.get("content-type", "").startswith(_NDJSON):
-                    return [wire.loads(line) for line in response.content.splitlines()]
-                return wire.loads(response.content) if response.content else None
-            except ValueError:
-                raise self._foreign(response) from None
-        return self._refused(response)
+    def read(self, read: Callable[[Any], T], answer: Any) -> T:
+        """Return an answer as decoded by a function.
+
+        Raises:
+            JobsError: the answer has a form that this version does not know.
+        """
+        try:
+            return read(answer)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            why = in_one_line(f"{type(error).__name__}: {error}", 100)
+            raise JobsError(f"{self.url} answers what this version cannot read: {why}") from None
+
+    def new_key(self) -> str:
+        """Return an idempotency key: a request that is repeated with it takes effect once."""
+        return self.sources.token(_KEY_BYTES).hex()
 
     def _refused(self, response: httpx.Response) -> _Failure:
         """Return a failure if the request may be sent again after this answer; raise an error otherwise."""
@@ -309,7 +337,7 @@ class Connection:
 
     @asynccontextmanager
     async def stream(
-        self, method: str, path: str, body: bytes | None = None, *, headers: Mapping[str, str], params: Any = None
+        self, method: str, path: str, form: Any = None, *, headers: Mapping[str, str], params: Any = None
     ) -> AsyncIterator[AsyncIterator[bytes] | None]:
         """Send a request with a streamed answer, and yield the iterator of its bytes; None for an empty answer.
 
@@ -319,6 +347,7 @@ class Connection:
         """
         self.check_open()
         timeout = self._httpx.Timeout(_SILENCE, connect=_CONNECT, pool=None)
+        body = None if form is None else dumps(form)
         every = {"Accept-Encoding": "identity", **headers}
         if body is not None:
             every["Content-Type"] = "application/json"
@@ -340,6 +369,85 @@ class Connection:
             raise Lost(self._away(error).error) from None
         except (self._httpx.RequestError, self._httpx.InvalidURL) as error:
             raise self._impossible(error) from None
+
+
+class Lines:
+    """Requests of one line each: all within one turn of the loop share a request, which adds no job twice.
+
+    Args:
+        connection: to the server.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        # By path and by the trace of the request.
+        self._waiting: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[bytes, asyncio.Future[Any]]]] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def send(self, path: str, line: bytes) -> Any:
+        """Return the server's answer to one line, as if it were alone; errors as of `Connection.call`."""
+        self._connection.check_open()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+        group = path, tuple(tracing.headers().items())
+        if group not in self._waiting:
+            self._waiting[group] = []
+            loop.call_soon(self._send_group, group)
+        self._waiting[group].append((line, answer))
+        return await answer
+
+    async def send_all(self, path: str, lines: Sequence[bytes]) -> list[Any]:
+        """Return the server's answer to each line: a form or an error."""
+        key = self._connection.new_key()
+        if len(lines) == 1:
+            return [await self._connection.call("POST", path, lines[0], key=key)]
+        forms = await self._connection.call("POST", path, b"".join(line + b"\n" for line in lines), key=key)
+        found = [problems.error_of(form["problem"]) if "problem" in form else form for form in forms]
+        if len(found) < len(lines):  # the server has stopped reading, and its last line says why
+            last = found[-1] if found and isinstance(found[-1], JobsError) else JobsError("the answer is not complete")
+            found += [copy.copy(last) for _ in range(len(lines) - len(found))]
+        return found[: len(lines)]
+
+    async def closed(self) -> None:
+        """Wait until no request is under way."""
+        await asyncio.gather(*self._sending, return_exceptions=True)
+
+    def _send_group(self, group: tuple[str, tuple[tuple[str, str], ...]]) -> None:
+        asked = {answer: line for line, answer in self._waiting.pop(group) if not answer.done()}
+        answers = iter(asked)
+        for part in in_parts(asked.values()):
+            request = self._answer(group[0], part, [next(answers) for _ in part])
+            task = asyncio.get_running_loop().create_task(request)
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _answer(self, path: str, lines: Sequence[bytes], answers: Sequence[asyncio.Future[Any]]) -> None:
+        try:
+            found = await self.send_all(path, lines)
+        except Exception as error:
+            # A copy for each caller: raising an error adds frames to its traceback.
+            found = [copy.copy(error) for _ in lines]
+        for answer, each in zip(answers, found, strict=True):
+            if answer.done():
+                continue
+            if isinstance(each, Exception):
+                answer.set_exception(each)
+            else:
+                answer.set_result(each)
+
+
+def in_parts(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield jobs in parts of one request each, and read them lazily."""
+    part: list[bytes] = []
+    size = 0
+    for body in bodies:
+        if part and (len(part) == _MOST_JOBS or size + len(body) > _MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(body)
+        size += len(body)
+    if part:
+        yield part
 
 
 class Lost(Exception):
@@ -367,6 +475,76 @@ class _Failure:
     def __init__(self, error: JobsError, is_unsent: bool) -> None:
         self.error = error
         self.is_unsent = is_unsent
+
+
+def of_type(type: Any, rest: str = "") -> str:
+    """Return the path of a type. Raises InvalidJob, JobTooLarge: no path can name it."""
+    return f"/v1/types/{segment(type)}{rest}"
+
+
+def of_job(type: Any, id: Any, rest: str = "") -> str:
+    """Return the path of a job. Raises like `of_type`."""
+    return f"{of_type(type)}/jobs/{segment(id)}{rest}"
+
+
+def segment(value: Any) -> str:
+    """Return a type or an id as one segment of a path. Raises like `of_type`."""
+    found: str = named(value, names.segment)
+    if len(found) > _LONGEST_SEGMENT:
+        refused = f"{shown(value)}: {len(found)} characters in an address; at most {_LONGEST_SEGMENT} are sent"
+        raise JobTooLarge(refused)
+    return found
+
+
+def named(value: Any, form: Callable[[Any], Any] = json_forms.name) -> Any:
+    """Return a type, an id or a priority in a form for requests, usually as JSON; the server checks the rest.
+
+    Raises:
+        InvalidJob: it has no such form.
+    """
+    if not isinstance(value, str | bytes | int | tuple) or isinstance(value, bool):
+        raise InvalidJob(f"{shown(value)}: {a_kind_of(value)}; allowed are str, bytes, int and tuples of these")
+    try:
+        return form(value)
+    except Exception:  # any error of the tuple layer for values that it cannot encode
+        raise InvalidJob(f"{shown(value)}: the tuple layer cannot encode it") from None
+
+
+def time(value: Any) -> Any:
+    """Return a time in JSON; the server checks it."""
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def dumps(form: Any) -> bytes:
+    """Return a request as JSON. The server refuses NaN, which is none.
+
+    Raises:
+        InvalidJob: it has a value that JSON cannot represent.
+    """
+    try:
+        return json.dumps(form, separators=(",", ":")).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidJob(f"an argument that JSON cannot say: {in_one_line(str(error), 100)}") from None
+
+
+def with_json(form: Mapping[str, Any], **members: bytes | None) -> bytes:
+    """Return a JSON object with more members in encoded form; None adds no member."""
+    found = [dumps(form)[1:-1]] if form else []
+    found += [b'"%b":%b' % (name.encode(), json or b"null") for name, json in members.items() if json is not None]
+    return b"{%b}" % b",".join(found)
+
+
+def changes(form: dict[str, Any], type: Any, id: Any, data: Any, priority: Any, run_at: Any) -> bytes:
+    """Return a request to change a job, with the given fields only.
+
+    Raises:
+        InvalidJob, JobTooLarge: JSON cannot carry a given value.
+    """
+    if priority is not UNSET:
+        form["priority"] = named(priority)
+    if run_at is not UNSET:
+        form["run_at"] = time(run_at)
+    return with_json(form, data=json_of(type, id, data))
 
 
 def _checked(url: Any, httpx: Any) -> str:

@@ -13,10 +13,8 @@ from typing import Any, Final, TypeVar
 from jobs_service import json_data, json_forms, names
 from jobs_service.actors.context import retried
 from jobs_service.arguments import ADAPTIVE
-from jobs_service.client.acceptor import RemoteAcceptor
-from jobs_service.client.access import ServerAccess
-from jobs_service.client.backoff import LONGEST_PAUSE
-from jobs_service.client.creator_operations import with_json
+from jobs_service.client.connection import LONGEST_PAUSE, of_job, of_type, with_json
+from jobs_service.client.worker import RemoteWorker
 from jobs_service.errors import JobNotFound, JobsError, StoreError, StoreUnavailable, WorkerConflict, in_one_line
 from jobs_service.http import problems, wire
 from jobs_service.layer import running_jobs
@@ -26,7 +24,7 @@ from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.queue import EmptyQueue
 from jobs_service.layer.running_jobs import LockStatus, RunReport
-from jobs_service.model import UNSET, HistoryKind, JobError, JobType, Outcome, RunningJob, Worker, unpack_priority
+from jobs_service.model import UNSET, HistoryKind, JobError, JobType, Outcome, RunningJob, unpack_priority
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
 from jobs_service.runner.heartbeat import BEATS
@@ -62,9 +60,7 @@ _KINDS: Final[Mapping[Callable[..., Awaitable[Any]], set[HistoryKind]]] = {
 
 
 async def run(
-    access: ServerAccess,
-    acceptor: RemoteAcceptor,
-    worker: Worker,
+    worker: RemoteWorker,
     jobs: JobsService,
     types: Iterable[JobType] | None,
     max_jobs: int | None,
@@ -83,7 +79,7 @@ async def run(
         if started is not None:
             started()
 
-    service = RemoteAccess(access, acceptor, worker, jobs.settings)
+    service = RemoteAccess(worker, jobs.settings)
     await service.check_allowed(handler.type for handler in handlers)
     runner = Runner(service, handlers, periodic, max_jobs, begun)
     registry.runner = runner
@@ -98,16 +94,15 @@ class RemoteAccess:
     """The remote form of ServiceAccess: each call is a request.
 
     Args:
-        access, acceptor, worker: parts of the client.
+        worker: of the client.
         settings: settings of the service with the handlers.
     """
 
-    def __init__(self, access: ServerAccess, acceptor: RemoteAcceptor, worker: Worker, settings: Settings) -> None:
+    def __init__(self, worker: RemoteWorker, settings: Settings) -> None:
         self.settings = settings
         self.worker = worker
         self.batch = Batch(_MOST_AT_ONCE, _MOST_BYTES)
-        self._access = access
-        self._acceptor = acceptor
+        self._connection = worker.connection
         self._keyspace = Keyspace(b"")
         self.own_runs: dict[bytes, Mapping[bytes, object]] = {}
         self._queues: dict[TypeKeys, str] = {}
@@ -117,7 +112,7 @@ class RemoteAccess:
 
     @property
     def sources(self) -> Sources:
-        return self._access.sources
+        return self._connection.sources
 
     @property
     def serves_threads(self) -> bool:
@@ -153,7 +148,7 @@ class RemoteAccess:
             hidden = None if form["redact"] is None else Redaction(form["redact"])
             return Declared(form["timeout"], Retention(form["keep"], form["keep_failed"])), hidden
 
-        return self._access.read(read, await self._call("POST", keys, "/declare", form))
+        return self._connection.read(read, await self._call("POST", keys, "/declare", form))
 
     # Accepting
 
@@ -164,7 +159,7 @@ class RemoteAccess:
             known = self._queues[keys] = (await self._changed(keys, "queue"))["stamp"]
         form: dict[str, Any] = {"worker": terms.worker, "max_history": terms.max_history}
         form["spread"] = "adaptive" if terms.spread == ADAPTIVE else terms.spread
-        if found := await self._acceptor.accept(keys.type, form, terms.limit, 0.0):
+        if found := await self.worker.accept(keys.type, form, terms.limit, 0.0):
             return found
 
         async def wait() -> None:
@@ -179,8 +174,8 @@ class RemoteAccess:
         params = {"limit": str(limit)}
         if max_priority is not None:
             params["max_priority"] = names.shown(unpack_priority(max_priority))
-        found = await self._access.call("GET", self._access.of_type(keys.type, "/due"), params=params)
-        return self._access.read(lambda form: int(form["count"]), found)
+        found = await self._connection.call("GET", of_type(keys.type, "/due"), params=params)
+        return self._connection.read(lambda form: int(form["count"]), found)
 
     # Running jobs
 
@@ -204,7 +199,7 @@ class RemoteAccess:
         keys = held[0][0][0]
         jobs = [{"id": json_forms.name(place[1]), "lock": lock.hex()} for place, lock in held]
         found = await self._call("POST", keys, "/alive", {"jobs": jobs, "renew": renew})
-        return self._access.read(lambda form: [LockStatus(each) for each in form["locks"]], found)
+        return self._connection.read(lambda form: [LockStatus(each) for each in form["locks"]], found)
 
     async def timeout(self, keys: TypeKeys) -> tuple[float | None, Watch]:
         found = await self._changed(keys, "timeout")
@@ -243,9 +238,9 @@ class RemoteAccess:
 
         async def send() -> None:
             try:
-                path = self._access.of_job(keys.type, id, "/update")
-                found = await self._access.call("POST", path, {"lock": lock.hex(), "healthy": True})
-                job = self._access.read(lambda form: wire.running_job_of(form, self.worker), found)
+                path = of_job(keys.type, id, "/update")
+                found = await self._connection.call("POST", path, {"lock": lock.hex(), "healthy": True})
+                job = self._connection.read(lambda form: wire.running_job_of(form, self.worker), found)
             except Exception as error:
                 answered(error)
             else:
@@ -273,7 +268,7 @@ class RemoteAccess:
             return list(zip(calls, errors, strict=True))
 
         try:
-            ends = self._access.read(read, await self._call("POST", calls[0][1][0], "/ends", body))
+            ends = self._connection.read(read, await self._call("POST", calls[0][1][0], "/ends", body))
         except StoreError:
             raise
         except JobsError as error:  # such as 413 of a proxy: the other runs must end nevertheless
@@ -289,7 +284,7 @@ class RemoteAccess:
         """Return whether a run with a lost lock has ended as intended, by an earlier request with a lost answer."""
         operation, (keys, id, _), _ = call
         try:
-            job = self._access.read(wire.job_of, await self._access.call("GET", self._access.of_job(keys.type, id)))
+            job = self._connection.read(wire.job_of, await self._connection.call("GET", of_job(keys.type, id)))
         except JobNotFound:
             return False
         started = next((event for event in job.history if event.kind is HistoryKind.STARTED), None)
@@ -312,7 +307,7 @@ class RemoteAccess:
             "most": most,
             "seen": seen,
         }
-        body = with_json(form, "data", json_data.encode(handler.data(UNSET)))
+        body = with_json(form, data=json_data.encode(handler.data(UNSET)))
         found = await self._call("POST", self.keys(handler.type), "/tick", body)
 
         def read(form: Any) -> Done:
@@ -320,7 +315,7 @@ class RemoteAccess:
             given_up, ahead = form["given_up"], form["ahead"]
             return Done(form["ids"], form["last"], form["now"], in_the_way, form["dropped"], given_up, ahead)
 
-        return self._access.read(read, found)
+        return self._connection.read(read, found)
 
     async def watch_tick(self, periodic: Periodic, key: bytes) -> Watch | None:
         return _RemoteWatch(lambda: asyncio.sleep(_TICK_CHECK))
@@ -329,15 +324,15 @@ class RemoteAccess:
 
     async def _call(self, method: str, keys: TypeKeys, verb: str, body: Any) -> Any:
         pause = self._pauses.get(keys, LONGEST_PAUSE)
-        path = self._access.of_type(keys.type, verb)
-        return await self._access.call(method, path, body, longest_pause=pause)
+        path = of_type(keys.type, verb)
+        return await self._connection.call(method, path, body, longest_pause=pause)
 
     async def _changed(self, keys: TypeKeys, of: str, stamp: str | None = None) -> dict[str, Any]:
         """Return the state of a part of a type, once its stamp differs from the known one or the time is over."""
         wait = 0.0 if stamp is None else _POLL
         form = {"of": of, "stamp": stamp, "timeout": wait}
-        found = await self._access.call("POST", self._access.of_type(keys.type, "/watch"), form, wait=wait)
-        return self._access.read(dict, found)
+        found = await self._connection.call("POST", of_type(keys.type, "/watch"), form, wait=wait)
+        return self._connection.read(dict, found)
 
     async def _watch(self, keys: TypeKeys, of: str) -> Watch:
         return self._watch_of(keys, of, (await self._changed(keys, of))["stamp"])
@@ -394,4 +389,4 @@ def _end_form(call: EndCall) -> bytes:
     form["reason"] = report.reason[:_LONGEST_REASON]
     if report.error is not None:
         form["error"] = json_forms.error(JobError(*json_data.decode(report.error)))
-    return with_json(form, "result", report.result)
+    return with_json(form, result=report.result)

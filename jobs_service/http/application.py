@@ -32,7 +32,7 @@ from jobs_service.http import (
     worker_endpoints,
 )
 from jobs_service.http.endpoint import ENDPOINTS, Call, Endpoint
-from jobs_service.http.refusals import OF_PEOPLE, Refusal
+from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Identity
 from jobs_service.http.routing import Routes, path_of, query_of
 from jobs_service.http.state import STREAM, Options, State
@@ -127,7 +127,7 @@ class Application:
         except ClientDisconnect:
             return
         except Exception as error:
-            if isinstance(error, Refusal) and error.kind in OF_PEOPLE:
+            if isinstance(error, Refusal) and error.is_denial:
                 self._note(error, scope)
             response = self._told(scope, *_failed(error, scope))
             if started:
@@ -216,7 +216,7 @@ class Application:
         """Note a refusal in the audit log, with the caller and address as far as they are known."""
         who, client = scope.get(_WHO), scope.get("client")
         address = scope.get(_FROM) or (client[0] if client else "")
-        self.state.audit.refused("" if who is None else who.name, address, refusal.kind, scope["method"], scope["path"])
+        self.state.audit.refused("" if who is None else who.name, address, refusal.slug, scope["method"], scope["path"])
 
     def _told(self, scope: Scope, problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
         """Return a problem in the form for its reader: JSON for programs, a page for people."""
@@ -263,16 +263,16 @@ def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str] | No
 def _failed(error: Exception, scope: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]]:
     """Return the problem for an error, and headers of the answer."""
     if isinstance(error, Refusal):
-        return error.problem(), error.headers
+        return problems.problem(error), error.headers
     if isinstance(error, JobsError):
         retry = {"Retry-After": "1"} if isinstance(error, StoreError) and error.retryable else {}
         return problems.problem(error), retry
     if isinstance(error, HTTPException):
         kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
-        return {**Refusal(kind, str(error.detail)).problem(), "status": error.status_code}, {}
+        return {**problems.problem(Refusal(kind, str(error.detail))), "status": error.status_code}, {}
     # Not the query and not the body: there may be secrets in them.
     log.exception("http_failed", method=scope["method"], path=scope["path"])
-    return Refusal("internal", "the server failed; its log says more").problem(), {}
+    return problems.problem(Refusal("internal", "the server failed; its log says more")), {}
 
 
 def _check_query(call: Call, endpoint: Endpoint, query: list[tuple[str, str]]) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -20,11 +19,10 @@ from jobs_service.model.enqueueing import How
 from jobs_service.redaction import Redaction
 from jobs_service.service.remote import Repeated
 from jobs_service.service.remote import Request as Known
+from jobs_service.uncancelable import outlast
 
 AT_ONCE: Final = 500
-"""Jobs of a stream that are added at the same time; they share transactions."""
-_BYTES_AT_ONCE: Final = 4 << 20
-"""Total bytes of their lines."""
+"""Most jobs of a stream that are added at the same time; they share transactions."""
 _LONGEST_KEY: Final = 200
 
 
@@ -155,53 +153,27 @@ async def add_together(
 async def add_stream(call: Call, key: str | None) -> AsyncGenerator[bytes]:
     """Add the jobs of a request's lines as they come, and yield a line for each, in their order.
 
-    Unanswered lines are bounded by number and bytes: a client that reads answers slowly is read slowly.
+    The lines that have come meanwhile share transactions. A client that reads answers slowly is read slowly.
     """
-    waiting: deque[tuple[asyncio.Task[Job | dict[str, Any]], int]] = deque()
-    under_way = number = added = 0
-    source = bodies.lines(call.request, call.state.options.limits, AT_ONCE // 2)
-    reading: asyncio.Task[list[bytes] | None] | None = None
-    more = True
+    number = added = 0
     try:
-        while more or waiting:
-            if more and reading is None and len(waiting) < AT_ONCE and under_way < _BYTES_AT_ONCE:
-                reading = asyncio.create_task(_next(source))
-            first = waiting[0][0] if waiting else None
-            pending = [each for each in (reading, first) if each is not None]
-            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            if reading is not None and reading.done():
-                found, reading = reading.result(), None
-                more = found is not None
-                for line in found or ():
-                    number += 1
-                    own_key = None if key is None else f"{key}/{number}"
-                    waiting.append((asyncio.create_task(_line(call, line, own_key)), len(line)))
-                    under_way += len(line)
-            done: list[Job | dict[str, Any]] = []
-            while waiting and waiting[0][0].done():
-                task, size = waiting.popleft()
-                under_way -= size
-                done.append(task.result())
-            if done:
-                added += sum(isinstance(each, Job) for each in done)
-                yield await _answers(call, done)
+        async for lines in bodies.lines(call.request, call.state.options.limits, AT_ONCE):
+            keys = [None if key is None else f"{key}/{at}" for at in range(number + 1, number + len(lines) + 1)]
+            adding = [asyncio.create_task(_line(call, line, own)) for line, own in zip(lines, keys, strict=True)]
+            number += len(lines)
+            # A canceled add would leave it unknown whether its job was added.
+            canceled = await outlast(adding)
+            done = [task.result() for task in adding]
+            added += sum(isinstance(each, Job) for each in done)
+            if canceled is not None:
+                raise canceled
+            yield await _answers(call, done)
     except Refusal as refusal:
         # The answer has begun: its last line says why it ends.
-        rest = [await task for task, _ in waiting]
-        waiting.clear()
-        added += sum(isinstance(each, Job) for each in rest)
-        yield await _answers(call, [*rest, {"problem": refusal.problem()}])
+        yield await _answers(call, [{"problem": problems.problem(refusal)}])
     finally:
-        if reading is not None:
-            reading.cancel()
-        # Adds under way are completed: a canceled one would leave it unknown whether its job was added.
-        await asyncio.gather(*(task for task, _ in waiting), return_exceptions=True)
         if number:
             call.changed("add", type=call.type, jobs=added)
-
-
-async def _next(source: AsyncIterator[list[bytes]]) -> list[bytes] | None:
-    return await anext(source, None)
 
 
 async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any]:
@@ -210,8 +182,6 @@ async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any
         form = bodies.checked(forms.NewJobForm, bodies.decoded(line, "the line"), "the line")
         found, _ = await add(call, form, key, line)
         return found
-    except Refusal as refusal:
-        return {"problem": refusal.problem()}
     except JobsError as error:
         return {"problem": problems.problem(error)}
 

@@ -25,12 +25,18 @@ async def openapi_document(call: Call) -> Response:
 @endpoint("GET", "/problems/{problem}", Role.NOBODY, "What a problem means", media={"text/html": "A page"})
 async def problem(call: Call) -> Response:
     name = call.names["problem"]
-    known = {kind.type.rpartition("/")[2]: (kind.status, kind.title) for kind in problems.KINDS.values()}
-    found = {**KINDS, **known}.get(name)
-    if found is None:
+    if name in KINDS:
+        status, title, _ = KINDS[name]
+    elif name in problems.ERRORS:
+        kind = problems.ERRORS[name]
+        status, title = kind.http_status, problems.title_of(kind)
+    else:
         raise Refusal("not-found", "there is no such problem")
-    status, title = found
-    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)} – jobs_service</title>'
-    body = f"<h1>{escape(name)}</h1><p>{escape(title)}</p><p>Status {status}.</p>"
-    text = f'{head}<meta name="viewport" content="width=device-width"></head><body><main>{body}</main></body></html>'
+    return _page(name, f"<p>{escape(title)}</p><p>Status {status}.</p>")
+
+
+def _page(title: str, body: str) -> Response:
+    head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} – jobs_service</title>'
+    head += '<meta name="viewport" content="width=device-width"></head>'
+    text = f"{head}<body><main><h1>{escape(title)}</h1>{body}</main></body></html>"
     return Response(text, media_type="text/html")

@@ -1,116 +1,45 @@
 """Errors as problem details (RFC 9457), and back to the same errors.
 
-The `type` of a problem is stable: `/problems/` and the name of the error's class, as in `/problems/job-not-found`. Its
+The `type` of a problem is stable: `/problems/` and the slug of the error's class, as in `/problems/job-not-found`. Its
 `detail` is the error's text; `job_type` and `job_id` name its job.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jobs_service import errors, json_forms
 from jobs_service.errors import JobsError
 from jobs_service.http import wire
+from jobs_service.http.refusals import KINDS, Refusal
 from jobs_service.model import JobError
 from jobs_service.model.command_result import CommandFailed, CommandResult
 
 MEDIA_TYPE: Final = "application/problem+json"
 PREFIX: Final = "/problems/"
-
-
-class Kind(NamedTuple):
-    """One kind of problem.
-
-    Attributes:
-        error: the class of its errors.
-        type: its relative URI, which never changes.
-        title: its summary, the same for all problems of the kind.
-        status: of the HTTP answer.
-    """
-
-    error: type[JobsError]
-    type: str
-    title: str
-    status: int
-
-
-_STATUS: Final[Mapping[type[JobsError], int]] = {
-    JobsError: 400,
-    errors.AccessDenied: 403,
-    CommandFailed: 409,
-    errors.CommitUnknown: 503,
-    errors.DirectoryMoved: 503,
-    errors.Discard: 409,
-    errors.InvalidAddress: 422,
-    errors.InvalidJob: 422,
-    errors.InvalidSettings: 422,
-    errors.JobCanceled: 409,
-    errors.JobChanged: 409,
-    errors.JobExists: 409,
-    errors.JobFailed: 409,
-    errors.JobNotFound: 404,
-    errors.JobTooLarge: 413,
-    errors.NoTypeTimeout: 404,
-    errors.ProcessGone: 404,
-    errors.RecordDamaged: 500,
-    errors.Retry: 409,
-    errors.ServiceClosed: 503,
-    errors.Snooze: 409,
-    errors.StoreDamaged: 500,
-    errors.StoreError: 500,
-    errors.StoreFull: 507,
-    errors.StoreLost: 503,
-    errors.StoreUnavailable: 503,
-    errors.SupervisorFailed: 503,
-    errors.TransactionConflict: 503,
-    errors.TransactionTooLarge: 413,
-    errors.TransactionTooOld: 503,
-    errors.WorkerConflict: 409,
+ERRORS: Final[Mapping[str, type[JobsError]]] = {
+    kind.slug: kind
+    for kind in (*vars(errors).values(), CommandFailed)
+    if isinstance(kind, type) and issubclass(kind, JobsError)
 }
-
-
-_NAMES: Final[Mapping[type[JobsError], str]] = {errors.AccessDenied: "forbidden"}
-"""Names of kinds that are not named after their class."""
-
-
-def _kind(error: type[JobsError], status: int) -> Kind:
-    name = _NAMES.get(error) or re.sub(r"(?<!^)(?=[A-Z])", "-", error.__name__).lower()
-    title = (error.__doc__ or "").partition("\n")[0]
-    return Kind(error, PREFIX + name, title, status)
-
-
-KINDS: Final[Mapping[type[JobsError], Kind]] = {error: _kind(error, status) for error, status in _STATUS.items()}
-"""The kinds of problems, by the class of the error."""
-
-_ANSWERS: Final[Mapping[str, type[JobsError]]] = {
-    "bad-request": errors.InvalidJob,
-    "body-too-large": errors.JobTooLarge,
-    "busy": errors.StoreUnavailable,
-    "commands-forbidden": errors.AccessDenied,
-    "cross-site": errors.AccessDenied,
-    "host-not-allowed": errors.AccessDenied,
-    "internal-type": errors.AccessDenied,
-    "invalid-request": errors.InvalidJob,
-    "read-only": errors.AccessDenied,
-    "too-many-requests": errors.StoreUnavailable,
-    "too-slow": errors.StoreUnavailable,
-    "unauthorized": errors.AccessDenied,
-}
-"""Problems that only a server raises, and their errors in JobsClient."""
-_BY_TYPE: Final = {kind.type: kind.error for kind in KINDS.values()} | {
-    PREFIX + name: error for name, error in _ANSWERS.items()
-}
+"""The errors that applications meet, by slug."""
 _PLAIN: Final = ("outcome", "after", "reason", "seconds")
 """Extra attributes of some errors; their values are JSON already."""
 
 
+def title_of(kind: type[JobsError]) -> str:
+    """Return the summary of a kind of error, the same for all problems of the kind."""
+    return (ERRORS[kind.slug].__doc__ or "").partition("\n")[0]
+
+
 def problem(error: JobsError) -> dict[str, Any]:
     """Return an error as a problem; its `status` is the answer's."""
-    kind = next(KINDS[each] for each in type(error).__mro__ if each in KINDS)
-    found: dict[str, Any] = {"type": kind.type, "title": kind.title, "status": kind.status, "detail": str(error)}
+    title = error.title if isinstance(error, Refusal) else title_of(type(error))
+    found = {"type": PREFIX + error.slug, "title": title, "status": error.http_status, "detail": str(error)}
+    if isinstance(error, Refusal):
+        return {**found, **error.fields}
     for name, value in (("job_type", error.type), ("job_id", error.id)):
         if value is not None and (form := _name(value)) is not None:
             found[name] = form
@@ -130,7 +59,8 @@ def error_of(found: Mapping[str, Any]) -> JobsError:
 
     A problem that only a server raises becomes the nearest error, with its text.
     """
-    cls = _BY_TYPE.get(found.get("type", ""), JobsError)
+    slug = str(found.get("type", "")).removeprefix(PREFIX)
+    cls = ERRORS.get(slug) or (KINDS[slug].error if slug in KINDS else JobsError)
     error = cls.__new__(cls)  # the problem has the error's text, not the arguments of its class
     JobsError.__init__(
         error, str(found.get("detail") or found.get("title") or "the server refused, and does not say why")

@@ -17,7 +17,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from jobs_service.errors import InvalidSettings, in_one_line
 from jobs_service.http.application import Application
 from jobs_service.http.limits import Limits
-from jobs_service.http.refusals import KINDS, Refusal
+from jobs_service.http.problems import problem
+from jobs_service.http.refusals import Refusal
 
 _GRACE: Final = 5
 """Seconds for unfinished answers at the end of the server."""
@@ -296,10 +297,9 @@ class _Protocol(HttpToolsProtocol):
         self._is_refused = True
         self._wait_no_more()
         if not self._is_answering():
-            body = json.dumps(refusal.problem()).encode()
-            status = KINDS[refusal.kind][0]
+            body = json.dumps(problem(refusal)).encode()
             head = (
-                f"HTTP/1.1 {status} {refusal.kind}\r\ncontent-type: application/problem+json\r\n"
+                f"HTTP/1.1 {refusal.http_status} {refusal.slug}\r\ncontent-type: application/problem+json\r\n"
                 f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)

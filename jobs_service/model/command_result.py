@@ -51,7 +51,7 @@ class CommandResult:
         return dataclasses.replace(self, stdout=stdout, stderr=stderr, cut=cut)
 
 
-class CommandFailed(JobsError):
+class CommandFailed(JobsError, slug="command-failed", http_status=409):
     """A command could not be started, ran too long, or ended with anything but exit code 0.
 
     Attributes:

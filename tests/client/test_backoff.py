@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs_service.client.backoff import Backoff
+from jobs_service.client.connection import Backoff
 from jobs_service.sources import Sources
 
 

@@ -44,33 +44,29 @@ def test_importing_the_package_does_not_need_what_clients_need() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-@pytest.mark.parametrize(
-    "imports",
-    [
-        "from jobs_service import JobsClient",
-        "import jobs_service.client",
-        "from jobs_service import InvalidJob, JobsClient, JobState, JobsError, NewJob, QueueState, Retention",
-    ],
-)
-def test_a_client_loads_neither_the_layer_nor_a_store_nor_foundationdb(imports: str) -> None:
-    program = (
-        f"import sys\n{imports}\n"
-        "heavy = ('jobs_service.layer', 'jobs_service.store', 'jobs_service.runner', 'fdb', 'lmdb')\n"
-        "print(*(name for name in sys.modules if name.startswith(heavy)))"
-    )
+HEAVY = ("jobs_service.layer", "jobs_service.store", "jobs_service.runner", "fdb", "lmdb")
+
+
+def test_a_client_loads_neither_the_layer_nor_a_store_nor_foundationdb_nor_the_runner() -> None:
+    program = f"""
+import sys
+from jobs_service import InvalidJob, JobsClient, JobState, JobsError, NewJob, QueueState, Retention
+JobsClient("http://h")
+print(*(name for name in sys.modules if name.startswith({HEAVY})))
+"""
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""
 
 
 async def test_nor_does_one_that_is_used() -> None:
-    program = """
+    program = f"""
 import asyncio, sys
 from jobs_service import JobsClient, NewJob
 
 async def main():
     async with JobsClient(sys.argv[1]) as jobs:
         await jobs.set_type_timeout("used", 30)
-        await jobs.add("used", "a", {"n": 1}, priority=7, run_at=5)
+        await jobs.add("used", "a", dict(n=1), priority=7, run_at=5)
         await jobs.add_many("used", [NewJob("b", priority="early")])
         await jobs.enqueue("used", 3, delay=0, max_attempts=2)
         job = await jobs.accept("used")
@@ -82,8 +78,7 @@ async def main():
         await jobs.get_retention("used")
         await jobs.queue_state("used")
         await jobs.remove("used", "b")
-        heavy = ("jobs_service.layer", "jobs_service.store", "jobs_service.runner", "fdb", "lmdb")
-        print(*(name for name in sys.modules if name.startswith(heavy)))
+        print(*(name for name in sys.modules if name.startswith({HEAVY})))
 
 asyncio.run(main())
 """
@@ -214,5 +209,5 @@ async def test_the_client_takes_the_same_numbers_as_the_service() -> None:
         assert len(await jobs.accept_many(T1, 5_000)) == 300
         for each in (served, jobs):
             assert len((await each.stats(T1, jobs=1_000))[T1]["jobs"]) == 1_000
-            with pytest.raises(InvalidJob, match="allowed are integers from 0 to 1000"):
+            with pytest.raises(InvalidJob, match="1000"):
                 await each.stats(T1, jobs=1_001)

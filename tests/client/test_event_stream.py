@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.client import event_stream
-from jobs_service.client.event_stream import EventParser, ServerEvent
+from jobs_service.client import events as module
+from jobs_service.client.events import EventParser, ServerEvent
 from jobs_service.http import wire
 
 
@@ -74,8 +74,8 @@ def test_a_long_line_is_put_together_once_and_not_with_every_part(monkeypatch: p
             searched.append(len(text))
             return end_of_line.split(text)
 
-    end_of_line = event_stream._END_OF_LINE
-    monkeypatch.setattr(event_stream, "_END_OF_LINE", Pattern())
+    end_of_line = module._END_OF_LINE
+    monkeypatch.setattr(module, "_END_OF_LINE", Pattern())
     [event] = events_of(b"data: ", *[b"x" * 100] * 500, b"\n\n")
     assert event.data == b"x" * 50_000
     assert sum(searched) == 50_008

@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jobs_service import JobsService, errors
+import jobs_service
+from jobs_service import Discard, JobsService, Retry, Snooze
 from jobs_service.http import problems
 from jobs_service.http.application import ENDPOINTS
 from jobs_service.http.endpoint import Endpoint
@@ -55,18 +56,11 @@ def test_every_problem_has_its_status() -> None:
         found = [int(status) for status in statuses.split(",")]
         named.update(dict(zip(every, found * len(every) if len(found) == 1 else found, strict=False)))
     public = {
-        kind.type.rpartition("/")[2]: kind.status
-        for error, kind in problems.KINDS.items()
-        if error.__name__ not in {"Retry", "Discard", "Snooze"} and error.__name__ in PUBLIC
+        slug: kind.http_status
+        for slug, kind in problems.ERRORS.items()
+        if kind.__name__ in jobs_service.__all__ and kind not in (Retry, Discard, Snooze)
     }
-    assert named == {**{name: status for name, (status, _) in KINDS.items()}, **public}
-
-
-PUBLIC = {
-    "JobsError",
-    "CommandFailed",
-    *(name for name in vars(errors) if name in __import__("jobs_service").__all__),
-}
+    assert named == {**{slug: kind.status for slug, kind in KINDS.items()}, **public}
 
 
 def test_the_limits_are_those_of_the_code() -> None:

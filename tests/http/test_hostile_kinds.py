@@ -31,7 +31,7 @@ PATIENCE = 20.0
 """Seconds; only ends a request that would never end."""
 MOST_GROWTH = 64 << 20
 LIMITS = Limits(body=hostile.BODY, head_time=0.3, body_time=0.3, poll_time=0.3)
-KNOWN = {*KINDS, *(kind.type.rpartition("/")[2] for kind in problems.KINDS.values())}
+KNOWN = {*KINDS, *problems.ERRORS}
 
 
 def complaint(answer: bytes) -> str | None:

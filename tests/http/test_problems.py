@@ -83,12 +83,11 @@ def type_of(error: JobsError) -> type[JobsError]:
 
 
 def test_each_kind_has_a_type_of_its_own_that_says_its_class() -> None:
-    assert len({kind.type for kind in problems.KINDS.values()}) == len(problems.KINDS)
-    assert problems.KINDS[jobs_service.JobNotFound].type == "/problems/job-not-found"
-    for kind in problems.KINDS.values():
-        assert kind.type.startswith("/problems/")
-        assert kind.title.endswith(".")
-        assert 400 <= kind.status < 600
+    assert {*problems.ERRORS.values()} == KNOWN
+    assert len({kind.slug for kind in KNOWN}) == len(KNOWN)
+    for kind in KNOWN:
+        assert problems.title_of(kind).endswith(".")
+        assert 400 <= kind.http_status < 600
 
 
 def test_a_class_that_derives_from_a_known_one_is_a_problem_of_that_kind() -> None:

@@ -24,24 +24,22 @@ from jobs_service.http.dashboard.visit import Visit
 _TITLES = (
     (
         JobNotFound,
-        404,
         "There is no such job",
         "It may have been removed, or kept long enough. Look at its type's jobs.",
     ),
-    (NoTypeTimeout, 404, "There is no such type", "Make it first: jobs-service types set TYPE SECONDS."),
-    (ProcessGone, 404, "This process is not there any more", "Go back to the page of processes."),
-    (JobExists, 409, "There is such a job already", "Go back, and give it another id."),
-    (JobTooLarge, 413, "The job is too large", "Go back, and give it less data."),
-    (InvalidJob, 422, "That cannot be", "Go back, and correct it."),
+    (NoTypeTimeout, "There is no such type", "Make it first: jobs-service types set TYPE SECONDS."),
+    (ProcessGone, "This process is not there any more", "Go back to the page of processes."),
+    (JobExists, "There is such a job already", "Go back, and give it another id."),
+    (JobTooLarge, "The job is too large", "Go back, and give it less data."),
+    (InvalidJob, "That cannot be", "Go back, and correct it."),
     (
         RecordDamaged,
-        500,
         "The job cannot be read",
         "It can be removed all the same: jobs-service remove TYPE ID --force.",
     ),
-    (StoreFull, 507, "The store is full", "Make room where the store is, or remove jobs that nobody needs."),
-    (StoreUnavailable, 503, "The store cannot be reached", "Try it again; the page of health says more."),
-    (ServiceClosed, 503, "The server is ending", "Try it again when it is back."),
+    (StoreFull, "The store is full", "Make room where the store is, or remove jobs that nobody needs."),
+    (StoreUnavailable, "The store cannot be reached", "Try it again; the page of health says more."),
+    (ServiceClosed, "The server is ending", "Try it again when it is back."),
 )
 
 
@@ -60,7 +58,7 @@ def problem_page(visit: Visit, status: int, title: str, text: str, hint: str = "
 
 def error_page(visit: Visit, error: JobsError) -> Response:
     """Return the page for an error of the service."""
-    for kind, status, title, hint in _TITLES:
+    for kind, title, hint in _TITLES:
         if isinstance(error, kind):
-            return problem_page(visit, status, title, str(error), hint)
-    return problem_page(visit, 500, "That did not work", str(error), "The log of the server says more.")
+            return problem_page(visit, error.http_status, title, str(error), hint)
+    return problem_page(visit, error.http_status, "That did not work", str(error), "The log of the server says more.")

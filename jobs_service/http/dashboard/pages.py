@@ -24,7 +24,7 @@ from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.dashboard.store_size import SizeWatch
 from jobs_service.http.dashboard.type_page import type_page
 from jobs_service.http.dashboard.visit import BadAddress, Visit
-from jobs_service.http.refusals import OF_PEOPLE, Refusal
+from jobs_service.http.refusals import Refusal
 from jobs_service.http.state import STREAM
 from jobs_service.service.bulk_actions import BulkActions
 from jobs_service.service.selection import BadFilter
@@ -101,11 +101,11 @@ class Dashboard:
                     self._bulk.start()  # if they were not started with the server
                 return await handle(visit)
             except Refusal as refusal:
-                if refusal.kind not in OF_PEOPLE:
-                    return problem_page(visit, refusal.status, "That is not possible", refusal.detail)
+                if not refusal.is_denial:
+                    return problem_page(visit, refusal.http_status, "That is not possible", str(refusal))
                 address, name = request.state.client, visit.role.name
-                self._state.audit.refused(name, address, refusal.kind, method, visit.path)
-                return problem_page(visit, refusal.status, "That is not allowed", refusal.detail)
+                self._state.audit.refused(name, address, refusal.slug, method, visit.path)
+                return problem_page(visit, refusal.http_status, "That is not allowed", str(refusal))
             except BadAddress as error:
                 return problem_page(visit, 400, "The address is not complete", str(error))
             except BadFilter as error:

@@ -1,4 +1,4 @@
-"""The subscriptions of a client, and the streams that deliver their events.
+"""The subscriptions of a client, and the streams of server-sent events that they are delivered from.
 
 A broken stream is reopened, without a time limit once it has worked; it then delivers the changes of the meantime.
 """
@@ -6,14 +6,14 @@ A broken stream is reopened, without a time limit once it has worked; it then de
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
-from jobs_service import json_forms, names
+from jobs_service import json_forms
 from jobs_service.actors.subscriptions import Hub, Target, is_same
-from jobs_service.client.backoff import Backoff
-from jobs_service.client.connection import Connection, Lost
-from jobs_service.client.event_stream import EventParser, ServerEvent
+from jobs_service.client.connection import Backoff, Connection, Lost, segment
 from jobs_service.errors import (
     JobNotFound,
     JobsError,
@@ -25,7 +25,6 @@ from jobs_service.errors import (
 )
 from jobs_service.http import problems, wire
 from jobs_service.model import JobEvent, JobId, JobState, JobType
-from jobs_service.sources import Sources
 
 _PATH: Final = "/v1/events"
 _MOST_JOBS: Final = 1_000
@@ -35,26 +34,26 @@ _TOGETHER: Final = 10
 _SIZES: Final = (1, 10, 100)
 _PASSING: Final = (StoreUnavailable, ServiceClosed, SupervisorFailed)
 """Errors of the server itself rather than of a job."""
+_END_OF_LINE: Final = re.compile(rb"\r\n|\r(?!\Z)|\n")
+_MOST_BYTES: Final = 16 << 20
+"""Most bytes of one event: far above a server's largest."""
 
 
+@dataclass(frozen=True)
 class RemoteType:
-    """A type in the hub, in place of its keys in a store; equal to the same type only."""
+    """A type in the hub, in place of its keys in a store.
 
-    __slots__ = ("_path", "type")
+    Attributes:
+        path: the type as a segment of a path, by which types are told apart.
+        type: the type itself.
+    """
 
-    def __init__(self, type: JobType) -> None:
-        self.type = type
-        self._path = names.segment(type)
+    path: str
+    type: JobType = field(compare=False)
 
     def data_key(self, id: JobId) -> bytes:
         """Return a unique key of a job."""
-        return f"{self._path}/{names.segment(id)}".encode()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemoteType) and other._path == self._path
-
-    def __hash__(self) -> int:
-        return hash(self._path)
+        return f"{self.path}/{segment(id)}".encode()
 
 
 class RemoteHub(Hub):
@@ -63,10 +62,9 @@ class RemoteHub(Hub):
     Subscriptions within one turn of the loop share a stream.
     """
 
-    def __init__(self, connection: Connection, sources: Sources) -> None:
+    def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
-        self._sources = sources
         self._waiting: list[Target] = []
         self._streams: dict[Target, _Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -103,7 +101,7 @@ class RemoteHub(Hub):
         self._waiting = []
         waiting += self._merged()
         for start in range(0, len(waiting), _MOST_JOBS):
-            stream = _Stream(self._connection, self._sources, waiting[start : start + _MOST_JOBS])
+            stream = _Stream(self._connection, waiting[start : start + _MOST_JOBS])
             self._streams.update(dict.fromkeys(waiting[start : start + _MOST_JOBS], stream))
             task = asyncio.get_running_loop().create_task(stream.run(), name=f"events of {self._connection.url}")
             stream.task = task
@@ -134,9 +132,9 @@ class _Stream:
         task: the task that runs it.
     """
 
-    def __init__(self, connection: Connection, sources: Sources, targets: Iterable[Target]) -> None:
+    def __init__(self, connection: Connection, targets: Iterable[Target]) -> None:
         self._connection = connection
-        self._backoff = Backoff(sources)
+        self._backoff = Backoff(connection.sources)
         self._targets: dict[bytes, dict[Target, None]] = {}
         for target in targets:
             self._targets.setdefault(target.data_key, {})[target] = None
@@ -193,7 +191,7 @@ class _Stream:
             self._names = [[json_forms.name(target.keys.type), json_forms.name(target.id)] for target in jobs]
         else:  # the id holds the state of each of these jobs, including jobs that have ended since
             headers["Last-Event-ID"] = self._last_id
-        async with self._connection.stream("POST", _PATH, wire.dumps({"jobs": self._names}), headers=headers) as chunks:
+        async with self._connection.stream("POST", _PATH, {"jobs": self._names}, headers=headers) as chunks:
             if chunks is None:  # No events after that id, but targets wait, so start from the beginning.
                 self._last_id = None
             else:
@@ -253,4 +251,72 @@ class _Stream:
                 del self._targets[target.data_key]
 
     def _key(self, type: Any, id: Any) -> bytes:
-        return RemoteType(type).data_key(id)
+        return RemoteType(segment(type), type).data_key(id)
+
+
+class ServerEvent(NamedTuple):
+    """One event.
+
+    Attributes:
+        kind: its name.
+        data: its text.
+        id: the position to resume after when the connection is lost; None if the stream has not sent one.
+    """
+
+    kind: str
+    data: bytes
+    id: str | None
+
+
+class EventParser:
+    """Parses the bytes of one stream into its events."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        self._size = 0
+        self._kind = ""
+        self._data: list[bytes] = []
+        self._id: str | None = None
+
+    def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
+        """Yield the events that the next bytes complete.
+
+        Raises:
+            ValueError: an event is too large.
+        """
+        if self._rest and self._rest[-1] == b"\r":  # it may be half of an end
+            chunk = self._rest.pop() + chunk
+        *lines, rest = _END_OF_LINE.split(chunk)
+        for line in lines:
+            whole, self._rest = b"".join((*self._rest, line)), []
+            self._size += len(line)
+            if whole:
+                self._take(whole)
+                continue
+            self._size = 0
+            if (event := self._event()) is not None:
+                yield event
+        self._rest += [rest[:-1], b"\r"] if rest.endswith(b"\r") else [rest]
+        self._size += len(rest)
+        if self._size > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+
+    @property
+    def last_id(self) -> str | None:
+        """The id to resume after; an id without data, which makes no event, counts as well."""
+        return self._id
+
+    def _take(self, line: bytes) -> None:
+        field, _, value = line.partition(b":")  # one that begins with a colon is a comment: it has no field
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+        elif field == b"event":
+            self._kind = value.decode(errors="replace")
+        elif field == b"id" and b"\x00" not in value:
+            self._id = value.decode(errors="replace")
+
+    def _event(self) -> ServerEvent | None:
+        kind, data = self._kind or "message", self._data
+        self._kind, self._data = "", []
+        return ServerEvent(kind, b"\n".join(data), self._id) if data else None
