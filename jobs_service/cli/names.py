@@ -48,11 +48,6 @@ def parse_priority(text: str) -> Any:
         raise typer.BadParameter(str(error), param_hint="--priority") from None
 
 
-def priority_json(priority: Any) -> int | str:
-    """Return a priority for JSON output: an integer as it is, other values as text."""
-    return priority if isinstance(priority, int) else shown(priority)
-
-
 def _argument(text: str, name: str) -> Any:
     try:
         return parsed(text)

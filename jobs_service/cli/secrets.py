@@ -26,7 +26,7 @@ async def without_in_changed(jobs: JobsService, what: Shown) -> Shown:
 
 async def without_in_all(jobs: JobsService, page: Iterable[Job]) -> list[Job]:
     """Return some jobs without their secret fields, by one read per type."""
-    from jobs_service.runner.stats import exact_type
+    from jobs_service.model.terms import exact_type
 
     found = [*page]
     # Read after the jobs, so that the rules at each job's addition are known by then.

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from jobs_service.client.access import ServerAccess
 from jobs_service.errors import ProcessGone, shown
-from jobs_service.http.process_forms import process_of
+from jobs_service.http.wire import process_of
 from jobs_service.model import ProcessAction, ProcessInfo
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from jobs_service import names
-from jobs_service.arguments import check_keep, check_seconds, check_summaries
-from jobs_service.client.access import ServerAccess, named
+from jobs_service.arguments import check_keep, check_seconds
+from jobs_service.client.access import ServerAccess
 from jobs_service.durations import Duration
 from jobs_service.http import wire
 from jobs_service.model import JobType
@@ -53,7 +52,7 @@ class RemoteTypeOperations:
         """Set the time until finished jobs of a type are removed; see JobsService.set_retention."""
         path = self._access.of_type(type)
         kept = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
-        await self._access.call("PUT", path, wire.retention(kept))
+        await self._access.call("PUT", path, wire.plain(kept))
 
     async def get_retention(self, type: JobType) -> Retention:
         """Return the retention of a type's finished jobs; see JobsService.get_retention."""
@@ -96,22 +95,7 @@ class RemoteTypeOperations:
         found = await self._access.call("GET", "/v1/types")
         return self._access.read(lambda form: [wire.name_of(each["type"]) for each in form["types"]], found)
 
-    async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
-        """Return the figures of each type: its jobs by state, and their times; see JobsService.stats."""
-        params = {"jobs": str(check_summaries(jobs))}
-        if type is not None:
-            params["type"] = names.shown(named(type))
-        found = await self._access.call("GET", "/v1/stats", params=params)
-        return self._access.read(_by_type, found)
-
     async def supervision(self) -> dict[str, Any]:
         """Return the server's supervisor tree as plain data; see JobsService.supervision, which is no coroutine."""
         found: dict[str, Any] = await self._access.call("GET", "/v1/supervision")
         return found
-
-
-def _by_type(form: Any) -> dict[JobType, dict[str, Any]]:
-    return {
-        wire.name_of(each["type"]): {name: value for name, value in each.items() if name != "type"}
-        for each in form["types"]
-    }

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from jobs_service import run_data
 from jobs_service.arguments import check_keep, check_seconds, json_of
 from jobs_service.errors import JobsError, RecordDamaged, StoreError
-from jobs_service.http import answer_forms, forms, problems
+from jobs_service.http import answer_forms, forms, problems, wire
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
@@ -21,7 +21,7 @@ from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.enqueueing import Enqueueable
 from jobs_service.layer.key_parts import pack_priority
 from jobs_service.layer.running_jobs import RunReport
-from jobs_service.model import JobError, JobType, Outcome
+from jobs_service.model import JobType, Outcome
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
 from jobs_service.runner.handler import Handler
@@ -52,7 +52,7 @@ async def declare(call: Call) -> Response:
     found, hidden = await call.remote.runs.declare(keys, Declared(check_seconds(form.timeout), kept), secret, **may)
     call.changed("declare", type=call.type, jobs=0)
     redact = None if hidden is None else [*hidden.paths]
-    return answer({"timeout": found.timeout, **found.retention._asdict(), "redact": redact})
+    return answer({"timeout": found.timeout, **wire.plain(found.retention), "redact": redact})
 
 
 @endpoint(
@@ -129,10 +129,7 @@ def _end(call: Call, form: forms.RunEndForm) -> EndCall:
     if form.end == "stop":
         return running_jobs.stop, place, (form.lock, form.run_at, most, form.reason, form.anew)
     result = json_of(call.type, form.id, form.result) if "result" in form.model_fields_set else None
-    error = form.error
-    encoded = None
-    if error is not None:
-        encoded = run_data.error_json(JobError(error.type, error.message, error.traceback))
+    encoded = None if form.error is None else run_data.error_json(form.error.error)
     report = RunReport(result, encoded, form.reason, most, form.crashes, form.attempts)
     if form.end == "crash":
         asked = None if form.asked is None else (pack_priority(form.asked.priority), form.asked.run_at)

@@ -21,8 +21,8 @@ from jobs_service.http.streams import Frames, Stream
 from jobs_service.http.tokens import Tokens
 from jobs_service.http.type_feeds import TypeFeeds
 from jobs_service.model import Job, JobEvent, JobId, JobType, RunningJob
+from jobs_service.model.terms import exact_type
 from jobs_service.redaction import Redaction
-from jobs_service.runner.stats import exact_type
 from jobs_service.service import bulk_actions
 from jobs_service.service.answers import rules_of_changed
 
@@ -146,7 +146,7 @@ class State:
 
     async def event_form(self, event: JobEvent) -> dict[str, Any]:
         """Return an event as JSON, without secret fields."""
-        return wire.event((await self.service.get_redaction(event.type)).event(event))
+        return (await self.service.get_redaction(event.type)).event(event).to_dict()
 
     def stream(self, who: Identity | None, last_id: str = "") -> Stream:
         """Return a stream for a caller, to end with the token or login; `last_id` as for Stream."""

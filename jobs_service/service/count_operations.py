@@ -1,24 +1,20 @@
-"""A service's operations for overviews of types: counts, statistics, throughput, pages, the oldest ready job."""
+"""A service's operations for overviews of types: counts, throughput, pages, the oldest ready job."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from jobs_service.arguments import check_positive, check_summaries, to_seconds
-from jobs_service.errors import InvalidJob, StoreDamaged, shown
+from jobs_service.arguments import check_positive, to_seconds
+from jobs_service.errors import InvalidJob, shown
 from jobs_service.layer import activity, counters, inspection, paging, strays
 from jobs_service.layer.key_parts import pack_type
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.model import Job, JobId, JobState, JobType, RunAt
 from jobs_service.model.counts import Interval, JobsPage, TypeCounts
-from jobs_service.runner.stats import Gauges, exact_type
+from jobs_service.model.terms import exact_type
 from jobs_service.service.reader_operations import ReaderOperations, read_job
-from jobs_service.status import UNFINISHED
 from jobs_service.store.base import Transaction
 
 Resolution: TypeAlias = Literal["minute", "hour"]
@@ -28,9 +24,6 @@ _Intervals: TypeAlias = list[Interval]
 _Jobs: TypeAlias = list[Job]
 _Found: TypeAlias = dict[bytes, tuple[JobType, TypeCounts]]
 """Types with their counts, by packed type."""
-_SAMPLE: Final = 16
-_SAMPLED_AT_ONCE: Final = 16
-"""Types whose jobs are read at the same time."""
 _MOST_LOOKS: Final = 8
 """Most transactions per page; each reads 2,000 rows at most."""
 _TYPES_AT_ONCE: Final = 5000
@@ -95,42 +88,6 @@ class CountOperations(ReaderOperations):
             if not number % _TYPES_AT_ONCE:
                 await asyncio.sleep(0)
         return ordered
-
-    async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
-        """Return the number of jobs by type and state, and their average times, over all programs that run them.
-
-        The numbers are those of `counts`. The times are averages over samples: the first and the last 16 of the ready,
-        the scheduled and the running jobs. With summaries all jobs are read, page by page.
-
-        Args:
-            type: None for all types.
-            jobs: number of unfinished jobs per type to summarize, the first in key order; 1,000 at most.
-
-        Returns:
-            For each type with jobs: the numbers of pending, scheduled, running, crashed (waiting for a retry) and
-            finished jobs, and the average seconds in these states (average_pending_seconds, ...). With summaries also
-            `jobs`, a list of summaries (id, state, attempts, error, error_count, added, last_updated, history).
-
-        Raises:
-            InvalidJob: an invalid type or number.
-        """
-        wanted = check_summaries(jobs)
-        wall_time = self._context.sources.wall_time
-        if wanted:
-            summed: dict[JobType, Gauges] = defaultdict(lambda: Gauges(wanted))
-            async for job in self.list(type):
-                summed[exact_type(job.type)].add(job, wall_time())
-            return {each: gauges.as_dict() for each, gauges in summed.items()}
-        counted = {
-            each: counts for each, counts in (await self.counts(type)).items() if counts.jobs or counts.unreadable
-        }
-        found = {}
-        async for each, some in some_unfinished(self.page, counted):
-            gauges = Gauges()
-            for job in some:
-                gauges.add(job, wall_time())
-            found[each] = gauges.as_dict(counted[each])
-        return found
 
     async def _types(self) -> _Found:
         """Return the existing types, without counts yet."""
@@ -233,33 +190,6 @@ class CountOperations(ReaderOperations):
             return None if state.id is None else await read_job(transaction, self._access.place(type, state.id))
 
         return await self._access.read(look)
-
-
-async def some_unfinished(
-    page: Callable[..., Awaitable[JobsPage]], counted: Mapping[JobType, TypeCounts]
-) -> AsyncIterator[tuple[JobType, _Jobs]]:
-    """Yield the first and the last 16 jobs of each unfinished state, type by type; several types are read together.
-
-    Args:
-        page: of a service.
-        counted: the counts of the types.
-    """
-
-    async def of_type(type: JobType, counts: TypeCounts) -> _Jobs:
-        found: dict[JobId, Job] = {}
-        for state in UNFINISHED:
-            count: int = getattr(counts, state.value)
-            for newest_first in (False, True)[: 0 if not count else 1 + (count > _SAMPLE)]:
-                with suppress(StoreDamaged):  # a damaged page affects no other state, and no other type
-                    some = await page(type, state=state.value, limit=_SAMPLE, newest_first=newest_first)
-                    found |= {job.id: job for job in some.jobs}
-        return [*found.values()]
-
-    types = [*counted]
-    for first in range(0, len(types), _SAMPLED_AT_ONCE):
-        part = types[first : first + _SAMPLED_AT_ONCE]
-        for each in zip(part, await asyncio.gather(*(of_type(type, counted[type]) for type in part)), strict=True):
-            yield each
 
 
 def _note(found: _Found, keyspace: Keyspace, packed: bytes, counts: TypeCounts) -> None:

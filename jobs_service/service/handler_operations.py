@@ -6,13 +6,13 @@ from typing import Any, Unpack
 
 from jobs_service.durations import Duration
 from jobs_service.model import JobType
+from jobs_service.model.terms import exact_type
 from jobs_service.runner.commands import command_handler
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import KEEP_TICKS, Changes, Options, handler_options
 from jobs_service.runner.registration import Registration, registration
 from jobs_service.runner.runner import SlotUse
 from jobs_service.runner.schedule import Cron, Every, Missed, parse_every
-from jobs_service.runner.stats import exact_type
 from jobs_service.runner.ticker import Periodic
 from jobs_service.service.handler_registry import HandlerRegistry, check_settings
 from jobs_service.settings import Settings

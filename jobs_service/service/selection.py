@@ -16,9 +16,9 @@ from jobs_service import durations
 from jobs_service.errors import RecordDamaged
 from jobs_service.json_data import same
 from jobs_service.model import HistoryKind, Job, JobError, JobId, JobType
+from jobs_service.model.terms import exact_type
 from jobs_service.names import one_line
 from jobs_service.redaction import Redaction
-from jobs_service.runner.stats import exact_type
 from jobs_service.status import MEANT, Status, status_of
 
 if TYPE_CHECKING:

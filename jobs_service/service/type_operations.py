@@ -9,9 +9,9 @@ from jobs_service.durations import Duration
 from jobs_service.layer import activity, inspection, redactions
 from jobs_service.layer.inspection import QueueState
 from jobs_service.model import JobType
+from jobs_service.model.terms import exact_type
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
-from jobs_service.runner.stats import exact_type
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.tree import ServiceTree
 from jobs_service.store.base import Transaction

@@ -28,7 +28,6 @@ OF_ALL = (
     "/v1/jobs",
     "/v1/counts",
     "/v1/failures",
-    "/v1/stats",
     "/v1/ticks",
     "/v1/workers",
     "/readyz",

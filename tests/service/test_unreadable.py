@@ -21,7 +21,6 @@ from jobs_service import (
     StoreError,
 )
 from jobs_service.actors import notifier
-from jobs_service.cli.tally import Tally
 from jobs_service.layer.keyspace import DATA, READY, SET_ASIDE
 from tests.checker import assert_sound
 from tests.service.support import (
@@ -172,7 +171,7 @@ async def test_what_is_found_of_a_job_among_many_is_removed_by_what_its_record_s
 # telling of it
 
 
-async def test_lists_and_stats_say_which_jobs_are_unreadable_and_go_on(quiet: JobsService) -> None:
+async def test_lists_and_counts_say_which_jobs_are_unreadable_and_go_on(quiet: JobsService) -> None:
     await quiet.add_many(T1, [NewJob(f"{number}", number) for number in range(4)])
     await damage(quiet, "1", of_a_newer_version)
     for found in (await listed(quiet), await listed(quiet, T1), await quiet.transact(lambda tx: tx.list(T1))):
@@ -194,12 +193,10 @@ async def test_lists_and_stats_say_which_jobs_are_unreadable_and_go_on(quiet: Jo
         assert repr(job) == "<Job 't1'/'1' unreadable>"
     assert [job.id for job in await listed(quiet, state="unreadable")] == ["1"]
     # What is counted knows of it once somebody comes across it.
-    assert (await quiet.stats())[T1]["pending"] == 4
-    stats = (await quiet.stats(jobs=1))[T1]
-    assert (stats["pending"], stats["unreadable"]) == (3, 1)
+    assert (await quiet.counts())[T1].pending == 4
     await drained(quiet)
-    stats = (await quiet.stats())[T1]
-    assert (stats["pending"], stats["running"], stats["unreadable"]) == (0, 3, 1)
+    counts = (await quiet.counts())[T1]
+    assert (counts.pending, counts.running, counts.unreadable) == (0, 3, 1)
     with pytest.raises(InvalidJob):
         await quiet.wait(T1, "0", "unreadable")
 
@@ -287,18 +284,6 @@ async def test_the_removal_of_an_unreadable_job_is_an_event_like_any_other(
         await damage(jobs)
         await jobs.remove(T1, J1, force=True)
         assert (await anext(events)).state is JobState.REMOVED
-
-
-async def test_stats_go_on_where_what_is_told_of_runs_cannot_be_read(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob(f"{number}", number) for number in range(4)])
-    await damage(quiet, "1", with_broken_notes)
-    stats = (await quiet.stats(jobs=4))[T1]
-    assert (stats["pending"], stats["unreadable"]) == (3, 1)
-    assert [job["id"] for job in stats["jobs"]] == ["0", "2", "3"]
-    tally = Tally(4)
-    for job in await listed(quiet, T1):
-        tally.add(job, time.time())
-    assert (tally.counts()["ready"], tally.counts()["unreadable"], len(tally.summaries)) == (3, 1, 3)
 
 
 @pytest.mark.parametrize("value", [b"m", b"\x21" + b"\xff" * 8, b"\x21"])

@@ -23,8 +23,6 @@ _KEPT: Final = {"minute": 25 * 60, "hour": 35 * 24}
 _AHEAD: Final = 3600.0
 _ROUNDED: Final = 0.002
 _NOTHING: Final = (Totals(), Histogram(), Histogram())
-_FEW: Final = 32
-"""Jobs of one state that `stats` looks at, all of them; of more these many."""
 
 
 def wrong_counts(told: TypeCounts, counted: Counts | None) -> Iterator[str]:
@@ -113,50 +111,6 @@ def oldest_ready(jobs: Mapping[JobId, ModelJob]) -> tuple[float, Collection[JobI
                 first[job.priority] = job.place, max(times), id
     since = min((at for _, at, _ in first.values()), default=None)
     return None if since is None else (since, [id for _, at, id in first.values() if at == since])
-
-
-def wrong_gauges(
-    told: Mapping[str, Any], jobs: Mapping[JobId, ModelJob], earliest: float, latest: float, *, all_read: bool
-) -> Iterator[str]:
-    """Yield what is wrong with the numbers of a type in which nothing changes.
-
-    Args:
-        told: by `stats`, without summaries.
-        jobs: of the type.
-        earliest, latest: between which it was told, by the clock of who has asked, seconds since the epoch.
-        all_read: whether all jobs of a page are read together.
-    """
-    of_state: dict[str, list[ModelJob]] = {"pending": [], "scheduled": [], "running": [], "crashed": [], "finished": []}
-    for job in jobs.values():
-        of_state[_gauge(job)].append(job)
-    found = {state: told[state] for state in of_state}
-    wanted = {state: len(some) for state, some in of_state.items()}
-    if found != wanted:
-        yield f"stats: {found}, not {wanted}"
-    # Averages go by when a job is due on the clock of who asks; others may have moved it, by theirs.
-    is_moved = any(_is_due(job, earliest, latest) is not (job.state == READY) for job in jobs.values() if job.pending)
-    if not all_read or is_moved or len(jobs) > _FEW:
-        return
-    for state, some in of_state.items():
-        since = [job.notes.history[0][1] for job in some if job.notes.history]
-        if state == "finished":
-            continue
-        least, most = (sum(max(now - at, 0.0) for at in since) / max(len(since), 1) for now in (earliest, latest))
-        average = told[f"average_{state}_seconds"]
-        if not least - _ROUNDED <= average <= most + _ROUNDED:
-            yield f"stats: jobs are {state} for {average} s, not for {least} to {most}"
-
-
-def _is_due(job: ModelJob, earliest: float, latest: float) -> bool | None:
-    """Whether a pending job is due at both times; None if it comes due between them."""
-    is_due = job.run_at is None or job.run_at <= earliest
-    return is_due if is_due is (job.run_at is None or job.run_at <= latest) else None
-
-
-def _gauge(job: ModelJob) -> str:
-    if job.pending:
-        return "crashed" if job.retrying else "scheduled" if job.state == SCHEDULED else "pending"
-    return job.state
 
 
 def in_order(jobs: Mapping[JobId, ModelJob], state: str) -> list[JobId] | None:

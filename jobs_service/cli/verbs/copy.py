@@ -17,7 +17,7 @@ from jobs_service.cli.options import JsonOption
 from jobs_service.cli.tables import Column, table
 
 if TYPE_CHECKING:
-    from jobs_service.copying import Copied, Counts
+    from jobs_service.copying import Copied
     from jobs_service.copying.results import Progress
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
@@ -40,11 +40,11 @@ StartOverOption = Annotated[
 ]
 
 COLUMNS = (
-    Column("type"),
-    Column("ready", right=True),
-    Column("scheduled", right=True),
-    Column("running", right=True),
-    Column("finished", right=True),
+    Column("type", lambda counts: shown(counts.type)),
+    Column("ready", lambda counts: str(counts.ready), right=True),
+    Column("scheduled", lambda counts: str(counts.scheduled), right=True),
+    Column("running", lambda counts: str(counts.running), right=True),
+    Column("finished", lambda counts: str(counts.finished), right=True),
 )
 
 
@@ -73,7 +73,7 @@ def copy(
         output.json_line(_as_json(*addresses, copied))
         return
     if copied.types:
-        table(COLUMNS, [_row(counts) for counts in copied.types])
+        table(COLUMNS, copied.types)
     output.line(_summary(*addresses, copied))
 
 
@@ -172,11 +172,6 @@ def _bar() -> Iterator[Progress | None]:
             bar.update(tasks[step], completed=done)
 
         yield show
-
-
-def _row(counts: Counts) -> list[str]:
-    numbers = (counts.ready, counts.scheduled, counts.running, counts.finished)
-    return [shown(counts.type), *map(str, numbers)]
 
 
 def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:

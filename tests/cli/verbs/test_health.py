@@ -143,7 +143,7 @@ def test_a_store_all_of_whose_runs_crash_is_in_bad_health_while_they_are_tried_a
     [group] = invoke("failures", "--json", "--store", store).json_lines
     assert (group["state"], group["error"], group["count"]) == ("retrying", "ConnectionError", 40)
     listed = invoke("list", "email", "--state", "retrying", "--json", "--store", store).json_lines
-    assert {job["status"] for job in listed} == {"retrying"}
+    assert {job["retrying"] for job in listed} == {True}
     assert len(listed) == 40
     heading, counts = invoke("stats", "--store", store).out.splitlines()
     assert heading.split() == ["TYPE", "READY", "RETRYING", "RUNNING", "SUCCEEDED"]

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from jobs_service import JobsService, JobType
+from jobs_service import JobsService, JobType, TypeCounts
 from tests.simulation.checks import held_after
 from tests.simulation.drills.drill import Drill, all_ended
-from tests.simulation.model_job import ModelJob
 
 TOLD: Final = 0.2
 """Seconds within which a handler is told that its job was canceled or is another's."""
 
 _REQUESTS: Final = 6
-_ROUNDED: Final = 0.002
 """Seconds by which a time that was stored may be another."""
 
 
@@ -105,33 +104,13 @@ async def opened(drill: Drill, service: JobsService) -> AsyncIterator[JobsServic
 
 async def count(drill: Drill, type: JobType) -> None:
     """While nothing changes, what is told of a type fits what its jobs are."""
-    client, clock = drill.client, drill.client.process.clock
-    began, earliest = client.version, clock.wall_time()
-    told = (await client.jobs.stats(type, jobs=3)).get(type, {})
-    latest = clock.wall_time()
-    jobs = drill.all(type)
-    if client.version != began or any(
-        job.run_at is not None and earliest - _ROUNDED <= job.run_at <= latest + _ROUNDED for job in jobs.values()
-    ):
-        return
-    wanted = dict.fromkeys(("pending", "scheduled", "running", "crashed", "finished"), 0)
-    for job in jobs.values():
-        wanted[_counted_as(job, latest)] += 1
-    if any(told.get(state, 0) != number for state, number in wanted.items()):
+    began = drill.client.version
+    told = (await drill.jobs.counts(type)).get(type, TypeCounts())
+    wanted = Counter(job.state for job in drill.all(type).values())
+    found = told.pending, told.running, told.succeeded + told.failed + told.canceled
+    expected = wanted["ready"] + wanted["scheduled"], wanted["running"], wanted["finished"]
+    if drill.client.version == began and found != expected:
         drill.complain(f"was told {told} of {type!r}, not {wanted}")
-    for each in told.get("jobs", ()):
-        job = jobs[each["id"]]
-        if (each["state"], each["attempts"]) != (_counted_as(job, latest), job.notes.attempts):
-            drill.complain(f"was told {each} of {job}")
-
-
-def _counted_as(job: ModelJob, now: float) -> str:
-    """Return what the numbers of a type count a job as, by a clock."""
-    if not job.pending:
-        return job.state
-    if job.notes.history and job.notes.history[0][0] == "crashed":
-        return "crashed"
-    return "scheduled" if job.run_at is not None and job.run_at > now else "pending"
 
 
 def check_uses(drill: Drill, service: JobsService, wanted: Mapping[JobType, tuple[int, int]]) -> None:

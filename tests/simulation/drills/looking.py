@@ -17,14 +17,12 @@ from tests.simulation.overviews import (
     in_order,
     oldest_ready,
     wrong_counts,
-    wrong_gauges,
     wrong_intervals,
     wrong_job,
     wrong_queue,
 )
 from tests.simulation.rarities import few_at_once_are_drawn
 from tests.simulation.sizes import pages_are_small
-from tests.simulation.summaries import wrong_summaries
 
 _MOST: Final = 12
 _MANY: Final = 40
@@ -137,7 +135,7 @@ class _Look:
 
     async def complaints(self) -> AsyncIterator[str]:
         """Yield what is wrong."""
-        for look in (self._counts, self._stats, self._queue, self._times, self._pages, self._failures):
+        for look in (self._counts, self._queue, self._times, self._pages, self._failures):
             began = self._drill.all()
             found = await look()
             if self._drill.all() == began == self._jobs:
@@ -151,21 +149,6 @@ class _Look:
         found = [f"it was asked for {type!r}, and told of {[*one]}"] if [*one] != [type] else []
         for told in (one, every):
             found += wrong_counts(told.get(type, TypeCounts()), counted)
-        return found
-
-    async def _stats(self) -> list[str]:
-        jobs, type, earliest = self._drill.jobs, self._drill.type, self._clock()
-        one, every = await jobs.stats(type), await jobs.stats()
-        most = self._drill.random.choice([1, 3, 100])
-        whole = (await jobs.stats(type, jobs=most))[type]
-        latest = self._clock()
-        found = [f"it was asked for {type!r}, and told of {[*one]}"] if [*one] != [type] else []
-        for told in (one[type], every[type]):
-            found += wrong_gauges(told, self._jobs, earliest, latest, all_read=_pages_are_whole())
-        found += wrong_summaries(whole, self._jobs, earliest, latest)
-        unfinished = sorted(str(id) for id, job in self._jobs.items() if job.outcome is None)
-        if [each["id"] for each in whole["jobs"]] != unfinished[:most]:
-            found.append(f"the first {most} of {unfinished} were asked for, and {whole['jobs']} told")
         return found
 
     async def _queue(self) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jobs_service import JobId, JobsError, JobType
 from jobs_service.cli.exits import AnswerIsNo
-from jobs_service.names import shown
+from jobs_service.names import from_json, shown
 from tests.simulation.command_line import command_line
 from tests.simulation.drills.told import PENDING, STATES, Job, Told, Type
 
@@ -33,7 +33,13 @@ async def _use(told: Told, *arguments: str, may_repeat: bool = False) -> list[di
         told.complain(f"console: {arguments} has failed: {said.error!r}")
     if not is_json:  # for people: it is there, and that is all
         said = await command_line(told.place.jobs, [*arguments, "--json"])
-    return [json.loads(line) for line in said.out.splitlines()]
+    return [*map(row_of, said.out.splitlines())]
+
+
+def row_of(line: str) -> dict[str, Any]:
+    """Return what a verb has printed of an item; its type and id as on the command line."""
+    row: dict[str, Any] = json.loads(line)
+    return {**row, **{name: shown(from_json(row[name])) for name in ("type", "id") if name in row}}
 
 
 def _secret_of(job: Job) -> str:
@@ -110,25 +116,23 @@ async def _types(told: Told) -> None:
             "timeout": each.timeout,
             "paused": each.paused,
             **{state: each.count(state) for state in STATES},
-            "finished": sum(job.is_finished for job in each.jobs.values()),
         }
         for type, each in told.types.items()
         if each.is_there
     }
-    found = {row.pop("type"): row for row in await _use(told, "types", may_repeat=True)}
+    rows = await _use(told, "types", may_repeat=True)
+    found = {row["type"]: {name: row[name] for name in ("timeout", "paused", *STATES)} for row in rows}
     _compare(told, "types", found, wanted)
 
 
 async def _stats(told: Told) -> None:
     only = told.drill.random.choice([None, *(type for type, each in told.types.items() if each.is_there)])
     rows = await _use(told, "stats", *([] if only is None else [shown(only)]), may_repeat=True)
-    found = {row["type"]: (row["paused"], row["states"], row["running"], row["finished"]) for row in rows}
+    found = {row["type"]: (row["paused"], {state: row[state] for state in STATES}) for row in rows}
     wanted = {
         shown(type): (
             each.paused,
             {state: each.count(state) for state in STATES},
-            each.count("running"),
-            sum(job.is_finished for job in each.jobs.values()),
         )
         for type, each in told.types.items()
         if each.is_there and only in (None, type)
@@ -176,7 +180,7 @@ async def _health(told: Told) -> None:
         wanted = len(there), sum(each.paused for each in there), sum(each.count("running") for each in there), 0
         _compare(told, "health", counted, wanted)
         oldest = row["oldest_ready"]
-        named = None if oldest is None else (oldest["type"], oldest["id"])
+        named = None if oldest is None else tuple(shown(from_json(oldest[name])) for name in ("type", "id"))
         if named not in ready if ready else named is not None:
             told.complain(f"console: health names {named}, and ready are {ready}")
     if len(found) != 1:

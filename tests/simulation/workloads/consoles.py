@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
@@ -16,6 +17,7 @@ from jobs_service.redaction import REDACTED
 from tests.simulation.calls import Call
 from tests.simulation.client import Client
 from tests.simulation.command_line import Answer, command_line
+from tests.simulation.drills.verbs import row_of
 from tests.simulation.job_states import State, meanwhile
 from tests.simulation.workloads.base import Workload
 
@@ -119,7 +121,7 @@ class Consoles(Workload):
         told: dict[Any, int]
         wanted: dict[Any, int]
         if verb in ("stats", "types"):
-            told = {row["type"]: sum((row.get("states") or _counts(row)).values()) for row in rows}
+            told = {row["type"]: sum(_counts(row).values()) for row in rows}
             wanted = {shown(type): len(self._of(found, type)) for type, _ in found}
         elif verb == "workers":
             told = {(row["type"], row["id"]): 1 for row in rows}
@@ -139,7 +141,7 @@ class Consoles(Workload):
         said = await self._use(client, "retention", *_names(type))
         changes = self.run.history.retentions.get(type, [])
         before = [rule for version, rule in changes if version <= began][-1:] or [Retention(None, None)]
-        possible = [rule._asdict() for rule in (*before, *(rule for version, rule in changes if version > began))]
+        possible = [asdict(rule) for rule in (*before, *(rule for version, rule in changes if version > began))]
         told = json.loads(said.out)
         del told["type"]
         if told not in possible:
@@ -190,12 +192,12 @@ def _flags(options: dict[str, Any]) -> list[str]:
 
 
 def _rows(said: Answer) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in said.out.splitlines()]
+    return [*map(row_of, said.out.splitlines())]
 
 
 def _job(said: Answer) -> Job | bool | None:
     """Return the job that a verb has changed; True if it shows nothing of its data, None if it shows another job."""
-    job, told = said.value, json.loads(said.out)
+    job, told = said.value, row_of(said.out)
     is_same = (told["type"], told["id"], told["data"]) == (shown(job.type), shown(job.id), job.data)
     if not is_same or told["state"] != job.state.value:
         return None
@@ -210,7 +212,7 @@ def _removal(said: Answer) -> Removal | None:
 
 def _is_told(out: str, type: JobType, id: JobId, state: State) -> bool:
     """Whether what is printed of a job is what it was."""
-    told = json.loads(out)
+    told = row_of(out)
     is_it = (told["type"], told["id"], told["state"]) == (shown(type), shown(id), state.state.value)
     outcome = None if state.outcome is None else state.outcome.value
     return is_it and told["data"] == state.data and told["outcome"] == outcome and told["cancel"] == state.canceled

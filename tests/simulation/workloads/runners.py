@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from random import Random
 from typing import Any, ClassVar, Final
 
-from jobs_service import JobExists, JobNotFound, JobsService, JobType, RunningJob
+from jobs_service import JobExists, JobNotFound, JobsService, JobType, RunningJob, TypeCounts
 from jobs_service.testing import Process
 from tests.simulation.client import Client
-from tests.simulation.summaries import STATES, state_of, wrong_summaries
 from tests.simulation.weather import HARMLESS, RARELY
 from tests.simulation.workloads.base import Workload
 from tests.simulation.workloads.handled import MOMENT
@@ -173,25 +173,14 @@ class Handlers(Workload):
 
     async def count(self, client: Client) -> None:
         """While nothing changes, what is told of a type fits what its jobs are."""
-        type, began, clock = self.random.choice([ONE_SHOT, CONTINUOUS]), client.version, client.process.clock
-        earliest = clock.wall_time()
-        summaries = self.random.choice([0, 3])
-        told = (await client.jobs.stats(type, jobs=summaries)).get(type, {})
-        latest = clock.wall_time()
-        if client.version != began or latest < earliest:
+        type, began = self.random.choice([ONE_SHOT, CONTINUOUS]), client.version
+        told = (await client.jobs.counts(type)).get(type, TypeCounts())
+        if client.version != began or self.run.is_aged:
             return
-        jobs = {id: job for (each, id), job in self.run.history.model.jobs.items() if each == type}
-        if any(job.run_at is not None and earliest <= job.run_at <= latest for job in jobs.values()):
-            return
-        wanted = dict.fromkeys((*STATES, "finished"), 0)
-        for job in jobs.values():
-            # What is kept is where jobs are: with summaries all are read, and are what this process's clock says.
-            wanted[state_of(job, latest if summaries else None)] += 1
-        if any(told.get(state, 0) != count for state, count in wanted.items()) and not self.run.is_aged:
-            self.run.complain(f"stats: {client.process} was told {told} of {type!r}, not {wanted}")
-        elif summaries and told and not self.run.is_damaged:
-            for complaint in wrong_summaries(told, jobs, earliest, latest):
-                self.run.complain(f"{complaint} ({type!r})")
+        wanted = Counter(job.state for (each, _), job in self.run.history.model.jobs.items() if each == type)
+        found = told.pending, told.running, told.succeeded + told.failed + told.canceled
+        if found != (wanted["ready"] + wanted["scheduled"], wanted["running"], wanted["finished"]):
+            self.run.complain(f"counts: {client.process} was told {told} of {type!r}, not {wanted}")
 
     async def _cancel_young(self, client: Client) -> None:
         """Cancel a job that has just begun."""
