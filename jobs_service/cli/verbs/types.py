@@ -13,6 +13,7 @@ from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument, Verb
 from jobs_service.cli.tables import Column
 from jobs_service.cli.type_checks import change_type
 from jobs_service.cli.verbs.stats import COUNTS, NO_TYPES, PAUSED, TYPE
+from jobs_service.status import Status
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, TypeCounts
@@ -102,7 +103,5 @@ async def _read(jobs: JobsService) -> list[_Type]:
 
 
 def _form(row: _Type) -> dict[str, Any]:
-    from jobs_service.json_types import plain
-
     named = {"type": json_forms.name(row.type), "timeout": row.timeout, "paused": row.paused}
-    return {**named, **plain(row.counts)}
+    return {**named, **{status.value: getattr(row.counts, status.value) for status in Status}}

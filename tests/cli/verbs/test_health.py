@@ -148,4 +148,4 @@ def test_a_store_all_of_whose_runs_crash_is_in_bad_health_while_they_are_tried_a
     heading, counts = invoke("stats", "--store", store).out.splitlines()
     assert heading.split() == ["TYPE", "READY", "RETRYING", "RUNNING", "SUCCEEDED"]
     assert counts.split()[:3] == ["email", "0", "40"]
-    assert invoke("top", "--json", "--store", store).json["states"]["retrying"] == 40
+    assert invoke("top", "--json", "--store", store).json["retrying"] == 40
