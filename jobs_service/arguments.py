@@ -211,14 +211,6 @@ MOST_AT_ONCE: Final = 1000
 """Most jobs that one HTTP request takes, lists or summarizes."""
 
 
-def check_summaries(jobs: Any) -> int:
-    """Return the checked number of summaries per type."""
-    number = exact_int(jobs)
-    if number is None or not 0 <= number <= MOST_AT_ONCE:
-        raise InvalidJob(f"jobs={shown(jobs)}: allowed are integers from 0 to {MOST_AT_ONCE}")
-    return number
-
-
 def check_outcome(outcome: Any, job: Job) -> Outcome:
     """Return the outcome as a member of its enumeration."""
     if outcome is Outcome.SUCCEEDED:

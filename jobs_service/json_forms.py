@@ -1,12 +1,12 @@
-"""Types, ids, times, errors and progress as plain data that every JSON encoder takes."""
+"""Types, ids and errors as plain data that every JSON encoder takes."""
 
 from __future__ import annotations
 
 import math
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jobs_service.run_values import JobError, Progress
+if TYPE_CHECKING:
+    from jobs_service.run_values import JobError
 
 
 def name(value: Any) -> Any:
@@ -25,18 +25,6 @@ def name(value: Any) -> Any:
     return {"packed": fdb.tuple.pack((value,)).hex()}
 
 
-def time(value: datetime | None) -> str | None:
-    """Return a time in ISO 8601, UTC, with microseconds."""
-    return None if value is None else value.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def error(value: JobError | None) -> dict[str, str] | None:
     """Return a run's error as an object."""
     return None if value is None else {"type": value.type, "message": value.message, "traceback": value.traceback}
-
-
-def progress(value: Progress | None) -> dict[str, Any] | None:
-    """Return a job's progress as an object."""
-    if value is None:
-        return None
-    return {"done": value.done, "total": value.total, "message": value.message, "attempt": value.attempt}

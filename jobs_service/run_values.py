@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, in_one_line, shown
+from jobs_service.json_types import Time
 
 _MOST_OF_A_MESSAGE: Final = 200
 
@@ -42,7 +43,7 @@ class HistoryEvent:
     """
 
     kind: HistoryKind
-    at: float
+    at: Time
     detail: str = ""
 
     @property
@@ -84,8 +85,8 @@ class Progress:
         attempt: number of the run that reported it, 1 for the first; None if unknown. Equality ignores it.
     """
 
-    done: float
-    total: float | None = None
+    done: int | float
+    total: int | float | None = None
     message: str = ""
     attempt: int | None = field(default=None, compare=False)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from jobs_service import InvalidSettings, JobsError, JobTransaction, Retry, Settings, Snooze, durations
 from jobs_service.durations import Bounds, Duration
+from jobs_service.model.type_state import Retention
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.runner.commands import Command
 from jobs_service.runner.options import handler_options
@@ -138,7 +139,7 @@ async def test_a_service_takes_every_kind_of_duration(given: Duration) -> None:
         await jobs.set_type_timeout(TYPE, given)
         await jobs.set_retention(TYPE, keep=given, keep_failed=given)
         assert await jobs.get_type_timeout(TYPE) == 90
-        assert await jobs.get_retention(TYPE) == (90, 90)
+        assert await jobs.get_retention(TYPE) == Retention(90, 90)
 
         async def set_all(tx: JobTransaction) -> None:
             await tx.set_type_timeout(TYPE, given)

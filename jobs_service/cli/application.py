@@ -1,18 +1,27 @@
-"""Loads the service of a user's application by its name MODULE:ATTR."""
+"""Loads the service of a user's application by its name MODULE:ATTR, and shows errors in it by the user's frames."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import site
 import sys
-from typing import TYPE_CHECKING, Any
+import sysconfig
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
+
+from jobs_service.names import one_line, printable
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
 
 HINT = "MODULE:ATTR"
+_OURS: Final = str(Path(__file__).parents[1])
+_MOST: Final = 200
 
 
 def load(name: str) -> JobsService:
@@ -58,7 +67,40 @@ def _import(name: str) -> Any:
 
 
 def _broken(name: str, error: BaseException) -> typer.BadParameter:
-    from jobs_service.cli.tracebacks import place, print_traceback, summary
+    _print_traceback(error)
+    said = one_line(f"{type(error).__name__}: {error}".removesuffix(": "), _MOST)
+    return typer.BadParameter(f"importing {name} failed at {_place(error)}: {said}", param_hint=HINT)
 
-    print_traceback(error)
-    return typer.BadParameter(f"importing {name} failed at {place(error)}: {summary(error)}", param_hint=HINT)
+
+def _print_traceback(error: BaseException) -> None:
+    """Print an error's traceback on stderr, without frames of installed packages, of Python and of this package."""
+    described = traceback.TracebackException.from_exception(error)
+    for each in _with_causes(described):
+        # Code that cannot be compiled has not run; the error itself names its line.
+        each.stack[:] = [] if isinstance(error, SyntaxError) else _of_the_user(each.stack)
+    for part in described.format():
+        for line in part.rstrip("\n").split("\n"):
+            print(printable(line), file=sys.stderr)
+    sys.stderr.flush()
+
+
+def _place(error: BaseException) -> str:
+    """Return the file and line of the user's code that raised an error."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = _of_the_user(traceback.extract_tb(error.__traceback__))
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "an unknown place"
+
+
+def _with_causes(described: traceback.TracebackException) -> Iterator[traceback.TracebackException]:
+    yield described
+    for other in (described.__cause__, described.__context__, *(described.exceptions or ())):
+        if other is not None:
+            yield from _with_causes(other)
+
+
+def _of_the_user(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
+    """Return the frames of the user's own files; if there are none, the frames of libraries."""
+    paths = (*site.getsitepackages(), sysconfig.get_paths()["stdlib"])
+    called = [frame for frame in frames if not frame.filename.startswith(("<", _OURS))]
+    return [frame for frame in called if not frame.filename.startswith(paths)] or called

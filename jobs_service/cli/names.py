@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from jobs_service.names import parsed, parsed_priority, shown
+from jobs_service.names import parsed, parsed_priority
 
 
 def parse_type(text: str) -> Any:
@@ -40,11 +40,6 @@ def parse_priority(text: str) -> Any:
         return parsed_priority(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--priority") from None
-
-
-def priority_json(priority: Any) -> int | str:
-    """Return a priority for JSON output: an integer as it is, other values as text."""
-    return priority if isinstance(priority, int) else shown(priority)
 
 
 def _argument(text: str, name: str) -> Any:

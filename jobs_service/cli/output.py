@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from jobs_service.cli.names import priority_json
 from jobs_service.cli.tables import GAP, Column, painted, paints, table, width
 from jobs_service.names import compact, printable, shown
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from jobs_service import Job, JobError, JobEvent, Progress
 
 T = TypeVar("T")
@@ -36,26 +33,22 @@ def json_line(value: Any) -> None:
 
 
 def rows(
-    columns: Sequence[Column],
-    found: Sequence[dict[str, Any]],
-    cells: Callable[[dict[str, Any]], Sequence[str]],
-    as_json: bool,
-    nothing: str,
+    columns: Sequence[Column], found: Sequence[T], form: Callable[[T], dict[str, Any]], as_json: bool, nothing: str
 ) -> None:
-    """Print rows: as one line of JSON each, or as a table for people.
+    """Print items: as one line of JSON each, or as a table for people.
 
     Args:
         columns: columns of the table.
-        found: the rows, as JSON objects.
-        cells: returns the cells of a row.
+        found: the items.
+        form: returns the JSON object of an item.
         as_json: whether to print JSON.
-        nothing: the sentence for people if there are no rows.
+        nothing: the sentence for people if there are no items.
     """
     if as_json:
-        for row in found:
-            json_line(row)
+        for item in found:
+            json_line(form(item))
     elif found:
-        table(columns, [cells(row) for row in found])
+        table(columns, found)
     else:
         line(nothing)
 
@@ -73,65 +66,6 @@ def as_far_as_readable(show: Callable[[Any], T], job: Job | JobEvent) -> T:
         from jobs_service.service.answers import unreadable
 
         return show(unreadable(job, error))
-
-
-def job_json(job: Job) -> dict[str, Any]:
-    """Return a job for `--json`."""
-    return {
-        "type": shown(job.type),
-        "id": shown(job.id),
-        "state": job.state.value,
-        "outcome": job.outcome.value if job.outcome else None,
-        "data": job.data,
-        "priority": priority_json(job.priority),
-        "run_at": timestamp(job.run_at),
-        "resubmit": job.resubmit,
-        "cancel": job.cancel,
-        "seq": job.seq.hex() if job.seq else None,
-        "attempts": job.attempts,
-        **_reported(job),
-        "history": history_json(job),
-        "status": status_text(job),
-    }
-
-
-def history_json(job: Job) -> list[dict[str, Any]]:
-    """Return a job's history for `--json`."""
-    return [{"kind": event.kind.value, "at": timestamp(event.time), "detail": event.detail} for event in job.history]
-
-
-def event_json(event: Job | JobEvent) -> dict[str, Any]:
-    """Return an event, or the same fields of a job, for `--json`."""
-    return {
-        "type": shown(event.type),
-        "id": shown(event.id),
-        "state": event.state.value,
-        "outcome": event.outcome.value if event.outcome else None,
-        "data": event.data,
-        "seq": event.seq.hex() if event.seq else None,
-        **_reported(event),
-        "status": status_text(event),
-        "attempts": event.attempts,
-        "run_at": timestamp(event.run_at),
-    }
-
-
-def _reported(job: Job | JobEvent) -> dict[str, Any]:
-    """Return progress, result and error of a job for `--json`."""
-    progress: Progress | None = job.progress
-    error = job.error
-    return {
-        "progress": None if progress is None else progress_json(progress),
-        "result": job.result,
-        "error": None
-        if error is None
-        else {"type": error.type, "message": error.message, "traceback": error.traceback},
-    }
-
-
-def progress_json(progress: Progress) -> dict[str, Any]:
-    """Return a job's progress for `--json`."""
-    return {"done": progress.done, "total": progress.total, "message": progress.message}
 
 
 def status_text(job: Job | JobEvent) -> str:
@@ -178,13 +112,13 @@ def status_sentence(job: Job) -> str:
     return status_text(job)
 
 
-def timestamp(time: datetime | None) -> str | None:
-    """Return an aware UTC time in ISO 8601 with microseconds."""
-    return None if time is None else time.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def time_text(time: datetime | None) -> str:
-    """Return an aware time for people: ISO 8601 in UTC, to the second."""
+def time_text(time: datetime | float | None) -> str:
+    """Return an aware time, or seconds since the epoch, for people: ISO 8601 in UTC, to the second."""
+    if isinstance(time, float):
+        try:
+            time = datetime.fromtimestamp(time, UTC)
+        except (ValueError, OverflowError, OSError):  # outside the calendar
+            return ""
     return "" if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 GAP: Final = "  "
 LEAST_CUT: Final = 16
@@ -46,6 +46,7 @@ class Column:
 
     Attributes:
         name: its heading.
+        of: returns its value, printable text, of an item.
         right: whether its values are aligned to the right.
         cut: whether its values may be cut to a terminal's width; possible for the last column only.
         nothing: its usual value: the column is left out if all rows have it.
@@ -54,6 +55,7 @@ class Column:
     """
 
     name: str
+    of: Callable[[Any], str]
     right: bool = False
     cut: bool = False
     nothing: str = ""
@@ -81,6 +83,10 @@ class Table:
         for line in self.lines(rows):
             print(line)
         sys.stdout.flush()
+
+    def row(self, item: Any) -> list[str]:
+        """Return the values of an item."""
+        return [column.of(item) for column in self._columns]
 
     def lines(self, rows: Sequence[Sequence[str]]) -> Iterator[str]:
         """Yield the lines of the next rows."""
@@ -118,9 +124,10 @@ class Table:
         return widths
 
 
-def table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; see Table."""
-    Table(columns).print(rows)
+def table(columns: Sequence[Column], items: Sequence[Any]) -> None:
+    """Print items as a table; see Table."""
+    printed = Table(columns)
+    printed.print([*map(printed.row, items)])
 
 
 def width() -> int:

@@ -436,15 +436,6 @@ class JobsClient:
             resolution=resolution,
         )
 
-    async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
-        """Return the figures of each type: its jobs by state, and their times; see JobsService.stats."""
-        return await self._get(
-            "/v1/stats",
-            lambda form: {wire.name_of(each.pop("type")): each for each in form["types"]},
-            type=None if type is None else named(type, names.shown),
-            jobs=jobs,
-        )
-
     async def supervision(self) -> dict[str, Any]:
         """Return the server's supervisor tree as plain data; see JobsService.supervision, which is no coroutine."""
         return await self._get("/v1/supervision", dict)

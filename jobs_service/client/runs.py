@@ -141,7 +141,7 @@ class RemoteAccess:
     async def declare(
         self, keys: TypeKeys, wanted: Declared, secret: Redaction | None
     ) -> tuple[Declared, Redaction | None]:
-        form = {"timeout": wanted.timeout, **wanted.retention._asdict()}
+        form = {"timeout": wanted.timeout, **wire.plain(wanted.retention)}
         form["redact"] = None if secret is None else [*secret.paths]
 
         def read(form: Any) -> tuple[Declared, Redaction | None]:

@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from jobs_service.http.endpoint import Form
-from jobs_service.http.fields import Json, Name, Time
+from jobs_service.http.wire import JobForm as JobForm
+from jobs_service.json_types import Time
+from jobs_service.model import JobId, JobType, ProcessInfo
+from jobs_service.model.counts import Interval, TypeCounts
+from jobs_service.model.type_state import Retention
 
 # Types
 
 
-class TypeForm(BaseModel):
-    """A type."""
+@dataclass(frozen=True, kw_only=True)
+class TypeForm(Retention):
+    """A type, with the seconds for which its finished jobs are kept; null for ever."""
 
-    type: Name
+    type: JobType
     timeout: float | None
     paused: bool
-    keep: float | None
-    keep_failed: float | None
 
 
 class TypesForm(BaseModel):
     """Types."""
 
     types: list[TypeForm]
-
-
-class QueueForm(BaseModel):
-    """The state of a queue."""
-
-    id: Name | None
-    ready_since: str | float | None
-    next_scheduled: str | float | None
-    paused: bool
-
-
-class RetentionForm(BaseModel):
-    """Seconds for which finished jobs are kept; null for ever."""
-
-    keep: float | None
-    keep_failed: float | None
 
 
 class RedactionForm(BaseModel):
@@ -53,7 +40,7 @@ class RedactionForm(BaseModel):
 class RedactionOfType(RedactionForm):
     """A type whose jobs have secret fields."""
 
-    type: Name
+    type: JobType
 
 
 class RedactionsForm(BaseModel):
@@ -71,45 +58,14 @@ class CountForm(BaseModel):
 class IdsForm(BaseModel):
     """Ids of jobs."""
 
-    ids: list[Name]
+    ids: list[JobId]
 
 
-class TotalsForm(BaseModel):
-    """The number of events of each kind."""
-
-    added: int
-    started: int
-    succeeded: int
-    failed: int
-    canceled: int
-    crashed: int
-    lost: int
-    released: int
-    expired: int
-
-
-class HistogramForm(BaseModel):
-    """A histogram of durations; `counts[k]` are those below `2 ** (k - 9)` seconds and in no earlier bucket."""
-
-    counts: list[int]
-    sum: float
-
-
-class CountsForm(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class CountsForm(TypeCounts):
     """The counts of a type."""
 
-    type: Name
-    ready: int
-    scheduled: int
-    retrying: int
-    running: int
-    succeeded: int
-    failed: int
-    canceled: int
-    totals: TotalsForm
-    waited: HistogramForm
-    ran: HistogramForm
-    unreadable: int
+    type: JobType
 
 
 class AllCountsForm(BaseModel):
@@ -118,106 +74,26 @@ class AllCountsForm(BaseModel):
     types: list[CountsForm]
 
 
-class IntervalForm(BaseModel):
-    """The events of a minute or an hour."""
-
-    begin: float
-    seconds: float
-    totals: TotalsForm
-    waited: HistogramForm
-    ran: HistogramForm
-
-
 class ThroughputForm(BaseModel):
     """The events, interval by interval."""
 
-    intervals: list[IntervalForm]
+    intervals: list[Interval]
+
+
+class TickForm(BaseModel):
+    """The last tick of a periodic type."""
+
+    type: JobType
+    last: Time
 
 
 class TicksForm(BaseModel):
     """The last ticks of periodic types."""
 
-    ticks: list[dict[str, Any]]
-
-
-class StatsForm(BaseModel):
-    """How many jobs of each type are in each state, and for how long."""
-
-    types: list[dict[str, Any]]
+    ticks: list[TickForm]
 
 
 # Jobs
-
-
-class ErrorForm(Form):
-    """The error of a run."""
-
-    type: str
-    message: str
-    traceback: str = ""
-
-
-class NextRunForm(Form):
-    """The run after the present one."""
-
-    priority: Name
-    run_at: Time
-
-
-class ProgressForm(BaseModel):
-    """The progress of a job."""
-
-    done: float
-    total: float | None
-    message: str
-    attempt: int | None
-
-
-class HistoryForm(BaseModel):
-    """An event of a job's history."""
-
-    kind: str
-    at: str | float | None
-    detail: str
-
-
-class TraceForm(BaseModel):
-    """The span of a job's creation: a W3C Trace Context, as propagators take it."""
-
-    traceparent: str
-    tracestate: str | None = None
-
-
-class JobForm(BaseModel):
-    """A job."""
-
-    type: Name
-    id: Name
-    state: Literal["pending", "running", "finished", "removed", "unreadable"]
-    outcome: Literal["succeeded", "failed", "canceled"] | None = None
-    data: Json = None
-    priority: Name = 0
-    run_at: str | float | None = None
-    retrying: bool = False
-    """Whether the pending job waits for another attempt after a crash of its last run."""
-    resubmit: bool = False
-    cancel: bool = False
-    seq: str | None = None
-    attempts: int = 0
-    result: Json = None
-    error: ErrorForm | None = None
-    progress: ProgressForm | None = None
-    history: list[HistoryForm] = []
-    max_attempts: int | None = None
-    time_limit: float | None = None
-    enqueued: Literal["new", "again", "there"] | None = None
-    """The effect of an add that was an `enqueue`; absent from other answers."""
-    trace_context: TraceForm | None = None
-    """Absent if the job was added outside a span; a worker continues the trace with it."""
-    lock: str | None = None
-    """Only for its worker."""
-    next_run: NextRunForm | None = None
-    """The run after this one, if one was requested; only for its worker."""
 
 
 class JobOrNone(BaseModel):
@@ -254,9 +130,9 @@ class CancellationForm(BaseModel):
 class FailuresOfType(BaseModel):
     """Jobs of one type in one state with the same error."""
 
-    type: Name
+    type: JobType
     count: int
-    newest: Name
+    newest: JobId
     filter: dict[str, str]
     """For `POST .../bulk`: all jobs of the type with this error, including jobs that were not read."""
 
@@ -269,8 +145,8 @@ class FailureGroup(BaseModel):
     message: str
     count: int
     attempts: int
-    first: str | float | None
-    last: str | float | None
+    first: Time
+    last: Time
     types: list[FailuresOfType]
 
 
@@ -343,9 +219,6 @@ class TickAnswer(BaseModel):
     ahead: float | None
 
 
-# Events
-
-
 # Bulk
 
 
@@ -365,45 +238,10 @@ class BulkAnswer(BaseModel):
 # Processes
 
 
-class HandlerForm(BaseModel):
-    """One handler of a process."""
-
-    type: Name
-    slots: int
-    taken: int
-
-
-class ProcessRequestForm(BaseModel):
-    """The last request to a process."""
-
-    action: Literal["quiet", "resume", "stop"]
-    who: str
-    at: str | float | None
-
-
-class ProcessForm(BaseModel):
-    """A process that runs handlers, or is a daemon; times are by its own clock."""
-
-    id: str
-    host: str
-    pid: int
-    worker: str
-    version: str
-    role: str
-    state: Literal["running", "quiet", "stopping", "silent", "dead"]
-    started: str | float | None
-    heard: str | float | None
-    slots: int
-    taken: int
-    handlers: list[HandlerForm]
-    unnamed: int
-    request: ProcessRequestForm | None
-
-
 class ProcessesForm(BaseModel):
     """Processes."""
 
-    processes: list[ProcessForm]
+    processes: list[ProcessInfo]
 
 
 # The daemon

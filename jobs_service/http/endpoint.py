@@ -47,7 +47,7 @@ class Endpoint:
         summary: its purpose, in one line.
         takes: model of the JSON body; None for none.
         query: model of the query; None for none.
-        answers: models of the answers' JSON by status; None for an answer without a body.
+        answers: classes of the answers' JSON by status; None for an answer without a body.
         media: descriptions of its other answers, or bodies, by media type.
         changes: whether it changes something, so that read-only servers refuse it.
         is_long: whether it has its own limit of open requests.
@@ -61,7 +61,7 @@ class Endpoint:
     summary: str
     takes: type[BaseModel] | None = None
     query: type[BaseModel] | None = None
-    answers: Mapping[int, type[BaseModel] | None] = field(default_factory=dict)
+    answers: Mapping[int, Any] = field(default_factory=dict)
     media: Mapping[str, str] = field(default_factory=dict)
     changes: bool = False
     is_long: bool = False
@@ -136,7 +136,7 @@ def endpoint(
     *,
     takes: type[BaseModel] | None = None,
     query: type[BaseModel] | None = None,
-    answers: Mapping[int, type[BaseModel] | None] | None = None,
+    answers: Mapping[int, Any] | None = None,
     media: Mapping[str, str] | None = None,
     changes: bool | None = None,
     is_long: bool = False,

@@ -17,20 +17,12 @@ from pydantic import (
 from jobs_service import durations, names
 from jobs_service.arguments import MOST_AT_ONCE as MOST_AT_ONCE
 from jobs_service.errors import InvalidJob
-from jobs_service.http.values import name_of, seconds_of
+from jobs_service.json_types import AS_NAME
+from jobs_service.json_values import seconds_of
 from jobs_service.service.actions import Seen
 from jobs_service.service.selection import Filter
 from jobs_service.status import MEANT
 
-_NAME_SCHEMA: Final[dict[str, Any]] = {
-    "description": 'A string or an integer; bytes as {"bytes": hexadecimal}, a tuple as an array',
-    "anyOf": [
-        {"type": "string"},
-        {"type": "integer"},
-        {"type": "array"},
-        {"type": "object", "properties": {"bytes": {"type": "string"}, "packed": {"type": "string"}}},
-    ],
-}
 _TIME_SCHEMA: Final[dict[str, Any]] = {
     "description": "A date and time with its offset (ISO 8601), or seconds since the epoch",
     "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}, {"type": "null"}],
@@ -38,7 +30,7 @@ _TIME_SCHEMA: Final[dict[str, Any]] = {
 _TEXT_SCHEMA: Final[dict[str, Any]] = {"type": "string", "description": "A name in its text form: email, json:7"}
 _ANY_SCHEMA: Final[dict[str, Any]] = {"description": "Any JSON"}
 
-Name = Annotated[Any, AfterValidator(name_of), WithJsonSchema(_NAME_SCHEMA)]
+Name = Annotated[Any, AS_NAME]
 Time = Annotated[Any, AfterValidator(seconds_of), WithJsonSchema(_TIME_SCHEMA)]
 Json = Annotated[Any, WithJsonSchema(_ANY_SCHEMA)]
 

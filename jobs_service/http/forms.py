@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from jobs_service.http.answer_forms import ErrorForm, NextRunForm
 from jobs_service.http.endpoint import Form, Query
 from jobs_service.http.fields import (
     MOST_AT_ONCE,
@@ -24,6 +23,28 @@ from jobs_service.http.fields import (
     Time,
     Unique,
 )
+from jobs_service.model import JobError
+
+
+class ErrorForm(Form):
+    """The error of a run."""
+
+    type: str
+    message: str
+    traceback: str = ""
+
+    @property
+    def error(self) -> JobError:
+        """The same for the layer."""
+        return JobError(self.type, self.message, self.traceback)
+
+
+class NextRun(Form):
+    """The run after the present one."""
+
+    priority: Name
+    run_at: Time
+
 
 # Types
 
@@ -61,13 +82,6 @@ class CountsQuery(Query):
     """The query of `counts`."""
 
     type: QueryName | None = None
-
-
-class StatsQuery(Query):
-    """The query of `stats`."""
-
-    type: QueryName | None = None
-    jobs: int = Field(0, ge=0, le=MOST_AT_ONCE)
 
 
 # Jobs
@@ -245,7 +259,7 @@ class RunEndForm(HeldForm):
     crashes: int | None = Field(None, ge=0)
     attempts: int = Field(0, ge=-1, le=0)
     anew: bool = False
-    asked: NextRunForm | None = None
+    asked: NextRun | None = None
 
     @model_validator(mode="after")
     def _can_be(self) -> Self:

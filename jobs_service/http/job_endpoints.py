@@ -9,7 +9,6 @@ from typing import Any
 
 from starlette.responses import Response, StreamingResponse
 
-from jobs_service import json_forms
 from jobs_service.errors import InvalidJob
 from jobs_service.http import answer_forms, bodies, creation, forms, wire
 from jobs_service.http.audit import chosen
@@ -19,7 +18,7 @@ from jobs_service.http.roles import Role
 from jobs_service.model import Job, JobId, JobType
 from jobs_service.service import queries
 from jobs_service.service.bulk_actions import act_on_some, asked
-from jobs_service.service.failures import Group, newest_failures
+from jobs_service.service.failures import newest_failures
 
 _LINES = {bodies.NDJSON: "A line of JSON for each job"}
 _REPLAYED = {"Idempotency-Replayed": "true"}
@@ -104,30 +103,8 @@ async def list_all(call: Call) -> Response:
 )
 async def failures(call: Call) -> Response:
     found = await newest_failures(call.service, await call.service.counts())
-    groups = [*map(_group, found.groups)]
+    groups = [group.to_dict() for group in found.groups]
     return answer({"groups": groups, "failed": found.failed, "retrying": found.retrying, "read": found.read})
-
-
-def _group(group: Group) -> dict[str, Any]:
-    types = [
-        {
-            "type": json_forms.name(type),
-            "count": len(jobs),
-            "newest": json_forms.name(jobs[0].id),
-            "filter": group.filter,
-        }
-        for type, jobs in group.jobs.items()
-    ]
-    return {
-        "state": group.state,
-        "error": group.error or None,
-        "message": group.message,
-        "count": group.count,
-        "attempts": group.attempts,
-        "first": wire.time(group.first),
-        "last": wire.time(group.last),
-        "types": types,
-    }
 
 
 @endpoint(
@@ -143,7 +120,7 @@ async def get(call: Call) -> Response:
     lock: bytes | None = call.query.lock
     if lock is not None:
         return answer(call.state.running_form(call.remote.running(job, lock)))
-    return answer(wire.job((await call.service.get_redaction(call.type)).job(job)))
+    return answer((await call.service.get_redaction(call.type)).job(job).to_dict())
 
 
 @endpoint(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from jobs_service.http import answer_forms
 from jobs_service.http.endpoint import Endpoint
@@ -47,20 +47,29 @@ def document(endpoints: Iterable[Endpoint], version: str) -> dict[str, Any]:
 
 
 _Mode = Literal["validation", "serialization"]
-_Schemas = dict[tuple[type[BaseModel], _Mode], dict[str, Any]]
+_Schemas = dict[tuple[Any, _Mode], dict[str, Any]]
+
+
+class _Generator(GenerateJsonSchema):
+    """Names the fields of records that answers always have, although a record has defaults for them."""
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        always = field["type"] == "dataclass-field" and self.mode == "serialization"
+        return always or super().field_is_required(field, total)
 
 
 def _schemas(endpoints: list[Endpoint]) -> tuple[_Schemas, dict[str, Any]]:
     """Return the schemas of all types that endpoints take or answer, and their definitions."""
-    wanted: dict[tuple[type[BaseModel], _Mode], None] = {(answer_forms.ProblemForm, "serialization"): None}
+    wanted: dict[tuple[Any, _Mode], None] = {(answer_forms.ProblemForm, "serialization"): None}
     for each in endpoints:
         if each.takes is not None:
             wanted[each.takes, "validation"] = None
-        for model in each.answers.values():
-            if model is not None:
-                wanted[model, "serialization"] = None
+        for kind in each.answers.values():
+            if kind is not None:
+                wanted[kind, "serialization"] = None
     found: Any
-    found, definitions = models_json_schema([*wanted], ref_template=_REFERENCE)
+    adapters = [(kind, mode, TypeAdapter(kind)) for kind, mode in wanted]
+    found, definitions = TypeAdapter.json_schemas(adapters, ref_template=_REFERENCE, schema_generator=_Generator)
     return found, definitions
 
 

@@ -6,14 +6,13 @@ from starlette.responses import Response
 
 from jobs_service.http import answer_forms
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
-from jobs_service.http.process_forms import process
 from jobs_service.http.roles import Role
-from jobs_service.model import ProcessAction
+from jobs_service.model import ProcessAction, ProcessInfo
 
 
 @endpoint("GET", "/v1/processes", Role.READ, "List the processes", answers={200: answer_forms.ProcessesForm})
 async def processes(call: Call) -> Response:
-    return await long_answer("processes", map(process, await call.service.processes()))
+    return await long_answer("processes", map(ProcessInfo.to_dict, await call.service.processes()))
 
 
 @endpoint(
@@ -21,7 +20,7 @@ async def processes(call: Call) -> Response:
     "/v1/processes/{process}/quiet",
     Role.ADMIN,
     "Have a process take no more jobs",
-    answers={200: answer_forms.ProcessForm},
+    answers={200: ProcessInfo},
 )
 async def quiet_process(call: Call) -> Response:
     return await _asked(call, ProcessAction.QUIET)
@@ -32,7 +31,7 @@ async def quiet_process(call: Call) -> Response:
     "/v1/processes/{process}/resume",
     Role.ADMIN,
     "Have a process take jobs again",
-    answers={200: answer_forms.ProcessForm},
+    answers={200: ProcessInfo},
 )
 async def resume_process(call: Call) -> Response:
     return await _asked(call, ProcessAction.RESUME)
@@ -43,11 +42,11 @@ async def resume_process(call: Call) -> Response:
     "/v1/processes/{process}/stop",
     Role.ADMIN,
     "Have a process end, as on SIGTERM",
-    answers={200: answer_forms.ProcessForm},
+    answers={200: ProcessInfo},
 )
 async def stop_process(call: Call) -> Response:
     return await _asked(call, ProcessAction.STOP)
 
 
 async def _asked(call: Call, action: ProcessAction) -> Response:
-    return answer(process(await call.changes.ask_process(call.names["process"], action)))
+    return answer((await call.changes.ask_process(call.names["process"], action)).to_dict())

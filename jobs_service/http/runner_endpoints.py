@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jobs_service.errors import JobsError, StoreError
-from jobs_service.http import answer_forms, forms, problems
+from jobs_service.http import answer_forms, forms, problems, wire
 from jobs_service.http.endpoint import Call, answer, endpoint
 from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
@@ -34,7 +34,7 @@ async def declare(call: Call) -> Response:
     found, hidden = await call.remote.runs.declare(call.type, form.timeout, *kept, form.redact, **may)
     call.changed("declare", type=call.type, jobs=0)
     redact = None if hidden is None else [*hidden.paths]
-    return answer({"timeout": found.timeout, **found.retention._asdict(), "redact": redact})
+    return answer({"timeout": found.timeout, **wire.plain(found.retention), "redact": redact})
 
 
 @endpoint(

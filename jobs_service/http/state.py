@@ -145,7 +145,7 @@ class State:
 
     async def event_form(self, event: JobEvent) -> dict[str, Any]:
         """Return an event as JSON, without secret fields."""
-        return wire.event((await self.service.get_redaction(event.type)).event(event))
+        return (await self.service.get_redaction(event.type)).event(event).to_dict()
 
     def stream(self, who: Identity | None, last_id: str = "") -> Stream:
         """Return a stream for a caller, to end with the token or login; `last_id` as for Stream."""

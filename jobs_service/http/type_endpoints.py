@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
 
 from jobs_service import json_forms
-from jobs_service.errors import JobNotFound, RecordDamaged
 from jobs_service.http import answer_forms, forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
 from jobs_service.http.roles import Role
 from jobs_service.model import JobType
 from jobs_service.model.counts import TypeCounts
+from jobs_service.model.type_state import QueueState, Retention
 from jobs_service.redaction import Redaction
-from jobs_service.runner.stats import summary
 
 
 async def type_forms(call: Call, types: Sequence[JobType]) -> list[dict[str, Any]]:
     """Return types as JSON, with one read for many of them; the timeout of a missing type is None."""
     return [
-        {"type": json_forms.name(type), "timeout": timeout, "paused": paused, **wire.retention(kept)}
+        {"type": json_forms.name(type), "timeout": timeout, "paused": paused, **wire.plain(kept)}
         for type, (timeout, paused, kept) in zip(types, await call.service.type_settings(types), strict=True)
     ]
 
@@ -96,16 +94,14 @@ async def resume(call: Call) -> Response:
     return answer(await _perhaps_missing(call))
 
 
-@endpoint("GET", "/v1/types/{type}/queue", Role.READ, "Where the queue stands", answers={200: answer_forms.QueueForm})
+@endpoint("GET", "/v1/types/{type}/queue", Role.READ, "Where the queue stands", answers={200: QueueState})
 async def queue_state(call: Call) -> Response:
-    return answer(wire.queue_state(await call.service.queue_state(call.type)))
+    return answer(wire.plain(await call.service.queue_state(call.type)))
 
 
-@endpoint(
-    "GET", "/v1/types/{type}/retention", Role.READ, "How long jobs are kept", answers={200: answer_forms.RetentionForm}
-)
+@endpoint("GET", "/v1/types/{type}/retention", Role.READ, "How long jobs are kept", answers={200: Retention})
 async def retention(call: Call) -> Response:
-    return answer(wire.retention(await call.service.get_retention(call.type)))
+    return answer(wire.plain(await call.service.get_retention(call.type)))
 
 
 @endpoint(
@@ -179,7 +175,7 @@ async def oldest(call: Call) -> Response:
 
 
 def _counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:
-    return {"type": json_forms.name(type), **wire.counts(counts)}
+    return {"type": json_forms.name(type), **wire.plain(counts)}
 
 
 @endpoint("GET", "/v1/types/{type}/counts", Role.READ, "What is counted", answers={200: answer_forms.CountsForm})
@@ -212,7 +208,7 @@ async def all_counts(call: Call) -> Response:
 async def throughput(call: Call) -> Response:
     query: forms.ThroughputQuery = call.query
     found = await call.service.throughput(call.type, since=query.since, until=query.until, resolution=query.resolution)
-    return await long_answer("intervals", map(wire.interval, found))
+    return await long_answer("intervals", map(wire.plain, found))
 
 
 @endpoint("GET", "/v1/ticks", Role.READ, "When periodic types ticked last", answers={200: answer_forms.TicksForm})
@@ -220,32 +216,3 @@ async def ticks(call: Call) -> Response:
     found = await call.service.last_ticks()
     ticks = ({"type": json_forms.name(type), "last": wire.time(at)} for type, at in found.items())
     return await long_answer("ticks", ticks)
-
-
-@endpoint(
-    "GET",
-    "/v1/stats",
-    Role.READ,
-    "How many jobs are in which state, and for how long",
-    query=forms.StatsQuery,
-    answers={200: answer_forms.StatsForm},
-)
-async def stats(call: Call) -> Response:
-    found = await call.service.stats(call.query.type, jobs=call.query.jobs)
-    for type, each in found.items():
-        if jobs := each.get("jobs"):
-            await _hide_errors(call, type, jobs)
-            for job in jobs:
-                job["id"] = json_forms.name(job["id"])
-    return await long_answer("types", ({"type": json_forms.name(type), **each} for type, each in found.items()))
-
-
-async def _hide_errors(call: Call, type: JobType, summaries: list[dict[str, Any]]) -> None:
-    """Redact the error and history of these summaries by their type's rules."""
-    rules = await call.service.get_redaction(type)
-    for place, told in enumerate(summaries if rules else ()):
-        try:
-            shown = summary(rules.job(await call.service.get(type, told["id"])), time.time())
-            summaries[place] = {**told, "error": shown["error"], "history": shown["history"]}
-        except (JobNotFound, RecordDamaged):  # it has gone meanwhile
-            summaries[place] = {**told, "error": None, "history": []}

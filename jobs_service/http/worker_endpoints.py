@@ -17,7 +17,7 @@ from jobs_service.http.refusals import Refusal
 from jobs_service.http.roles import Role
 from jobs_service.http.waiting import Gone, Presence
 from jobs_service.log import EventLog
-from jobs_service.model import UNSET, Job, JobError, Outcome, RunningJob
+from jobs_service.model import UNSET, Job, Outcome, RunningJob
 from jobs_service.model.terms import exact_type
 
 log = EventLog("jobs_service.http")
@@ -190,7 +190,7 @@ async def finish(call: Call) -> Response:
 
 
 async def _finished(call: Call, id: Any, form: forms.FinishForm) -> Job:
-    error = None if form.error is None else JobError(form.error.type, form.error.message, form.error.traceback)
+    error = None if form.error is None else form.error.error
     result = form.result if "result" in form.model_fields_set else UNSET
     job: RunningJob = call.remote.held(call.type, id, form.lock)
     return await job.finish(_data(form), outcome=Outcome(form.outcome), result=result, error=error)
@@ -229,8 +229,7 @@ async def finish_several(call: Call) -> Response:
 async def fail(call: Call) -> Response:
     form: forms.FailForm = call.body
     call.check_may_run(call.type)
-    error = JobError(form.error.type, form.error.message, form.error.traceback)
-    found = await _held(call).finish(_data(form), outcome=Outcome.FAILED, error=error)
+    found = await _held(call).finish(_data(form), outcome=Outcome.FAILED, error=form.error.error)
     return answer(await call.state.changed_form(found))
 
 

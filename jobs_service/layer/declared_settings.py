@@ -41,7 +41,8 @@ def note_timeout(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
 
 def note(unit: UnitOfWork, keys: TypeKeys, declared: Declared) -> None:
     """Record the options that a program has declared."""
-    unit.transaction.set(keys.declared, fdb.tuple.pack((declared.timeout, *declared.retention)))
+    kept = declared.retention
+    unit.transaction.set(keys.declared, fdb.tuple.pack((declared.timeout, kept.keep, kept.keep_failed)))
 
 
 def note_removal(unit: UnitOfWork, keys: TypeKeys) -> None:

@@ -86,6 +86,8 @@ def cursor(terms: Terms, place: bytes) -> str:
 
 def _decoded(after: Any, order: bytes) -> bytes:
     try:
+        if not issubclass(type(after), str):  # it is asked nothing, whatever it is
+            raise TypeError
         place = base64.b64decode(after + "=" * (-len(after) % 4), b"-_", validate=True)
     except (TypeError, ValueError):
         refused = f"after {shown(after)}: {a_kind_of(after)}; allowed is what `next` of a page has"

@@ -9,6 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from jobs_service import json_data, json_forms, run_data, tracing
 from jobs_service.errors import RecordDamaged
+from jobs_service.json_types import Date, Hexadecimal, Unchanged, plain
+from jobs_service.json_values import time
 from jobs_service.model.terms import (
     UNSET,
     Enqueued,
@@ -192,35 +194,42 @@ class Job:
     def to_dict(self) -> dict[str, Any]:
         """Return the job as plain data that any JSON encoder takes, such as json's, FastAPI's or msgspec's.
 
-        Its fields have the names and values of this class; times are ISO 8601 in UTC with microseconds; outcome and
-        state are strings, `seq` is hexadecimal. A type, id or priority other than str or int takes a JSON form: bytes
-        are {"bytes": hexadecimal}, tuples lists.
+        Its fields have the names and values of this class; times are ISO 8601 in UTC with microseconds, or with more
+        digits; outcome and state are strings, `seq` is hexadecimal. A type, id or priority other than str or int takes
+        a JSON form: bytes are {"bytes": hexadecimal}, tuples lists. `crashes` is the number of runs that have crashed
+        in a row, and `expires_at` the end of the finished job's retention. `enqueued` and `trace_context` are there
+        only if they are not None or empty.
         """
-        return {
+        packed = self._record.run_data
+        error, progress = self.error, self._readable(run_data.progress_of, packed)
+        max_attempts, time_limit = run_data.limits_of(packed)
+        found = {
             "type": json_forms.name(self._type),
             "id": json_forms.name(self._id),
             "state": self.state.value,
             "outcome": None if self.outcome is None else self.outcome.value,
             "data": self.data,
             "priority": json_forms.name(self.priority),
-            "run_at": json_forms.time(self.run_at),
+            "run_at": time(self._record.run_at),
             "retrying": self.retrying,
             "resubmit": self._record.resubmit,
             "cancel": self.cancel,
             "seq": None if self.seq is None else self.seq.hex(),
             "attempts": self.attempts,
+            "crashes": run_data.crashes_of(packed),
             "result": self.result,
-            "error": json_forms.error(self.error),
-            "progress": json_forms.progress(self._readable(run_data.progress_of, self._record.run_data)),
-            "history": [
-                {
-                    "kind": event.kind.value,
-                    "at": json_forms.time(self._readable(lambda event: event.time, event)),
-                    "detail": event.detail,
-                }
-                for event in self.history
-            ],
+            "error": None if error is None else plain(error),
+            "progress": None if progress is None else plain(progress),
+            "history": [*map(plain, self.history)],
+            "max_attempts": max_attempts,
+            "time_limit": time_limit,
+            "expires_at": time(self._readable(run_data.expires_at, packed)),
         }
+        if self._enqueued is not None:
+            found["enqueued"] = self._enqueued.value
+        if carrier := self.trace_context:
+            found["trace_context"] = carrier
+        return found
 
     def _fields(self) -> tuple[Any, ...]:
         return (
@@ -308,32 +317,19 @@ class JobEvent:
     type: JobType
     id: JobId
     state: JobState
-    data: Any
+    data: Unchanged
     outcome: Outcome | None
-    seq: bytes | None
-    result: Any = None
+    seq: Hexadecimal | None
+    result: Unchanged = None
     error: JobError | None = None
     progress: Progress | None = None
     attempts: int = 0
-    run_at: datetime | None = None
+    run_at: Date | None = None
     retrying: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain data for any JSON encoder; see Job.to_dict for the form of types and times."""
-        return {
-            "type": json_forms.name(self.type),
-            "id": json_forms.name(self.id),
-            "state": self.state.value,
-            "outcome": None if self.outcome is None else self.outcome.value,
-            "data": self.data,
-            "seq": None if self.seq is None else self.seq.hex(),
-            "result": self.result,
-            "error": json_forms.error(self.error),
-            "progress": json_forms.progress(self.progress),
-            "attempts": self.attempts,
-            "run_at": json_forms.time(self.run_at),
-            "retrying": self.retrying,
-        }
+        return {**plain(self), "data": self.data, "result": self.result}
 
 
 def next_run(record: JobRecord) -> datetime | None:

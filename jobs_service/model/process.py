@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
-from jobs_service import json_forms
+from jobs_service.json_types import Time, plain
 from jobs_service.model.terms import JobType
 
 
@@ -49,7 +48,7 @@ class ProcessRequest:
 
     action: ProcessAction
     who: str
-    at: float
+    at: Time
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,8 @@ class ProcessInfo:
     worker: str
     version: str
     role: str
-    started: float
-    heard: float
+    started: Time
+    heard: Time
     state: ProcessState
     slots: int = 0
     taken: int = 0
@@ -104,28 +103,4 @@ class ProcessInfo:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the process as plain data for JSON; times in ISO 8601."""
-        asked = self.request
-        return {
-            "id": self.id,
-            "host": self.host,
-            "pid": self.pid,
-            "worker": self.worker,
-            "version": self.version,
-            "role": self.role,
-            "state": self.state.value,
-            "started": _time(self.started),
-            "heard": _time(self.heard),
-            "slots": self.slots,
-            "taken": self.taken,
-            "handlers": [
-                {"type": json_forms.name(each.type), "slots": each.slots, "taken": each.taken} for each in self.handlers
-            ],
-            "unnamed": self.unnamed,
-            "request": None
-            if asked is None
-            else {"action": asked.action.value, "who": asked.who, "at": _time(asked.at)},
-        }
-
-
-def _time(seconds: float) -> str | None:
-    return json_forms.time(datetime.fromtimestamp(seconds, UTC))
+        return plain(self)

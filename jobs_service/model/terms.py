@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import enum
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-JobType: TypeAlias = str | bytes | int | tuple[Any, ...]
+from jobs_service.json_types import AS_NAME
+
+JobType: TypeAlias = Annotated[str | bytes | int | tuple[Any, ...], AS_NAME]
 """Names a kind of job."""
 
-JobId: TypeAlias = str | bytes
+JobId: TypeAlias = Annotated[str | bytes, AS_NAME]
 """Names one job within its type."""
 
-Priority: TypeAlias = int | str | bytes | tuple[Any, ...]
+Priority: TypeAlias = Annotated[int | str | bytes | tuple[Any, ...], AS_NAME]
 """Lower runs first, ordered as the tuple layer orders: bytes, str, tuples, int."""
 
 RunAt: TypeAlias = datetime | float | int

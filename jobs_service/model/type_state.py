@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
+from jobs_service.json_types import Time
 from jobs_service.model.terms import JobId, Outcome
 
 
-class Retention(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Retention:
     """Retention of a type's finished jobs.
 
     Attributes:
@@ -21,7 +24,7 @@ class Retention(NamedTuple):
     @property
     def lets_leave(self) -> bool:
         """Whether jobs leave the store when they end, all of them or only failed ones."""
-        return 0 in self
+        return 0 in (self.keep, self.keep_failed)
 
     def seconds(self, outcome: Outcome) -> float | None:
         """Return the seconds for which a job with this outcome is kept."""
@@ -31,7 +34,7 @@ class Retention(NamedTuple):
         """Return the stored form."""
         import fdb.tuple  # a client needs no store
 
-        packed: bytes = fdb.tuple.pack(tuple(self))
+        packed: bytes = fdb.tuple.pack((self.keep, self.keep_failed))
         return packed
 
     @classmethod
@@ -43,16 +46,15 @@ class Retention(NamedTuple):
             kept: tuple[Any, ...] = fdb.tuple.unpack(packed)
         except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
             return FOR_EVER
-        good = len(kept) == len(cls._fields) and all(
-            each is None or (type(each) is float and each >= 0) for each in kept
-        )
+        good = len(kept) == 2 and all(each is None or (type(each) is float and each >= 0) for each in kept)
         return cls(*kept) if good else FOR_EVER
 
 
 FOR_EVER: Final = Retention(None, None)
 
 
-class TypeSettings(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class TypeSettings:
     """The settings of a type.
 
     Attributes:
@@ -70,7 +72,8 @@ LATE: Final = 15.0
 """Seconds by which a scheduled job may be late. If it is later, no activity monitor can be running."""
 
 
-class QueueState(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class QueueState:
     """The state of a type's queue; times in seconds since the epoch.
 
     Attributes:
@@ -82,6 +85,6 @@ class QueueState(NamedTuple):
     """
 
     id: JobId | None
-    ready_since: float | None
-    next_scheduled: float | None
+    ready_since: Time | None
+    next_scheduled: Time | None
     paused: bool

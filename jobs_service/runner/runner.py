@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from jobs_service.actors.context import log
 from jobs_service.model import JobType
+from jobs_service.model.terms import exact_type
 from jobs_service.runner.active_runs import ActiveRuns
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat
@@ -17,7 +18,6 @@ from jobs_service.runner.loop_watch import LoopWatch
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.runner.slot_sharing import SlotSharing
-from jobs_service.runner.stats import exact_type
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import WorkerPool
 from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.errors import RecordDamaged
+from jobs_service.json_forms import name
+from jobs_service.json_values import time
 from jobs_service.model import Job, JobType
 from jobs_service.model.counts import TypeCounts
 from jobs_service.service.selection import Filter, message_of, pages, signature_of
@@ -56,6 +58,23 @@ class Group:
     def filter(self) -> dict[str, Any]:
         """The filter that selects these jobs, and similar ones that were not read."""
         return {"state": self.state, "signature": self.signature}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the group as plain data for JSON, without its jobs."""
+        types = [
+            {"type": name(type), "count": len(jobs), "newest": name(jobs[0].id), "filter": self.filter}
+            for type, jobs in self.jobs.items()
+        ]
+        return {
+            "state": self.state,
+            "error": self.error or None,
+            "message": self.message,
+            "count": self.count,
+            "attempts": self.attempts,
+            "first": time(self.first),
+            "last": time(self.last),
+            "types": types,
+        }
 
     def add(self, job: Job) -> None:
         """Add a job to the group."""

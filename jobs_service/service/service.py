@@ -57,7 +57,7 @@ from jobs_service.runner.registration import Registration, registration
 from jobs_service.runner.runner import SlotUse
 from jobs_service.runner.schedule import Cron, Every, Missed, parse_every
 from jobs_service.runner.ticker import Periodic
-from jobs_service.service import presence, queries, stats, waiting
+from jobs_service.service import presence, queries, waiting
 from jobs_service.service.abandoned_jobs import AbandonedJobs
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.creating import Creator
@@ -523,26 +523,6 @@ class JobsService:
             InvalidJob: invalid times or an invalid resolution.
         """
         return await queries.throughput(self._access, type, since, until, resolution, self.wall_time())
-
-    async def stats(self, type: JobType | None = None, *, jobs: int = 0) -> dict[JobType, dict[str, Any]]:
-        """Return the number of jobs by type and state, and their average times, over all programs that run them.
-
-        The numbers are those of `counts`. The times are averages over samples: the first and the last 16 of the ready,
-        the scheduled and the running jobs. With summaries all jobs are read, page by page.
-
-        Args:
-            type: None for all types.
-            jobs: number of unfinished jobs per type to summarize, the first in key order; 1,000 at most.
-
-        Returns:
-            For each type with jobs: the numbers of pending, scheduled, running, crashed (waiting for a retry) and
-            finished jobs, and the average seconds in these states (average_pending_seconds, ...). With summaries also
-            `jobs`, a list of summaries (id, state, attempts, error, error_count, added, last_updated, history).
-
-        Raises:
-            InvalidJob: an invalid type or number.
-        """
-        return await stats.stats(self, type, jobs)
 
     # Waiting for jobs
 

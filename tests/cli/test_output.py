@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from jobs_service import JobsService, NewJob, Outcome
+from jobs_service import JobsService, NewJob, Outcome, names
 from jobs_service.cli import output, tables
 from jobs_service.names import compact
 from tests.cli.conftest import Invoke
@@ -82,7 +82,7 @@ def test_nothing_is_cut_where_nobody_sits(
     monkeypatch.setenv("COLUMNS", columns)
     listed = invoke("list", "email", "--store", full).out
     for job in invoke("list", "email", "--json", "--store", full).json_lines:
-        assert f"\n{job['id']} " in listed
+        assert f"\n{names.shown(names.from_json(job['id']))} " in listed
         assert f"{compact(job['data'])}\n" in listed
     assert "…" not in listed
 

@@ -107,7 +107,7 @@ async def test_no_hand_picked_value_does_harm(kind: StoreKind, group: str, tmp_p
 
 def test_every_public_operation_is_a_target() -> None:
     names = " ".join(target.name for group in GROUPS.values() for target in group)
-    of_the_service = {"subscribe", "subscribe_many", "wait", "stop_and_remove", "transact", "result", "run", "stats"}
+    of_the_service = {"subscribe", "subscribe_many", "wait", "stop_and_remove", "transact", "result", "run"}
     of_the_service |= {
         "handler",
         "every",

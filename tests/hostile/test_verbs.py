@@ -150,7 +150,6 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["processes", "quiet", HERE],
     ["processes", HERE],
     ["stats", HERE],
-    ["stats", "--jobs", HERE],
     ["periodic", HERE],
     ["handlers", HERE],
     ["health", "--max-wait", HERE],

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import JobsClient, JobsService, ProcessGone, ProcessInfo, ProcessState
-from jobs_service.http import process_forms, wire
+from jobs_service.http import wire
 from jobs_service.http.state import Options
 from jobs_service.model import HandlerSlots, ProcessAction, ProcessRequest
 from tests.http.support import also_on_a_cluster, problem, running, served
@@ -76,8 +76,8 @@ processes = st.builds(
 
 @given(processes)
 def test_a_process_comes_back_as_it_was(info: ProcessInfo) -> None:
-    form = wire.loads(wire.dumps(process_forms.process(info)))
-    again = process_forms.process_of(form)
+    form = wire.loads(wire.dumps(info.to_dict()))
+    again = wire.process_of(form)
     assert again == info
     assert [fdb.tuple.pack((each.type,)) for each in again.handlers] == [
         fdb.tuple.pack((each.type,)) for each in info.handlers

@@ -9,7 +9,6 @@ import pytest
 
 from jobs_service import JobEvent, JobsService, StoreUnavailable
 from jobs_service.http.streams import END, HEARTBEAT, RESET, Frames, JobTarget, Stream
-from jobs_service.http.wire import event as form_of
 from jobs_service.model import JobState, Outcome
 
 
@@ -19,7 +18,7 @@ def event(state: JobState, data: Any = None) -> JobEvent:
 
 
 async def form(event: JobEvent) -> dict[str, Any]:
-    return form_of(event)
+    return event.to_dict()
 
 
 async def target(stream: Stream, frames: Frames | None = None) -> JobTarget:
@@ -106,7 +105,7 @@ async def test_who_waits_is_told_what_is_newest_when_the_bytes_are_there() -> No
 
     async def slow(event: JobEvent) -> dict[str, Any]:
         await go_on.wait()
-        return form_of(event)
+        return event.to_dict()
 
     stream = Stream("")
     job = await target(stream, Frames(slow))
@@ -129,7 +128,7 @@ async def test_who_waits_hears_that_the_bytes_cannot_be_made() -> None:
     async def away(event: JobEvent) -> dict[str, Any]:
         if fails:
             raise StoreUnavailable("away")
-        return form_of(event)
+        return event.to_dict()
 
     stream = Stream("")
     job = await target(stream, Frames(away))

@@ -66,8 +66,8 @@ async def test_a_crashed_job_that_waits_for_its_next_attempt_is_counted_as_one()
         async with running(jobs):
             await add(jobs, "a")
             await asyncio.sleep(1)
-            counted = (await jobs.stats())[TYPE]
-    assert [counted[state] for state in ("pending", "scheduled", "running", "crashed")] == [0, 0, 0, 1]
+            counted = (await jobs.counts())[TYPE]
+    assert (counted.ready, counted.scheduled, counted.running, counted.retrying) == (0, 0, 0, 1)
 
 
 @in_virtual_time

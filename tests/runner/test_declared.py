@@ -125,11 +125,11 @@ async def test_a_ticker_goes_on_while_the_type_of_one_handler_is_removed() -> No
                 await asyncio.sleep(15)
                 await jobs.clear_type_timeout("one")
                 await asyncio.sleep(30)
-                counted = await jobs.stats()
+                counted = await jobs.counts()
                 await jobs.set_type_timeout("one", 60)
                 await asyncio.sleep(30)
                 assert not task.done()
-                later = await jobs.stats()
-        assert counted["two"]["finished"] - counted["one"]["finished"] == 3
-        assert later["one"]["finished"] > counted["one"]["finished"]
+                later = await jobs.counts()
+        assert counted["two"].succeeded - counted["one"].succeeded == 3
+        assert later["one"].succeeded > counted["one"].succeeded
         assert {entry["type"] for entry in logged if entry["event"] == "tick_refused"} == {"one"}

@@ -38,32 +38,6 @@ async def test_counts_say_how_many_jobs_are_in_which_state_and_what_has_happened
     assert found[T2] == TypeCounts()
 
 
-async def test_statistics_of_many_types_are_read_several_at_a_time(
-    quiet: JobsService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    types = [f"type {number:02}" for number in range(40)]
-    for type in types:
-        await quiet.set_type_timeout(type, 60)
-        await quiet.add_many(type, new_jobs("a", "b"))
-    now = most = 0
-    read = quiet.store.read
-
-    async def watched(*arguments: Any) -> Any:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        try:
-            return await read(*arguments)
-        finally:
-            now -= 1
-
-    monkeypatch.setattr(quiet.store, "read", watched)
-    found = await quiet.stats()
-    assert [*found] == types
-    assert all(each["pending"] == 2 for each in found.values())
-    assert 4 < most < 40
-
-
 async def test_counts_of_one_type(quiet: JobsService) -> None:
     await quiet.add(T1, "a")
     assert {type: counts.ready for type, counts in (await quiet.counts(T1)).items()} == {T1: 1}

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from jobs_service import (
-    InvalidJob,
     JobError,
     JobFailed,
     JobNotFound,
@@ -17,13 +16,9 @@ from jobs_service import (
     JobState,
     JobTransaction,
     Outcome,
-    RunningJob,
 )
-from jobs_service.layer import running_jobs
-from jobs_service.layer.keyspace import place_of
-from jobs_service.layer.running_jobs import RunReport
 from tests.service.enqueuing import CAT, picture
-from tests.service.support import FAR_AWAY, J1, PATIENCE, T1, T2, accepted, contents, listed, new_jobs, running
+from tests.service.support import J1, PATIENCE, T1, T2, accepted, contents, listed, running
 
 # result
 
@@ -221,40 +216,3 @@ async def test_what_an_operation_on_another_job_returns_is_no_result(quiet: Jobs
     job = await worker.finish_with(lambda tx: tx.add(T2, "next"))
     assert (job.state, job.result) == (JobState.FINISHED, None)
     assert (await quiet.get(T2, "next")).state is JobState.PENDING
-
-
-async def crash(jobs: JobsService, job: RunningJob, run_at: float) -> None:
-    """Have a run fail, as the runner does."""
-    place = place_of(jobs._context.keyspace.of(job.type), job.id)
-    await jobs._context.transact(lambda unit: running_jobs.crash(unit, place, job.lock, RunReport(reason="no"), run_at))
-
-
-# stats
-
-
-async def test_stats_count_the_jobs_of_each_type_by_state(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs("a", "b", "c", "d"))
-    first, _, third = await quiet.accept_many(T1, 3, timeout=0)
-    await first.finish()
-    await crash(quiet, third, FAR_AWAY)
-    await quiet.add(T1, "later", run_at=FAR_AWAY)
-    await quiet.add(T2, "only")
-    stats = await quiet.stats()
-    assert {type: {state: each[state] for state in each if "average" not in state} for type, each in stats.items()} == {
-        T1: {"pending": 1, "scheduled": 1, "running": 1, "crashed": 1, "finished": 1},
-        T2: {"pending": 1, "scheduled": 0, "running": 0, "crashed": 0, "finished": 0},
-    }
-    assert [*await quiet.stats(T2)] == [T2]
-    assert all(value >= 0 for each in stats.values() for value in each.values())
-    assert await quiet.stats("nosuch") == {}
-    summaries = (await quiet.stats(T1, jobs=4))[T1]["jobs"]
-    assert [(each["id"], each["state"], each["attempts"]) for each in summaries] == [
-        ("b", "running", 1),
-        ("c", "crashed", 1),
-        ("d", "pending", 0),
-        ("later", "scheduled", 0),
-    ]
-    assert [event["kind"] for event in summaries[1]["history"]] == ["crashed", "started", "added"]
-    assert summaries[1]["error_count"] == 1
-    with pytest.raises(InvalidJob, match="jobs=-1"):
-        await quiet.stats(jobs=-1)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 from httpx import AsyncClient
+from jobs_service.cli.tally import Tally
 from structlog.testing import capture_logs
 
 from jobs_service import (
@@ -28,7 +29,6 @@ from jobs_service import (
     WorkerConflict,
 )
 from jobs_service.actors import notifier
-from jobs_service.cli.tally import Tally
 from jobs_service.copying import copy_jobs
 from jobs_service.layer.key_parts import pack_id, pack_seconds
 from jobs_service.layer.keyspace import (
@@ -252,7 +252,7 @@ async def test_a_job_that_was_set_aside_stays_so_until_it_is_removed(jobs: JobsS
 # telling of it
 
 
-async def test_lists_and_stats_say_which_jobs_are_unreadable_and_go_on(quiet: JobsService) -> None:
+async def test_lists_and_counts_say_which_jobs_are_unreadable_and_go_on(quiet: JobsService) -> None:
     await quiet.add_many(T1, [NewJob(f"{number}", number) for number in range(4)])
     await damage(quiet, "1", of_a_newer_version)
     for found in (await listed(quiet), await listed(quiet, T1), await quiet.transact(lambda tx: tx.list(T1))):
@@ -274,12 +274,10 @@ async def test_lists_and_stats_say_which_jobs_are_unreadable_and_go_on(quiet: Jo
         assert repr(job) == "<Job 't1'/'1' unreadable>"
     assert [job.id for job in await listed(quiet, state="unreadable")] == ["1"]
     # What is counted knows of it once somebody comes across it.
-    assert (await quiet.stats())[T1]["pending"] == 4
-    stats = (await quiet.stats(jobs=1))[T1]
-    assert (stats["pending"], stats["unreadable"]) == (3, 1)
+    assert (await quiet.counts())[T1].pending == 4
     await drained(quiet)
-    stats = (await quiet.stats())[T1]
-    assert (stats["pending"], stats["running"], stats["unreadable"]) == (0, 3, 1)
+    counts = (await quiet.counts())[T1]
+    assert (counts.pending, counts.running, counts.unreadable) == (0, 3, 1)
     with pytest.raises(InvalidJob):
         await quiet.wait(T1, "0", "unreadable")
 

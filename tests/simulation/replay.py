@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
 from typing import Any, Final, NamedTuple, Protocol
 
 from jobs_service.errors import JobTooLarge, StoreError, TransactionTooLarge
@@ -155,11 +156,11 @@ class Replay:
     def _know_retention(self, type: JobType, result: Any) -> None:
         """Tell the model how long jobs are kept: as at any time from the read version to now, for it is a snapshot."""
         if type in self.own_retentions:
-            self.model.retentions[type] = self.own_retentions[type]
+            self.model.retentions[type] = astuple(self.own_retentions[type])
             return
         past = self.retentions.get(type, [])
         place = bisect_right(past, self._transaction.version, key=_version_of)
-        may_be = [retention for _, retention in past[max(place - 1, 0) :]] + ([FOR_EVER] if place == 0 else [])
+        may_be = [astuple(kept) for kept in [each for _, each in past[max(place - 1, 0) :]] + [FOR_EVER] * (place == 0)]
         if len(may_be) > 1 and result.__class__ is Record and result.outcome is not None:
             told = noted(result.run_data)
             kept = None if told.expires is None or not told.history else told.expires - told.history[0][1]

@@ -75,7 +75,7 @@ def add(
 
     job = session.run(context, store, body, rehearsal=body)
     if as_json:
-        output.json_line(output.job_json(job))
+        output.json_line(job.to_dict())
     elif id is None:
         output.line(shown(job.id))
     else:

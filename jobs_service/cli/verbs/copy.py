@@ -17,7 +17,7 @@ from jobs_service.cli.tables import Column, table
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
-    from jobs_service.copying import Copied, CopiedType, CopyProgress
+    from jobs_service.copying import Copied, CopyProgress
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
     from jobs_service.store import Store
@@ -31,10 +31,10 @@ AnewOption = Annotated[
 ]
 
 COLUMNS = (
-    Column("type"),
-    Column("ready", right=True),
-    Column("scheduled", right=True),
-    Column("finished", right=True),
+    Column("type", lambda counts: shown(counts.type)),
+    Column("ready", lambda counts: str(counts.ready), right=True),
+    Column("scheduled", lambda counts: str(counts.scheduled), right=True),
+    Column("finished", lambda counts: str(counts.finished), right=True),
 )
 
 
@@ -62,7 +62,7 @@ def copy(
         output.json_line(_as_json(*addresses, copied))
         return
     if copied.types:
-        table(COLUMNS, [_row(counts) for counts in copied.types])
+        table(COLUMNS, copied.types)
     output.line(_summary(*addresses, copied))
 
 
@@ -159,10 +159,6 @@ def _bar() -> Iterator[CopyProgress | None]:
             bar.update(tasks[step], completed=done)
 
         yield show
-
-
-def _row(counts: CopiedType) -> list[str]:
-    return [shown(counts.type), *map(str, (counts.ready, counts.scheduled, counts.finished))]
 
 
 def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,13 +15,28 @@ if TYPE_CHECKING:
     from jobs_service import JobsService
     from jobs_service.service.failures import Failures, Group
 
+
+def _types(group: Group) -> str:
+    return ", ".join(map(shown, group.jobs))
+
+
+def _error(group: Group) -> str:
+    return printable(": ".join(filter(None, (group.error or "no error was kept", group.message))))
+
+
+def _ago(seconds: float | None) -> str:
+    from jobs_service.sources import Sources
+
+    return "" if seconds is None else f"{output.duration_text(max(Sources().wall_time() - seconds, 0.0))} ago"
+
+
 COLUMNS = (
-    Column("jobs", right=True),
-    Column("state", status=True),
-    Column("since", whole=True),
-    Column("last", whole=True),
-    Column("types"),
-    Column("error", cut=True),
+    Column("jobs", lambda group: str(group.count), right=True),
+    Column("state", lambda group: group.state, status=True),
+    Column("since", lambda group: _ago(group.first), whole=True),
+    Column("last", lambda group: _ago(group.last), whole=True),
+    Column("types", _types),
+    Column("error", _error, cut=True),
 )
 
 
@@ -32,8 +47,8 @@ def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOpt
     after a crash, and says so when there are more. What differs from job to job in an error's message is shown as "…".
     """
     found = session.run(context, store, _failures)
-    rows = [_row(found, group) for group in found.groups]
-    output.rows(COLUMNS, rows, _cells, as_json, "no failed or retrying jobs")
+    read = {"failed": found.failed, "retrying": found.retrying, "read": found.read}
+    output.rows(COLUMNS, found.groups, lambda group: {**group.to_dict(), **read}, as_json, "no failed or retrying jobs")
     if found.is_cut and not as_json:
         output.line(f"{found.read} of the {found.failed} failed and {found.retrying} retrying jobs were looked at")
 
@@ -42,48 +57,3 @@ async def _failures(jobs: JobsService) -> Failures:
     from jobs_service.service.failures import newest_failures
 
     return await newest_failures(jobs, await jobs.counts())
-
-
-def _row(found: Failures, group: Group) -> dict[str, Any]:
-    return {
-        "state": group.state,
-        "error": group.error or None,
-        "message": group.message,
-        "count": group.count,
-        "attempts": group.attempts,
-        "first": _time(group.first),
-        "last": _time(group.last),
-        "types": [
-            {"type": shown(type), "count": len(jobs), "newest": shown(jobs[0].id), "filter": group.filter}
-            for type, jobs in group.jobs.items()
-        ],
-        "failed": found.failed,
-        "retrying": found.retrying,
-        "read": found.read,
-    }
-
-
-def _time(seconds: float | None) -> str | None:
-    from datetime import UTC, datetime
-
-    try:
-        return None if seconds is None else output.timestamp(datetime.fromtimestamp(seconds, UTC))
-    except (ValueError, OverflowError, OSError):  # outside the calendar
-        return None
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    error = ": ".join(filter(None, (row["error"] or "no error was kept", row["message"])))
-    types = ", ".join(each["type"] for each in row["types"])
-    return [str(row["count"]), row["state"], _ago(row["first"]), _ago(row["last"]), types, printable(error)]
-
-
-def _ago(time: str | None) -> str:
-    from datetime import datetime
-
-    from jobs_service.sources import Sources
-
-    if time is None:
-        return ""
-    age = Sources().wall_time() - datetime.fromisoformat(time).timestamp()
-    return f"{output.duration_text(max(age, 0.0))} ago"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import output, session
 from jobs_service.cli.options import JsonOption
 from jobs_service.cli.tables import Column
@@ -14,11 +15,29 @@ from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import Handler, HandlerOptions
-    from jobs_service.service.handler_registry import Periodic
 
 ApplicationArgument = Annotated[str, typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours.")]
 
-COLUMNS = (Column("type"), Column("function"), Column("comes"), Column("options", cut=True))
+
+class _Row(NamedTuple):
+    handler: Handler[Any, Any]
+    comes: str | None
+
+
+def _changed(row: _Row) -> str:
+    from jobs_service import HandlerOptions
+
+    defaults = _options(HandlerOptions())
+    given = _options(row.handler.options)
+    return " ".join(f"{name}={value}" for name, value in given.items() if value != defaults[name])
+
+
+COLUMNS = (
+    Column("type", lambda row: shown(row.handler.type)),
+    Column("function", lambda row: printable(row.handler.name)),
+    Column("comes", lambda row: row.comes or ""),
+    Column("options", _changed, cut=True),
+)
 
 
 def handlers(context: typer.Context, application: ApplicationArgument, as_json: JsonOption = False) -> None:
@@ -27,21 +46,23 @@ def handlers(context: typer.Context, application: ApplicationArgument, as_json: 
     Shown are the options that differ from the defaults, after the settings have been applied; with --json, all.
     """
     from jobs_service.cli.application import load
+    from jobs_service.runner.schedule import in_words
 
     session.refuse_store(context, "handlers are in a program, not in a store")
     service = load(application)
     service.reload(service.settings)
-    periodic = service.periodic
-    rows = [_row(handler, periodic.get(handler.type)) for handler in service.handlers.values()]
-    output.rows(COLUMNS, rows, _cells, as_json, "no handlers; make a function one with @jobs.handler(type)")
+    comes = {type: in_words(periodic.schedule) for type, periodic in service.periodic.items()}
+    rows = [_Row(handler, comes.get(handler.type)) for handler in service.handlers.values()]
+    output.rows(COLUMNS, rows, _form, as_json, "no handlers; make a function one with @jobs.handler(type)")
 
 
-def _row(handler: Handler[Any, Any], periodic: Periodic | None) -> dict[str, Any]:
+def _form(row: _Row) -> dict[str, Any]:
+    handler = row.handler
     return {
-        "type": shown(handler.type),
+        "type": json_forms.name(handler.type),
         "function": handler.name,
         "kind": handler.kind,
-        "comes": None if periodic is None else periodic.in_words,
+        "comes": row.comes,
         "options": _options(handler.options),
     }
 
@@ -50,11 +71,3 @@ def _options(options: HandlerOptions) -> dict[str, Any]:
     """Return options as a JSON object."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     return {name: "a function" if callable(value) else value for name, value in values.items()}
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    from jobs_service import HandlerOptions
-
-    defaults = _options(HandlerOptions())
-    changed = [f"{name}={value}" for name, value in row["options"].items() if value != defaults[name]]
-    return [row["type"], printable(row["function"]), row["comes"] or "", " ".join(changed)]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import exits, output, session, values
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
 from jobs_service.names import shown
@@ -158,14 +159,16 @@ def _sentence(state: _StoreState) -> str:
 def _as_json(state: _StoreState) -> dict[str, Any]:
     seconds, type, id = state.oldest or (None, None, None)
     waited = None if seconds is None else round(seconds, 3)
-    oldest = None if state.oldest is None else {"type": shown(type), "id": shown(id), "seconds": waited}
+    oldest = (
+        None if state.oldest is None else {"type": json_forms.name(type), "id": json_forms.name(id), "seconds": waited}
+    )
     return {
         "types": state.types,
         "paused": state.paused,
         "running": state.running,
         "retrying": state.retrying,
         "crashing": [
-            {"type": shown(each.type), "crashed": each.crashed, "ended": each.ended, "minutes": each.minutes}
+            {"type": json_forms.name(each.type), "crashed": each.crashed, "ended": each.ended, "minutes": each.minutes}
             for each in state.crashing
         ],
         "oldest_ready": oldest,

@@ -78,12 +78,17 @@ DataTestOption = Annotated[
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many jobs.")]
 
+
+def _run_at(job: Job) -> str:
+    return output.time_text(job.run_at) if job.state == "pending" else ""  # else it is the time of a past run
+
+
 COLUMNS = (
-    Column("id"),
-    Column("state", status=True),
-    Column("priority", right=True, nothing="0"),
-    Column("run at"),
-    Column("note, data", cut=True),
+    Column("id", lambda job: shown(job.id)),
+    Column("state", output.status_text, status=True),
+    Column("priority", lambda job: priority_text(job.priority), right=True, nothing="0"),
+    Column("run at", _run_at),
+    Column("note, data", lambda job: output.detail_text(job, job.attempts), cut=True),
 )
 
 
@@ -176,7 +181,9 @@ async def _pages(jobs: AsyncGenerator[Job, None], limit: int | None) -> AsyncGen
 
 
 def _print_json(page: list[Job]) -> None:
-    print("\n".join([json.dumps(output.as_far_as_readable(output.job_json, job)) for job in page]), flush=True)
+    from jobs_service import Job
+
+    print("\n".join([json.dumps(output.as_far_as_readable(Job.to_dict, job)) for job in page]), flush=True)
 
 
 class _Printer:
@@ -187,21 +194,8 @@ class _Printer:
     """
 
     def __init__(self, *, with_type: bool) -> None:
-        self._with_type = with_type
-        self._table = Table((Column("type"), *COLUMNS) if with_type else COLUMNS)
+        self._table = Table((Column("type", lambda job: shown(job.type)), *COLUMNS) if with_type else COLUMNS)
 
     def __call__(self, page: list[Job]) -> None:
         """Print the next page."""
-        self._table.print([output.as_far_as_readable(self._cells, job) for job in page])
-
-    def _cells(self, job: Job) -> list[str]:
-        return [
-            *([shown(job.type)] * self._with_type),
-            shown(job.id),
-            output.status_text(job),
-            priority_text(job.priority),
-            output.time_text(job.run_at)
-            if job.state == "pending"
-            else "",  # of other jobs it is the time of a past run
-            output.detail_text(job, job.attempts),
-        ]
+        self._table.print([output.as_far_as_readable(self._table.row, job) for job in page])

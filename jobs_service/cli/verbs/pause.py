@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import output, session
 from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
@@ -19,7 +20,7 @@ def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None,
     name = parse_type(type)
     session.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.pause(name)))
     if as_json:
-        output.json_line({"type": shown(name), "paused": True})
+        output.json_line({"type": json_forms.name(name), "paused": True})
     else:
         output.line(f"type {shown(name)}: paused; jobs that run go on, and no others begin")
 
@@ -29,6 +30,6 @@ def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None
     name = parse_type(type)
     session.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.resume(name)))
     if as_json:
-        output.json_line({"type": shown(name), "paused": False})
+        output.json_line({"type": json_forms.name(name), "paused": False})
     else:
         output.line(f"type {shown(name)}: its jobs are taken again")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import output, session
 from jobs_service.cli.options import JsonOption, StoreOption
 from jobs_service.cli.tables import Column
@@ -22,7 +21,24 @@ OptionalApplication = Annotated[
     typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours: only it knows when its jobs come next."),
 ]
 
-COLUMNS = (Column("type"), Column("comes"), Column("last"), Column("next"), Column("missed"), Column("paused"))
+
+class _Row(NamedTuple):
+    type: Any
+    last: float | None
+    paused: bool
+    comes: str | None = None
+    next: float | None = None
+    missed: str | None = None
+
+
+COLUMNS = (
+    Column("type", lambda row: shown(row.type)),
+    Column("comes", lambda row: row.comes or ""),
+    Column("last", lambda row: output.time_text(row.last)),
+    Column("next", lambda row: output.time_text(row.next)),
+    Column("missed", lambda row: row.missed or ""),
+    Column("paused", lambda row: "yes" * row.paused),
+)
 
 
 def periodic(
@@ -45,27 +61,17 @@ def periodic(
         service = load(application)
         address = service.store.address
         seen = [] if session.missing_store(address) else session.run_at(address, _ticks)
-        rows = _scheduled(service.periodic, {row["type"]: row for row in seen})
+        rows = _scheduled(service.periodic, {shown(row.type): row for row in seen})
     none = "no periodic jobs; make a function's with @jobs.every(period) or @jobs.cron(expression)"
-    output.rows(COLUMNS, rows, _cells, as_json, none)
+    output.rows(COLUMNS, rows, _form, as_json, none)
 
 
-async def _ticks(jobs: JobsService) -> list[dict[str, Any]]:
+async def _ticks(jobs: JobsService) -> list[_Row]:
     """Return the periodic types in the store."""
-    return [
-        {
-            "type": shown(type),
-            "comes": None,
-            "last": output.timestamp(_time(last)),
-            "next": None,
-            "missed": None,
-            "paused": await jobs.paused(type),
-        }
-        for type, last in (await jobs.last_ticks()).items()
-    ]
+    return [_Row(type, last, await jobs.paused(type)) for type, last in (await jobs.last_ticks()).items()]
 
 
-def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+def _scheduled(registered: dict[Any, Periodic], seen: dict[Any, _Row]) -> list[_Row]:
     """Return the periodic types of an application, with their last ticks from the store."""
     from jobs_service.sources import Sources
 
@@ -73,27 +79,13 @@ def _scheduled(registered: dict[Any, Periodic], seen: dict[str, dict[str, Any]])
     rows = []
     for type, periodic in registered.items():
         schedule = periodic.schedule
-        row = seen.get(shown(type), {"last": None, "paused": False})
-        noted = None if row["last"] is None else datetime.fromisoformat(row["last"]).timestamp()
-        rows.append(
-            {
-                "type": shown(type),
-                "comes": periodic.in_words,
-                "last": None if periodic.last_tick(noted) is None else row["last"],
-                "next": output.timestamp(_time(schedule.next_after(now))),
-                "missed": periodic.missed.value,
-                "paused": row["paused"],
-            }
-        )
+        row = seen.get(shown(type), _Row(type, None, False))
+        last = None if periodic.last_tick(row.last) is None else row.last
+        rows.append(_Row(type, last, row.paused, periodic.in_words, schedule.next_after(now), periodic.missed.value))
     return rows
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
-    def time(field: str) -> str:
-        return "" if row[field] is None else output.time_text(datetime.fromisoformat(row[field]))
+def _form(row: _Row) -> dict[str, Any]:
+    from jobs_service.json_values import time
 
-    return [row["type"], row["comes"] or "", time("last"), time("next"), row["missed"] or "", "yes" * row["paused"]]
-
-
-def _time(seconds: float | None) -> datetime | None:
-    return None if seconds is None or math.isinf(seconds) else datetime.fromtimestamp(seconds, UTC)
+    return {**row._asdict(), "type": json_forms.name(row.type), "last": time(row.last), "next": time(row.next)}

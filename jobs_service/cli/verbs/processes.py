@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,18 +16,31 @@ from jobs_service.names import printable, shown
 if TYPE_CHECKING:
     from jobs_service import JobsService, ProcessInfo
 
-COLUMNS = (
-    Column("id", whole=True),
-    Column("state"),
-    Column("worker"),
-    Column("role"),
-    Column("version", nothing=__version__),
-    Column("up", right=True),
-    Column("heard", right=True),
-    Column("taken", right=True),
-    Column("handlers", cut=True),
-)
 _MOST_NAMED = 10
+
+
+def _since(seconds: float) -> str:
+    """Return the time since a moment, which is shorter than the moment itself on a narrow terminal."""
+    return output.duration_text(max(time.time() - seconds, 0.0))  # the clock of the process may be ahead
+
+
+def _handlers(info: ProcessInfo) -> str:
+    names = [shown(each.type) for each in info.handlers]
+    more = len(names) + info.unnamed - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else "")
+
+
+COLUMNS = (
+    Column("id", lambda info: printable(info.id), whole=True),
+    Column("state", lambda info: info.state.value),
+    Column("worker", lambda info: printable(info.worker)),
+    Column("role", lambda info: printable(info.role)),
+    Column("version", lambda info: printable(info.version), nothing=__version__),
+    Column("up", lambda info: _since(info.started), right=True),
+    Column("heard", lambda info: _since(info.heard), right=True),
+    Column("taken", lambda info: f"{info.taken}/{info.slots}", right=True),
+    Column("handlers", _handlers, cut=True),
+)
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the process, as `jobs-service processes` shows it.")]
 
@@ -57,15 +70,9 @@ def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOp
     async def body(jobs: JobsService) -> list[ProcessInfo]:
         return await jobs.processes()
 
-    rows = [_row(each) for each in session.run(context, store, body)]
-    now = time.time()
-    output.rows(
-        COLUMNS,
-        rows,
-        lambda row: _cells(row, now),
-        as_json,
-        "no process runs handlers; jobs-service serve MODULE:ATTR does",
-    )
+    found = session.run(context, store, body)
+    none = "no process runs handlers; jobs-service serve MODULE:ATTR does"
+    output.rows(COLUMNS, found, lambda info: info.to_dict(), as_json, none)
 
 
 def quiet(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -91,11 +98,11 @@ def _ask(context: typer.Context, id: str, store: str | None, as_json: bool, acti
 
     before = session.run(context, store, body)
     if as_json:
-        output.json_line({"id": before.id, "asked": action, "before": _row(before)})
+        output.json_line({"id": before.id, "asked": action, "before": before.to_dict()})
         return
     name = f"process {before.id} ({printable(before.worker)})"
     if before.state == "silent":
-        output.line(f"{name} was not heard of since {_time_text(before.heard)}; it is told when it comes back")
+        output.line(f"{name} was not heard of since {output.time_text(before.heard)}; it is told when it comes back")
     else:
         output.line(f"{name} {what}")
 
@@ -110,38 +117,3 @@ def _user() -> str:
     except (OSError, KeyError):  # a user id without a name
         user = "somebody"
     return f"{user}@{socket.gethostname()}"
-
-
-def _row(info: ProcessInfo) -> dict[str, Any]:
-    handlers = [{"type": shown(each.type), "slots": each.slots, "taken": each.taken} for each in info.handlers]
-    return {**info.to_dict(), "handlers": handlers}
-
-
-def _cells(row: dict[str, Any], now: float) -> list[str]:
-    names = [each["type"] for each in row["handlers"]]
-    more = len(names) + row["unnamed"] - _MOST_NAMED
-    return [
-        printable(row["id"]),
-        row["state"],
-        printable(row["worker"]),
-        printable(row["role"]),
-        printable(row["version"]),
-        _since(row["started"], now),
-        _since(row["heard"], now),
-        f"{row['taken']}/{row['slots']}",
-        ", ".join(names[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else ""),
-    ]
-
-
-def _since(when: str, now: float) -> str:
-    """Return the time since a moment, which is shorter than the moment itself on a narrow terminal."""
-    from datetime import datetime
-
-    # The clock of the process may be ahead.
-    return output.duration_text(max(now - datetime.fromisoformat(when).timestamp(), 0.0))
-
-
-def _time_text(seconds: float) -> str:
-    from datetime import UTC, datetime
-
-    return output.time_text(datetime.fromtimestamp(seconds, UTC))

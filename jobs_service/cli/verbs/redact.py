@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import output, session
 from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument
@@ -50,6 +51,6 @@ def redact(
 
     found = session.run(context, store, body)
     if as_json:
-        output.json_line({"type": shown(name), "redact": [*found]})
+        output.json_line({"type": json_forms.name(name), "redact": [*found]})
     else:
         output.line(f"type {shown(name)}: {', '.join(map(printable, found)) or 'nothing'} is secret")

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import exits, output, session, values
 from jobs_service.cli.names import parse_id, parse_type
 from jobs_service.cli.options import DURATION_HELP, IdArgument, JsonOption, StoreOption, TypeArgument
-from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
@@ -53,7 +53,7 @@ def remove(
 
     removal = session.run(context, store, body)
     if as_json:
-        output.json_line({"type": shown(names[0]), "id": shown(names[1]), "removal": removal})
+        output.json_line({"type": json_forms.name(names[0]), "id": json_forms.name(names[1]), "removal": removal})
     elif removal == "removed":
         output.line(f"{output.name(*names)}: removed")
     else:

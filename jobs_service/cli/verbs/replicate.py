@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import exits, output, secrets, session, values
 from jobs_service.cli.options import JsonOption, StoreOption
 from jobs_service.cli.tables import Column
@@ -14,8 +15,11 @@ from jobs_service.cli.waiting import TimeoutOption, wait_limit, wait_option, wai
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jobs_service import Job, JobEvent, JobsService
     from jobs_service.replication.options import ReplicationOptions
+    from jobs_service.replication.status import ReplicationStatus
 
 SourceArgument = Annotated[
     str | None, typer.Argument(metavar="SOURCE", help="URL of the database to copy: http://host:5984/name.")
@@ -48,18 +52,41 @@ MissingOption = Annotated[
 ]
 WaitOption = Annotated[bool, wait_option(", with its progress.")]
 
+
+class _Row(NamedTuple):
+    job: Job
+    found: ReplicationStatus | None
+
+
+def _note(row: _Row) -> str:
+    said, error = row.job.progress, row.job.error
+    if said is not None and row.job.state == "running":
+        return printable(said.message)
+    return "" if error is None else output.error_text(error)
+
+
+def _shown(name: str, show: Callable[[Any], str] = printable, **options: Any) -> Column:
+    """Return the column of a field of the status; it is empty if the field is not known."""
+
+    def of(row: _Row) -> str:
+        value = getattr(row.found, name, None)
+        return "" if value is None else show(value)
+
+    return Column(options.pop("called", name), of, **options)
+
+
 COLUMNS = (
-    Column("id"),
-    Column("name"),
-    Column("status", status=True),
-    Column("kind"),
-    Column("written", right=True),
-    Column("skipped", right=True, nothing="0"),
-    Column("pending", right=True),
-    Column("lag", right=True),
-    Column("source"),
-    Column("target"),
-    Column("note", cut=True),
+    Column("id", lambda row: shown(row.job.id)),
+    _shown("name"),
+    Column("status", lambda row: output.status_text(row.job), status=True),
+    _shown("continuous", lambda continuous: "continuous" if continuous else "once", called="kind"),
+    _shown("docs_written", "{:,}".format, called="written", right=True),
+    _shown("doc_write_failures", "{:,}".format, called="skipped", right=True, nothing="0"),
+    _shown("pending", "{:,.0f}".format, right=True),
+    _shown("lag", output.duration_text, right=True),
+    _shown("source"),
+    _shown("target"),
+    Column("note", _note, cut=True),
 )
 
 
@@ -139,7 +166,7 @@ def replicate(
 
     found = session.run(context, store, body, rehearsal=add, supervise=wait)
     if as_json:
-        output.json_line(output.event_json(found) if wait else _job_json(found))
+        output.json_line(found.to_dict())
     elif wait:
         _print_result(found)
     else:
@@ -156,12 +183,14 @@ def replications(context: typer.Context, store: StoreOption = None, as_json: Jso
     failed last.
     """
 
-    async def body(jobs: JobsService) -> list[dict[str, Any]]:
+    async def body(jobs: JobsService) -> list[_Row]:
         from jobs_service.replication.api import replications as found
+        from jobs_service.replication.status import ReplicationStatus
 
-        return [_row(await secrets.without(jobs, job)) async for job in found(jobs)]
+        shown = [await secrets.without(jobs, job) async for job in found(jobs)]
+        return [_Row(job, ReplicationStatus.of(job)) for job in shown]
 
-    output.rows(COLUMNS, session.run(context, store, body), _cells, as_json, "there are no replications")
+    output.rows(COLUMNS, session.run(context, store, body), _form, as_json, "there are no replications")
 
 
 def _take_over(context: typer.Context, store: str | None, database: str, as_json: bool) -> None:
@@ -188,7 +217,7 @@ def _take_over(context: typer.Context, store: str | None, database: str, as_json
             refused += 1
             exits.say(f"{printable(name)}: {job}")
         elif as_json:
-            output.json_line(_job_json(job))
+            output.json_line(job.to_dict())
         else:
             output.line(f"{shown(job.id)}  {printable(name)}")
     if refused:
@@ -284,54 +313,18 @@ def _print_result(event: Job | JobEvent) -> None:
             exits.say(f"skipped: {skipped.get('id')!r}, revision {skipped.get('rev')}: {why}")
 
 
-def _job_json(job: Job | JobEvent) -> dict[str, Any]:
-    from jobs_service import Job
+def _form(row: _Row) -> dict[str, Any]:
+    from dataclasses import asdict, fields
 
-    assert isinstance(job, Job)
-    return output.job_json(job)
-
-
-def _row(job: Job) -> dict[str, Any]:
+    from jobs_service.json_types import plain
     from jobs_service.replication.status import ReplicationStatus
 
-    found = ReplicationStatus.of(job)
-    error = None if job.error is None else {"type": job.error.type, "message": job.error.message}
+    job, found = row
     return {
-        "id": shown(job.id),
-        "name": "" if found is None else found.name,
-        "type": shown(job.type),
+        "id": json_forms.name(job.id),
+        "type": json_forms.name(job.type),
         "status": output.status_text(job),
-        "continuous": found is not None and found.continuous,
-        "source": "" if found is None else found.source,
-        "target": "" if found is None else found.target,
-        "docs_read": 0 if found is None else found.docs_read,
-        "docs_written": 0 if found is None else found.docs_written,
-        "doc_write_failures": 0 if found is None else found.doc_write_failures,
-        "missing_checked": 0 if found is None else found.missing_checked,
-        "missing_found": 0 if found is None else found.missing_found,
-        "checkpoint": {} if found is None else dict(found.checkpoint),
-        "changes_pending": None if found is None else found.pending,
-        "lag": None if found is None else found.lag,
-        "progress": None if job.progress is None else output.progress_json(job.progress),
-        "error": error,
+        **(dict.fromkeys(each.name for each in fields(ReplicationStatus)) if found is None else asdict(found)),
+        "progress": None if job.progress is None else plain(job.progress),
+        "error": json_forms.error(job.error),
     }
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    pending, lag, error, said = row["changes_pending"], row["lag"], row["error"], row["progress"]
-    note = "" if error is None else f"{error['type']}: {error['message']}"
-    if said is not None and row["status"] == "running":
-        note = said["message"]
-    return [
-        row["id"],
-        printable(row["name"]),
-        row["status"],
-        "continuous" if row["continuous"] else "once",
-        f"{row['docs_written']:,}",
-        f"{row['doc_write_failures']:,}",
-        "" if pending is None else f"{pending:,.0f}",
-        "" if lag is None else output.duration_text(lag),
-        printable(row["source"]),
-        printable(row["target"]),
-        printable(note.replace("\n", " ")),
-    ]

@@ -53,6 +53,6 @@ def resubmit(
 
     job = session.run(context, store, body)
     if as_json:
-        output.json_line(output.job_json(job))
+        output.json_line(job.to_dict())
     else:
         output.line(f"{output.name(*names)}: {output.status_sentence(job)}")

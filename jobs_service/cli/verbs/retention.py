@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import output, session, values
 from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption, TypeArgument
@@ -50,13 +52,20 @@ def retention(
         await require_type(jobs, name)
         kept = await jobs.get_retention(name)
         if changes:
-            kept = kept._replace(**changes)
-            await change_type(jobs, name, lambda tx: tx.set_retention(name, **kept._asdict()))
+            kept = replace(kept, **changes)
+            await change_type(
+                jobs, name, lambda tx: tx.set_retention(name, keep=kept.keep, keep_failed=kept.keep_failed)
+            )
         return kept
 
     kept = session.run(context, store, body)
     if as_json:
-        output.json_line({"type": shown(name), **kept._asdict()})
+        from jobs_service.json_types import plain
+
+        output.json_line({"type": json_forms.name(name), **plain(kept)})
         return
-    finished, failed = (FOR_EVER if seconds is None else f"for {output.duration_text(seconds)}" for seconds in kept)
+    finished, failed = (
+        FOR_EVER if seconds is None else f"for {output.duration_text(seconds)}"
+        for seconds in (kept.keep, kept.keep_failed)
+    )
     output.line(f"type {shown(name)}: finished jobs are kept {finished}, failed ones {failed}")

@@ -16,7 +16,11 @@ from jobs_service.names import printable, priority_text, shown
 if TYPE_CHECKING:
     from jobs_service import Job, JobError, JobsService, Progress
 
-HISTORY = (Column("time"), Column("event"), Column("detail", cut=True))
+HISTORY = (
+    Column("time", lambda event: output.time_text(event.time)),
+    Column("event", lambda event: event.kind.value),
+    Column("detail", lambda event: printable(event.detail), cut=True),
+)
 
 
 def show(
@@ -30,16 +34,13 @@ def show(
 
     job = session.run(context, store, body)
     if as_json:
-        output.json_line(output.job_json(job))
+        output.json_line(job.to_dict())
         return
     for label, text in _description(job):
         output.line(f"{label:<10}{text}".rstrip())
     if job.history:
         output.line("")
-        table(
-            HISTORY,
-            [[output.time_text(event.time), event.kind.value, printable(event.detail)] for event in job.history],
-        )
+        table(HISTORY, job.history)
 
 
 def _description(job: Job) -> list[tuple[str, str]]:

@@ -99,13 +99,13 @@ def submit(
     job = session.run(context, store, body, rehearsal=enqueue, supervise=wait)
     if isinstance(job, Job):
         if as_json:
-            output.json_line(output.job_json(job))
+            output.json_line(job.to_dict())
         else:
             output.line(shown(job.id))
         return
     event, code = job
     if as_json:
-        output.json_line(output.event_json(event))
+        output.json_line(event.to_dict())
     else:
         _print_output(event)
     raise typer.Exit(code)

@@ -10,7 +10,7 @@ import typer
 from jobs_service.cli import output, session, values
 from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
 from jobs_service.cli.tables import Table
-from jobs_service.cli.verbs.stats import COLUMNS, cells, gauges, print_rows
+from jobs_service.cli.verbs.stats import COLUMNS, counted, print_counted
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
@@ -34,7 +34,7 @@ def top(
     """
     seconds = values.positive_duration(interval, "--interval")
     if once or as_json or not sys.stdout.isatty():
-        print_rows(session.run(context, store, gauges), as_json)
+        print_counted(session.run(context, store, counted), as_json)
         return
     try:
         session.run(context, store, lambda jobs: _show_live(jobs, seconds))
@@ -52,6 +52,7 @@ async def _show_live(jobs: JobsService, seconds: float) -> None:
 
     with cursor_given_back(sys.stdout), Live(console=output.console(), auto_refresh=False) as live:
         while True:
-            lines = Table(COLUMNS).lines([cells(row) for row in await gauges(jobs)])
+            table = Table(COLUMNS)
+            lines = table.lines([*map(table.row, await counted(jobs))])
             live.update(Text.from_ansi("\n".join(lines)), refresh=True)
             await asyncio.sleep(seconds)

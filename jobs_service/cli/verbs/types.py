@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import output, session, values
 from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument, Verb
-from jobs_service.cli.tables import Column, table
-from jobs_service.cli.tally import STATUS_COLUMNS, Tally
+from jobs_service.cli.tables import Column
 from jobs_service.cli.type_checks import change_type
+from jobs_service.cli.verbs.stats import COUNTS, NO_TYPES, PAUSED, TYPE
 from jobs_service.names import shown
 from jobs_service.status import Status
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService
+    from jobs_service import JobsService, TypeCounts
 
-COLUMNS = (
-    Column("type"),
-    Column("timeout", right=True),
-    *STATUS_COLUMNS,
-    Column("paused", nothing="no"),
-)
+
+class _Type(NamedTuple):
+    type: Any
+    timeout: float | None
+    paused: bool
+    counts: TypeCounts
+
+
+def _timeout(row: _Type) -> str:
+    return "none" if row.timeout is None else f"{row.timeout:g} s"
+
+
+COLUMNS = (TYPE, Column("timeout", _timeout, right=True), *COUNTS, PAUSED)
 
 
 def types_app() -> typer.Typer:
@@ -46,14 +54,7 @@ def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption
     if context.invoked_subcommand is not None:
         context.obj = session.GlobalOptions(session.chosen_store(context, store))
         return
-    counts = session.run(context, store, _count)
-    if as_json:
-        for count in counts:
-            output.json_line(count.as_json())
-    elif counts:
-        table(COLUMNS, [count.as_row() for count in counts])
-    else:
-        output.line("no types; jobs-service types set TYPE SECONDS makes one")
+    output.rows(COLUMNS, session.run(context, store, _read), _form, as_json, NO_TYPES)
 
 
 def set_timeout(
@@ -72,7 +73,7 @@ def set_timeout(
 
     session.run(context, store, body, rehearsal=body)
     if as_json:
-        output.json_line({"type": shown(name), "timeout": timeout})
+        output.json_line({"type": json_forms.name(name), "timeout": timeout})
     else:
         output.line(f"type {shown(name)}: activity timeout {timeout:g} s")
 
@@ -84,45 +85,24 @@ def clear_timeout(
     name = parse_type(type)
     session.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.clear_type_timeout(name)))
     if as_json:
-        output.json_line({"type": shown(name), "timeout": None})
+        output.json_line({"type": json_forms.name(name), "timeout": None})
     else:
         output.line(f"type {shown(name)}: no activity timeout any more; its jobs stay, new ones are refused")
 
 
-class _TypeSummary:
-    """A type with its timeout, and its jobs counted by status."""
-
-    def __init__(self, type: Any, timeout: float | None) -> None:
-        self.type = type
-        self.timeout = timeout
-        self.paused = False
-        self.tally = Tally()
-
-    def as_row(self) -> list[str]:
-        """Return the cells for COLUMNS."""
-        timeout = "none" if self.timeout is None else f"{self.timeout:g} s"
-        counts = [str(self.tally.jobs[status]) for status in Status]
-        return [shown(self.type), timeout, *counts, "yes" if self.paused else "no"]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the object for `--json`."""
-        counts = self.tally.counts()
-        ends = {end: counts.pop(end) for end in ("succeeded", "failed", "canceled")}
-        more = {"finished": sum(ends.values()), "paused": self.paused, **ends}
-        return {"type": shown(self.type), "timeout": self.timeout, **counts, **more}
-
-
-async def _count(jobs: JobsService) -> list[_TypeSummary]:
+async def _read(jobs: JobsService) -> list[_Type]:
     from jobs_service.errors import NoTypeTimeout
 
-    counts: dict[str, _TypeSummary] = {}
-    for type, counted in (await jobs.counts()).items():
+    found = []
+    for type, counts in (await jobs.counts()).items():
         try:
             timeout: float | None = await jobs.get_type_timeout(type)
         except NoTypeTimeout:  # its jobs remain
             timeout = None
-        count = counts[shown(type)] = _TypeSummary(type, timeout)
-        count.tally.take(counted)
-    for count in counts.values():
-        count.paused = await jobs.paused(count.type)
-    return [counts[key] for key in sorted(counts)]
+        found.append(_Type(type, timeout, await jobs.paused(type), counts))
+    return sorted(found, key=lambda row: shown(row.type))
+
+
+def _form(row: _Type) -> dict[str, Any]:
+    named = {"type": json_forms.name(row.type), "timeout": row.timeout, "paused": row.paused}
+    return {**named, **{status.value: getattr(row.counts, status.value) for status in Status}}

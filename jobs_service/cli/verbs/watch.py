@@ -101,7 +101,7 @@ def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: f
 
 
 def _show_json(event: Job | JobEvent) -> None:
-    output.json_line(output.event_json(event))
+    output.json_line(event.to_dict())
 
 
 def _show(event: Job | JobEvent) -> None:

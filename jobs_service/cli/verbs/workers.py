@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
+from jobs_service import json_forms
 from jobs_service.cli import output, secrets, session
 from jobs_service.cli.names import parse_type
 from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
@@ -19,14 +20,29 @@ if TYPE_CHECKING:
 AT_ONCE = 100
 """Jobs read at the same time."""
 
+
+class _Row(NamedTuple):
+    job: Job
+    worker: str | None
+    since: float | None
+    progress: Progress | None
+
+    @classmethod
+    def of(cls, job: Job) -> _Row:
+        started = next((event for event in job.history if event.kind == "started"), None)
+        if started is None:
+            return cls(job, None, None, job.progress)
+        return cls(job, started.detail, started.at, job.progress)
+
+
 COLUMNS = (
-    Column("worker"),
-    Column("type"),
-    Column("id"),
-    Column("since"),
-    Column("attempt", right=True, nothing="1"),
-    Column("canceled", nothing="no"),
-    Column("progress", cut=True),
+    Column("worker", lambda row: printable(row.worker or "-")),
+    Column("type", lambda row: shown(row.job.type)),
+    Column("id", lambda row: shown(row.job.id)),
+    Column("since", lambda row: output.time_text(row.since)),
+    Column("attempt", lambda row: str(row.job.attempts), right=True, nothing="1"),
+    Column("canceled", lambda row: "yes" if row.job.cancel else "no", nothing="no"),
+    Column("progress", lambda row: "" if row.progress is None else output.progress_text(row.progress), cut=True),
 )
 
 
@@ -40,24 +56,24 @@ def workers(
     """
     only = None if type is None else parse_type(type)
     rows = session.run(context, store, lambda jobs: _held(jobs, only))
-    output.rows(COLUMNS, rows, _cells, as_json, "no job is running")
+    output.rows(COLUMNS, rows, _form, as_json, "no job is running")
 
 
-async def _held(jobs: JobsService, only: Any) -> list[dict[str, Any]]:
+async def _held(jobs: JobsService, only: Any) -> list[_Row]:
     """Return a row for each running job."""
     import asyncio
 
     if only is not None:
         await require_type(jobs, only)
-    rows: list[dict[str, Any]] = []
+    rows: list[_Row] = []
     for type in [only] if only is not None else await jobs.types():
         # The running jobs of a type have an index of their own, so not all jobs are read.
         ids = await jobs.active_ids(type)
         for at in range(0, len(ids), AT_ONCE):
             found = await asyncio.gather(*(_running(jobs, type, id) for id in ids[at : at + AT_ONCE]))
             held = await secrets.without_in_all(jobs, [job for job in found if job is not None])
-            rows += [output.as_far_as_readable(_row, job) for job in held]
-    return sorted(rows, key=lambda row: (row["worker"] or "", row["since"] or ""))
+            rows += [output.as_far_as_readable(_Row.of, job) for job in held]
+    return sorted(rows, key=lambda row: (row.worker or "", row.since or 0.0))
 
 
 async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:
@@ -70,32 +86,16 @@ async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:
     return job if job.state is JobState.RUNNING else None
 
 
-def _row(job: Job) -> dict[str, Any]:
-    started = next((event for event in job.history if event.kind == "started"), None)
-    progress: Progress | None = job.progress
+def _form(row: _Row) -> dict[str, Any]:
+    from jobs_service.json_types import plain
+    from jobs_service.json_values import time
+
     return {
-        "worker": None if started is None else started.detail,
-        "type": shown(job.type),
-        "id": shown(job.id),
-        "since": None if started is None else output.timestamp(started.time),
-        "attempt": job.attempts,
-        "cancel": job.cancel,
-        "progress": None if progress is None else output.progress_json(progress),
+        "worker": row.worker,
+        "type": json_forms.name(row.job.type),
+        "id": json_forms.name(row.job.id),
+        "since": time(row.since),
+        "attempt": row.job.attempts,
+        "cancel": row.job.cancel,
+        "progress": None if row.progress is None else plain(row.progress),
     }
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    from datetime import datetime
-
-    from jobs_service import Progress
-
-    since = row["since"]
-    return [
-        printable(row["worker"] or "-"),
-        row["type"],
-        row["id"],
-        "" if since is None else output.time_text(datetime.fromisoformat(since)),
-        str(row["attempt"]),
-        "yes" if row["cancel"] else "no",
-        "" if row["progress"] is None else output.progress_text(Progress(**row["progress"])),
-    ]

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from starlette.responses import Response, StreamingResponse
 
+from jobs_service.http import wire
 from jobs_service.http.audit import chosen
 from jobs_service.http.dashboard import jobs
 from jobs_service.http.dashboard.errors import problem_page
@@ -87,7 +88,7 @@ async def _csv(found: AsyncIterator[Job]) -> AsyncIterator[bytes]:
 
 
 def _cells(job: Job) -> list[Any]:
-    fields = jobs.plain(job)
+    fields = wire.listed_job(job)
     fields["type"], fields["id"] = shown(job.type), shown(job.id)
     return [_cell(fields.get(name)) for name in COLUMNS]
 

@@ -6,9 +6,10 @@ import json
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from jobs_service.errors import RecordDamaged
+from jobs_service.http import wire
 from jobs_service.http.dashboard import texts
 from jobs_service.model import HistoryEvent, Job
 from jobs_service.replication.status import ReplicationStatus
@@ -157,24 +158,9 @@ async def one(service: JobsService, type: JobType, id: JobId) -> Job:
     return (await service.get_redaction(type)).job(job)
 
 
-def plain(job: Job) -> dict[str, Any]:
-    """Return a job as plain data for JSON; an unreadable job has its type, id and error only."""
-    try:
-        return job.to_dict()
-    except RecordDamaged as error:
-        from jobs_service import json_forms
-
-        return {
-            "type": json_forms.name(job.type),
-            "id": json_forms.name(job.id),
-            "state": "unreadable",
-            "error": str(error),
-        }
-
-
 def json_line(job: Job) -> bytes:
     """Return a job as a line of JSON."""
-    return encoded(json.dumps(plain(job), ensure_ascii=False, separators=(",", ":")) + "\n")
+    return encoded(json.dumps(wire.listed_job(job), ensure_ascii=False, separators=(",", ":")) + "\n")
 
 
 def encoded(text: str) -> bytes:

@@ -43,8 +43,8 @@ def test_a_type_without_a_timeout_is_changed_as_long_as_it_has_jobs_or_is_paused
 
 def test_pausing_and_resuming_print_json(invoke: Invoke, counted: str) -> None:
     assert invoke("types", "set", "json:7", "60", "--store", counted).code == 0
-    assert invoke("pause", "json:7", "--json", "--store", counted).json == {"type": "json:7", "paused": True}
-    assert invoke("resume", "json:7", "--json", "--store", counted).json == {"type": "json:7", "paused": False}
+    assert invoke("pause", "json:7", "--json", "--store", counted).json == {"type": 7, "paused": True}
+    assert invoke("resume", "json:7", "--json", "--store", counted).json == {"type": 7, "paused": False}
 
 
 def test_pausing_and_resuming_print_what_holds_now(invoke: Invoke, email: str) -> None:

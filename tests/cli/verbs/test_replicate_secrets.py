@@ -102,7 +102,7 @@ async def heard(client: httpx.AsyncClient, job: Job) -> str:
 def tell(invoke: Invoke, store: str, job: Job, told: dict[str, str]) -> None:
     """Add what the command line prints."""
     name = [str(job.type), str(job.id)]
-    for verb in (["replications"], ["list"], ["show", *name], ["stats", "--jobs", "10"], ["types"]):
+    for verb in (["replications"], ["list"], ["show", *name], ["stats"], ["types"]):
         for form in ([], ["--json"]):
             ended = invoke(*verb, *form, "--store", store)
             told[" ".join([*verb, *form])] = ended.out + ended.err

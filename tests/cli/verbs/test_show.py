@@ -79,10 +79,6 @@ def test_show_tells_how_a_job_ended(invoke: Invoke, store: str) -> None:
 
 def test_show_prints_the_whole_job_as_json(invoke: Invoke, full: str) -> None:
     job = invoke("show", "email", "b", "--json", "--store", full).json
-    assert list(job) == [
-        *("type", "id", "state", "outcome", "data", "priority", "run_at", "resubmit", "cancel", "seq"),
-        *("attempts", "progress", "result", "error", "history", "status"),
-    ]
     assert (job["state"], job["outcome"], job["data"]) == ("finished", "failed", {"n": "b"})
     assert (job["attempts"], job["progress"], job["result"], job["error"]) == (1, None, None, None)
     assert [event["kind"] for event in job["history"]] == ["finished", "started", "added"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs_service import JobsService, JobType
+from jobs_service.names import from_json, shown
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
 
@@ -19,11 +20,11 @@ def test_setting_a_timeout_makes_the_type_and_the_store(invoke: Invoke, store: s
         "scheduled": 0,
         "retrying": 0,
         "running": 0,
-        "finished": 0,
         "paused": False,
         "succeeded": 0,
         "failed": 0,
         "canceled": 0,
+        "unreadable": 0,
     }
 
 
@@ -67,8 +68,8 @@ def test_a_cleared_type_keeps_its_jobs_and_takes_no_new_ones(invoke: Invoke, ema
 
 
 def test_setting_and_clearing_print_json(invoke: Invoke, store: str) -> None:
-    assert invoke("types", "set", "json:7", "5", "--json", "--store", store).json == {"type": "json:7", "timeout": 5.0}
-    assert invoke("types", "clear", "json:7", "--json", "--store", store).json == {"type": "json:7", "timeout": None}
+    assert invoke("types", "set", "json:7", "5", "--json", "--store", store).json == {"type": 7, "timeout": 5.0}
+    assert invoke("types", "clear", "json:7", "--json", "--store", store).json == {"type": 7, "timeout": None}
 
 
 def test_the_store_may_be_named_before_and_after_the_sub_verb(invoke: Invoke, email: str) -> None:
@@ -119,11 +120,11 @@ def test_every_type_that_is_listed_can_be_addressed(invoke: Invoke, store: str) 
 
     arrange(store, arrangement)
     listed = invoke("list", "--store", store, "--json").json_lines
-    assert len({job["type"] for job in listed}) == len(types)
+    names = [tuple(shown(from_json(job[name])) for name in ("type", "id")) for job in listed]
+    assert len({type for type, _ in names}) == len(types)
     table = invoke("list", "--store", store).out.splitlines()[1:]
-    for job, row in zip(listed, table, strict=True):
-        assert row.startswith(job["type"])
-        shown = invoke("show", job["type"], job["id"], "--store", store, "--json")
-        assert shown.json == job
-        assert invoke("types", "clear", job["type"], "--store", store).code == 0
+    for job, (type, id), row in zip(listed, names, table, strict=True):
+        assert row.startswith(type)
+        assert invoke("show", type, id, "--store", store, "--json").json == job
+        assert invoke("types", "clear", type, "--store", store).code == 0
     assert [count["timeout"] for count in invoke("types", "--store", store, "--json").json_lines] == [None] * len(types)

@@ -32,7 +32,7 @@ def test_workers_are_shown_with_the_jobs_that_they_hold(invoke: Invoke, store: s
     [job] = invoke("workers", "video", "--json", "--store", store).json_lines
     assert job["worker"].endswith(f":{os.getpid()}")
     assert (job["type"], job["id"], job["attempt"], job["cancel"]) == ("video", "held", 1, True)
-    assert job["progress"] == {"done": 1.0, "total": 3.0, "message": "begun"}
+    assert job["progress"] == {"done": 1, "total": 3, "message": "begun", "attempt": 1}
     assert invoke("workers", "typo", "--store", store).error == "there is no type typo"
 
 

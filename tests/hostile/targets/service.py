@@ -123,7 +123,6 @@ SERVICE = [
     Target("type of result", lambda world, v: _result(world, v, "x", timeout=0.5)),
     Target("id of result", lambda world, v: _result(world, WORK, v, timeout=0.5)),
     Target("timeout of result", lambda world, v: _result(world, WORK, "finished", timeout=v)),
-    Target("type of stats", lambda world, v: world.jobs.stats(v)),
     Target("type of counts", lambda world, v: world.jobs.counts(v)),
     Target("type of throughput", lambda world, v: world.jobs.throughput(v, since=FAR_AWAY)),
     Target("since of throughput", lambda world, v: world.jobs.throughput(WORK, since=v)),

@@ -79,7 +79,7 @@ class RunnerEntries:
         self._check_asked(entry, "timeout", entry.arguments[0], was_there=any(before))
 
     def _after_set_retention(self, entry: Entry, transaction: SimulatedTransaction) -> None:
-        kept = tuple(entry.arguments[0])
+        kept = (entry.arguments[0].keep, entry.arguments[0].keep_failed)
         if kept not in self._known.retentions[entry.type]:
             self._run.complain(
                 f"retention: {entry.type!r} keeps its jobs for {kept}, not {self._known.retentions[entry.type]}"

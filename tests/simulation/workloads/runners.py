@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, ClassVar, Final
 
-from jobs_service import JobExists, JobNotFound, JobsService, JobType, RunningJob
+from jobs_service import JobExists, JobNotFound, JobsService, JobType, RunningJob, TypeCounts
 from jobs_service.testing import Process
 from tests.simulation.client import Client
-from tests.simulation.model_job import SCHEDULED, ModelJob
 from tests.simulation.weather import HARMLESS, RARELY
 from tests.simulation.workloads.base import Workload, patiently
 from tests.simulation.workloads.handled import MOMENT
@@ -41,7 +40,6 @@ _FATES: Final = {
     "again": 1,
     "release": 1,
 }
-_COUNTED: Final = ("pending", "scheduled", "running", "crashed", "finished")
 _SECRET: Final = ("nowhere.secret",)
 _SHORT: Final = 3.0
 _RARE: Final = 0.88
@@ -177,18 +175,14 @@ class Handlers(Workload):
 
     async def count(self, client: Client) -> None:
         """While nothing changes, what is told of a type fits what its jobs are."""
-        type, began, clock = self.random.choice([ONE_SHOT, CONTINUOUS]), client.version, client.process.clock
-        earliest = clock.wall_time()
-        told = (await client.jobs.stats(type)).get(type, {})
-        latest = clock.wall_time()
-        if client.version != began or latest < earliest:
+        type, began = self.random.choice([ONE_SHOT, CONTINUOUS]), client.version
+        told = (await client.jobs.counts(type)).get(type, TypeCounts())
+        if client.version != began:
             return
-        jobs = {id: job for (each, id), job in self.run.history.model.jobs.items() if each == type}
-        if any(job.run_at is not None and earliest <= job.run_at <= latest for job in jobs.values()):
-            return
-        wanted = Counter(map(_counted_as, jobs.values()))
-        if any(told.get(state, 0) != wanted[state] for state in _COUNTED):
-            self.run.complain(f"stats: {client.process} was told {told} of {type!r}, not {wanted}")
+        wanted = Counter(job.state for (each, _), job in self.run.history.model.jobs.items() if each == type)
+        found = told.pending, told.running, told.succeeded + told.failed + told.canceled
+        if found != (wanted["ready"] + wanted["scheduled"], wanted["running"], wanted["finished"]):
+            self.run.complain(f"counts: {client.process} was told {told} of {type!r}, not {wanted}")
 
     async def _cancel_young(self, client: Client) -> None:
         """Cancel a job that has just begun."""
@@ -248,13 +242,6 @@ class Handlers(Workload):
             # One that ended by a clock that is behind may have expired already by those of the monitors.
             if self.run.history.states(type, id)[-1].time < self.run.world.loop.time() - _EXPIRED:
                 yield f"{type!r}/{id!r} expired {now - job.notes.expires:.1f} s ago"
-
-
-def _counted_as(job: ModelJob) -> str:
-    """Return what the numbers of a type count a job as."""
-    if not job.pending:
-        return job.state
-    return "crashed" if job.retrying else "scheduled" if job.state == SCHEDULED else "pending"
 
 
 def _some_fates(random: Random) -> dict[str, int]:

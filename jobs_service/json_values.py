@@ -1,4 +1,4 @@
-"""JSON, and names and times in it, for both ends of the HTTP interface."""
+"""JSON, and names and times in it, over HTTP and wherever records are written as JSON."""
 
 from __future__ import annotations
 
