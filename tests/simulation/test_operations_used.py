@@ -19,7 +19,7 @@ from tests.simulation.run import simulate
 INTERFACES: Final = (JobsService, JobTransaction, RunningJob)
 MIXES: Final = (
     ("readers", "composers", "workers", "creators", "batches", "resubmitters"),
-    ("handlers", "composers", "readers", "pausers", "retainers"),
+    ("speakers", "composers", "readers", "pausers", "retainers"),
     ("handlers", "followers", "subscribers", "stoppers", "waiters", "type keepers", "inspectors", "lookers"),
     ("bulk", "plain", "workers", "cancelers", "heartbeats"),
     ("operators", "handlers"),
@@ -32,6 +32,10 @@ MOST_SEEDS: Final = 40
 LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
     "JobsService.asgi": "the simulation has no network",
+    "JobsService.cron(timezone)": "tests/runner/test_schedule.py",
+    "JobsService.reload": "tests/service/test_reload.py",
+    "JobsService.run(types)": "tests/runner",
+    "JobsService.throughput": "tests/service compares it with what was counted",
     "RunningJob.to_dict": "plain data of what is there already",
 }
 """What the simulation does not do, and why."""
