@@ -29,7 +29,7 @@ _ROOM: Final = 400
 """Bytes of a record that are not its data, with a short history."""
 
 _OF_HANDLERS: Final = 0.07
-"""The share of the others that are about handlers, schedules or plain functions only."""
+"""The share of the others that are about handlers only."""
 
 LANE_CRASHES: Final = "crash:lane"
 """The kind of fault that has a worker pool crash just before or after it gets a place for a job."""
@@ -73,7 +73,7 @@ class Focus:
         sizes: of things; None for those that are drawn as everywhere.
         limits: of transactions; None for those that are drawn as everywhere.
         processes: how many there are at least.
-        of_handlers: whether it is about handlers and schedules, which have options then that they have nowhere else.
+        of_handlers: whether it is about handlers, which have options then that they have nowhere else.
         slots: of the handlers; None for as many as are drawn everywhere.
         budget: steps that are taken at most; None for as many as are drawn everywhere.
         settings: of the processes, in place of those that are drawn.
@@ -165,12 +165,12 @@ def _woven(random: Random) -> Focus:
 
 
 def _handled(random: Random) -> Focus:
-    """Handlers, and those who order them about; or schedules, or plain functions; and at most one kind of trouble."""
+    """Handlers, and those who order them about; and at most one kind of trouble."""
     workloads, trouble = random.choice(_SUBJECTS), random.choice(_TROUBLES)
     return Focus(
         workloads,
         "calm",
-        rates=trouble if "handlers" in workloads else {},
+        rates=trouble,
         limits=random.choice(_TIGHT),
         budget=random.choice([6, 12, 24]),
         of_handlers=True,
