@@ -14,13 +14,12 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from jobs_service.actors import activity_monitor, notifier
 from jobs_service.layer import paging, transaction
 from jobs_service.store.base import Limits
 from jobs_service.testing import Choices
 from tests.simulation.sizes import Sizes
 
-_FOCUSED: Final = 0.06
+_FOCUSED: Final = 0.05
 """The share of runs that are about one of `_KINDS`."""
 
 _CALM: Final = 0.7
@@ -30,7 +29,7 @@ _ROOM: Final = 400
 """Bytes of a record that are not its data, with a short history."""
 
 _OF_HANDLERS: Final = 0.07
-"""The share of the others that are about handlers, schedules or plain functions only."""
+"""The share of the others that are about handlers only."""
 
 LANE_CRASHES: Final = "crash:lane"
 """The kind of fault that has a worker pool crash just before or after it gets a place for a job."""
@@ -74,7 +73,7 @@ class Focus:
         sizes: of things; None for those that are drawn as everywhere.
         limits: of transactions; None for those that are drawn as everywhere.
         processes: how many there are at least.
-        of_handlers: whether it is about handlers and schedules, which have options then that they have nowhere else.
+        of_handlers: whether it is about handlers, which have options then that they have nowhere else.
         slots: of the handlers; None for as many as are drawn everywhere.
         budget: steps that are taken at most; None for as many as are drawn everywhere.
         settings: of the processes, in place of those that are drawn.
@@ -148,18 +147,6 @@ def _narrow(random: Random, jobs: int) -> Sizes:
     return Sizes(Limits(key=300, value=value, transaction=value * jobs + 4_000), padding)
 
 
-def _contested(random: Random) -> Focus:
-    """A queue that changes while transactions dawdle that take jobs from it, and somebody begins to follow them."""
-    return Focus(
-        ("rivals",),
-        _weather(random),
-        random.choice([0.0, 0.002]),
-        processes=random.choice([1, 2]),
-        budget=30,
-        constants=((notifier, "_FEW", 0), (activity_monitor, "_UNREAD_FOR", 3.0)),
-    )
-
-
 def _woven(random: Random) -> Focus:
     """Transactions of many operations, decisions that others make untrue, retries, and commits that many share."""
     return Focus(
@@ -178,12 +165,12 @@ def _woven(random: Random) -> Focus:
 
 
 def _handled(random: Random) -> Focus:
-    """Handlers, and those who order them about; or schedules, or plain functions; and at most one kind of trouble."""
+    """Handlers, and those who order them about; and at most one kind of trouble."""
     workloads, trouble = random.choice(_SUBJECTS), random.choice(_TROUBLES)
     return Focus(
         workloads,
         "calm",
-        rates=trouble if "handlers" in workloads else {},
+        rates=trouble,
         limits=random.choice(_TIGHT),
         budget=random.choice([6, 12, 24]),
         of_handlers=True,
@@ -197,13 +184,11 @@ def _weather(random: Random) -> str:
 _KINDS: Final = {
     _tight: 4,
     _tight_handlers: 2,
-    _contested: 6,
     _woven: 8,
 }
 """What there is to look at, and how often each is drawn beside the others: less often what takes its time."""
 
 _ALONE: Final[Mapping[str, Callable[[Random], Focus]]] = {
-    "rivals": _contested,
     "weavers": _woven,
 }
 """The situation of each workload that is in no other one: whoever chooses only that workload has this as well."""

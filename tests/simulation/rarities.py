@@ -77,9 +77,6 @@ _PAGES: Final[Sequence[_Constant]] = (
 )
 """How much is read at once: pages hold a few keys, so that the second one is read as well."""
 
-_CONSTANTS: Final = 0.04
-"""The share of runs in which the constants below are drawn."""
-
 _CONSTANTS: Final[Sequence[_Constant]] = (
     (sampler, "_MOST_TYPES", (1, 2, 5)),
     (sampler, "_MOST_JITTER", (0.0, 0.05)),

@@ -18,7 +18,6 @@ MOST_SEEDS = 60
 SHOWN = {
     focus._tight: "added jobs have no bound in bytes",
     focus._tight_handlers: "jobs that run are kept alive in one transaction",
-    focus._contested: "jobs due later are read by snapshot",
     focus._woven: "a transactions count has its own jobs of any time",
 }
 """By what a run looks at, a defect that hardly any other run shows."""
@@ -40,7 +39,7 @@ def test_everything_there_is_to_look_at_is_drawn_and_most_runs_look_at_all() -> 
     focused = [each for each in seeds if each.workloads is not None]
     of_handlers = [each for each in focused if each.of_handlers]
     assert 0.05 * len(seeds) < len(of_handlers) < 0.09 * len(seeds)
-    assert 0.03 * len(seeds) < len(focused) - len(of_handlers) < 0.15 * len(seeds)
+    assert 0.02 * len(seeds) < len(focused) - len(of_handlers) < 0.15 * len(seeds)
     assert len({each.workloads for each in focused if not each.of_handlers}) == len(focus._KINDS)
     assert SHOWN.keys() == focus._KINDS.keys()
     assert {each.workloads for each in of_handlers} == {*focus._SUBJECTS}

@@ -9,8 +9,8 @@ from typing import Any
 import fdb.tuple
 import pytest
 
-from jobs_service import Outcome, Removal
-from jobs_service.errors import JobExists, NoTypeTimeout, StoreError, WorkerConflict
+from jobs_service import Removal
+from jobs_service.errors import JobExists, NoTypeTimeout, WorkerConflict
 from jobs_service.layer.key_parts import pack_id
 from jobs_service.layer.record import Record
 from jobs_service.model import UNSET
@@ -64,17 +64,6 @@ def a_lock_that_was_never_given(run: Recorded) -> None:
     entry.arguments = (b"never given.....", None, 20, "", False)
 
 
-@complains("finish.*'a': expected ready.*outcome is <Outcome.SUCCEEDED: 'succeeded'>, not None")
-def a_finish_that_forgets_the_next_run(run: Recorded) -> None:
-    _, entry = run.first("finish")
-    entry.result = altered(entry.result, place=0, outcome=Outcome.SUCCEEDED)
-
-
-@complains("add many to 't' gave StoreError for no reason|add.*expected JobExists, got StoreError")
-def a_store_error_that_is_a_defect(run: Recorded) -> None:
-    run.first("add many")[1].result = StoreError
-
-
 @complains(r"accept of 't' .*limit=1, spread=1.* took \['b'\], expected \['a'\]")
 def an_accept_out_of_order(run: Recorded) -> None:
     _, entry = run.first("accept")
@@ -100,12 +89,6 @@ def a_lock_that_is_given_twice(run: Recorded) -> None:
     _, entry = run.first("accept", lambda _, entry: entry.result and entry.result[0][0] == "b")
     [(id, record)] = entry.result
     entry.result = [(id, altered(record, lock=given.result[0][1].lock))]
-
-
-@complains("make ready moved 't'/'late' 98 s before its time")
-def jobs_made_ready_too_early(run: Recorded) -> None:
-    _, entry = run.first("make ready", lambda _, entry: entry.result)
-    entry.arguments = (entry.result[1][1].run_at - 98, 100)
 
 
 @complains("make ready left 't'/'early' out, and moved jobs that are due later")
@@ -146,13 +129,6 @@ def a_record_with_other_data(run: Recorded) -> None:
     ending, entry = run.first("update", lambda _, entry: entry.arguments[1] is not UNSET)
     data_key, record = stored_in(ending, entry)
     ending.written[data_key] = record.with_json(b"6").encode()
-
-
-@complains("'t'/'a' has moved, but its seq is 00")
-def an_update_that_keeps_its_seq(run: Recorded) -> None:
-    ending, entry = run.first("update")
-    data_key, record = stored_in(ending, entry)
-    ending.written[data_key] = altered(record, seq=bytes(12)).encode()
 
 
 @complains("jobs of 't' have changed, but nobody was told")

@@ -13,7 +13,7 @@ from tests.simulation.run import Run
 
 LEFT_OUT: Final = {
     "durable": "the simulated disk has no power cuts, which tests/store/lmdb/test_power_cuts.py has",
-    "handlers": "nothing has it at the start: tests/runner/test_options.py gives it to reload",
+    "handlers": "nothing has it at the start: tests/service/test_reload.py gives it",
     "fdb_library": "only FoundationDB's own client has it",
     "fdb_directory": "the simulated cluster has one directory",
     "fdb_tag": "only FoundationDB's own client has it",

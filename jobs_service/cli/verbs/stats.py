@@ -36,6 +36,11 @@ class CountedType(NamedTuple):
     counts: TypeCounts
     queue: QueueState
 
+    @property
+    def paused(self) -> bool:
+        """Whether its workers are stopped from accepting jobs."""
+        return self.queue.paused
+
 
 def _count(status: Status) -> Column:
     nothing = "" if status in _ALWAYS else "0"
@@ -54,7 +59,7 @@ def _oldest(row: CountedType) -> str:
 
 TYPE: Final = Column("type", lambda row: shown(row.type))
 COUNTS: Final = tuple(map(_count, Status))
-PAUSED: Final = Column("paused", lambda row: "yes" if row.queue.paused else "no", nothing="no")
+PAUSED: Final = Column("paused", lambda row: "yes" if row.paused else "no", nothing="no")
 COLUMNS: Final = (TYPE, *COUNTS, PAUSED, Column("oldest ready", _oldest))
 
 
@@ -91,4 +96,4 @@ def _form(row: CountedType) -> dict[str, Any]:
     from jobs_service.json_types import plain
 
     queue = plain(row.queue)
-    return {"type": json_forms.name(row.type), "paused": row.queue.paused, **plain(row.counts), "queue": queue}
+    return {"type": json_forms.name(row.type), "paused": row.paused, **plain(row.counts), "queue": queue}

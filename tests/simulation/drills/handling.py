@@ -1,4 +1,4 @@
-"""What drills of handlers need: a service that runs them for a while, what its log says, and what it counts."""
+"""What drills of handlers need: a service that runs them for a while, and what its log says."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from tests.simulation.workloads.operators import Operators
 from tests.simulation.workloads.overseers import Closers, Followers, Inspectors, Keepers, Measurers, Overseers, Stoppers
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
 from tests.simulation.workloads.readers import Readers
-from tests.simulation.workloads.rivals import Rivals
 from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers
+from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.transactions import Transactions
 from tests.simulation.workloads.vandals import Vandals
@@ -56,7 +56,7 @@ ALL: tuple[type[Workload], ...] = (
 )
 """What may go on in every run, but for small ones that look at something else."""
 
-OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers)
+OF_RUNNERS: tuple[type[Workload], ...] = (Handlers, Pausers, Retainers, Leavers, Speakers)
 """What goes on in some runs beside that, because it takes its time."""
 
 OF_LISTED: tuple[type[Workload], ...] = (Operators,)
@@ -82,7 +82,6 @@ OF_DRILLS: tuple[type[Workload], ...] = (Drills,)
 
 OF_FOCUSED: tuple[type[Workload], ...] = (
     Foremen,
-    Rivals,
     Weavers,
 )
 """What goes on only in small runs that look at one thing."""
