@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal, localcontext
 from typing import Any, Final
 
 import pydantic_core
@@ -13,9 +12,6 @@ import pydantic_core
 from jobs_service import names
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LEAST_DIGITS: Final = 6
-_MOST_DIGITS: Final = 1_200
-"""Most decimal digits of a double, before and behind the point together."""
 _NO_TIME: Final = "no time: allowed are texts as 2026-11-22T22:00:00Z and seconds since the epoch"
 
 
@@ -61,15 +57,14 @@ def name_of(form: Any) -> Any:
 
 
 def time(seconds: float | None) -> Any:
-    """Return seconds since the epoch as text; as a number beyond all dates, and None if they are not finite."""
+    """Return seconds since the epoch as text, in microseconds; as a number beyond all dates, None if not finite."""
     if seconds is None or not math.isfinite(seconds):
         return None
-    whole, fraction = _parts_of(seconds)
     try:
-        date = _EPOCH + timedelta(seconds=whole)
+        date = _EPOCH + timedelta(seconds=seconds)
     except OverflowError:
         return seconds
-    return f"{date.replace(tzinfo=None).isoformat()}.{fraction.ljust(_LEAST_DIGITS, '0')}Z"
+    return f"{date.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def seconds_of(form: Any) -> float | None:
@@ -80,28 +75,10 @@ def seconds_of(form: Any) -> float | None:
     """
     if form is None or (isinstance(form, int | float) and not isinstance(form, bool)):
         return form
-    if not isinstance(form, str):
-        raise ValueError(_NO_TIME)
-    head, point, rest = form.partition(".")
-    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     try:
-        date = datetime.fromisoformat(head + rest[len(digits) :] if point else form)
-    except ValueError:
+        date = datetime.fromisoformat(form)
+    except (TypeError, ValueError):
         raise ValueError(_NO_TIME) from None
     if date.tzinfo is None:
         raise ValueError("a time without a time zone; write Z for UTC")
-    whole = date - _EPOCH
-    with localcontext(prec=_MOST_DIGITS):
-        return float(Decimal(whole // timedelta(seconds=1)) + Decimal(f"0.{digits or 0}"))
-
-
-def _parts_of(seconds: float) -> tuple[int, str]:
-    """Return whole seconds, rounded down, and the digits behind the point."""
-    text = repr(float(seconds))
-    if seconds >= 0 and "e" not in text:
-        whole, _, fraction = text.partition(".")
-        return int(whole), fraction
-    with localcontext(prec=_MOST_DIGITS):
-        exact = Decimal(text)
-        below = math.floor(exact)
-        return below, f"{exact - below:f}".partition(".")[2]
+    return (date - _EPOCH).total_seconds()

@@ -54,7 +54,8 @@ data = st.recursive(
     max_leaves=8,
 )
 # No date says -0.0, which is the same time as 0.0.
-times = st.floats(EARLIEST, LATEST).map(lambda seconds: seconds + 0.0) | st.floats(1.6e9, 2.1e9)
+# What the wire carries is microseconds.
+times = st.integers(int(EARLIEST) * 10**6, int(LATEST) * 10**6).map(lambda microseconds: microseconds / 10**6)
 errors = st.builds(JobError, texts, texts, texts)
 progress = st.builds(Progress, finite | integers, st.none() | finite | integers, texts, st.none() | st.integers(1, 9))
 
@@ -173,8 +174,8 @@ def _scheduled(at: float) -> Record:
 
 
 @given(finite)
-def test_a_time_comes_back_exactly(seconds: float) -> None:
-    assert wire.seconds_of(over_the_wire(wire.time(seconds))) == seconds
+def test_a_time_comes_back_to_the_microsecond(seconds: float) -> None:
+    assert wire.seconds_of(over_the_wire(wire.time(seconds))) == pytest.approx(seconds, rel=0, abs=5.1e-7)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_a_time_comes_back_exactly(seconds: float) -> None:
         (0, "1970-01-01T00:00:00.000000Z"),
         (1.5, "1970-01-01T00:00:01.500000Z"),
         (-0.25, "1969-12-31T23:59:59.750000Z"),
-        (1763849472.1234567, "2025-11-22T22:11:12.1234567Z"),
+        (1763849472.1234567, "2025-11-22T22:11:12.123457Z"),
         (None, None),
         (math.inf, None),
         (1e300, 1e300),
