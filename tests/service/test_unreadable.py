@@ -389,6 +389,24 @@ async def test_the_removal_of_an_unreadable_job_is_an_event_like_any_other(
         assert (await anext(events)).state is JobState.REMOVED
 
 
+async def test_subscriptions_to_other_jobs_go_on(jobs: JobsService) -> None:
+    await jobs.add(T1, J1)
+    await jobs.add(T1, J2)
+    async with jobs.subscribe(T1, J1) as hurt, jobs.subscribe(T1, J2) as other:
+        assert (await anext(hurt)).state is PENDING
+        assert (await anext(other)).state is PENDING
+        await damage(jobs)
+        with pytest.raises(RecordDamaged, match=r"^job 't1'/'j1': a job's record"):
+            await jobs.wait(T1, J1, "finished", timeout=PATIENCE)
+        with pytest.raises(RecordDamaged, match=r"^job 't1'/'j1': a job's record"):
+            await anext(hurt)
+        worker = await accepted(jobs)
+        assert worker.id == J2
+        await worker.finish()
+        async with asyncio.timeout(PATIENCE):
+            assert [event.state async for event in other][-1] is FINISHED
+
+
 # the queue
 
 
@@ -649,6 +667,31 @@ async def test_others_that_wait_for_a_turn_get_it(max_jobs: int | None) -> None:
                 await asyncio.sleep(50)
         assert {"a", "b", "c"} <= turns.keys()
         assert not [event for event in events if event["event"] == "child_crashed"]
+        await jobs.remove(TYPE, "damaged", force=True)
+
+
+@in_virtual_time
+async def test_who_has_run_longest_gives_way_first_whatever_is_known_of_the_others() -> None:
+    async with opened() as jobs:
+        gave_way: list[object] = []
+
+        @jobs.handler(TYPE, slots=2, continuous=True, interval=10, max_churn=1, timeout=20)
+        async def work(job: RunningJob) -> None:
+            try:
+                await asyncio.sleep(10_000)
+            except asyncio.CancelledError:
+                gave_way.append(job.id)
+                raise
+
+        with capture_logs():
+            async with run_by(jobs):
+                await add(jobs, "first", timeout=20)
+                await asyncio.sleep(2)
+                await add_damaged(jobs, "damaged", an_event_of_no_kind)
+                await asyncio.sleep(2)
+                await add(jobs, "waits")
+                await asyncio.sleep(10)
+                assert gave_way == ["first"]
         await jobs.remove(TYPE, "damaged", force=True)
 
 
