@@ -10,8 +10,8 @@ from typing import Any, Final
 import fdb.tuple
 
 from jobs_service import Job, JobId, JobType, TypeCounts
-from jobs_service.layer.inspection import QueueState
 from jobs_service.model.counts import Histogram, Interval, Totals
+from jobs_service.model.type_state import QueueState
 from tests import reader
 from tests.reader import Counts, Record
 from tests.simulation.model_job import READY, SCHEDULED, ModelJob
