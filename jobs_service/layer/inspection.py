@@ -17,8 +17,7 @@ from jobs_service.layer.keyspace import PERIODIC, Keyspace, TypeKeys, end_of_pri
 from jobs_service.layer.record import Record
 from jobs_service.layer.strays import id_of_ready
 from jobs_service.model import JobId, JobType
-from jobs_service.model.type_state import FOR_EVER, Retention
-from jobs_service.model.type_state import QueueState as QueueState
+from jobs_service.model.type_state import FOR_EVER, QueueState, Retention
 from jobs_service.store.base import Snapshot
 
 _MOST_LOOKS: Final = 32

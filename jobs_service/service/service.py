@@ -25,7 +25,6 @@ from jobs_service.errors import InvalidSettings, JobsError, StoreError, a_kind_o
 from jobs_service.layer import activity, inspection, redactions
 from jobs_service.layer.adaptive_spread import Spreading
 from jobs_service.layer.enqueueing import How
-from jobs_service.layer.inspection import QueueState
 from jobs_service.layer.queue import terms
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import (
@@ -48,7 +47,7 @@ from jobs_service.model.counts import Interval, JobsPage, TypeCounts
 from jobs_service.model.enqueueing import Enqueueable, ResultT
 from jobs_service.model.signatures import as_enqueue, as_enqueue_many
 from jobs_service.model.terms import exact_type
-from jobs_service.model.type_state import Retention, TypeSettings
+from jobs_service.model.type_state import QueueState, Retention, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
 from jobs_service.runner.handler import Handler
