@@ -402,7 +402,9 @@ class Lines:
         if len(lines) == 1:
             return [await self._connection.call("POST", path, lines[0], key=key)]
         forms = await self._connection.call("POST", path, b"".join(line + b"\n" for line in lines), key=key)
-        found = [problems.error_of(form["problem"]) if "problem" in form else form for form in forms]
+        found = self._connection.read(
+            lambda forms: [problems.error_of(form["problem"]) if "problem" in form else form for form in forms], forms
+        )
         if len(found) < len(lines):  # the server has stopped reading, and its last line says why
             last = found[-1] if found and isinstance(found[-1], JobsError) else JobsError("the answer is not complete")
             found += [copy.copy(last) for _ in range(len(lines) - len(found))]
