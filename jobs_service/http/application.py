@@ -113,6 +113,7 @@ class Application:
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Return a long-lived answer, to be sent without holding a place; None if the answer has been sent."""
+        gate.check_size(scope, self.state.options.limits.head)
         headers = gate.Headers(scope)
         origin = gate.Origin(scope, headers, self.state.options.proxies)
         scope[_FROM] = origin.client
