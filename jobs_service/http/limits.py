@@ -40,8 +40,8 @@ class Limits:
     polls: int = 2000
     polls_of_client: int = 1000
     poll_time: float = 30.0
-    streams: int = 20_000
-    streams_of_client: int = 10_000
+    streams: int = 1000
+    streams_of_client: int = 500
     jobs_of_stream: int = 1000
     followed: int = 200_000
     followed_of_client: int = 20_000

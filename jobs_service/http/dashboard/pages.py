@@ -16,7 +16,7 @@ from jobs_service.http.dashboard.errors import error_page, problem_page
 from jobs_service.http.dashboard.export import export
 from jobs_service.http.dashboard.failures import failures
 from jobs_service.http.dashboard.job_page import clone_page, download, job_page
-from jobs_service.http.dashboard.live import Pulse, live
+from jobs_service.http.dashboard.live import live
 from jobs_service.http.dashboard.overview import overview
 from jobs_service.http.dashboard.processes import processes
 from jobs_service.http.dashboard.rendering import HERE, SECURITY
@@ -48,7 +48,6 @@ class Dashboard:
     def __init__(self, state: Any) -> None:
         self._state = state
         self._counts = SharedCounts(state.service)
-        self._pulse = Pulse(self._counts)
         self._sizes = SizeWatch()
         self._bulk: BulkActions = state.bulk
         state.service._lifecycle.before_leaving.append(self._bulk.close)
@@ -69,7 +68,7 @@ class Dashboard:
             see("/health", lambda visit: small_pages.health(visit, self._sizes)),
             see("/bulk", bulk_pages.bulk_list),
             see("/bulk/show", bulk_pages.bulk_show),
-            see("/live", lambda visit: live(visit, self._pulse), STREAM),
+            see("/live", live, STREAM),
             self._route("GET", "write", "/bulk/new", bulk_pages.bulk_new),
             self._route("GET", "write", "/job/new", clone_page),
             do("/bulk", lambda visit: bulk_pages.bulk_start(visit, self._bulk)),

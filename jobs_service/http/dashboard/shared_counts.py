@@ -32,9 +32,13 @@ class SharedCounts:
         self._counts: _Shared[dict[JobType, TypeCounts]] = _Shared(service.counts)
         self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour)
 
-    async def get(self) -> dict[JobType, TypeCounts]:
-        """Return the counts, which may be some tenths of a second old if there are very many types."""
-        return await self._counts.get()
+    async def get(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
+        """Return the counts, which may be some tenths of a second old if there are very many types.
+
+        Args:
+            age: seconds that they may be old in any case.
+        """
+        return await self._counts.get(age)
 
     async def last_hour(self) -> LastHour:
         """Return the failures of the last hour, which may be as old."""
@@ -50,18 +54,16 @@ class _Shared(Generic[T]):
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
         self._found: T | None = None
-        self._good_until = 0.0
+        self._read_at = self._good_until = 0.0
         self._reading = asyncio.Lock()
 
-    async def get(self) -> T:
-        if self._found is not None and time.monotonic() < self._good_until:
-            return self._found
+    async def get(self, age: float = 0.0) -> T:
         async with self._reading:
-            if self._found is not None and time.monotonic() < self._good_until:  # another caller has read it meanwhile
-                return self._found
             began = time.monotonic()
+            if self._found is not None and (began < self._good_until or began - self._read_at < age):
+                return self._found
             self._found = found = await self._read()
-            ended = time.monotonic()
+            self._read_at = ended = time.monotonic()
             took = ended - began
             self._good_until = 0.0 if took < QUICK else ended + rest_after(took)
             return found

@@ -60,9 +60,9 @@ class Visit:
         service: JobsService = self.state.service
         return service
 
-    async def counts(self) -> dict[JobType, TypeCounts]:
-        """Return the counts of all types."""
-        return await (self.service.counts() if self.shared is None else self.shared.get())
+    async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
+        """Return the counts of all types; they may be `age` seconds old."""
+        return await (self.service.counts() if self.shared is None else self.shared.get(age))
 
     async def last_hour(self) -> LastHour:
         """Return the failures of the last hour for all types."""

@@ -13,7 +13,6 @@ import pytest
 
 from jobs_service import HandlerSlots, JobsService, ProcessState
 from jobs_service.http.dashboard import live
-from jobs_service.http.dashboard.shared_counts import SharedCounts
 from jobs_service.http.state import Options
 from jobs_service.layer import process_rows
 from jobs_service.layer.process_rows import ProcessRow
@@ -133,8 +132,7 @@ async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
 
 async def test_an_open_page_is_told_when_a_process_has_changed(address: str) -> None:
     async with JobsService(address) as jobs:
-        pulse = live.Pulse(SharedCounts(jobs))
-        news = live._of_types(pulse, None, jobs.processes)
+        news = live.changes(jobs.processes)
         assert await anext(news) == live.CHANGED  # the first look
         more = asyncio.ensure_future(anext(news))
         await put(jobs, row("a"))
