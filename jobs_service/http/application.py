@@ -198,8 +198,8 @@ class Application:
         accepts = gate.Headers(scope).all("accept")
         if not any("text/html" in each for each in accepts) or not self._pages.routes:
             return problem_response(problem, headers)
-        from jobs_service.http.dashboard.errors import problem_page
-        from jobs_service.http.dashboard.visit import Visit
+        from jobs_service.dashboard.errors import problem_page
+        from jobs_service.dashboard.visit import Visit
 
         scope.setdefault("state", {})
         scope["state"] = {"who": None, **scope["state"]}
@@ -290,9 +290,9 @@ async def _read_body(call: Call, endpoint: Endpoint, headers: gate.Headers) -> N
 
 def _pages(state: State) -> list[BaseRoute]:
     """Return the routes of the dashboard, if it is installed."""
-    if find_spec("jobs_service.http.dashboard") is None:
+    if find_spec("jobs_service.dashboard") is None:
         return []
-    return [*import_module("jobs_service.http.dashboard").routes(state)]
+    return [*import_module("jobs_service.dashboard").routes(state)]
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

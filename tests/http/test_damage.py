@@ -15,7 +15,7 @@ from jobs_service.names import shown
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from tests.copying.support import memory, opened
-from tests.http.dashboard.support import fill
+from tests.dashboard.support import fill
 from tests.http.support import also_on_a_cluster, problem, served
 from tests.service.support import J1, T1
 from tests.service.unreadable import keyspace_of

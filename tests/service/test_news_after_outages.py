@@ -12,8 +12,8 @@ import pytest
 
 from jobs_service import Job, JobEvent, JobsService, Settings, StoreUnavailable
 from jobs_service.cli import type_changes
-from jobs_service.http.dashboard.live import changes
-from jobs_service.http.dashboard.shared_counts import SharedCounts
+from jobs_service.dashboard.live import changes
+from jobs_service.dashboard.shared_counts import SharedCounts
 from jobs_service.http.state import State
 from jobs_service.http.type_feeds import TypeFeed
 from jobs_service.sources import Sources
