@@ -106,8 +106,8 @@ async def _fill(store: Store) -> None:
 
     await store.transact(lambda transaction: run(transaction, keys, Sources(3), work))
     async with JobsService(store, supervise=False) as jobs:
-        await jobs._remote.add_token(TokenRow("somebody", "read", "0" * 64, FAR_AWAY))
-        await jobs._remote.add_session(SessionRow("1" * 64, FAR_AWAY, "somebody", "0" * 64))
+        await jobs.remote.add_token(TokenRow("somebody", "read", "0" * 64, FAR_AWAY))
+        await jobs.remote.add_session(SessionRow("1" * 64, FAR_AWAY, "somebody", "0" * 64))
         handler = jobs.handler("limited", redact=["card"])(_nothing)
         await jobs.enqueue(handler, id="limited", max_attempts=3, time_limit=1.5, delay=1e6)
         await jobs.set_type_timeout("leaving", 5)
@@ -117,7 +117,7 @@ async def _fill(store: Store) -> None:
         assert leaving is not None
         await leaving.finish()
         await jobs.set_type_timeout("followed", 5)
-        await jobs._remote.add_once(Request("key", b"what"), "followed", "a", None)
+        await jobs.remote.add_once(Request("key", b"what"), "followed", "a", None)
         await jobs.add("followed", b"b\x00", {"b": None})
         job = await jobs.accept("followed")
         assert job is not None

@@ -96,12 +96,26 @@ class Mailbox:
         self.open_targets = 0
         self._wake()
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the next event is there already."""
+        return bool(self._order)
+
     async def take(self) -> JobEvent | None:
         """Return the next event; None when every target has ended.
 
         Raises:
             JobsError: a target ended with this error.
         """
+        news = await self.take_news()
+        if news is None:
+            return None
+        if isinstance(news[1], JobsError):
+            raise news[1]
+        return news[1]
+
+    async def take_news(self) -> tuple[Target, JobEvent | JobsError] | None:
+        """Return the next event or error, with its target; None when every target has ended."""
         while not self._order:
             if self.open_targets == 0:
                 return None
@@ -117,10 +131,9 @@ class Mailbox:
             self.open_targets -= 1
             if self.open_targets == 0:
                 self._wake()
-        if isinstance(event, JobsError):
-            raise event
-        target.taken = event
-        return event
+        if isinstance(event, JobEvent):
+            target.taken = event
+        return target, event
 
     def _wake(self) -> None:
         for arrival in self._arrivals:

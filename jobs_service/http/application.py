@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route, Router
+from starlette.routing import Match, Route, Router
 
 from jobs_service import tracing
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
@@ -60,6 +60,7 @@ REGISTERED: Final = (
 )
 """The modules whose import has filled ENDPOINTS."""
 
+_DASHBOARD: Final = "jobs_service.dashboard"
 _WHO, _FROM = "jobs_service.who", "jobs_service.from"
 """Keys of a request's scope: the caller and the client's address, once they are known."""
 _EVERYWHERE = [
@@ -88,7 +89,10 @@ class Application:
     def __init__(self, service: JobsService, options: Options | None = None) -> None:
         self.state = State(service, options)
         self._routes = Routes(ENDPOINTS)
-        self._pages = Router(routes=_pages(self.state), redirect_slashes=False)
+        # The dashboard imports http, and may be missing.
+        self._dashboard = import_module(_DASHBOARD) if find_spec(_DASHBOARD) else None
+        pages = self._dashboard.routes(self.state) if self._dashboard else []
+        self._pages = Router(routes=pages, redirect_slashes=False)
         own = {
             each.path.split("/")[1] for each in (*ENDPOINTS, *self._pages.routes) if isinstance(each, Endpoint | Route)
         }
@@ -137,6 +141,7 @@ class Application:
 
     async def _answered(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Return a long-lived answer, to be sent without holding a place; None if the answer has been sent."""
+        gate.check_size(scope, self.state.options.limits.head)
         headers = gate.Headers(scope)
         origin = gate.Origin(scope, headers, self.state.options.proxies)
         scope[_FROM] = origin.client
@@ -221,14 +226,11 @@ class Application:
     def _told(self, scope: Scope, problem: Mapping[str, Any], headers: Mapping[str, str]) -> Response:
         """Return a problem in the form for its reader: JSON for programs, a page for people."""
         accepts = gate.Headers(scope).all("accept")
-        if not any("text/html" in each for each in accepts) or not self._pages.routes:
+        if not any("text/html" in each for each in accepts) or self._dashboard is None:
             return problem_response(problem, headers)
-        from jobs_service.http.dashboard.errors import problem_page
-        from jobs_service.http.dashboard.visit import Visit
-
         scope.setdefault("state", {})
         scope["state"] = {"who": None, **scope["state"]}
-        found = problem_page(Visit(Request(scope), self.state), problem["status"], problem["title"], problem["detail"])
+        found: Response = self._dashboard.problem(Request(scope), self.state, problem)
         found.headers.update(headers)
         return found
 
@@ -311,13 +313,6 @@ async def _read_body(call: Call, endpoint: Endpoint, headers: gate.Headers) -> N
         raise Refusal("unsupported-media-type", "send Content-Type: application/json")
     call.raw = await bodies.whole(call.request, call.state.options.limits)
     call.body = bodies.checked(endpoint.takes, bodies.decoded(call.raw, "the body"), "the body")
-
-
-def _pages(state: State) -> list[BaseRoute]:
-    """Return the routes of the dashboard, if it is installed."""
-    if find_spec("jobs_service.http.dashboard") is None:
-        return []
-    return [*import_module("jobs_service.http.dashboard").routes(state)]
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -116,6 +116,17 @@ class Origin:
         self.host = headers.one("x-forwarded-host") or self.host
 
 
+def check_size(scope: Mapping[str, Any], most: int) -> None:
+    """Check the size of the request line and headers: `most` bytes.
+
+    Raises:
+        Refusal: they are larger.
+    """
+    line = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    if line + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > most:
+        raise Refusal("headers-too-large", f"request line and headers of more than {most} bytes")
+
+
 def check_host(host: str | None, allowed: tuple[str, ...]) -> None:
     """Check that a request names a host of this server: a foreign page whose name resolves to it names its own.
 

@@ -17,9 +17,8 @@ class Limits:
     Attributes:
         body: size of a request's body, and of a line of NDJSON.
         head: size of request line and headers.
-        head_time: time to receive these.
         body_time: longest silence of a client within a body.
-        send_time: longest time for which a client reads nothing of its answer.
+        connections: open connections, idle ones included.
         requests, requests_of_client: concurrent requests of all identified clients, and of one of them.
         strangers, strangers_of_address: the same for unidentified clients, and for one address.
         polls, polls_of_client: concurrent requests that wait for jobs.
@@ -32,9 +31,8 @@ class Limits:
 
     body: int = 1 << 20
     head: int = 32 << 10
-    head_time: float = 10.0
     body_time: float = 10.0
-    send_time: float = 60.0
+    connections: int = 5000
     requests: int = 1000
     requests_of_client: int = 500
     strangers: int = 200
@@ -42,8 +40,8 @@ class Limits:
     polls: int = 2000
     polls_of_client: int = 1000
     poll_time: float = 30.0
-    streams: int = 20_000
-    streams_of_client: int = 10_000
+    streams: int = 1000
+    streams_of_client: int = 500
     jobs_of_stream: int = 1000
     followed: int = 200_000
     followed_of_client: int = 20_000
@@ -51,7 +49,7 @@ class Limits:
 
     @property
     def whole_body_time(self) -> float:
-        """Seconds to receive a whole body, or to drain one that is not wanted."""
+        """Seconds to receive a whole body."""
         return 6 * self.body_time
 
 

@@ -17,15 +17,14 @@ from jobs_service.http.audit import Audit
 from jobs_service.http.colours import colour_of
 from jobs_service.http.limits import Limits, Places
 from jobs_service.http.roles import Identity, Role, Session
-from jobs_service.http.streams import Frames, Stream
 from jobs_service.http.tokens import Tokens
-from jobs_service.http.type_feeds import TypeFeeds
 from jobs_service.model import Job, JobEvent, JobId, JobType, RunningJob
 from jobs_service.redaction import Redaction
 from jobs_service.service import bulk_actions
 from jobs_service.service.answers import redactor, rules_of_changed
 
 if TYPE_CHECKING:
+    from jobs_service.http.streams import EventStream
     from jobs_service.service import JobsService
 
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._~-]*)+")
@@ -102,10 +101,8 @@ class State:
         self._requests = Places("requests", limits.requests, limits.requests_of_client)
         self._strangers = Places("requests without a token", limits.strangers, limits.strangers_of_address)
         self.polls = Places("requests that wait for jobs", limits.polls, limits.polls_of_client)
-        self.streams: set[Stream] = set()
+        self.streams: set[EventStream] = set()
         self.accepts = Accepts()
-        self.frames = Frames(self.event_form)
-        self.type_feeds = TypeFeeds(self)
         self.open_streams = Places("streams of events", limits.streams, limits.streams_of_client)
         self.followed = Places("jobs that streams tell of", limits.followed, limits.followed_of_client)
 
@@ -147,13 +144,8 @@ class State:
         """Return an event as JSON, without secret fields."""
         return (await self.service.get_redaction(event.type)).event(event).to_dict()
 
-    def stream(self, who: Identity | None, last_id: str = "") -> Stream:
-        """Return a stream for a caller, to end with the token or login; `last_id` as for Stream."""
-        if who is None or who.session is None:
-            return Stream("" if who is None else who.name, last_id)
-        return Stream(who.name, last_id, who.session, partial(self._holds, who.session))
-
-    async def _holds(self, login: Session) -> bool:
+    async def holds(self, login: Session) -> bool:
+        """Return whether a login is valid, as far as the store can be read."""
         try:
             return await self.tokens.of_login(login) is not None
         except JobsError:  # the store cannot be read now
@@ -171,7 +163,6 @@ class State:
         self.closing.set()
         for stream in [*self.streams]:
             stream.end()
-        await self.type_feeds.close()
         await self.tokens.close()
         if not self._is_closed:
             self.closing = asyncio.Event()

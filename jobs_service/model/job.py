@@ -194,10 +194,11 @@ class Job:
     def to_dict(self) -> dict[str, Any]:
         """Return the job as plain data that any JSON encoder takes, such as json's, FastAPI's or msgspec's.
 
-        Its fields have the names and values of this class; times are ISO 8601 in UTC with microseconds; outcome and state are strings, `seq` is hexadecimal. A type, id or priority other than str or int takes
-        a JSON form: bytes are {"bytes": hexadecimal}, tuples lists. `crashes` is the number of runs that have crashed
-        in a row, and `expires_at` the end of the finished job's retention. `enqueued` and `trace_context` are there
-        only if they are not None or empty.
+        Its fields have the names and values of this class; times are ISO 8601 in UTC with microseconds, outcome and
+        state strings, `seq` hexadecimal. A type, id or priority other than str or int takes a JSON form: bytes are
+        {"bytes": hexadecimal}, tuples lists. `crashes` is the number of runs that have crashed in a row, `expires_at`
+        the end of the finished job's retention. `enqueued` and `trace_context` are there only if they are not None or
+        empty.
         """
         packed = self._record.run_data
         error, progress = self.error, self._readable(run_data.progress_of, packed)

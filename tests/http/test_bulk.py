@@ -16,7 +16,7 @@ from jobs_service.service.bulk_actions import Done, asked, change_all
 from jobs_service.service.selection import Filter
 from jobs_service.store.base import Limits
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
-from tests.http.dashboard.support import fill
+from tests.dashboard.support import fill
 from tests.http.support import also_on_a_cluster, problem, served
 
 COUNT = 40

@@ -12,15 +12,11 @@ import httpx
 import pytest
 
 from jobs_service import JobsService, NewJob
-from jobs_service.http import streams
 from jobs_service.http.application import Application
 from jobs_service.http.limits import Limits
 from jobs_service.http.server import Server, bound
-from jobs_service.http.state import Options, State
-from jobs_service.http.streams import Stream
+from jobs_service.http.state import Options
 from jobs_service.http.tokens import add_token
-from jobs_service.http.type_feeds import TypeFeed
-from jobs_service.layer.changes import Position
 from jobs_service.layer.key_parts import STAMP_CODE
 from jobs_service.layer.keyspace import FOLLOWED
 from jobs_service.store import Transaction
@@ -287,10 +283,7 @@ async def test_a_stream_says_that_it_lives() -> None:
                     break
 
 
-async def test_events_are_made_into_bytes_once_for_all_and_streams_end_with_the_server(
-    monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
-    monkeypatch.setattr(streams, "_KEPT", 3600.0)  # however long it takes to open the streams
+async def test_streams_end_with_the_server_and_leave_nothing_behind(address: str) -> None:
     async with JobsService(address) as jobs:
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "a")
@@ -298,16 +291,15 @@ async def test_events_are_made_into_bytes_once_for_all_and_streams_end_with_the_
         server = Server(application, bound("127.0.0.1", 0))
         await server.start()
         async with httpx.AsyncClient(base_url=server.url, timeout=20) as client, AsyncExitStack() as stack:
-            opened = [await stack.enter_async_context(client.stream("GET", EVENTS)) for _ in range(30)]
-            told = [events(each) for each in opened]
+            paths = [EVENTS] * 10 + ["/v1/types/email/events", "/live", "/live?of=job&type=email&id=a"]
+            opened = [await stack.enter_async_context(client.stream("GET", path)) for path in paths]
+            told = [events(each) for each in opened[:10]]
             assert {(await anext(each))[2]["state"] for each in told} == {"pending"}
-            assert application.state.frames.made == 1
-            assert await jobs.accept("email") is not None
-            assert {(await anext(each))[2]["state"] for each in told} == {"running"}
-            assert application.state.frames.made == 2
             await server.stop()
-            assert [[kind async for kind, _, _ in each] for each in told] == [[]] * 30
+            assert [[kind async for kind, _, _ in each] for each in told] == [[]] * 10
         assert application.state.open_streams.taken == 0
+        assert application.state.streams == set()
+        assert jobs.remote.hub.types() == []
 
 
 async def test_a_client_has_so_many_streams_at_most() -> None:
@@ -356,38 +348,3 @@ async def test_rows_that_name_no_job_end_no_stream(section: str) -> None:
             await jobs.store.transact(damage)
             await jobs.add("email", "b")
             assert (await anext(told))[2]["id"] == "b"
-
-
-async def test_two_clients_that_come_at_the_same_time_miss_no_change_between_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with JobsService("memory:") as jobs, asyncio.timeout(20):
-        await jobs.set_type_timeout("email", 30)
-        feeds = State(jobs).type_feeds
-        begin, begun, goes_on = TypeFeed._begin, asyncio.Event(), asyncio.Event()
-
-        async def late(feed: TypeFeed) -> Position:
-            if begun.is_set():
-                await goes_on.wait()
-            begun.set()
-            return await begin(feed)
-
-        monkeypatch.setattr(TypeFeed, "_begin", late)
-        first, second = Stream("first"), Stream("second")
-        joining = [asyncio.create_task(feeds.join("email", each)) for each in (first, second)]
-        await joining[0]
-        look, looked = TypeFeed._look, asyncio.Event()
-
-        async def never(feed: TypeFeed) -> None:
-            await goes_on.wait()
-            await joining[1]
-            await look(feed)
-            looked.set()
-
-        monkeypatch.setattr(TypeFeed, "_look", never)
-        await jobs.add("email", "a")
-        goes_on.set()
-        await looked.wait()
-        for stream in (first, second):
-            assert b'"id":"a"' in (await stream.next(0) or b"")
-        await feeds.close()

@@ -6,7 +6,7 @@ import pytest
 
 from jobs_service import Outcome
 from jobs_service.service import failures
-from tests.http.dashboard.support import fill
+from tests.dashboard.support import fill
 from tests.http.support import also_on_a_cluster, served
 
 pytestmark = also_on_a_cluster

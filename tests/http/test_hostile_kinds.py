@@ -30,7 +30,7 @@ AT_ONCE = 50
 PATIENCE = 20.0
 """Seconds; only ends a request that would never end."""
 MOST_GROWTH = 64 << 20
-LIMITS = Limits(body=hostile.BODY, head_time=0.3, body_time=0.3, poll_time=0.3)
+LIMITS = Limits(body=hostile.BODY, body_time=0.3, poll_time=0.3)
 KNOWN = {*KINDS, *problems.ERRORS}
 
 
@@ -40,6 +40,8 @@ def complaint(answer: bytes) -> str | None:
         return None
     head, _, body = answer.partition(b"\r\n\r\n")
     status = int(head.split(b" ", 2)[1])
+    if status == 400 and body == b"Invalid HTTP request received.":
+        return None
     if not 400 <= status < 600 or status == 500:
         return f"status {status}: {answer[:300]!r}"
     if b"content-type: application/problem+json" not in head.lower():

@@ -101,7 +101,7 @@ async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cook
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "a")
         token = await add_token(jobs, "ada", "read")
-        assert [row.hash for row in await jobs._remote.tokens()] == [hashlib.sha256(token.encode()).hexdigest()]
+        assert [row.hash for row in await jobs.remote.tokens()] == [hashlib.sha256(token.encode()).hexdigest()]
         login = await client.post("/login", data={"token": token})
         assert login.status_code == 303
         cookie = login.headers["set-cookie"]
@@ -112,7 +112,7 @@ async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cook
         path = "/v1/types/email/jobs/a/events"
         async with client.stream("GET", path) as response, aclosing(events(response)) as told:
             assert (await anext(told))[2]["state"] == "pending"
-            await jobs._remote.remove_token("ada")
+            await jobs.remote.remove_token("ada")
             assert [kind async for kind, _, _ in told] == []
         assert (await add_token(jobs, "other", "read")).startswith("jst_")
         problem(await client.get("/v1/types"), 401, "unauthorized")
@@ -147,8 +147,8 @@ async def test_a_token_that_cannot_be_read_lets_nobody_in_and_opens_nothing(valu
         problem(await client.get("/v1/types"), 401, "unauthorized")
         problem(await client.get("/v1/types", headers=bearer(token)), 401, "unauthorized")
         problem(await client.get("/v1/types", headers=bearer("")), 401, "unauthorized")
-        await jobs._remote.remove_token("ada")
-        assert await jobs._remote.tokens() == []
+        await jobs.remote.remove_token("ada")
+        assert await jobs.remote.tokens() == []
 
 
 @pytest.mark.parametrize(

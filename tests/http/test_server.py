@@ -6,7 +6,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,9 @@ from jobs_service.http.state import Options
 from jobs_service.http.token_file import is_loopback
 from jobs_service.http.tokens import add_token
 from tests.http.support import listening, problem, running
-from tests.service.support import eventually
 
 CERTIFICATES = Path(__file__).parents[1] / "replication" / "certificates"
-HASTY = Options(is_open=True, limits=Limits(head_time=0.1, body_time=0.1, body=2000, poll_time=20))
+HASTY = Options(is_open=True, limits=Limits(body_time=0.1, body=2000, poll_time=20))
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/types/email/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -76,25 +75,9 @@ async def _socket(url: str) -> AsyncIterator[Socket]:
         writer.close()
 
 
-async def test_who_says_nothing_is_cut_off() -> None:
+async def test_headers_that_are_too_large_are_refused() -> None:
     async with connected() as (_, socket):
-        assert await socket.rest() == b""
-
-
-async def test_headers_that_do_not_come_are_not_waited_for() -> None:
-    async with connected() as (_, socket):
-        await socket.send(GET)
-        status, found = await socket.answer()
-        assert (status, found["type"]) == (408, "/problems/too-slow")
-        assert await socket.rest() == b""
-
-
-@pytest.mark.parametrize("parts", [[b"X: " + b"a" * 40_000 + b"\r\n\r\n"], [b"X: " + b"a" * 20_000, b"a" * 20_000]])
-async def test_headers_that_are_too_large_are_refused(parts: list[bytes]) -> None:
-    async with connected() as (_, socket):
-        await socket.send(GET)
-        for part in parts:
-            await socket.send(part)
+        await socket.send(GET + b"X: " + b"a" * 40_000 + b"\r\n\r\n")
         status, found = await socket.answer()
         assert (status, found["type"]) == (431, "/problems/headers-too-large")
         assert await socket.rest() == b""
@@ -103,9 +86,7 @@ async def test_headers_that_are_too_large_are_refused(parts: list[bytes]) -> Non
 async def test_what_is_not_http_is_refused() -> None:
     async with connected() as (_, socket):
         await socket.send(b"\x16\x03\x01 nonsense\r\n\r\n")
-        status, found = await socket.answer()
-        assert (status, found["type"]) == (400, "/problems/bad-request")
-        assert await socket.rest() == b""
+        assert (await socket.rest()).startswith(b"HTTP/1.1 400 ")
 
 
 async def test_two_hosts_or_none_are_refused() -> None:
@@ -182,58 +163,6 @@ async def test_a_worker_that_half_closes_its_connection_takes_nothing() -> None:
         assert await socket.rest() == b""
         await jobs.add("email", "a")
         assert await jobs.accept("email", timeout=10) is not None
-
-
-async def test_headers_behind_a_body_are_as_bounded_as_those_before_it() -> None:
-    async with connected(Options(is_open=True)) as (_, socket):
-        await socket.send(POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nX: ")
-        sent = 0
-        with suppress(ConnectionError):
-            while sent < 20_000_000:
-                await socket.send(b"a" * 10_000)
-                sent += 10_000
-        assert sent < 20_000_000
-        assert await socket.rest() == b""
-
-
-async def test_headers_behind_a_body_are_none_of_the_request() -> None:
-    async with connected() as (jobs, socket):
-        body = b'Transfer-Encoding: chunked\r\n\r\nf\r\n{"id": "first"}\r\n0\r\nHost: other.example\r\n\r\n'
-        await socket.send(POST + body)
-        assert (await socket.answer())[0] == 201
-        assert await jobs.pending_count("email") == 1
-
-
-async def test_a_body_that_nobody_wants_is_not_waited_for() -> None:
-    async with connected() as (_, socket):
-        await socket.send(GET + b"Content-Length: 10\r\n\r\n")
-        assert (await socket.answer())[0] == 200
-        await socket.send(b"x")
-        assert await socket.rest() == b""
-
-
-async def test_a_stream_ends_with_its_connection_although_another_request_waits_behind_it() -> None:
-    async with JobsService("memory:") as jobs:
-        await jobs.set_type_timeout("email", 30)
-        application = Application(jobs, Options(is_open=True, limits=Limits(heartbeat=0.05)))
-        server = Server(application, bound("127.0.0.1", 0))
-        await server.start()
-        try:
-            async with _socket(server.url) as socket:
-                await socket.send(b"GET /v1/types/email/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-                await socket.reader.readuntil(b"retry:")
-                assert application.state.open_streams.taken == 1
-                await socket.send(GET + b"\r\n")
-                # Two signs of life later the second request has been read.
-                for _ in range(2):
-                    await socket.reader.readuntil(b"\n: alive")
-
-            async def is_left() -> bool:
-                return application.state.open_streams.taken == 0
-
-            await eventually(is_left)
-        finally:
-            await server.stop()
 
 
 async def test_a_worker_that_waits_gets_a_job_and_others_find_no_place() -> None:

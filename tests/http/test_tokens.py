@@ -19,7 +19,7 @@ async def test_tokens_that_were_read_before_one_was_removed_do_not_bring_it_back
         was_removed, was_read, goes_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
         tokens = Tokens(jobs, lambda names: was_removed.set())
         assert await tokens.of_token(token) is not None
-        read = jobs._remote.tokens
+        read = jobs.remote.tokens
 
         async def late() -> list[TokenRow]:
             rows = await read()
@@ -31,7 +31,7 @@ async def test_tokens_that_were_read_before_one_was_removed_do_not_bring_it_back
         async with asyncio.timeout(20):
             asking = asyncio.create_task(tokens.of_token("jst_nobody"))
             await was_read.wait()
-            await jobs._remote.remove_token("ada")
+            await jobs.remote.remove_token("ada")
             await was_removed.wait()
             goes_on.set()
             assert await asking is None
@@ -44,7 +44,7 @@ async def test_tokens_that_nobody_has_are_looked_for_together(monkeypatch: pytes
     async with JobsService("memory:") as jobs:
         tokens = Tokens(jobs, lambda names: None)
         await tokens.known()
-        read, reads = jobs._remote.tokens, 0
+        read, reads = jobs.remote.tokens, 0
 
         async def counted() -> list[TokenRow]:
             nonlocal reads

@@ -12,10 +12,10 @@ import pytest
 
 from jobs_service import Job, JobEvent, JobsService, Settings, StoreUnavailable
 from jobs_service.cli import type_changes
-from jobs_service.http.dashboard.live import Pulse
-from jobs_service.http.dashboard.shared_counts import SharedCounts
+from jobs_service.dashboard.live import changes
+from jobs_service.dashboard.shared_counts import SharedCounts
 from jobs_service.http.state import State
-from jobs_service.http.streams import Stream
+from jobs_service.http.type_feeds import TypeFeed
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore
 from tests.service.support import T1, running_children
@@ -153,16 +153,16 @@ async def test_a_type_has_its_monitor_soon_after_an_outage(answers: int) -> None
 @in_virtual_time
 async def test_the_events_of_a_type_over_http_come_soon_after_an_outage(answers: int) -> None:
     async with opened() as (jobs, away), asyncio.timeout(10 * OUTAGE):
-        feeds, stream = State(jobs).type_feeds, Stream("a")
-        await feeds.join(T1, stream)
+        parts = TypeFeed(State(jobs), jobs.remote.access.keys(T1)).parts("")
+        await anext(parts)
         await outage(away, lambda: jobs.add(T1, "a"), answers)
         for number in range(ROUNDS):
             await jobs.add(T1, f"new {number}")
             async with asyncio.timeout(SOON):
-                while f'"id":"new {number}"'.encode() not in (await stream.next(SOON) or b""):
+                while f'"id":"new {number}"'.encode() not in await anext(parts):
                     pass
             await asyncio.sleep(0.1)
-        await feeds.close()
+        await parts.aclose()
 
 
 @in_virtual_time
@@ -186,16 +186,17 @@ async def test_open_pages_are_told_soon_after_an_outage(monkeypatch: pytest.Monk
     async with opened() as (jobs, _):
         assert isinstance(jobs.store, MemoryStore)
         jobs.store.faults = slow = Slow()
-        pulse = Pulse(SharedCounts(jobs))
         slow.seconds = 3600.0  # until its time limit
-        async with pulse.listening():
+        async with aclosing(changes(jobs.counts)) as news:
+            first = asyncio.ensure_future(anext(news))
             await asyncio.sleep(60.0)
             slow.seconds = 0.0
+            await first
+            second = asyncio.ensure_future(anext(news))
             await asyncio.sleep(12.0)
-            before = pulse.of(T1)
             await jobs.add(T1, "a")
-            await asyncio.sleep(SOON)
-            assert pulse.of(T1) != before
+            async with asyncio.timeout(SOON):
+                await second
 
 
 @in_virtual_time

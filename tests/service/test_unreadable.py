@@ -48,7 +48,7 @@ from jobs_service.store import Transaction
 from tests.checker import assert_sound
 from tests.copying.support import memory
 from tests.copying.support import opened as opened_stores
-from tests.http.dashboard.support import fill, text
+from tests.dashboard.support import fill, text
 from tests.http.support import also_on_a_cluster, served
 from tests.runner.support import TYPE, add, all_ended, now, opened
 from tests.runner.support import running as run_by

@@ -1,0 +1,210 @@
+"""Actions behind the buttons: forms as doors to `http.changes`, each answered with a page about its effect."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import parse_qsl
+
+from starlette.responses import RedirectResponse, Response
+
+from jobs_service import durations, json_data
+from jobs_service.dashboard.access import refuse_commands
+from jobs_service.dashboard.errors import problem_page
+from jobs_service.dashboard.job_page import clone_page
+from jobs_service.dashboard.visit import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES, Visit, choice
+from jobs_service.errors import InvalidJob, JobChanged, JobExists, JobTooLarge, NoTypeTimeout
+from jobs_service.http import bodies
+from jobs_service.http.refusals import Refusal
+from jobs_service.model import ProcessAction, Removal
+from jobs_service.names import parsed, parsed_priority, shown
+from jobs_service.redaction import is_marked
+from jobs_service.service.actions import Seen
+
+YEAR: Final = 366 * 86_400
+_FORM: Final = "application/x-www-form-urlencoded"
+_MOST_FIELDS: Final = 200
+
+
+async def form_of(visit: Visit) -> dict[str, str]:
+    """Return the fields of a submitted form; of several fields with one name, the last."""
+    return dict(await fields_of(visit))
+
+
+async def fields_of(visit: Visit) -> list[tuple[str, str]]:
+    """Return the fields of a submitted form, in their order.
+
+    Raises:
+        Refusal: the body is too large, does not arrive in time, or is no form.
+    """
+    if visit.request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise Refusal("unsupported-media-type", f"this takes a form, {_FORM}")
+    body = await bodies.whole(visit.request, visit.state.options.limits)
+    try:
+        text = body.decode("ascii")
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:  # of UTF-8 as well
+        raise Refusal("bad-request", "the form is not UTF-8, percent-encoded, or has very many fields") from None
+
+
+def go(visit: Visit, where: str) -> Response:
+    """Return a redirect to a page of this server; any other address is replaced by the overview."""
+    # Browsers leave tabs and ends of lines out, and take a backslash for a slash.
+    ours = where.startswith("/") and not where.startswith("//") and where.isprintable() and "\\" not in where
+    safe = where if ours else visit.url("/")
+    return RedirectResponse(safe, 303, headers={"Cache-Control": "no-store"})
+
+
+async def preferences(visit: Visit) -> Response:
+    """Store the user's choice of theme and time zone in cookies."""
+    form = await form_of(visit)
+    answer = go(visit, form.get("back", ""))
+    for name, cookie, allowed in (("theme", THEME_COOKIE, THEMES), ("times", ZONE_COOKIE, ZONES)):
+        if name in form:
+            answer.set_cookie(
+                cookie, choice(form[name], allowed), max_age=YEAR, path=visit.url("/"), httponly=True, samesite="lax"
+            )
+    return answer
+
+
+async def act_on_job(visit: Visit) -> Response:
+    """Resubmit, cancel or remove a job, or have it run now."""
+    form = await form_of(visit)
+    type, id, action = visit.type(form), visit.id(form), form.get("action", "")
+    refuse_commands(visit, type)
+    seen = Seen.of(form["seq"], form.get("started", "")) if form.get("seq") else None
+    try:
+        if action == "resubmit":
+            await visit.changes.resubmit(type, id, seen, {}, {})
+            said = "resubmitted"
+        elif action == "now":
+            said = "resubmitted" if await visit.changes.run_now(type, id, seen) else "meanwhile"
+        elif action == "cancel":
+            removal = await visit.changes.cancel(type, id, seen)
+            said = "ended" if removal is None else removal.value
+        elif action == "remove":
+            said = (await visit.changes.remove(type, id, seen)).value
+        else:
+            return problem_page(
+                visit, 422, "There is no such action", f"{action!r} is none of cancel, now, remove and resubmit."
+            )
+    except JobChanged:
+        said = "meanwhile"
+    if said == Removal.REMOVED:
+        return go(visit, visit.url("/type", type_=type, said=said))
+    return go(visit, visit.url("/job", type_=type, id_=id, said=said))
+
+
+async def act_on_type(visit: Visit) -> Response:
+    """Pause, resume or change a type."""
+    form = await form_of(visit)
+    type, action = visit.type(form), form.get("action", "")
+    refuse_commands(visit, type)
+    if action == "pause":
+        await visit.changes.pause(type)
+    elif action == "resume":
+        await visit.changes.resume(type)
+    elif action == "change":
+        try:
+            settings = {name: _seconds(form.get(name, "")) for name in ("timeout", "keep", "keep_failed")}
+            if settings["timeout"] is None:
+                raise ValueError("the activity timeout is missing")
+        except ValueError as error:
+            return problem_page(visit, 422, "That cannot be", str(error), "Go back, and correct it.")
+        await visit.changes.set_type(type, settings)
+    else:
+        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of pause, resume and change.")
+    said = {"pause": "paused", "resume": "resumed", "change": "changed"}[action]
+    where = (
+        visit.url("/periodic", said=said)
+        if form.get("from") == "periodic"
+        else visit.url("/type", type_=type, said=said)
+    )
+    return go(visit, where)
+
+
+async def add(visit: Visit) -> Response:
+    """Add the job that a form describes; an error is shown above the same form."""
+    form = await form_of(visit)
+    type = visit.type(form)
+    visit.changes.check_may_run(type)
+    try:
+        id, data, priority, delay = _new_job(form)
+        run_at = None if delay is None else time.time() + delay
+        job = await visit.service.add(type, id, data, priority=priority, run_at=run_at)
+    except (ValueError, InvalidJob, JobExists, JobTooLarge, NoTypeTimeout) as error:
+        return await clone_page(visit, str(error), form)
+    visit.changes.noted("add", type, job.id, priority=priority, run_at=run_at)
+    return go(visit, visit.url("/job", type_=type, id_=job.id, said="added"))
+
+
+def _new_job(form: Mapping[str, str]) -> tuple[Any, Any, Any, float | None]:
+    """Return the id, data, priority and delay in a form.
+
+    Raises:
+        ValueError: one of them is invalid; the message says which.
+    """
+    id = parsed(form["id"]) if form.get("id") else secrets.token_hex(16)
+    text = form.get("data", "").strip()
+    try:
+        data = json.loads(text, parse_constant=_no_constant) if text else None
+    except RecursionError:
+        raise ValueError("data: nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"data is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
+    if is_marked(data):
+        raise ValueError("data: [redacted] stands for something secret; write what it is to be")
+    json_data.encode(data)
+    priority = form.get("priority", "").strip() or "0"
+    try:
+        chosen = parsed_priority(priority)
+    except ValueError as error:
+        raise ValueError(f"priority: {error}") from None
+    return id, data, chosen, _seconds(form.get("delay", ""))
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"data is not JSON: {name} is no number of JSON")
+
+
+def _seconds(text: str) -> float | None:
+    return durations.parsed(text.strip()) if text.strip() else None
+
+
+async def act_on_process(visit: Visit) -> Response:
+    """Have a process accept no more jobs, accept them again, or end."""
+    form = await form_of(visit)
+    action, id = form.get("action", ""), form.get("id", "")
+    if action not in [each.value for each in ProcessAction]:
+        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of quiet, resume and stop.")
+    await visit.changes.ask_process(id, ProcessAction(action))
+    if action == "stop" and id == visit.service.process_id:
+        return problem_page(
+            visit,
+            202,
+            "This process ends",
+            "Running jobs get their grace; those that do not end go to other processes.",
+        )
+    return go(visit, visit.url("/processes", said=f"process-{action}"))
+
+
+async def tick(visit: Visit) -> Response:
+    """Add a job of a periodic type now, in addition to its schedule."""
+    form = await form_of(visit)
+    type = visit.type(form)
+    visit.changes.check_may_run(type)
+    periodic = visit.service.periodic.get(type)
+    if periodic is None:
+        return problem_page(
+            visit,
+            404,
+            "This server does not know the schedule",
+            f"Type {shown(type)} is no periodic type of the application that this server runs.",
+            "Start the server with the application: jobs-service serve MODULE:ATTR --http ADDRESS.",
+        )
+    job = await visit.service.enqueue(type, id=f"by-hand-{secrets.token_hex(6)}")
+    visit.changes.noted("tick", type, job.id)
+    return go(visit, visit.url("/periodic", said="ticked"))

@@ -1,0 +1,246 @@
+"""The page of a job: all its data, and the actions on it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, replace
+from typing import Any, Final
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from jobs_service.dashboard import jobs, texts
+from jobs_service.dashboard.errors import problem_page
+from jobs_service.dashboard.rendering import SECURITY, page
+from jobs_service.dashboard.visit import Visit
+from jobs_service.errors import NoTypeTimeout, RecordDamaged
+from jobs_service.model import HistoryEvent, HistoryKind, Job
+from jobs_service.names import compact, priority_text, shown
+from jobs_service.redaction import is_marked
+from jobs_service.replication.status import ReplicationStatus
+from jobs_service.service.actions import started_at
+from jobs_service.service.selection import worker_of
+from jobs_service.status import Status, status_of
+
+FOLDED: Final = 4000
+"""Most characters of a value that are shown unfolded; longer values are folded."""
+MOST_SHOWN: Final = 100_000
+
+_COLOURS: Final = {
+    HistoryKind.ADDED: "ready",
+    HistoryKind.STARTED: "running",
+    HistoryKind.STOPPED: "scheduled",
+    HistoryKind.CRASHED: "failed",
+    HistoryKind.LOST: "failed",
+    HistoryKind.FINISHED: "succeeded",
+    HistoryKind.CANCELED: "canceled",
+}
+_WORDS: Final = {
+    HistoryKind.ADDED: "asked to run again",
+    HistoryKind.STARTED: "started",
+    HistoryKind.STOPPED: "given back unfinished",
+    HistoryKind.CRASHED: "crashed",
+    HistoryKind.LOST: "lost: its worker fell silent",
+    HistoryKind.FINISHED: "finished",
+    HistoryKind.CANCELED: "canceled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A JSON value as a page shows it.
+
+    Attributes:
+        text: the first MOST_SHOWN characters of its text.
+        folded: whether the page shows it only on request.
+        size: the length of the whole text in characters.
+        cut: whether the text was shortened.
+    """
+
+    text: str
+    folded: bool
+    size: int
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An event of a job's history as a page shows it.
+
+    Attributes:
+        at: seconds since the epoch.
+        what: the event in words.
+        colour: the state that determines the colour.
+        detail: the worker, or the reason.
+        after: seconds since the previous event.
+        run: the number of the run that began, counted from the history's first event; None if no run began.
+    """
+
+    at: float
+    what: str
+    colour: str
+    detail: str
+    after: float | None
+    run: int | None
+
+
+def value(given: Any) -> Value | None:
+    """Return a JSON value in its displayed form; None for None."""
+    if given is None:
+        return None
+    text = texts.json_text(given)
+    return Value(text[:MOST_SHOWN], len(text) > FOLDED, len(text), len(text) > MOST_SHOWN)
+
+
+async def job_page(visit: Visit) -> Response:
+    """Return the page."""
+    type, id, service = visit.type(), visit.id(), visit.service
+    try:
+        job = await jobs.one(service, type, id)
+        job.history, job.data, job.result, job.error, job.progress  # noqa: B018 - a damaged part raises
+    except RecordDamaged as error:
+        return problem_page(
+            visit,
+            500,
+            f"Job {shown(id)} cannot be read",
+            str(error),
+            "It can be removed all the same: jobs-service remove TYPE ID --force.",
+        )
+    state = status_of(job, visit.now)
+    queue = await service.queue_state(type)
+    try:
+        timeout: float | None = await service.get_type_timeout(type)
+    except NoTypeTimeout:
+        timeout = None
+    progress = job.progress
+    worker = worker_of(job)
+    context = {
+        "job": job,
+        "type": type,
+        "id": id,
+        "state": state.value,
+        "says": _says(job, state, queue.paused, timeout),
+        "worker": worker,
+        "started": started_at(job),
+        "data": value(job.data),
+        "result": value(job.result),
+        "traceback": "" if job.error is None else texts.lines(job.error.traceback),
+        "error_line": "" if job.error is None else texts.error_line(job.error),
+        "error_message": "" if job.error is None else texts.lines(job.error.message),
+        "progress": progress,
+        "progress_line": "" if progress is None else texts.progress_line(progress),
+        "replication": ReplicationStatus.of(job),
+        "share": None if progress is None else texts.share(progress),
+        "steps": steps(job.history, state),
+        "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,
+        "priority": priority_text(job.priority),
+        "cli": command_line(job),
+        "curl": curl(job, visit.request.state.base, with_token=visit.role.proven),
+        "folded_from": FOLDED,
+        "clonable": not is_marked(job.data),
+        "now": visit.now,
+    }
+    return page(visit, "job.html", context, live={"of": "job", "type_": type, "id_": id})
+
+
+def _says(job: Job, state: Status, paused: bool, timeout: float | None) -> str:
+    """Return a sentence about the job's next step or its outcome."""
+    if state in (Status.SCHEDULED, Status.RETRYING):
+        is_again = state is Status.RETRYING
+        why = "The run before has crashed; it is tried again" if is_again else "It waits until it is due; it runs"
+        return why + " at the earliest" + (", once its type is resumed" if paused else "")
+    if state is Status.READY:
+        if paused:
+            return "It could run now, but its type is paused: resume the type."
+        return "It could run now, and waits for a free slot of a worker of its type."
+    if state is Status.RUNNING:
+        if job.cancel:
+            return "Its worker was asked to end it."
+        return "It runs again afterwards: somebody has asked for that." if job.resubmit else "A worker has it."
+    return {
+        Status.SUCCEEDED: "It is done.",
+        Status.FAILED: "It failed, and is not tried again by itself.",
+        Status.CANCELED: "Somebody removed it while it ran.",
+    }.get(state, "")
+
+
+def steps(history: tuple[HistoryEvent, ...], state: Status) -> list[Step]:
+    """Return the history of a job, oldest event first; `state` is the job's present state."""
+    found: list[Step] = []
+    before: float | None = None
+    runs = 0
+    for event in reversed(history):
+        run = None
+        if event.kind is HistoryKind.STARTED:
+            runs += 1
+            run = runs
+        after = None if before is None else max(event.at - before, 0.0)
+        what = "added" if before is None and event.kind is HistoryKind.ADDED else _WORDS[event.kind]
+        found.append(Step(event.at, what, _COLOURS[event.kind], texts.lines(event.detail), after, run))
+        before = event.at
+    if history and history[0].kind is HistoryKind.FINISHED:
+        found[-1] = replace(found[-1], what=f"finished: {state.value}", colour=state.value)
+    return found
+
+
+def command_line(job: Job) -> str:
+    """Return a shell command that adds such a job, with a new id because this one exists already."""
+    parts = ["jobs-service", "add", shown(job.type)]
+    if job.data is not None:
+        parts += ["--data", compact(job.data)]
+    if job.priority != 0:
+        parts += ["--priority", priority_text(job.priority)]
+    return shlex.join(parts)
+
+
+def curl(job: Job, base: str, *, with_token: bool) -> str:
+    """Return a curl command for the same; `with_token` only if a token is needed, as servers refuse an empty one."""
+    from jobs_service import json_forms
+
+    body = {"data": job.data, "priority": json_forms.name(job.priority)}
+    parts = [
+        "curl",
+        "-X",
+        "POST",
+        f"{base}/v1/types/{quote(shown(job.type), safe='')}/jobs",
+        "-H",
+        "Content-Type: application/json",
+        "-d",
+        compact(body),
+    ]
+    return shlex.join(parts) + (' -H "Authorization: Bearer $JOBS_SERVICE_TOKEN"' if with_token else "")
+
+
+async def download(visit: Visit) -> Response:
+    """Return a part of a job as a file: data, result or error."""
+    type, id = visit.type(), visit.id()
+    part = visit.query.get("part", "data")
+    if part not in ("data", "result", "error"):
+        return problem_page(visit, 404, "There is no such part", "A job has data, result and error.")
+    job = await jobs.one(visit.service, type, id)
+    content = job.to_dict()[part]
+    name = quote(f"{shown(type)}-{shown(id)}-{part}.json"[-120:], safe="")
+    headers = {**SECURITY, "Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Cache-Control": "no-store"}
+    visit.state.audit.exported(visit.role.name, visit.request.state.client, type, id, what={"part": part})
+    body = jobs.encoded(json.dumps(content, ensure_ascii=False, indent=2))
+    return Response(body, media_type="application/json", headers=headers)
+
+
+async def clone_page(visit: Visit, problem: str = "", given: Any = None) -> Response:
+    """Return the form for a new job: a copy of an existing job, or an empty form."""
+    type, service = visit.type(given), visit.service
+    source = {"id": "", "data": "null", "priority": "0", "delay": ""}
+    id = (given or visit.query).get("id") or ""
+    from_id = (given or visit.query).get("from") or ""
+    if given is not None:
+        source = {name: str(given.get(name, "")) for name in source}
+    elif from_id:
+        job = await jobs.one(service, type, visit.id({"id": from_id}))
+        if is_marked(job.data):
+            problem = "Parts of this job's data are secret and not shown: put them in where it says [redacted]."
+        source["data"] = jobs.encoded(json.dumps(job.data, ensure_ascii=False, indent=2)).decode()
+        source["priority"] = priority_text(job.priority)
+        id = ""
+    context = {"type": type, "source": {**source, "id": id}, "from_id": from_id, "problem": problem}
+    return page(visit, "clone.html", context, status=422 if given is not None else 200)

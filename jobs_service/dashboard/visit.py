@@ -1,0 +1,175 @@
+"""One request of a browser: the user's role, the preferred theme and time zone, and the addresses of links."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+from jobs_service.dashboard.access import environment_of, role_of
+from jobs_service.http.changes import Changes
+from jobs_service.http.refusals import Refusal
+from jobs_service.names import parsed, shown
+from jobs_service.service.outages import LastHour, last_hour
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService, JobType
+    from jobs_service.dashboard.access import Environment, Role
+    from jobs_service.dashboard.shared_counts import SharedCounts
+    from jobs_service.model.counts import TypeCounts
+
+THEMES: Final = ("auto", "light", "dark")
+ZONES: Final = ("utc", "local")
+THEME_COOKIE: Final = "jobs_service_theme"
+ZONE_COOKIE: Final = "jobs_service_times"
+
+
+class BadAddress(ValueError):
+    """The address of a page names no type or job; the message says why."""
+
+
+@dataclass(slots=True)
+class Visit:
+    """A request for a page.
+
+    Attributes:
+        request: the browser's request.
+        state: the shared state of all request handlers.
+        shared: the counts that all pages share; None to read them for this page.
+        now: seconds since the epoch.
+        role: the user's rights.
+        changes: the changes that the user may ask for.
+    """
+
+    request: Request
+    state: Any
+    shared: SharedCounts | None = None
+    now: float = field(default_factory=time.time)
+    role: Role = field(init=False)
+    changes: Changes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.role = role_of(self.request, self.state)
+        self.changes = Changes(self.state, self.request.state.who, self.request.state.client)
+
+    @property
+    def service(self) -> JobsService:
+        """The service that the pages show."""
+        service: JobsService = self.state.service
+        return service
+
+    async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
+        """Return the counts of all types; they may be `age` seconds old."""
+        return await (self.service.counts() if self.shared is None else self.shared.get(age))
+
+    async def last_hour(self) -> LastHour:
+        """Return the failures of the last hour for all types."""
+        if self.shared is None:
+            return await last_hour(self.service, await self.service.counts())
+        return await self.shared.last_hour()
+
+    @property
+    def environment(self) -> Environment:
+        """The name and the colour of the server's environment."""
+        return environment_of(self.state)
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """The parameters of the address; of several parameters with one name, the last."""
+        return self.request.query_params
+
+    def may(self, role: str) -> bool:
+        """Return whether the user has a role, and the server allows it: only "read" on a read-only one."""
+        return self.role.may(role)
+
+    def may_run(self, type: JobType) -> bool:
+        """Return whether the user may add and resubmit jobs of a type."""
+        with contextlib.suppress(Refusal):
+            self.changes.check_may_run(type)
+            return self.may("write")
+        return False
+
+    def url(self, page: str, /, **query: Any) -> str:
+        """Return the address of a page.
+
+        Args:
+            page: the path of the page, such as "/job".
+            query: the parameters; None and "" are left out, a list is repeated. `type_` and `id_` take the values of a
+                type and of a job's id. A lone surrogate becomes "?", which finds nothing.
+        """
+        pairs: list[tuple[str, str]] = []
+        for name, value in query.items():
+            if name in ("type_", "id_"):
+                pairs.append((name[:-1], shown(value)))
+            elif isinstance(value, list | tuple):
+                pairs += [(name, str(each)) for each in value]
+            elif value is not None and value != "":
+                pairs.append((name, str(value)))
+        root = str(self.request.scope.get("root_path", "")).rstrip("/")
+        return f"{root}{page}" + (f"?{urlencode(pairs, errors='replace')}" if pairs else "")
+
+    def same(self, **changes: Any) -> str:
+        """Return the address of this page with changed parameters; None removes a parameter."""
+        query: dict[str, Any] = {}
+        for name, value in self.request.query_params.multi_items():
+            query.setdefault(name, []).append(value)
+        query.update(changes)
+        return self.url(self.path, **query)
+
+    @property
+    def path(self) -> str:
+        """The page's path below the application's mount point."""
+        path = str(self.request.scope["path"])
+        root = str(self.request.scope.get("root_path", "")).rstrip("/")
+        return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+    @property
+    def here(self) -> str:
+        """The address of this page as requested."""
+        return self.same()
+
+    def type(self, given: Mapping[str, Any] | None = None) -> Any:
+        """Return the type in the address or in a form.
+
+        Raises:
+            BadAddress: it has no type, or none that can be parsed.
+        """
+        return _name("type", self.query if given is None else given)
+
+    def id(self, given: Mapping[str, Any] | None = None) -> Any:
+        """Return the job id in the address or in a form; raises as `type`."""
+        return _name("id", self.query if given is None else given)
+
+    @property
+    def theme(self) -> str:
+        """The preferred theme, one of THEMES."""
+        return _one_of(THEMES, self.request.cookies.get(THEME_COOKIE))
+
+    @property
+    def zone(self) -> str:
+        """The preferred time zone, one of ZONES."""
+        return _one_of(ZONES, self.request.cookies.get(ZONE_COOKIE))
+
+
+def choice(given: str | None, allowed: Iterable[str]) -> str:
+    """Return the given value if it is allowed, else the first allowed one."""
+    return _one_of(tuple(allowed), given)
+
+
+def _one_of(allowed: tuple[str, ...], given: str | None) -> str:
+    return given if given in allowed else allowed[0]
+
+
+def _name(what: str, given: Mapping[str, Any]) -> Any:
+    text = given.get(what)
+    if not isinstance(text, str) or not text:
+        raise BadAddress(f"the address names no {what}: ?{what}=... is missing")
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise BadAddress(f"{what}: {error}") from None

@@ -1,0 +1,146 @@
+"""A real browser, and the processes that it looks at: a server of pages, and one that runs jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from jobs_service import JobsService
+from jobs_service.http import token_file
+from tests.docs.pages import ROOT
+
+CHROMIUM = os.environ.get("JOBS_SERVICE_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+PICTURES = os.environ.get("JOBS_SERVICE_TEST_PICTURES")
+"""A directory that gets pictures of all pages; without it none are kept."""
+
+PREPARED = 40
+
+
+def needed() -> Any:
+    """Return Playwright; skip the tests where there is none, or no browser."""
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium", allow_module_level=True)
+    return pytest.importorskip("playwright.async_api", reason="there is no Playwright")
+
+
+async def _started(*arguments: str, store: str, wanted: str) -> tuple[asyncio.subprocess.Process, dict[str, Any]]:
+    """Start the command line; return it when it has logged an event, and that event."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "jobs_service", *arguments),
+        cwd=ROOT,
+        env={**os.environ, "JOBS_SERVICE_STORE": store},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    while line := await process.stderr.readline():
+        with suppress(ValueError):
+            event: dict[str, Any] = json.loads(line)
+            if event.get("event") == wanted:
+                return process, event
+    raise AssertionError(f"{arguments} ended before it said {wanted}")
+
+
+@asynccontextmanager
+async def running(*arguments: str, store: str, wanted: str = "serving") -> AsyncIterator[dict[str, Any]]:
+    """Run the command line as long as the block runs; yields the event that says that it is ready."""
+    process, event = await _started(*arguments, store=store, wanted=wanted)
+    assert process.stderr is not None
+    reading = asyncio.create_task(process.stderr.read())
+    try:
+        yield event
+    finally:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)
+        await process.wait()
+        await reading
+
+
+@asynccontextmanager
+async def served(directory: Path) -> AsyncIterator[tuple[JobsService, str]]:
+    """Yield a service of this process on a store that other processes serve and run the jobs of, and their address."""
+    store = f"lmdb:{directory}/jobs"
+    application = "tests.dashboard.browser_application:jobs"
+    async with JobsService(store) as jobs:
+        options = ("--http", "127.0.0.1:0", "--environment", "staging", "--colour", "purple")
+        async with (
+            running("serve", application, *options, "--types", "nightly", store=store, wanted="http_serving") as event,
+            running("serve", application, store=store),
+        ):
+            yield jobs, event["url"]
+
+
+class Watched:
+    """A page of the browser, and what must not happen on it.
+
+    Args:
+        page: Playwright's.
+        url: of the server.
+    """
+
+    def __init__(self, page: Any, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.complaints: list[str] = []
+        page.on("console", self._said)
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("request", self._asked)
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+
+    def _said(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def _asked(self, request: Any) -> None:
+        if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
+            self.complaints.append(f"foreign request: {request.url}")
+
+    async def go(self, path: str) -> None:
+        """Open a page of the server."""
+        answer = await self.page.goto(self.url + path)
+        assert answer.status == 200, (path, answer.status)
+
+    async def says(self, selector: str, text: str) -> None:
+        """Return when something on the page has a text."""
+        await self.page.locator(selector, has_text=text).first.wait_for()
+
+    async def violations(self) -> list[str]:
+        """Return what axe-core finds that is serious."""
+        from axe_playwright_python.async_playwright import Axe
+
+        found = await Axe().run(self.page)
+        return [
+            f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
+            for each in found.response["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"][:3]
+        ]
+
+
+@asynccontextmanager
+async def browser(url: str, **context: Any) -> AsyncIterator[Watched]:
+    """Yield a page of a new browser."""
+    playwright = needed()
+    async with playwright.async_playwright() as driver:
+        chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            # That of whoever has started the server; one that is mounted as an open one needs none.
+            token = token_file.found(url)
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            contexts = await chromium.new_context(extra_http_headers=headers, **context)
+            contexts.set_default_timeout(30_000)
+            watched = Watched(await contexts.new_page(), url)
+            yield watched
+            assert watched.complaints == []
+        finally:
+            await chromium.close()

@@ -1,0 +1,349 @@
+"""What buttons do: to jobs, to types, to periodic jobs; who may press them, and from where."""
+
+import asyncio
+import re
+import shlex
+from html import unescape
+
+import httpx
+import pytest
+
+from jobs_service import JobNotFound, JobsService, JobState, Outcome
+from jobs_service.cli.names import parse_priority
+from jobs_service.http.application import Application
+from jobs_service.http.state import Options
+from jobs_service.runner.commands import COMMAND_TYPE
+from tests.dashboard.support import eventually, fill, text
+from tests.http.support import BASE, also_on_a_cluster, served
+
+
+@also_on_a_cluster
+async def test_a_failed_job_is_retried() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        answer = await client.post("/job/act", data={"type": "email", "id": "failed", "action": "resubmit"})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/job?type=email&id=failed&said=resubmitted")
+        assert (await jobs.get("email", "failed")).state is JobState.PENDING
+        assert "The job runs again" in text((await client.get(answer.headers["location"])).text)
+
+
+@also_on_a_cluster
+async def test_a_running_job_is_canceled_and_any_other_removed() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        await client.post("/job/act", data={"type": "email", "id": "running", "action": "cancel"})
+        assert (await jobs.get("email", "running")).cancel
+        answer = await client.post("/job/act", data={"type": "email", "id": "ready", "action": "remove"})
+        assert answer.headers["location"] == "/type?type=email&said=removed"
+        with pytest.raises(JobNotFound):
+            await jobs.get("email", "ready")
+
+
+async def form_of(client: httpx.AsyncClient, id: str) -> dict[str, str]:
+    """Return what the buttons of a job's page send, beside the action."""
+    form = (await client.get(f"/job?type=email&id={id}")).text.split('action="/job/act"')[1].partition("</form>")[0]
+    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
+
+
+@also_on_a_cluster
+async def test_retry_pressed_twice_runs_a_job_once() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        form = {**await form_of(client, "failed"), "action": "resubmit"}
+        await client.post("/job/act", data=form)
+        again = [job for job in await jobs.accept_many("email", 5, timeout=0) if job.id == "failed"]
+        await again[0].finish(outcome=Outcome.FAILED)
+        answer = await client.post("/job/act", data=form)
+        assert answer.headers["location"] == "/job?type=email&id=failed&said=meanwhile"
+        assert (await jobs.get("email", "failed")).outcome is Outcome.FAILED
+        assert "nothing was done" in text((await client.get(answer.headers["location"])).text)
+
+
+@also_on_a_cluster
+@pytest.mark.parametrize("sent", ["seen", "unseen"])
+async def test_cancel_of_a_job_that_has_just_succeeded_keeps_its_result(sent: str) -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "a")
+        job = await jobs.accept("email")
+        assert job is not None
+        form = await form_of(client, "a") if sent == "seen" else {"type": "email", "id": "a"}
+        await job.finish(result=7)
+        answer = await client.post("/job/act", data={**form, "action": "cancel"})
+        assert answer.headers["location"].endswith("said=meanwhile" if sent == "seen" else "said=ended")
+        assert (await jobs.get("email", "a")).result == 7
+
+
+@also_on_a_cluster
+async def test_signs_of_life_are_no_reason_to_refuse_a_button_but_another_run_is() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "a")
+        job = await jobs.accept("email")
+        assert job is not None
+        form = {**await form_of(client, "a"), "action": "cancel"}
+        await job.release()
+        other = await jobs.accept("email")
+        assert other is not None
+        assert (await client.post("/job/act", data=form)).headers["location"].endswith("said=meanwhile")
+        form = {**await form_of(client, "a"), "action": "cancel"}
+        await other.update({"n": 1})
+        assert (await client.post("/job/act", data=form)).headers["location"].endswith("said=canceled")
+        assert (await jobs.get("email", "a")).cancel
+
+
+@also_on_a_cluster
+async def test_a_scheduled_job_is_run_now() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        await client.post("/job/act", data={"type": "email", "id": "scheduled", "action": "now"})
+        counts = (await jobs.counts("email"))["email"]
+        assert counts.scheduled == 0
+
+
+@also_on_a_cluster
+async def test_a_type_is_paused_resumed_and_changed() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        await client.post("/type/act", data={"type": "email", "action": "pause"})
+        assert await jobs.paused("email")
+        await client.post("/type/act", data={"type": "email", "action": "resume"})
+        assert not await jobs.paused("email")
+        form = {"type": "email", "action": "change", "timeout": "1m30s", "keep": "2d", "keep_failed": ""}
+        await client.post("/type/act", data=form)
+        retention = await jobs.get_retention("email")
+        assert (await jobs.get_type_timeout("email"), retention.keep, retention.keep_failed) == (90, 172_800, None)
+        for timeout in ("", "soon", "0"):
+            answer = await client.post("/type/act", data={**form, "timeout": timeout})
+            assert answer.status_code == 422
+        assert await jobs.get_type_timeout("email") == 90
+
+
+@also_on_a_cluster
+async def test_a_job_is_cloned_with_other_data() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, data={"n": 2**70})
+        page = (await client.get("/job/new?type=email&from=failed")).text
+        assert str(2**70) in page
+        form = {"type": "email", "from": "failed", "id": "again", "data": f'{{"n": {2**70 + 1}}}', "priority": "-3"}
+        answer = await client.post("/job/new", data=form)
+        assert answer.headers["location"] == "/job?type=email&id=again&said=added"
+        job = await jobs.get("email", "again")
+        assert (job.data, job.priority) == ({"n": 2**70 + 1}, -3)
+        await client.post("/job/new", data={"type": "email", "id": "later", "data": "", "delay": "1h"})
+        assert (await jobs.get("email", "later")).run_at is not None
+
+
+async def test_a_job_whose_priority_is_no_number_is_copied_and_cloned() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        for id, priority in (("text", "urgent"), ("bytes", b"\x01"), ("number", -3)):
+            await jobs.add("email", id, {"n": 1}, priority=priority)
+            page = unescape((await client.get(f"/job?type=email&id={id}")).text)
+            words = shlex.split(page.split('<pre id="cli">')[1].partition("</pre>")[0])
+            assert parse_priority(words[words.index("--priority") + 1]) == priority
+            form = unescape((await client.get(f"/job/new?type=email&from={id}")).text)
+            shown = re.search(r'name="priority" value="(.*)"></div>', form)
+            assert shown is not None
+            new = {"type": "email", "from": id, "id": f"{id}-again", "data": "1", "priority": shown[1]}
+            assert (await client.post("/job/new", data=new)).status_code == 303
+            assert (await jobs.get("email", f"{id}-again")).priority == priority
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"data": "{"}, "data is not JSON: Expecting property name"),
+        ({"data": "NaN"}, "NaN is no number of JSON"),
+        ({"data": "[" * 5000}, "data"),
+        ({"priority": "soon"}, "priority: 'soon' is no integer; a string is written in JSON's quotes"),
+        ({"delay": "soon"}, "'soon' is no duration"),
+        ({"id": "ready"}, "ready"),
+        ({"type": "nothing"}, "nothing"),
+    ],
+)
+async def test_what_is_wrong_with_a_new_job_is_said_above_the_form(change: dict[str, str], says: str) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        form = {"type": "email", "id": "new", "data": "1", "priority": "0", "delay": "", **change}
+        answer = await client.post("/job/new", data=form)
+        assert answer.status_code == 422
+        assert says in text(answer.text)
+        assert form["data"] in answer.text.replace("&#34;", '"')
+        with pytest.raises(JobNotFound):
+            await jobs.get("email", "new")
+
+
+async def test_a_periodic_job_is_run_by_hand(address: str) -> None:
+    service = JobsService(address)
+
+    @service.every("1h", type="refresh")
+    async def refresh() -> None: ...
+
+    async with service:
+        transport = httpx.ASGITransport(Application(service, Options(is_open=True)))
+        async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
+            answer = await client.post("/periodic/act", data={"type": "refresh"})
+            assert answer.headers["location"] == "/periodic?said=ticked"
+            assert (await service.counts("refresh"))["refresh"].ready == 1
+            assert (await client.post("/periodic/act", data={"type": "other"})).status_code == 404
+
+
+CHANGES = (
+    ("/job/act", {"type": "email", "id": "ready", "action": "remove"}),
+    ("/type/act", {"type": "email", "action": "pause"}),
+    ("/job/new", {"type": "email", "id": "new"}),
+    ("/bulk", {"type": "email", "action": "remove"}),
+    ("/bulk/cancel", {"id": "x"}),
+    ("/periodic/act", {"type": "email"}),
+)
+
+
+@pytest.mark.parametrize(("path", "form"), CHANGES)
+async def test_a_server_that_changes_nothing_refuses_every_button(path: str, form: dict[str, str]) -> None:
+    async with served(options=Options(is_open=True, read_only=True)) as (jobs, client):
+        await fill(jobs)
+        answer = await client.post(path, data=form)
+        assert answer.status_code == 403
+        assert "read-only" in answer.text
+        assert (await jobs.counts("email"))["email"].jobs == 5
+        assert not await jobs.paused("email")
+
+
+@pytest.mark.parametrize(("path", "form"), CHANGES)
+async def test_who_may_only_read_presses_nothing(path: str, form: dict[str, str]) -> None:
+    async with served(options=Options(authenticate=lambda scope: ("grafana", "read"))) as (jobs, client):
+        await fill(jobs)
+        answer = await client.post(path, data=form)
+        assert answer.status_code == 403
+        assert "needs the role write; yours is read" in text(answer.text)
+        assert (await jobs.counts("email"))["email"].jobs == 5
+        for page in ("/", "/type?type=email", "/job?type=email&id=failed", "/periodic"):
+            shown = (await client.get(page)).text
+            assert 'action="/job/act"' not in shown
+            assert 'action="/type/act"' not in shown
+            assert "grafana, role read" in shown
+
+
+async def test_nobody_is_led_to_the_login() -> None:
+    async with served(options=Options()) as (_, client):
+        answer = await client.get("/type?type=email&state=failed")
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "/login?next=%2Ftype%3Ftype%3Demail%26state%3Dfailed"
+        assert (await client.get("/live?of=types")).status_code == 403
+        assert (await client.get("/static/style.css")).status_code == 200
+
+
+@pytest.mark.parametrize(("path", "form"), CHANGES)
+@pytest.mark.parametrize("headers", [{"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}])
+async def test_a_page_of_others_presses_nothing(path: str, form: dict[str, str], headers: dict[str, str]) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        assert (await client.post(path, data=form, headers=headers)).status_code == 403
+        assert (await jobs.counts("email"))["email"].jobs == 5
+        assert not await jobs.paused("email")
+
+
+async def test_commands_are_not_reached_through_pages() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout(COMMAND_TYPE, 60)
+        await jobs.add(COMMAND_TYPE, "one", {"argv": ["true"]})
+        name = COMMAND_TYPE if isinstance(COMMAND_TYPE, str) else "?"
+        for path, form in (
+            ("/job/new", {"type": name, "id": "two", "data": "{}"}),
+            ("/job/act", {"type": name, "id": "one", "action": "resubmit"}),
+            ("/bulk", {"type": name, "action": "resubmit"}),
+        ):
+            answer = await client.post(path, data=form)
+            assert answer.status_code == 403
+            assert "--commands" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"{}", "application/json"),
+        (b"type=%ff&id=x", "application/x-www-form-urlencoded"),
+        (b"type=email&" * 500, "application/x-www-form-urlencoded"),
+        (b"\xff", "application/x-www-form-urlencoded"),
+        (b"x" * (2 << 20), "application/x-www-form-urlencoded"),
+    ],
+)
+async def test_what_is_no_form_changes_nothing(content: bytes, kind: str) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        answer = await client.post("/job/act", content=content, headers={"Content-Type": kind})
+        assert 400 <= answer.status_code < 500
+        assert (await jobs.counts("email"))["email"].jobs == 5
+
+
+async def test_a_process_takes_no_more_jobs_and_takes_them_again_and_ends(address: str) -> None:
+    service = JobsService(address)
+    go_on, began = asyncio.Event(), asyncio.Event()
+
+    @service.handler("email")
+    async def email() -> None:
+        began.set()
+        await go_on.wait()
+
+    async with service, asyncio.TaskGroup() as group:
+        group.create_task(service.run())
+        await service.set_type_timeout("email", 60)
+        await service.enqueue(email, id="first")
+        await began.wait()
+        [process] = await eventually(service.processes)
+        application = Application(service, Options(is_open=True))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=BASE) as client:
+
+            async def shows(words: str) -> None:
+                await eventually(lambda: _shows(client, words))
+
+            async def act(action: str) -> httpx.Response:
+                return await client.post("/processes/act", data={"action": action, "id": process.id})
+
+            await shows("Take no more jobs")
+            assert (await act("quiet")).headers["location"] == "/processes?said=process-quiet"
+            await shows("Take jobs again")
+            assert "asked to be quiet" in text((await client.get("/processes")).text)
+            await service.enqueue(email, id="second")
+            go_on.set()
+            await service.wait("email", "first", "finished", timeout=30)
+            await shows("0 of 10")
+            assert (await service.get("email", "second")).state is JobState.PENDING
+            await act("resume")
+            await service.wait("email", "second", "finished", timeout=30)
+            assert (await act("loud")).status_code == 422
+            assert (await act("stop")).status_code == 202
+            await shows("No process runs handlers")
+            assert (await act("stop")).status_code == 404
+
+
+async def _shows(client: httpx.AsyncClient, words: str) -> bool:
+    return words in text((await client.get("/processes")).text)
+
+
+async def test_only_an_admin_ends_a_process() -> None:
+    async with served(options=Options(authenticate=lambda scope: ("ada", "write"))) as (_, client):
+        for action in ("quiet", "stop"):
+            assert (await client.post("/processes/act", data={"action": action, "id": "0" * 12})).status_code == 403
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "",
+        "//[",
+        "http://[",
+        "//x\u2100y/",
+        "//evil.example",
+        "/\\evil.example",
+        "/\t/evil.example",
+        "https://evil.example/",
+    ],
+)
+async def test_after_a_form_nobody_is_led_elsewhere(back: str) -> None:
+    async with served() as (_, client):
+        answer = await client.post("/preferences", data={"theme": "dark", "back": back})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        answer = await client.post("/preferences", data={"theme": "dark", "back": "/type?type=email"})
+        assert answer.headers["location"] == "/type?type=email"

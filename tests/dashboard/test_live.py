@@ -1,0 +1,116 @@
+"""Open pages are told when what they show has changed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs_service.dashboard import live
+from jobs_service.http.limits import Limits
+from jobs_service.http.state import Options
+from jobs_service.http.tokens import add_token
+from tests.http.support import also_on_a_cluster, listening
+
+pytestmark = also_on_a_cluster
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LEAST", 0.01)
+    monkeypatch.setattr(live, "_SHARE", 0)
+
+
+@asynccontextmanager
+async def page(
+    client: httpx.AsyncClient, headers: Mapping[str, str] | None = None, **query: str
+) -> AsyncIterator[AsyncIterator[str]]:
+    """Open the stream of a page, and yield it after its first news: the page may be old when it begins."""
+    async with asyncio.timeout(30), client.stream("GET", "/live", params=query, headers=headers) as response:
+        assert response.status_code == 200
+        lines = response.aiter_lines()
+        await changed(lines)
+        yield lines
+
+
+async def changed(lines: AsyncIterator[str]) -> None:
+    async for line in lines:
+        if line == "event: changed":
+            return
+    raise AssertionError("the stream has ended")
+
+
+async def test_a_page_of_types_is_told_of_a_change_of_any() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        async with page(client, of="types") as stream:
+            await jobs.add("email", "one")
+            await changed(stream)
+
+
+async def test_a_page_of_a_type_is_told_of_that_type_only() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.set_type_timeout("other", 60)
+        async with page(client, of="type", type="email") as stream, page(client, of="types") as all:
+            told = asyncio.ensure_future(changed(stream))
+            await jobs.add("other", "one")
+            await changed(all)
+            await asyncio.sleep(0.05)
+            assert not told.done()
+            await jobs.pause("email")
+            await told
+            await jobs.add("email", "one")
+            await changed(stream)
+
+
+async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end() -> None:
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.add("email", "one")
+        async with page(client, of="job", type="email", id="one") as stream:
+            job = await jobs.accept("email")
+            assert job is not None
+            await job.progress(1, 2)
+            await changed(stream)
+            await job.finish()
+            await changed(stream)
+
+
+async def test_one_look_at_the_store_serves_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "LEAST", 0.5)
+    async with listening() as (jobs, client), AsyncExitStack() as stack:
+        await jobs.set_type_timeout("email", 60)
+        looks = 0
+        counts = jobs.counts
+
+        async def counted(*args: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return await counts(*args)
+
+        monkeypatch.setattr(jobs, "counts", counted)
+        streams = [await stack.enter_async_context(page(client)) for _ in range(30)]
+        looks = 0
+        await jobs.add("email", "one")
+        await asyncio.gather(*map(changed, streams))
+        assert looks < 30
+
+
+async def test_a_token_that_is_removed_ends_the_pages_that_were_opened_with_it() -> None:
+    async with listening(options=Options()) as (jobs, client):
+        headers = {"Authorization": f"Bearer {await add_token(jobs, 'ada', 'read')}"}
+        async with page(client, headers) as stream:
+            await jobs.remote.remove_token("ada")
+            assert {line async for line in stream} <= {"event: changed", "data: ", ""}
+
+
+async def test_pages_that_are_open_take_no_places_of_requests() -> None:
+    options = Options(is_open=True, limits=Limits(requests=1))
+    async with listening(options=options) as (_, client), AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(page(client))
+        assert (await client.get("/v1/types")).status_code == 200
+        assert (await client.get("/")).status_code == 200

@@ -1,0 +1,415 @@
+"""Every page: what it shows, empty and filled; what it says when there is nothing; who may see it."""
+
+import json
+import re
+import shlex
+from html import unescape
+
+import httpx
+import pytest
+
+from jobs_service import InvalidSettings, JobError, JobsPage, JobsService, Outcome
+from jobs_service.http.state import Options
+from jobs_service.http.tokens import add_token
+from tests.dashboard.support import fill, text
+from tests.http.support import also_on_a_cluster, served
+
+PAGES = ("/", "/failures", "/processes", "/periodic", "/supervision", "/health", "/bulk")
+TYPE_PAGES = (
+    "/type?type=email",
+    "/job?type=email&id=failed",
+    "/job/new?type=email&from=failed",
+    "/bulk/new?type=email&action=resubmit",
+)
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_an_empty_store_has_all_pages_and_they_name_the_next_step(path: str) -> None:
+    async with served() as (_, client):
+        page = await client.get(path)
+        assert page.status_code == 200, page.text
+        assert "<h1>" in page.text
+
+
+@pytest.mark.parametrize("path", PAGES + TYPE_PAGES)
+@also_on_a_cluster
+async def test_every_page_of_a_store_with_jobs_is_there_and_has_nothing_of_others(path: str) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        page = await client.get(path)
+        assert page.status_code == 200, page.text
+        policy = page.headers["content-security-policy"]
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert not re.search(r"<script(?! src=)|\sstyle=|\son\w+=|javascript:", page.text)
+        assert not re.search(r"""(?:src|href|action)=["'](?!/|#|\?)""", page.text)
+
+
+@also_on_a_cluster
+async def test_the_overview_has_every_type_with_its_jobs_by_state() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        await jobs.set_type_timeout(("tenant", 7), 60)
+        await jobs.pause(("tenant", 7))
+        await jobs.add(("tenant", 7), "one")
+        page = (await client.get("/")).text
+        assert [word for word in ("ready", "scheduled", "running") if f'aria-label="1 {word}"' not in page] == []
+        said = text(page)
+        assert 'json:["tenant",7] paused' in said
+        assert "is paused, and 1 job waits" in said
+        assert "email had 1 job fail within the last hour" in said
+        found = text((await client.get("/?q=tenant")).text)
+        assert "1 to 1 of 1 type" in found
+        assert "No type has such a name" in text((await client.get("/?q=nothing")).text)
+
+
+@also_on_a_cluster
+async def test_many_types_are_shown_in_pages_and_sorted_by_what_is_asked() -> None:
+    async with served() as (jobs, client):
+        for number in range(30):
+            await jobs.set_type_timeout(f"type-{number:02}", 60)
+        await jobs.add("type-29", "one")
+        first = (await client.get("/")).text
+        assert "1 to 25 of 30 types" in text(first)
+        assert "type-29" not in first.split('data-part="types"')[1]
+        assert "26 to 30 of 30 types" in text((await client.get("/?page=2")).text)
+        # What is told is told of the types on the page: of all of them it would be wrong.
+        await jobs.pause("type-29")
+        assert "none of the types on this page is paused" in text((await client.get("/")).text)
+        assert "type-29 is paused, and 1 job waits" in text((await client.get("/?page=2")).text)
+        await jobs.resume("type-29")
+        assert "26 to 30 of 30 types" in text((await client.get("/?page=99999999")).text)
+        assert "type-29" in (await client.get("/?sort=ready")).text.split('data-part="types"')[1]
+
+
+@also_on_a_cluster
+async def test_a_type_shows_the_jobs_that_match_its_address() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, data={"to": {"name": "ada"}})
+
+        async def ids(query: str) -> list[str]:
+            page = await client.get(f"/type?type=email&{query}")
+            assert page.status_code == 200
+            return re.findall(r"/job\?type=email&amp;id=([^\"]+)\"", page.text.split('data-part="jobs"')[1])
+
+        assert sorted(await ids("")) == ["failed", "ready", "running", "scheduled", "succeeded"]
+        assert await ids("state=failed") == ["failed"]
+        assert await ids("prefix=succ") == ["succeeded"]
+        assert await ids("error=TimeoutError&text=did+not") == ["failed"]
+        assert await ids("data=to.name%3Dbob") == []
+        assert len(await ids("data=to.name%3Dada&older=0s")) == 5
+        bad = await client.get("/type?type=email&older=soon")
+        assert "'soon' is no duration; write 90" in text(bad.text)
+        # Nothing is offered that would be done with all jobs, in place of those that were meant.
+        assert "/bulk/new" in (await client.get("/type?type=email&older=1s")).text
+        assert "/bulk/new" not in bad.text
+        assert "/export" not in bad.text
+
+
+@also_on_a_cluster
+async def test_a_page_of_jobs_is_one_screen_and_leads_to_the_next() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        for number in range(70):
+            await jobs.add("email", f"{number:03}")
+        seen: list[str] = []
+        where = "/type?type=email&order=first"
+        while where:
+            page = (await client.get(where)).text
+            seen += re.findall(r"/job\?type=email&amp;id=(\d+)\"", page.split('data-part="jobs"')[1])
+            more = re.search(r'rel="next" href="([^"]+)"', page)
+            where = "" if more is None else more[1].replace("&amp;", "&")
+        assert seen == [f"{number:03}" for number in range(70)]
+
+
+@also_on_a_cluster
+async def test_a_filter_reads_a_bounded_number_of_jobs_and_says_where_to_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        for number in range(700):
+            await jobs.add("email", f"{number:03}", {"n": number})
+        page = (await client.get("/type?type=email&order=first&data=n%3D699")).text
+        assert "None so far" in page
+        more = re.search(r'rel="next" href="([^"]+)"', page)
+        assert more is not None
+        assert "699" in (await client.get(more[1].replace("&amp;", "&"))).text.split('data-part="jobs"')[1]
+
+
+async def test_a_store_that_finds_nothing_for_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        asked = 0
+
+        async def nothing(*_: object, **__: object) -> JobsPage:
+            nonlocal asked
+            asked += 1
+            return JobsPage([], "on")
+
+        monkeypatch.setattr(jobs, "page", nothing)
+        page = (await client.get("/type?type=email&state=succeeded")).text
+        assert "None so far" in page
+        assert "Look on" in page
+        assert asked == 1
+        assert "Retry more than 0 jobs?" in (await client.get("/bulk/new?type=email&action=resubmit&prefix=x")).text
+        assert asked < 20
+
+
+@also_on_a_cluster
+async def test_a_job_shows_everything_that_is_known_of_it() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, data={"to": "ada", "n": 2**70})
+        said = text((await client.get("/job?type=email&id=failed")).text)
+        for part in ("TimeoutError", "smtp 10.0.0.7 did not answer", "in send", str(2**70), "started run 1", "Retry"):
+            assert part in said
+        running = text((await client.get("/job?type=email&id=running")).text)
+        assert "3 of 4, resizing" in running
+        assert "Cancel" in running
+        succeeded = text((await client.get("/job?type=email&id=succeeded")).text)
+        assert str(2**70) in succeeded
+        scheduled = text((await client.get("/job?type=email&id=scheduled")).text)
+        assert "It waits until it is due" in scheduled
+        await jobs.pause("email")
+        assert "its type is paused" in text((await client.get("/job?type=email&id=ready")).text)
+
+
+async def test_a_job_as_a_command_for_curl_has_a_token_only_where_one_is_needed() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        assert "Bearer" not in (await client.get("/job?type=email&id=ready")).text
+        token = await add_token(jobs, "ada", "read")
+        page = await client.get("/job?type=email&id=ready", headers={"Authorization": f"Bearer {token}"})
+        assert '-H "Authorization: Bearer $JOBS_SERVICE_TOKEN"' in text(page.text)
+
+
+@also_on_a_cluster
+async def test_what_a_job_offers_for_copying_adds_such_a_job_while_it_is_there_itself() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, data={"to": "ada"})
+        page = (await client.get("/job?type=email&id=failed")).text
+        cli, curl = (shlex.split(unescape(found)) for found in re.findall(r"(?:jobs-service add|curl -X)[^<]*", page))
+        assert cli == ["jobs-service", "add", "email", "--data", '{"to":"ada"}']
+        body = json.loads(curl[curl.index("-d") + 1])
+        added = (await client.post(curl[3], json=body)).json()
+        assert (added["data"], added["priority"]) == ({"to": "ada"}, 0)
+        assert added["id"] != "failed"
+
+
+@also_on_a_cluster
+async def test_large_data_are_folded_and_can_be_downloaded_whole() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        data = {"text": "x" * 60_000, "n": 2**63 + 1}
+        await jobs.add("email", "large", data)
+        page = (await client.get("/job?type=email&id=large")).text
+        assert "<details><summary>60" in page
+        whole = await client.get("/download?type=email&id=large&part=data")
+        assert whole.json() == data
+        assert "attachment" in whole.headers["content-disposition"]
+        assert (await client.get("/download?type=email&id=large&part=lock")).status_code == 404
+
+
+async def test_each_group_is_retried_by_its_own_signature() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        for error in (None, JobError("TimeoutError", "no answer")):
+            await jobs.add("email", str(error))
+            job = await jobs.accept("email")
+            assert job is not None
+            await job.finish(outcome=Outcome.FAILED, error=error)
+        page = (await client.get("/failures")).text
+        assert "no error was kept" in page
+        retries = [unescape(link) for link in re.findall(r"/bulk/new\?[^\"]*", page)]
+        assert [httpx.URL(link).params["signature"] for link in retries] == [
+            "TimeoutError: no answer",
+            "no error was kept",
+        ]
+        for link in retries:
+            assert "Retry 1 job?" in (await client.get(link)).text
+
+
+@also_on_a_cluster
+async def test_failures_are_grouped_by_what_went_wrong_across_types() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        await fill(jobs, "sms")
+        page = (await client.get("/failures")).text
+        assert page.count('<span class="mono">TimeoutError</span>') == 1
+        said = text(page)
+        assert "smtp … did not answer within … s" in said
+        assert "email 1 Retry…" in said
+        assert "sms 1 Retry…" in said
+        assert "No failed jobs" not in said
+
+
+@also_on_a_cluster
+async def test_workers_are_shown_with_their_jobs() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        job = await jobs.get("email", "running")
+        worker = next(event.detail for event in job.history if event.kind == "started")
+        said = text((await client.get("/processes")).text)
+        assert f"{worker} 1 job running email" in said
+        assert "running email" in text((await client.get(f"/processes?worker={worker}")).text)
+        assert "no job now" in text((await client.get("/processes?worker=other:1")).text)
+
+
+async def test_periodic_jobs_have_their_schedule_and_the_next_tick() -> None:
+    service = JobsService("memory:")
+
+    @service.cron("0 3 * * *", timezone="Europe/Berlin", type="nightly")
+    async def nightly() -> None: ...
+
+    async with service:
+        from jobs_service.http.application import Application
+
+        assert await page_of(Application(service, Options(is_open=True)), "/periodic") >= {
+            "nightly",
+            "0 3 * * * Europe/Berlin",
+            "one job for all of them",
+        }
+
+
+async def page_of(application: object, path: str) -> set[str]:
+    import httpx
+
+    transport = httpx.ASGITransport(application)  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        page = (await client.get(path)).text
+    return {" ".join(part.split()) for part in re.findall(r">([^<>]+)<", page)}
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("/type", 400, "the address names no type"),
+        ("/type?type=json:[", 400, "is not JSON behind json:"),
+        ("/type?type=nothing", 404, "There is no such type"),
+        ("/job?type=email&id=nothing", 404, "There is no such job"),
+        ("/job?type=email", 400, "the address names no id"),
+        ("/bulk/new?type=email&action=odd", 422, "There is no such action"),
+        ("/bulk/new?type=email&action=remove&older=soon", 422, "is no duration"),
+        ("/bulk/show?id=nothing", 404, "There is no such job"),
+        ("/export?type=email&format=odd", 422, "There is no such format"),
+        ("/static/nothing.js", 404, "There is no such file"),
+    ],
+)
+async def test_an_address_that_leads_nowhere_says_why(path: str, status: int, says: str) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        page = await client.get(path)
+        assert page.status_code == status, page.text
+        assert says in text(page.text)
+        assert "To the overview" in page.text
+
+
+@also_on_a_cluster
+async def test_names_that_are_no_texts_go_through_addresses_unharmed() -> None:
+    async with served() as (jobs, client):
+        for type, id in ((("a", 1, b"\x00/"), b"\xff/.."), ("a/b%2Fc?d#e", "é&=+ /../"), (7, "json:x")):
+            await jobs.set_type_timeout(type, 60)
+            await jobs.add(type, id)
+        overview = (await client.get("/")).text.split('data-part="types"')[1]
+        links = {link.replace("&amp;", "&") for link in re.findall(r'<th scope="row"[^>]*><a href="([^"]+)"', overview)}
+        assert len(links) == 3
+        for link in links:
+            page = await client.get(link)
+            assert page.status_code == 200
+            job = re.search(r'class="id mono"><a href="([^"]+)"', page.text)
+            assert job is not None
+            assert (await client.get(job[1].replace("&amp;", "&"))).status_code == 200
+
+
+async def test_the_environment_has_its_name_and_colour_on_every_page() -> None:
+    async with served(options=Options(is_open=True, environment="staging <1>", colour="#fc0")) as (jobs, client):
+        await fill(jobs)
+        pages = (*PAGES, *TYPE_PAGES, "/login", "/type", "/job?type=email&id=nobody")
+        found = {path: (await client.get(path)).text for path in pages}
+        assert [path for path in pages if "staging &lt;1&gt;</span>" not in found[path]] == []
+        assert [path for path in pages if 'href="/static/environment.css?v=' not in found[path]] == []
+        css = (await client.get("/static/environment.css")).text
+        assert "--environment: #ffcc00; --on-environment: #000000" in css
+    async with served() as (_, client):
+        assert (await client.get("/static/environment.css")).text == ""
+
+
+@pytest.mark.parametrize("colour", ["tomato", "#12345", "red; } body { display: none"])
+def test_a_colour_that_is_none_is_refused(colour: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"allowed are red, orange, .*, #RGB and #RRGGBB"):
+        Options(colour=colour)
+
+
+async def test_colours_and_times_are_chosen_without_javascript() -> None:
+    async with served() as (_, client):
+        form = {"theme": "dark", "times": "local", "back": "/failures"}
+        answer = await client.post("/preferences", data=form)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/failures")
+        page = (await client.get("/")).text
+        assert 'data-theme="dark" data-zone="local"' in page
+        for back in ("//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", ""):
+            answer = await client.post("/preferences", data={"theme": "light", "back": back})
+            assert answer.headers["location"] == "/"
+
+
+async def test_under_a_prefix_every_link_stays_below_it() -> None:
+    import httpx
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    from jobs_service.http.application import Application
+
+    async with JobsService("memory:") as jobs:
+        await fill(jobs)
+        app = Starlette(routes=[Mount("/admin/jobs", Application(jobs, Options(is_open=True)))])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
+            for path in ("/", "/type?type=email", "/job?type=email&id=failed"):
+                page = (await client.get(f"/admin/jobs{path}")).text
+                links = re.findall(r'(?:href|src|action|data-live)="([^"#]+)"', page)
+                assert links
+                assert [link for link in links if not link.startswith("/admin/jobs/")] == []
+            assert 'aria-current="page">Failures' in (await client.get("/admin/jobs/failures")).text
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/nonsense", 404),
+        ("/v1/nonsense/x", 404),
+        ("/bulk/cancel", 405),
+        ("/v1/types/email/accept", 405),
+        ("/v1/types/email", 404),
+        ("/job?type=%ff", 400),
+    ],
+)
+async def test_what_a_browser_is_refused_is_a_page_and_to_a_program_a_problem(path: str, status: int) -> None:
+    async with served() as (_, client):
+        page = await client.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+        assert (page.status_code, page.headers["content-type"]) == (status, "text/html; charset=utf-8")
+        assert 'href="/"' in page.text
+        for accept in ("", "*/*", "application/json"):
+            told = await client.get(path, headers={"Accept": accept})
+            assert (told.status_code, told.json()["status"]) == (status, status)
+            assert told.json()["title"] in page.text
+
+
+@pytest.mark.parametrize(
+    ("query", "actions"),
+    [
+        ("", {"Retry", "Remove", "Cancel"}),
+        ("&state=failed&signature=TimeoutError%3A+smtp", {"Retry", "Remove"}),
+        ("&state=finished", {"Retry", "Remove"}),
+        ("&state=pending&added_before=4e9", {"Retry", "Remove", "Cancel"}),
+        ("&state=running", {"Remove", "Cancel"}),
+        ("&state=unreadable", {"Remove"}),
+    ],
+)
+async def test_a_type_offers_what_can_be_done_with_jobs_in_the_state_and_keeps_the_filter(
+    query: str, actions: set[str]
+) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        page = (await client.get(f"/type?type=email{query}")).text
+        assert set(re.findall(r">(\w+) all of these…</a>", page)) == actions
+        for name, value in httpx.QueryParams(query).items():
+            assert f">{value}</option>" in page if name == "state" else f'name="{name}" value="{value}"' in page

@@ -1,0 +1,140 @@
+"""The page of processes: who is there, what each runs, and the way from a job to the process that runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs_service import HandlerSlots, JobsService, ProcessState
+from jobs_service.dashboard import live
+from jobs_service.http.state import Options
+from jobs_service.layer import process_rows
+from jobs_service.layer.process_rows import ProcessRow
+from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model import ProcessAction
+from tests.dashboard.support import text
+from tests.http.support import also_on_a_cluster, served
+from tests.layer.processes import process_row
+
+EVIL = "<img src=x onerror=alert(1)>\u202e'\"{{7*7}}"
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[tuple[JobsService, httpx.AsyncClient]]:
+    """A server of pages, whose own process is not listed."""
+    async with served() as (jobs, client):
+        yield jobs, client
+
+
+async def put(jobs: JobsService, *rows: ProcessRow) -> None:
+    """Write rows of processes that were heard of just now."""
+    now = time.time()
+
+    async def write(unit: UnitOfWork) -> None:
+        for row in rows:
+            heard = replace(row.info, heard=now - row.info.heard, started=now - row.info.started)
+            process_rows.write(unit, replace(row, info=heard))
+
+    await jobs._access.transact(write)
+
+
+def row(id: str, **more: Any) -> ProcessRow:
+    """Return a row; `heard` and `started` are how many seconds ago."""
+    return process_row(id * 12, **{"heard": 1.0, "started": 7200.0, **more})
+
+
+@also_on_a_cluster
+async def test_every_process_is_shown_with_what_it_runs(place: tuple[JobsService, httpx.AsyncClient]) -> None:
+    jobs, client = place
+    many = tuple(HandlerSlots(f"type-{number}", 1, 0) for number in range(8))
+    await put(
+        jobs,
+        row("a"),
+        row("b", worker="web-2:1", state=ProcessState.QUIET, handlers=many, unnamed=2),
+        row("c", worker="web-3:1", role="daemon", handlers=(), slots=0, taken=0),
+        row("d", worker="web-4:1", heard=5000.0),
+    )
+    said = text((await client.get("/processes")).text)
+    assert "web-1:4711 runner, jobs_service 0.1.0 aaaaaaaaaaaa running 2 h ago" in said
+    assert "2 of 7" in said
+    assert 'json:["a",{"bytes":"62"}] 2/5 , email 0/2' in said
+    assert "quiet" in said
+    assert "5 more" in said
+    assert "and 2 that are not named" in said
+    assert "no handlers: it looks after lost and scheduled jobs" in said
+    assert "silent not heard of since" in said
+    assert said.count("End this process") == 4
+
+
+async def test_how_to_start_a_process_is_said_where_none_runs_handlers(
+    place: tuple[JobsService, httpx.AsyncClient],
+) -> None:
+    jobs, client = place
+    hint = "Start a process that runs handlers"
+    assert text((await client.get("/processes")).text).count(hint) == 1
+    await put(jobs, row("a", role="daemon", handlers=(), slots=0, taken=0), row("b", heard=5000.0))
+    assert text((await client.get("/processes")).text).count(hint) == 1
+    await put(jobs, row("c"))
+    said = text((await client.get("/processes")).text)
+    assert hint not in said
+    assert "Workers are shown while they have jobs." in said
+
+
+@also_on_a_cluster
+async def test_a_job_leads_to_the_process_that_runs_it(place: tuple[JobsService, httpx.AsyncClient]) -> None:
+    jobs, client = place
+    await jobs.set_type_timeout("email", 60)
+    await jobs.add("email", "one")
+    assert await jobs.accept("email") is not None
+    worker = jobs._context.sources.worker
+    await put(jobs, row("a", worker=worker), row("b", worker="web-2:1"))
+    page = (await client.get("/job?type=email&id=one")).text
+    [link] = [part.split('"')[0] for part in page.split('href="')[1:] if part.startswith("/processes?worker=")]
+    said = text((await client.get(link.replace("&amp;", "&"))).text)
+    assert "aaaaaaaaaaaa" in said
+    assert "bbbbbbbbbbbb" not in said
+    assert "one email" in said
+
+
+@also_on_a_cluster
+async def test_hostile_names_are_shown_as_text(place: tuple[JobsService, httpx.AsyncClient]) -> None:
+    jobs, client = place
+    names = dict.fromkeys(("host", "worker", "version", "role"), EVIL)
+    await put(jobs, row("a", **names, handlers=(HandlerSlots(EVIL, 1, 1),)))
+    await jobs.ask_process("a" * 12, ProcessAction.QUIET, EVIL)
+    page = (await client.get("/processes")).text
+    assert "<img" not in page
+    assert "49" not in text(page).partition("Processes")[2].partition("Workers and their jobs")[0]
+    assert "\u202e" not in page
+    assert "<img src=x onerror=alert(1)>" in text(page)
+
+
+@also_on_a_cluster
+async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
+    async with served() as (jobs, client):
+        await put(jobs, row("b", state=ProcessState.STOPPING))
+        assert "End this process" not in (await client.get("/processes")).text
+        await put(jobs, row("a"))
+        assert "End this process" in (await client.get("/processes")).text
+    options = Options(authenticate=lambda scope: ("ada", "write"))
+    async with served(options=options) as (jobs, client):
+        await put(jobs, row("a"))
+        page = (await client.get("/processes")).text
+        assert "End this process" not in page
+        assert "Take no more jobs" not in page
+
+
+async def test_an_open_page_is_told_when_a_process_has_changed(address: str) -> None:
+    async with JobsService(address) as jobs:
+        news = live.changes(jobs.processes)
+        assert await anext(news) == live.CHANGED  # the first look
+        more = asyncio.ensure_future(anext(news))
+        await put(jobs, row("a"))
+        assert await asyncio.wait_for(more, 30) == live.CHANGED
+        await news.aclose()
