@@ -111,8 +111,8 @@ async def test_what_cannot_be_read_and_entries_of_no_job_are_left_out_and_counte
             for id in b"157":
                 tr.set(data + b"\x02%c\x00" % id, b"\x04of a newer version")
             tr.set(data + b"\x02never ends", b"")
-            for id in (b"nobody", b"3", b"scheduled"):
-                tr.set(ready + b"\x14" + b"\x33" + bytes(12) + b"\x02" + id + b"\x00", b"")
+            for name in (b"nobody", b"3", b"scheduled"):
+                tr.set(ready + b"\x14" + b"\x33" + bytes(12) + b"\x02" + name + b"\x00", b"")
             tr.set(ready + b"\x02never ends", b"")
             # Neither is a running job, which would be refused.
             tr.set(activity + b"\x33" + bytes(12), b"\x023\x00")

@@ -93,16 +93,25 @@ async def _copy(source: str, target: str, *, anew: bool) -> Copied:
     import asyncio
 
     from jobs_service.cli.logging import configure
-    from jobs_service.copying import copy_jobs
     from jobs_service.errors import StoreError
     from jobs_service.settings import log_unknown_variables
-    from jobs_service.store import open_address
 
     configure("warning")
     log_unknown_variables()
     missing = session.missing_store(source)
     if missing is not None:
         raise StoreError(f"there is no store at {missing}: nothing to copy")
+    try:
+        return await _copy_open(source, target, anew)
+    except asyncio.CancelledError:
+        exits.say("interrupted; the same command with --anew begins it anew")
+        raise
+
+
+async def _copy_open(source: str, target: str, anew: bool) -> Copied:
+    from jobs_service.copying import copy_jobs
+    from jobs_service.store import open_address
+
     _, sources = _surroundings()
     async with AsyncExitStack() as stack:
 
@@ -113,19 +122,9 @@ async def _copy(source: str, target: str, *, anew: bool) -> Copied:
         is_there = session.missing_store(target) is None
         # A refused copy leaves no empty store behind.
         written = await (opened(target) if is_there else stack.enter_async_context(_open(session.imitated(target))))
+        make = None if is_there else partial(opened, target)
         with _bar() as progress:
-            try:
-                return await copy_jobs(
-                    read,
-                    written,
-                    sources=sources,
-                    make=None if is_there else partial(opened, target),
-                    anew=anew,
-                    progress=progress,
-                )
-            except asyncio.CancelledError:
-                exits.say("interrupted; the same command with --anew begins it anew")
-                raise
+            return await copy_jobs(read, written, sources=sources, make=make, anew=anew, progress=progress)
 
 
 @asynccontextmanager
