@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from jobs_service.dashboard.access import environment_of, role_of
+from jobs_service.http import gate
 from jobs_service.http.changes import Changes
 from jobs_service.http.refusals import Refusal
 from jobs_service.names import parsed, shown
@@ -43,7 +44,6 @@ class Visit:
         shared: the counts that all pages share; None to read them for this page.
         now: seconds since the epoch.
         role: the user's rights.
-        changes: the changes that the user may ask for.
     """
 
     request: Request
@@ -51,17 +51,20 @@ class Visit:
     shared: SharedCounts | None = None
     now: float = field(default_factory=time.time)
     role: Role = field(init=False)
-    changes: Changes = field(init=False)
 
     def __post_init__(self) -> None:
         self.role = role_of(self.request, self.state)
-        self.changes = Changes(self.state, self.request.state.who, self.request.state.client)
 
     @property
     def service(self) -> JobsService:
         """The service that the pages show."""
         service: JobsService = self.state.service
         return service
+
+    @property
+    def changes(self) -> Changes:
+        """The changes that the user may ask for."""
+        return Changes(self.state, self.request.state.who, self.request.state.client)
 
     async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
         """Return the counts of all types; they may be `age` seconds old."""
@@ -90,7 +93,7 @@ class Visit:
     def may_run(self, type: JobType) -> bool:
         """Return whether the user may add and resubmit jobs of a type."""
         with contextlib.suppress(Refusal):
-            self.changes.check_may_run(type)
+            gate.check_may_run(self.state, self.request.state.who, type)
             return self.may("write")
         return False
 
