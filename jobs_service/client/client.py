@@ -57,7 +57,6 @@ from jobs_service.errors import (
     shown,
 )
 from jobs_service.http import problems, wire
-from jobs_service.http.process_forms import process_of
 from jobs_service.model import (
     UNSET,
     EndedJob,
@@ -565,7 +564,7 @@ class JobsClient:
 
     async def processes(self) -> _Processes:
         """Return the processes that run handlers or are daemons; see JobsService.processes."""
-        return await self._get("/v1/processes", lambda form: [*map(process_of, form["processes"])])
+        return await self._get("/v1/processes", lambda form: [*map(wire.process_of, form["processes"])])
 
     async def quiet_process(self, id: str) -> ProcessInfo:
         """Have a process take no more jobs; see JobsService.quiet_process."""
@@ -583,7 +582,7 @@ class JobsClient:
         if not isinstance(id, str) or not id.isalnum():
             raise ProcessGone(f"there is no process {shown(id)}")
         found = await self._connection.call("POST", f"/v1/processes/{quote(id, safe='')}/{action.value}")
-        return self._connection.read(process_of, found)
+        return self._connection.read(wire.process_of, found)
 
 
 class _Named(Enqueueable[Any, Any]):

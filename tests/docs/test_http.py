@@ -13,9 +13,9 @@ import pytest
 
 import jobs_service
 from jobs_service import Discard, JobsService, Retry, Snooze
+from jobs_service.http import application as application
 from jobs_service.http import problems
-from jobs_service.http.application import ENDPOINTS
-from jobs_service.http.endpoint import Endpoint
+from jobs_service.http.endpoint import ENDPOINTS, Endpoint
 from jobs_service.http.limits import Limits
 from jobs_service.http.refusals import KINDS
 from tests.docs.pages import examples, read, rows, section

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 from starlette.routing import Route
 
-from jobs_service.http.application import ENDPOINTS, Application
-from jobs_service.http.endpoint import Endpoint
+from jobs_service.http.application import Application
+from jobs_service.http.endpoint import ENDPOINTS, Endpoint
 from jobs_service.http.gate import INTERNAL_TYPES
 from jobs_service.http.roles import TOKEN_ROLES, Role
 from jobs_service.http.state import Options

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import pytest
 from httpx import AsyncClient
-from jobs_service.cli.tally import Tally
 from structlog.testing import capture_logs
 
 from jobs_service import (
@@ -301,18 +300,6 @@ async def test_an_unreadable_record_is_logged_once(quiet: JobsService) -> None:
             await drained(quiet)
     told = [event for event in events if event["event"] == "record_unreadable"]
     assert [(event["type"], event["id"], event["log_level"]) for event in told] == [(T1, J1, "error")]
-
-
-async def test_stats_go_on_where_what_is_told_of_runs_cannot_be_read(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob(f"{number}", number) for number in range(4)])
-    await damage(quiet, "1", with_broken_notes)
-    stats = (await quiet.stats(jobs=4))[T1]
-    assert (stats["pending"], stats["unreadable"]) == (3, 1)
-    assert [job["id"] for job in stats["jobs"]] == ["0", "2", "3"]
-    tally = Tally(4)
-    for job in await listed(quiet, T1):
-        tally.add(job, time.time())
-    assert (tally.counts()["ready"], tally.counts()["unreadable"], len(tally.summaries)) == (3, 1, 3)
 
 
 @pytest.mark.parametrize("how", [garbage, with_broken_notes])
@@ -731,7 +718,7 @@ async def test_a_copy_of_the_store_counts_anew() -> None:
             before = (await jobs.counts(T1))[T1]
             await damage_counts(jobs, b"")
             await write_garbage(jobs)
-        await copy_jobs(source, target, sources=Sources(1), force=True)
+        await copy_jobs(source, target, sources=Sources(1))
         async with JobsService(target) as jobs:
             after = (await jobs.counts(T1))[T1]
     assert after.jobs == before.jobs == 3
