@@ -145,7 +145,8 @@ class Sampler:
         if timeout is None:
             return now + _MISSING_TYPE_CHECK
         timeout = min(max(timeout, _SHORTEST), _LONGEST)
-        period = timeout / self._context.settings.activity_samples
+        settings = self._context.settings
+        period = timeout / settings.activity_samples
         jitter = self._context.sources.uniform(0.0, min(_MOST_JITTER, period / 4))
         grid = min(_COARSEST, max(_FINEST, 2.0 ** math.floor(math.log2(timeout / 64))))
         tick = math.floor((now + period - jitter - self._context.phase) / grid) * grid + self._context.phase

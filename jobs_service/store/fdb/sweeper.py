@@ -120,7 +120,8 @@ class _Page:
         # conflict, so that it is the one that was read.
         end = self._marks.end
         pairs = await transaction.snapshot.get_range(self._begin, end, limit=_PAGE)
-        for key in self._marks.stale(pairs, await _version(transaction)):
+        stale = self._marks.stale(pairs, await _version(transaction))
+        for key in stale:
             transaction.add_read_conflict_key(key)
             transaction.clear(key)
         return pairs[-1][0] + b"\x00" if len(pairs) == _PAGE else None

@@ -124,7 +124,7 @@ def test_a_tree_that_gives_up_is_one_line_and_code_3(tmp_path: Path) -> None:
         "    runs = 0\n"
         "    async def before_begin(self):\n"
         "        self.runs += 1\n"
-        "        if self.runs > 3:\n"
+        "        if self.runs > 1:\n"
         "            raise ArithmeticError('the store computes wrongly')\n"
         "settings = Settings(max_restarts=1, type_check_period=0.001)\n"
         "store = MemoryStore(settings=settings, sources=Sources())\n"

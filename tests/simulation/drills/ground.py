@@ -105,7 +105,7 @@ class Ground:
         self.drill = drill
         self.random = drill.random
         self.type: JobType = drill.type
-        self.settings = Settings.model_construct(None, **{**_SETTINGS, **settings})
+        self.settings = Settings.model_construct(None).model_copy(update={**_SETTINGS, **settings})
         self.sources = self._new_sources("store")
         self.doors = Doors()
         self.store = MemoryStore(settings=self.settings, sources=self.sources)
