@@ -48,7 +48,7 @@ def told() -> bytes:
     for part, json in (
         (run_data.RESULT, b"[1]"),
         (run_data.ERROR, b'["E","no","at"]'),
-        (run_data.PROGRESS, b'[1,2,"half"]'),
+        (run_data.PROGRESS, b'[1,2,"half",null]'),
     ):
         packed = run_data.with_part(packed, part, json)
     return packed

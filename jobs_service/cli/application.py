@@ -39,7 +39,7 @@ def load(name: str) -> JobsService:
     from jobs_service.errors import a_kind_of
 
     module_name, colon, path = name.partition(":")
-    if not (module_name and colon and path):
+    if not (module_name and colon and path) or module_name.startswith("."):
         raise typer.BadParameter(f"{name!r}; write it like package.module:jobs", param_hint=HINT)
     found: Any = _import(module_name)
     for attribute in path.split("."):

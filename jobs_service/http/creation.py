@@ -191,7 +191,7 @@ async def _answers(call: Call, done: list[Job | dict[str, Any]]) -> bytes:
     return b"".join(wire.dumps(form) + b"\n" for form in await shown(call, done))
 
 
-async def shown(call: Call, done: list[Job | dict[str, Any]]) -> Iterator[dict[str, Any]]:
+async def shown_jobs(call: Call, done: list[Job | dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Return jobs as JSON; redaction rules are read for all jobs together, and dictionaries stay as they are."""
     forms = await call.state.changed_forms([each for each in done if isinstance(each, Job)])
     return (next(forms) if isinstance(each, Job) else each for each in done)

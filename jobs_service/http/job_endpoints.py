@@ -50,7 +50,7 @@ async def create(call: Call) -> Response:
         raise InvalidJob("`jobs` goes with if_exists alone").about(call.type)
     added, was_there = await creation.add_together(call, form.jobs, form.if_exists or "error", key, call.raw)
     call.changed("add", type=call.type, jobs=0 if was_there else len(added), **_how(form))
-    shown = await creation.shown(call, added)
+    shown = await creation.shown_jobs(call, added)
     return await long_answer("jobs", shown, 200 if was_there else 201, _REPLAYED if was_there else None)
 
 

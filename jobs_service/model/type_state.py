@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jobs_service.json_types import Time
 from jobs_service.model.terms import JobId, Outcome
@@ -53,8 +53,7 @@ class Retention:
 FOR_EVER: Final = Retention(None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class TypeSettings:
+class TypeSettings(NamedTuple):
     """The settings of a type.
 
     Attributes:

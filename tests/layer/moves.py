@@ -54,7 +54,7 @@ async def lose_all(found: Layer) -> list[Any]:
 Move = Callable[[UnitOfWork, Any, bytes], Awaitable[Any]]
 MOVES: dict[str, tuple[Move, list[HistoryKind], int]] = {
     "update": (lambda unit, place, lock: running_jobs.update(unit, place, lock, b"1"), [A, S], 1),
-    "progress": (lambda unit, place, lock: running_jobs.update(unit, place, lock, None, b'[1,2,""]'), [A, S], 1),
+    "progress": (lambda unit, place, lock: running_jobs.update(unit, place, lock, None, b'[1,2,"",null]'), [A, S], 1),
     "beat": (lambda unit, place, lock: running_jobs.beat(unit, [(place, lock)]), [A, S], 1),
     "resubmit": (lambda unit, place, lock: running_jobs.resubmit(unit, place, lock, AGAIN), [A, S], 1),
     "release": (lambda unit, place, lock: running_jobs.release(unit, place, lock), [A, S, X], 0),
