@@ -31,14 +31,14 @@ async def failures(visit: Visit) -> Response:
 
 def _shown(visit: Visit, group: Group) -> dict[str, Any]:
     types = []
-    for type, jobs in group.jobs.items():
+    for type, found in group.jobs.items():
         query = {"type_": type, **group.filter}
         types.append(
             {
                 "type": type,
                 "name": shown(type),
-                "count": len(jobs),
-                "newest": jobs[0].id,
+                "count": len(found),
+                "newest": found[0].id,
                 "see": visit.url("/type", **query),
                 "retry": visit.url("/bulk/new", action="resubmit", **query),
             }

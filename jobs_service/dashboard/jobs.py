@@ -17,7 +17,8 @@ from jobs_service.service.selection import Filter, pages
 from jobs_service.status import Status, status_of
 
 if TYPE_CHECKING:
-    from jobs_service import JobId, JobsService, JobType
+    from jobs_service import JobsService
+    from jobs_service.model import JobId, JobType
 
 ON_A_PAGE: Final = 30
 """Most jobs on one page."""

@@ -188,7 +188,7 @@ async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any
 
 async def _answers(call: Call, done: list[Job | dict[str, Any]]) -> bytes:
     """Return the answer lines for some results."""
-    return b"".join(wire.dumps(form) + b"\n" for form in await shown(call, done))
+    return b"".join(wire.dumps(form) + b"\n" for form in await shown_jobs(call, done))
 
 
 async def shown_jobs(call: Call, done: list[Job | dict[str, Any]]) -> Iterator[dict[str, Any]]:
