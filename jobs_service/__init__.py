@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from jobs_service.model.command_result import CommandFailed
     from jobs_service.model.type_state import QueueState, Retention
     from jobs_service.redaction import Redaction
-    from jobs_service.runner.blocking import BlockingJob
+    from jobs_service.runner.functions import BlockingJob
     from jobs_service.runner.handler import Handler
     from jobs_service.runner.options import HandlerOptions
     from jobs_service.service import JobsService

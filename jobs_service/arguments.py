@@ -17,7 +17,7 @@ from jobs_service import json_data
 from jobs_service.durations import Bounds
 from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, a_kind_of, kind_of, shown
 from jobs_service.model import UNSET, Job, JobError, JobId, JobState, JobType, NewJob, Outcome, RunAt, RunningJob
-from jobs_service.status import Status, status_of
+from jobs_service.model.job import Status, status_of
 
 Word = TypeVar("Word", bound=enum.StrEnum)
 

@@ -17,12 +17,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from jobs_service import run_data
 from jobs_service.errors import JobsError, JobTooLarge, RecordDamaged, job_name, shown
-from jobs_service.layer import process_rows
+from jobs_service.layer import rows as process_rows
 from jobs_service.layer.batch_bounds import Batch, Pace, rewritten_bytes
-from jobs_service.layer.copy_mark import MARK_BYTES, half_copied, mark_key, refuse_half_copied
-from jobs_service.layer.key_parts import AFTER, STAMP_CODE, type_in, unpack_id
+from jobs_service.layer.entry import refuse_too_large
 from jobs_service.layer.keyspace import (
     ACTIVITY_TIMEOUT,
+    AFTER,
     DATA,
     DECLARED,
     PAUSED,
@@ -30,6 +30,7 @@ from jobs_service.layer.keyspace import (
     READY,
     REDACTION,
     RETENTION,
+    STAMP_CODE,
     WATCH_ACTIVITY,
     WATCH_CANCELED,
     WATCH_PENDING,
@@ -37,17 +38,18 @@ from jobs_service.layer.keyspace import (
     TypeFinder,
     TypeKeys,
     end_of_priority,
+    type_in,
+    unpack_id,
 )
-from jobs_service.layer.listing import FIRST_CHUNK, read_rows
+from jobs_service.layer.reads import FIRST_CHUNK, read_rows
+from jobs_service.layer.record import READY as IS_READY
 from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY as IS_READY
-from jobs_service.layer.record_limits import refuse_too_large
+from jobs_service.layer.rows import MARK_BYTES, half_copied, mark_key, refuse_half_copied
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import JobId, JobState, JobType
 from jobs_service.model.type_state import Retention
 from jobs_service.sources import Sources
-from jobs_service.store.background_priority import background
-from jobs_service.store.base import OFFSET_BYTES, KeyValue, Store, Transaction
+from jobs_service.store.base import OFFSET_BYTES, KeyValue, Store, Transaction, background
 
 __all__ = ["Batch", "Copied", "CopiedType", "CopyProgress", "CopyRefused", "CopyStep", "copy_jobs"]
 

@@ -2,18 +2,42 @@
 
 A string is written as it is. All other values, and strings that would not survive a terminal or a shell (empty, with
 spaces around them, with control characters, starting with "-" or "json:"), are written as `json:` and a JSON value:
-`json:7`, `json:["a",1]` for a tuple, `json:{"bytes":"00ff"}` for bytes in hexadecimal, `json:"\\n"`. Other values of
+`json:7`, `json:["a",1]` for a tuple, `json:{"bytes":"00ff"}` for bytes in hexadecimal, `json:"\n"`. Other values of
 the tuple layer (a UUID, a number that is not finite) are `{"packed":"…"}`, their encoding in hexadecimal.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
-from jobs_service import json_forms
+if TYPE_CHECKING:
+    from jobs_service.run_data import JobError
+
+
+def name(value: Any) -> Any:
+    """Return a type, an id or a priority: bytes as {"bytes": hexadecimal}, a tuple as a list, str and int as they are.
+
+    Other values of the tuple layer (a UUID, a number that is not finite) become {"packed": hexadecimal encoding}.
+    """
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, tuple | list):
+        return [name(item) for item in value]
+    import fdb.tuple  # a client needs no store
+
+    return {"packed": fdb.tuple.pack((value,)).hex()}
+
+
+def error(value: JobError | None) -> dict[str, str] | None:
+    """Return a run's error as an object."""
+    return None if value is None else {"type": value.type, "message": value.message, "traceback": value.traceback}
+
 
 PREFIX = "json:"
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
@@ -23,7 +47,7 @@ def shown(value: Any) -> str:
     """Return a type, id or priority as text; `parsed` is the inverse."""
     if isinstance(value, str) and _is_plain(value):
         return value
-    return PREFIX + compact(json_forms.name(value))
+    return PREFIX + compact(name(value))
 
 
 def parsed(text: str) -> Any:

@@ -26,7 +26,7 @@ from jobs_service import json_data, run_data
 from jobs_service.errors import InvalidSettings, RecordDamaged, a_kind_of, in_one_line, shown
 from jobs_service.model import Job, JobError, JobEvent
 from jobs_service.model.job import JobRecord
-from jobs_service.run_values import HistoryEvent, HistoryKind, Progress
+from jobs_service.run_data import HistoryEvent, HistoryKind, Progress
 
 T = TypeVar("T")
 

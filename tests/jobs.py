@@ -7,8 +7,7 @@ from typing import Any
 import fdb.tuple
 
 from jobs_service import Job, RunningJob, run_data
-from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY
+from jobs_service.layer.record import READY, Record
 from jobs_service.model import HistoryKind
 
 SEQ = bytes(range(12))

@@ -10,8 +10,7 @@ import fdb.tuple
 import pytest
 
 from jobs_service import Job, JobEvent, JobState, NewJob, Outcome, Removal, RunningJob, StoreError, run_data
-from jobs_service.layer.record import NewSeq
-from jobs_service.layer.record_format import SCHEDULED
+from jobs_service.layer.record import SCHEDULED, NewSeq
 from jobs_service.model import UNSET, HistoryEvent, HistoryKind, JobError, Progress, Unset
 from jobs_service.store.base import CommitStamp
 from tests.jobs import SEQ, job, record, running, told

@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import JobsService
-from jobs_service.layer import awake_types, changes, declared_settings, http_rows, keyspace, process_rows
-from jobs_service.layer.copy_mark import MARK_BYTES, mark_key
-from jobs_service.layer.http_rows import Request, SessionRow, TokenRow
+from jobs_service.layer import awake_types, changes, declared_settings, keyspace, rows
 from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.rows import MARK_BYTES, Request, SessionRow, TokenRow, mark_key
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import ProcessAction, ProcessRequest
 from jobs_service.model.type_state import Retention
@@ -98,8 +97,8 @@ async def _fill(store: Store) -> None:
         declared_settings.note(unit, keys.of("handled"), declared_settings.Declared(30.0, Retention(None, 5.0)))
         transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
         transaction.set(keys.sections[keyspace.COUNTS], keys.of("email").packed + b"\x02a\x00")
-        process_rows.write(unit, process_row("0123456789ab"))
-        await process_rows.ask(unit, "0123456789ab", ProcessRequest(ProcessAction.QUIET, "ada", FAR_AWAY))
+        rows.write(unit, process_row("0123456789ab"))
+        await rows.ask(unit, "0123456789ab", ProcessRequest(ProcessAction.QUIET, "ada", FAR_AWAY))
 
     async def settle(transaction: Transaction) -> None:
         assert await awake_types.settle(transaction, keys, keys.of(b"b"), FAR_AWAY - 1)
@@ -191,7 +190,7 @@ def test_the_page_and_the_reader_have_the_same_families() -> None:
 
 
 def test_the_page_names_every_section_of_the_keyspace() -> None:
-    defined = {**vars(http_rows), **vars(process_rows), **vars(keyspace)}
+    defined = {**vars(rows), **vars(rows), **vars(keyspace)}
     sections = {name: value for name, value in defined.items() if name.isupper() and type(value) is int}
     numbers = {name: int(number) for name, number, _ in DOCUMENTED}
     assert {name: sections.get(name) for name in numbers} == numbers

@@ -14,11 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import InvalidJob, RecordDamaged, StoreError, json_data, run_data
-from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY, ZERO_PRIORITY
+from jobs_service.layer.record import READY, ZERO_PRIORITY, Record
 from jobs_service.model import Job
-from jobs_service.run_data import ERROR, HEAD_BYTES, PROGRESS, RESULT
-from jobs_service.run_values import HistoryEvent, HistoryKind, JobError, Progress, progress_of_values
+from jobs_service.run_data import (
+    ERROR,
+    HEAD_BYTES,
+    PROGRESS,
+    RESULT,
+    HistoryEvent,
+    HistoryKind,
+    JobError,
+    Progress,
+    progress_of_values,
+)
 
 NOW = 1_700_000_000.0
 NEW = run_data.started_anew(b"", NOW)

@@ -33,7 +33,7 @@ from jobs_service import (
     run_data,
     tracing,
 )
-from jobs_service.runner.run_end import NO_END
+from jobs_service.runner.run import NO_END
 from tests.runner.support import running
 from tests.service.support import eventually
 

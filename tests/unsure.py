@@ -12,7 +12,7 @@ from jobs_service import Settings
 from jobs_service.errors import CommitUnknown, TransactionConflict
 from jobs_service.sources import Sources
 from jobs_service.store import Store
-from jobs_service.store.fdb.errors import TRANSACTION_TIMED_OUT
+from jobs_service.store.fdb.client import TRANSACTION_TIMED_OUT
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from jobs_service.testing import Choices, Cluster, Plan, SimulatedStore, SimulatedTransaction
 from jobs_service.testing.cluster import ClientError

@@ -13,11 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from jobs_service.actors.activity_monitor import CHECK_TIMEOUT, ActivityMonitor
-from jobs_service.actors.context import Context, log, rest_after
-from jobs_service.actors.duties import DutifulActor
+from jobs_service.actors.activity_monitor import CHECK_TIMEOUT, ActivityMonitor, Sampler
+from jobs_service.actors.context import Context, DutifulActor, log, rest_after
 from jobs_service.actors.notifier import Notifier
-from jobs_service.actors.sampler import Sampler
 from jobs_service.actors.subscriptions import Hub
 from jobs_service.errors import JobsError
 from jobs_service.layer import awake_types, counters, far_ahead

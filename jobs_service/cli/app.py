@@ -9,35 +9,25 @@ from typing import Annotated
 
 import typer
 
-from jobs_service.cli import exits, output
-from jobs_service.cli.options import StoreOption, Verb
-from jobs_service.cli.session import GlobalOptions
+from jobs_service.cli import output, program
+from jobs_service.cli.parsing import StoreOption, Verb
+from jobs_service.cli.program import GlobalOptions
 from jobs_service.cli.verbs import completion
-from jobs_service.cli.verbs.add import add
-from jobs_service.cli.verbs.add_many import add_many
+from jobs_service.cli.verbs.add import add, add_many
 from jobs_service.cli.verbs.backup import backup
 from jobs_service.cli.verbs.copy import copy
-from jobs_service.cli.verbs.failures import failures
-from jobs_service.cli.verbs.handlers import handlers
-from jobs_service.cli.verbs.health import health
-from jobs_service.cli.verbs.list import list_jobs
-from jobs_service.cli.verbs.pause import pause, resume
-from jobs_service.cli.verbs.periodic import periodic
-from jobs_service.cli.verbs.processes import processes_app
-from jobs_service.cli.verbs.redact import redact
-from jobs_service.cli.verbs.remove import remove
+from jobs_service.cli.verbs.handlers import handlers, periodic
+from jobs_service.cli.verbs.health import failures, health
+from jobs_service.cli.verbs.list import list_jobs, show
+from jobs_service.cli.verbs.processes import processes_app, workers
+from jobs_service.cli.verbs.remove import remove, resubmit
 from jobs_service.cli.verbs.replicate import replicate, replications
-from jobs_service.cli.verbs.resubmit import resubmit
-from jobs_service.cli.verbs.retention import retention
 from jobs_service.cli.verbs.serve import serve
-from jobs_service.cli.verbs.show import show
-from jobs_service.cli.verbs.stats import stats
+from jobs_service.cli.verbs.stats import stats, top
 from jobs_service.cli.verbs.submit import submit
 from jobs_service.cli.verbs.token import token_app
-from jobs_service.cli.verbs.top import top
-from jobs_service.cli.verbs.types import types_app
+from jobs_service.cli.verbs.types import pause, redact, resume, retention, types_app
 from jobs_service.cli.verbs.watch import watch
-from jobs_service.cli.verbs.workers import workers
 
 VersionOption = Annotated[
     bool,
@@ -59,7 +49,7 @@ def run(arguments: Sequence[str] | None) -> int:
         if reconfigure is not None:
             # Under an old locale, a character that it cannot encode must not fail the verb.
             reconfigure(errors="backslashreplace")
-    return exits.guard(lambda: _invoke(given))
+    return program.guard(lambda: _invoke(given))
 
 
 def _open_closed_streams() -> None:
@@ -76,7 +66,7 @@ def _invoke(arguments: list[str]) -> None:
     command = typer.main.get_command(application())
     if completion.is_asked():
         completion.answer(command)
-    with command.make_context(exits.PROGRAM, arguments) as context:
+    with command.make_context(program.PROGRAM, arguments) as context:
         command.invoke(context)
 
 
@@ -129,5 +119,5 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from jobs_service import __version__
 
-        output.line(f"{exits.PROGRAM} {__version__}")
+        output.line(f"{program.PROGRAM} {__version__}")
         raise typer.Exit

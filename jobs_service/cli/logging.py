@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 import structlog
 
-from jobs_service.cli import exits
-from jobs_service.cli.options import Level
+from jobs_service.cli import program
+from jobs_service.cli.parsing import Level
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class _LogStream:
 
     def _drop_unless_it_passes(self, error: OSError) -> None:
         if error.errno not in _PASSES:
-            exits.drop(self._stream)
+            program.drop(self._stream)
 
 
 def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -73,11 +73,9 @@ from jobs_service.model import (
     RunAt,
     RunningJob,
 )
-from jobs_service.model.counts import Interval, JobsPage, TypeCounts
-from jobs_service.model.enqueueing import Enqueueable, How, ResultT, one_value, unique_key
-from jobs_service.model.signatures import as_enqueue, as_enqueue_many
-from jobs_service.model.terms import exact_type
-from jobs_service.model.type_state import QueueState, Retention
+from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many, one_value, unique_key
+from jobs_service.model.job import exact_type
+from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts
 from jobs_service.redaction import Redaction
 from jobs_service.service import waiting
 from jobs_service.sources import Sources

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from jobs_service import json_forms, names, tracing
+from jobs_service import names, tracing
 from jobs_service.arguments import json_of
 from jobs_service.errors import (
     InvalidAddress,
@@ -498,7 +498,7 @@ def segment(value: Any) -> str:
     return found
 
 
-def named(value: Any, form: Callable[[Any], Any] = json_forms.name) -> Any:
+def named(value: Any, form: Callable[[Any], Any] = names.name) -> Any:
     """Return a type, an id or a priority in a form for requests, usually as JSON; the server checks the rest.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from jobs_service import json_forms
+from jobs_service import names
 from jobs_service.actors.subscriptions import Hub, Target, is_same
 from jobs_service.client.connection import Backoff, Connection, Lost, segment
 from jobs_service.errors import (
@@ -188,7 +188,7 @@ class _Stream:
         headers = {"Accept": "text/event-stream"}
         if self._last_id is None:
             jobs = [next(iter(targets)) for targets in self._targets.values()]
-            self._names = [[json_forms.name(target.keys.type), json_forms.name(target.id)] for target in jobs]
+            self._names = [[names.name(target.keys.type), names.name(target.id)] for target in jobs]
         else:  # the id holds the state of each of these jobs, including jobs that have ended since
             headers["Last-Event-ID"] = self._last_id
         async with self._connection.stream("POST", _PATH, {"jobs": self._names}, headers=headers) as chunks:

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from jobs_service import json_data, json_forms, names
+from jobs_service import json_data, names
 from jobs_service.actors.context import retried
 from jobs_service.arguments import ADAPTIVE
 from jobs_service.client.connection import LONGEST_PAUSE, of_job, of_type, with_json
@@ -19,22 +19,20 @@ from jobs_service.errors import JobNotFound, JobsError, StoreError, StoreUnavail
 from jobs_service.http import problems, wire
 from jobs_service.layer import running_jobs
 from jobs_service.layer.batch_bounds import Batch
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
-from jobs_service.layer.queue import EmptyQueue
+from jobs_service.layer.queue import AcceptTerms, EmptyQueue
 from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.model import UNSET, HistoryKind, JobError, JobType, Outcome, RunningJob, unpack_priority
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
 from jobs_service.runner.heartbeat import BEATS
-from jobs_service.runner.retention_notice import log_retention
-from jobs_service.runner.runner import Runner
+from jobs_service.runner.runner import Runner, log_retention
 from jobs_service.runner.schedule import Every
 from jobs_service.runner.service_access import EndCall, Held
 from jobs_service.runner.ticker import Done, Periodic
 from jobs_service.service import JobsService
-from jobs_service.service.handler_runs import checked
+from jobs_service.service.presence import checked
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Watch
@@ -197,7 +195,7 @@ class RemoteAccess:
         if not held:
             return []
         keys = held[0][0][0]
-        jobs = [{"id": json_forms.name(place[1]), "lock": lock.hex()} for place, lock in held]
+        jobs = [{"id": names.name(place[1]), "lock": lock.hex()} for place, lock in held]
         found = await self._call("POST", keys, "/alive", {"jobs": jobs, "renew": renew})
         return self._connection.read(lambda form: [LockStatus(each) for each in form["locks"]], found)
 
@@ -372,7 +370,7 @@ class _RemoteWatch(Watch):
 def _end_form(call: EndCall) -> bytes:
     """Return the end of a run as JSON."""
     operation, (_, id, _), (lock, *arguments) = call
-    form: dict[str, Any] = {"id": json_forms.name(id), "lock": lock.hex(), "end": operation.__name__}
+    form: dict[str, Any] = {"id": names.name(id), "lock": lock.hex(), "end": operation.__name__}
     if operation is running_jobs.stop:
         run_at, most, reason, anew = arguments
         form |= {"run_at": run_at, "max_history": most, "reason": reason[:_LONGEST_REASON], "anew": anew}
@@ -388,5 +386,5 @@ def _end_form(call: EndCall) -> bytes:
     form |= {"max_history": report.max_history, "crashes": report.crashes, "attempts": report.attempts}
     form["reason"] = report.reason[:_LONGEST_REASON]
     if report.error is not None:
-        form["error"] = json_forms.error(JobError(*json_data.decode(report.error)))
+        form["error"] = names.error(JobError(*json_data.decode(report.error)))
     return with_json(form, result=report.result)

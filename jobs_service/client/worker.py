@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from jobs_service import json_forms
+from jobs_service import names
 from jobs_service.arguments import MOST_AT_ONCE, json_of
 from jobs_service.client.connection import Connection, Tries, changes, of_job, of_type, with_json
 from jobs_service.errors import JobNotFound, JobsError, WorkerConflict
@@ -128,7 +128,7 @@ class RemoteWorker:
     async def _finish(self, job: RunningJob, ending: Ending) -> Job:
         form = {**_lock(job), "outcome": ending.outcome}
         if ending.error is not None:
-            form["error"] = json_forms.error(ending.error) if isinstance(ending.error, JobError) else ending.error
+            form["error"] = names.error(ending.error) if isinstance(ending.error, JobError) else ending.error
         data, result = (json_of(job.type, job.id, each) for each in (ending.data, ending.result))
         return await self._end(job, "/finish", with_json(form, data=data, result=result), _has_ended)
 

@@ -30,7 +30,7 @@ def problem(request: Request, state: Any, problem: Mapping[str, Any]) -> Respons
         state: as for `routes`.
         problem: the problem details.
     """
-    from jobs_service.dashboard.errors import problem_page
+    from jobs_service.dashboard.rendering import problem_page
     from jobs_service.dashboard.visit import Visit
 
     return problem_page(Visit(request, state), problem["status"], problem["title"], problem["detail"])

@@ -8,21 +8,19 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from jobs_service import durations
-from jobs_service.dashboard import texts
-from jobs_service.dashboard.access import refuse_commands
+from jobs_service.dashboard import rendering
 from jobs_service.dashboard.actions import fields_of, form_of, go
-from jobs_service.dashboard.errors import problem_page
-from jobs_service.dashboard.rendering import page
-from jobs_service.dashboard.visit import Visit
+from jobs_service.dashboard.rendering import page, problem_page
+from jobs_service.dashboard.visit import Visit, refuse_commands
 from jobs_service.errors import InvalidJob, JobsError, RecordDamaged
 from jobs_service.http.audit import chosen
 from jobs_service.model import Job
+from jobs_service.model.job import status_of
 from jobs_service.names import parsed, shown
 from jobs_service.service import bulk_actions
 from jobs_service.service.actions import ACTIONS
 from jobs_service.service.bulk_actions import BulkActions, Moment, asked, count
 from jobs_service.service.selection import BadFilter, Filter
-from jobs_service.status import status_of
 
 ON_A_PAGE: Final = 30
 
@@ -137,11 +135,11 @@ def in_words(wanted: Filter) -> list[str]:
     """Return the conditions of a filter in words; a job must meet all of them."""
     told = [_STATES.get(wanted.state, f"is {wanted.state}")] if wanted.state else []
     words: dict[str, tuple[str, Callable[[Any], str]]] = {
-        "prefix": ("has an id that begins with {}", texts.brief),
-        "error": ("failed with a {}", texts.brief),
-        "text": ("has an error that says “{}”", texts.brief),
-        "signature": ("failed with “{}”", lambda value: texts.brief(value, 200)),
-        "worker": ("had a worker whose name contains {}", texts.brief),
+        "prefix": ("has an id that begins with {}", rendering.brief),
+        "error": ("failed with a {}", rendering.brief),
+        "text": ("has an error that says “{}”", rendering.brief),
+        "signature": ("failed with “{}”", lambda value: rendering.brief(value, 200)),
+        "worker": ("had a worker whose name contains {}", rendering.brief),
         "older": ("had its last event more than {} ago", durations.typed),
         "younger": ("had its last event within {}", durations.typed),
         "attempts": ("had at least {} attempts", str),
@@ -151,11 +149,11 @@ def in_words(wanted: Filter) -> list[str]:
     for name, (sentence, written) in words.items():
         if (value := getattr(wanted, name)) is not None:
             told.append(sentence.format(written(value)))
-    return told + [f"has data with {texts.brief(str(test))}" for test in wanted.data]
+    return told + [f"has data with {rendering.brief(str(test))}" for test in wanted.data]
 
 
 def _time(seconds: float) -> str:
-    at = texts.at(seconds)
+    at = rendering.at(seconds)
     return f"{seconds:g}" if at is None else at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -188,10 +186,10 @@ def _shown(job: Job, now: float) -> dict[str, Any]:
         "type": type,
         "says": says,
         "query": query,
-        "who": texts.brief(str(data.get("who") or "")),
+        "who": rendering.brief(str(data.get("who") or "")),
         "asked": data.get("asked") if isinstance(data.get("asked"), float | int) else None,
         "counted": data.get("counted") if isinstance(data.get("counted"), int) else None,
-        "share": None if progress is None else texts.share(progress),
+        "share": None if progress is None else rendering.share(progress),
         "error": None if state == "unreadable" else job.error,
         **figures,
     }

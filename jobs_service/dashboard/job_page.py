@@ -10,18 +10,17 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from jobs_service.dashboard import jobs, texts
-from jobs_service.dashboard.errors import problem_page
-from jobs_service.dashboard.rendering import SECURITY, page
+from jobs_service.dashboard import jobs, rendering
+from jobs_service.dashboard.rendering import SECURITY, page, problem_page
 from jobs_service.dashboard.visit import Visit
 from jobs_service.errors import NoTypeTimeout, RecordDamaged
 from jobs_service.model import HistoryEvent, HistoryKind, Job
+from jobs_service.model.job import Status, status_of
 from jobs_service.names import compact, priority_text, shown
 from jobs_service.redaction import is_marked
-from jobs_service.replication.status import ReplicationStatus
+from jobs_service.replication.stored import ReplicationStatus
 from jobs_service.service.actions import started_at
 from jobs_service.service.selection import worker_of
-from jobs_service.status import Status, status_of
 
 FOLDED: Final = 4000
 """Most characters of a value that are shown unfolded; longer values are folded."""
@@ -89,7 +88,7 @@ def value(given: Any) -> Value | None:
     """Return a JSON value in its displayed form; None for None."""
     if given is None:
         return None
-    text = texts.json_text(given)
+    text = rendering.json_text(given)
     return Value(text[:MOST_SHOWN], len(text) > FOLDED, len(text), len(text) > MOST_SHOWN)
 
 
@@ -125,13 +124,13 @@ async def job_page(visit: Visit) -> Response:
         "started": started_at(job),
         "data": value(job.data),
         "result": value(job.result),
-        "traceback": "" if job.error is None else texts.lines(job.error.traceback),
-        "error_line": "" if job.error is None else texts.error_line(job.error),
-        "error_message": "" if job.error is None else texts.lines(job.error.message),
+        "traceback": "" if job.error is None else rendering.lines(job.error.traceback),
+        "error_line": "" if job.error is None else rendering.error_line(job.error),
+        "error_message": "" if job.error is None else rendering.lines(job.error.message),
         "progress": progress,
-        "progress_line": "" if progress is None else texts.progress_line(progress),
+        "progress_line": "" if progress is None else rendering.progress_line(progress),
         "replication": ReplicationStatus.of(job),
-        "share": None if progress is None else texts.share(progress),
+        "share": None if progress is None else rendering.share(progress),
         "steps": steps(job.history, state),
         "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,
         "priority": priority_text(job.priority),
@@ -177,7 +176,7 @@ def steps(history: tuple[HistoryEvent, ...], state: Status) -> list[Step]:
             run = runs
         after = None if before is None else max(event.at - before, 0.0)
         what = "added" if before is None and event.kind is HistoryKind.ADDED else _WORDS[event.kind]
-        found.append(Step(event.at, what, _COLOURS[event.kind], texts.lines(event.detail), after, run))
+        found.append(Step(event.at, what, _COLOURS[event.kind], rendering.lines(event.detail), after, run))
         before = event.at
     if history and history[0].kind is HistoryKind.FINISHED:
         found[-1] = replace(found[-1], what=f"finished: {state.value}", colour=state.value)
@@ -196,9 +195,9 @@ def command_line(job: Job) -> str:
 
 def curl(job: Job, base: str, *, with_token: bool) -> str:
     """Return a curl command for the same; `with_token` only if a token is needed, as servers refuse an empty one."""
-    from jobs_service import json_forms
+    from jobs_service import names
 
-    body = {"data": job.data, "priority": json_forms.name(job.priority)}
+    body = {"data": job.data, "priority": names.name(job.priority)}
     parts = [
         "curl",
         "-X",

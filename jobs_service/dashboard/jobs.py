@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from jobs_service.dashboard import texts
+from starlette.responses import Response, StreamingResponse
+
+from jobs_service.dashboard import rendering
+from jobs_service.dashboard.rendering import SECURITY, problem_page
+from jobs_service.dashboard.visit import Visit
 from jobs_service.errors import RecordDamaged
 from jobs_service.http import wire
-from jobs_service.model import HistoryEvent, Job
-from jobs_service.replication.status import ReplicationStatus
-from jobs_service.service.selection import Filter, pages
-from jobs_service.status import Status, status_of
+from jobs_service.http.audit import chosen
+from jobs_service.model import HistoryEvent, Job, JobType
+from jobs_service.model.job import Status, status_of
+from jobs_service.names import shown
+from jobs_service.replication.stored import ReplicationStatus
+from jobs_service.service.selection import Filter, matching, pages
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
-    from jobs_service.model import JobId, JobType
+    from jobs_service.model import JobId
+
 
 ON_A_PAGE: Final = 30
 """Most jobs on one page."""
@@ -60,18 +70,18 @@ def row(job: Job, now: float) -> Row:
         due = job.run_at if state in (Status.SCHEDULED, Status.RETRYING) else None
         return Row(job.type, job.id, state.value, job.attempts, last, due, note, is_error)
     except RecordDamaged as error:
-        return Row(job.type, job.id, Status.UNREADABLE.value, 0, None, None, texts.brief(str(error), 200), True)
+        return Row(job.type, job.id, Status.UNREADABLE.value, 0, None, None, rendering.brief(str(error), 200), True)
 
 
 def _note(job: Job, state: Status) -> tuple[str, bool]:
     error, progress = job.error, job.progress
     if error is not None and state is not Status.SUCCEEDED:
-        return texts.error_line(error), True
+        return rendering.error_line(error), True
     if progress is not None and state is Status.RUNNING:
-        return texts.progress_line(progress), False
+        return rendering.progress_line(progress), False
     if state is Status.SUCCEEDED and job.result is not None:
-        return texts.on_one_line(job.result), False
-    return texts.on_one_line(job.data), False
+        return rendering.on_one_line(job.result), False
+    return rendering.on_one_line(job.data), False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +109,7 @@ def replications(jobs: list[Job], now: float) -> list[Replication]:
         with suppress(RecordDamaged):
             status = ReplicationStatus.of(job)
             if status is not None:
-                error = "" if job.error is None else texts.error_line(job.error)
+                error = "" if job.error is None else rendering.error_line(job.error)
                 found.append(Replication(job.type, job.id, status_of(job, now).value, status, error))
     return found
 
@@ -167,3 +177,85 @@ def json_line(job: Job) -> bytes:
 def encoded(text: str) -> bytes:
     """Return a text as UTF-8; lone surrogates, which UTF-8 lacks, are escaped as in JSON: \\ud800."""
     return text.encode(errors="backslashreplace")
+
+
+COLUMNS: Final = (
+    "type",
+    "id",
+    "state",
+    "outcome",
+    "priority",
+    "run_at",
+    "attempts",
+    "data",
+    "result",
+    "error",
+    "history",
+)
+_STARTS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_MEDIA: Final = {"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+
+
+async def export(visit: Visit) -> Response:
+    """Return the jobs that match the address's filter as NDJSON or CSV."""
+    type, form = visit.type(), visit.query.get("format", "ndjson")
+    if form not in _MEDIA:
+        return problem_page(visit, 422, "There is no such format", "There are ndjson and csv.")
+    wanted = Filter.of_address(visit.query, visit.request.query_params.getlist("data"))
+    # Read one job first: if the type is wrong, or the store away, a page says so, instead of a file that breaks off.
+    await visit.service.page(type, state=wanted.state, prefix=wanted.prefix, limit=1)
+    found = _told(visit, type, wanted, form)
+    lines = _ndjson(found) if form == "ndjson" else _csv(found)
+    name = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in shown(type))[:80]
+    headers = {
+        **SECURITY,
+        "Content-Disposition": f'attachment; filename="{name}.{form}"',
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",
+    }
+    return StreamingResponse(lines, media_type=_MEDIA[form], headers=headers)
+
+
+async def _told(visit: Visit, type: JobType, wanted: Filter, form: str) -> AsyncIterator[Job]:
+    """Yield the matching jobs, and record their number in the audit log at the end."""
+    told = 0
+    try:
+        async for job in matching(visit.service, type, wanted):
+            told += 1
+            yield job
+    finally:
+        what = {"format": form, "filter": chosen(wanted.to_dict())}
+        visit.state.audit.exported(visit.role.name, visit.request.state.client, type, jobs=told, what=what)
+
+
+async def _ndjson(found: AsyncIterator[Job]) -> AsyncIterator[bytes]:
+    async for job in found:
+        yield json_line(job)
+
+
+async def _csv(found: AsyncIterator[Job]) -> AsyncIterator[bytes]:
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    async for job in found:
+        writer.writerow(_cells(job))
+        yield encoded(text.getvalue())
+        text.seek(0)
+        text.truncate()
+    yield encoded(text.getvalue())
+
+
+def _cells(job: Job) -> list[Any]:
+    fields = wire.listed_job(job)
+    fields["type"], fields["id"] = shown(job.type), shown(job.id)
+    return [_cell(fields.get(name)) for name in COLUMNS]
+
+
+def _cell(value: Any) -> str:
+    """Return a value for a table; text that a spreadsheet would run as a formula is marked as text."""
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return f"'{text}" if isinstance(value, str) and text.startswith(_STARTS_A_FORMULA) else text

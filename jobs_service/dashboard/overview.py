@@ -13,9 +13,9 @@ from jobs_service.dashboard import figures
 from jobs_service.dashboard.rendering import page
 from jobs_service.dashboard.visit import Visit, choice
 from jobs_service.model import JobType
-from jobs_service.model.counts import TypeCounts
+from jobs_service.model.job import COUNTED
+from jobs_service.model.type_state import TypeCounts
 from jobs_service.names import shown
-from jobs_service.status import COUNTED
 
 TYPES_ON_A_PAGE: Final = 25
 

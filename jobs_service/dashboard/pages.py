@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import contextlib
+import hashlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
@@ -10,24 +14,103 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from jobs_service.dashboard import actions, bulk_pages, login, small_pages
-from jobs_service.dashboard.errors import error_page, problem_page
-from jobs_service.dashboard.export import export
-from jobs_service.dashboard.failures import failures
+from jobs_service.dashboard import actions, bulk_pages, small_pages
+from jobs_service.dashboard.figures import SharedCounts, SizeWatch
 from jobs_service.dashboard.job_page import clone_page, download, job_page
-from jobs_service.dashboard.live import live
+from jobs_service.dashboard.jobs import export
 from jobs_service.dashboard.overview import overview
-from jobs_service.dashboard.processes import processes
-from jobs_service.dashboard.rendering import HERE, SECURITY
-from jobs_service.dashboard.shared_counts import SharedCounts
-from jobs_service.dashboard.store_size import SizeWatch
+from jobs_service.dashboard.rendering import HERE, SECURITY, error_page, problem_page
+from jobs_service.dashboard.small_pages import failures, processes
 from jobs_service.dashboard.type_page import type_page
 from jobs_service.dashboard.visit import BadAddress, Visit
 from jobs_service.errors import JobsError
-from jobs_service.http.refusals import Refusal
+from jobs_service.http.problems import Refusal
 from jobs_service.http.state import STREAM
+from jobs_service.http.streams import EventStream
+from jobs_service.model import JobEvent, JobState
 from jobs_service.service.bulk_actions import BulkActions
 from jobs_service.service.selection import BadFilter
+
+LEAST: Final = 1.0
+"""Least seconds between two looks at the store, and between two notifications of one page; all pages share the look."""
+_SHARE: Final = 20
+"""The looks take at most one part in 20 of the time, even with very many types."""
+_MOST: Final = 10.0
+"""Most seconds between two looks; a look also takes very long while the store is away."""
+
+CHANGED: Final = b"event: changed\ndata: \n\n"
+
+
+async def live(visit: Visit) -> Response:
+    """Return a stream of server-sent events: "changed" whenever the open page is out of date."""
+    of, service = visit.query.get("of", "types"), visit.service
+    if of == "job":
+        news = of_job(service, visit.type(), visit.id())
+    elif of == "processes":
+        news = changes(service.processes)
+    elif of == "tree":
+        news = changes(lambda: _shape(service.supervision()))
+    elif of == "type":
+        type = visit.type()
+
+        async def type_now() -> Any:
+            return (await visit.counts(LEAST / 2)).get(type), await service.paused(type)
+
+        news = changes(type_now)
+    else:
+        news = changes(lambda: visit.counts(LEAST / 2))
+    who, address = visit.request.state.who, visit.request.state.client
+    return EventStream(visit.state, visit.request, who, address, news)
+
+
+async def changes(look: Callable[[], Awaitable[Any]]) -> AsyncGenerator[bytes, None]:
+    """Yield whenever something has changed, and first at once: the page may be out of date already.
+
+    Args:
+        look: returns what the page shows.
+    """
+    known: Any = object()
+    while True:
+        began = time.monotonic()
+        now = known
+        with contextlib.suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
+            now = await look()
+        took = time.monotonic() - began
+        if now != known:
+            known = now
+            yield CHANGED
+        await asyncio.sleep(min(max(LEAST, took * _SHARE), _MOST))
+
+
+async def _shape(node: dict[str, Any]) -> bytes:
+    """Return a mark of a supervisor tree that ignores the uptime of its parts."""
+
+    def parts(node: dict[str, Any]) -> Any:
+        return (node.get("name"), node.get("state"), node.get("restarts"), [*map(parts, node.get("children", ()))])
+
+    return hashlib.blake2b(repr(parts(node)).encode(), digest_size=8).digest()
+
+
+async def of_job(service: Any, type: Any, id: Any) -> AsyncGenerator[bytes, None]:
+    """Yield after each change of a job; an ended job is checked from time to time, as it may be run again.
+
+    Raises:
+        JobsError: there is no such job, no supervisor tree, or no store now: the page polls instead.
+    """
+    known: JobEvent | None = None
+    while True:
+        await service.get(type, id)  # a subscription to a missing job may leave rows in the store
+        async with service.subscribe(type, id) as events:
+            # The first event is the present state, which may be newer than the page.
+            async for event in events:
+                if event != known:
+                    known = event
+                    yield CHANGED
+                if event.state is JobState.REMOVED:
+                    return
+                await asyncio.sleep(LEAST / 2)
+        await asyncio.sleep(2 * LEAST)
+
 
 Handle = Callable[[Visit], Awaitable[Response]]
 
@@ -79,9 +162,9 @@ class Dashboard:
             do("/periodic/act", actions.tick),
             self._route("POST", "admin", "/processes/act", actions.act_on_process),
             self._route("POST", "nobody", "/preferences", actions.preferences),
-            self._route("GET", "nobody", "/login", login.login_page),
-            self._route("POST", "nobody", "/login", login.log_in),
-            self._route("POST", "nobody", "/logout", login.log_out),
+            self._route("GET", "nobody", "/login", actions.login_page),
+            self._route("POST", "nobody", "/login", actions.log_in),
+            self._route("POST", "nobody", "/logout", actions.log_out),
             self._route("GET", "nobody", "/static/environment.css", _environment),
             self._route("GET", "nobody", "/static/{name}", _static),
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -10,14 +12,118 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 import jobs_service
 from jobs_service import durations
-from jobs_service.dashboard import texts
 from jobs_service.dashboard.visit import Visit
-from jobs_service.names import shown
-from jobs_service.status import Status
+from jobs_service.errors import (
+    InvalidJob,
+    JobExists,
+    JobNotFound,
+    JobsError,
+    JobTooLarge,
+    NoTypeTimeout,
+    ProcessGone,
+    RecordDamaged,
+    ServiceClosed,
+    StoreFull,
+    StoreUnavailable,
+)
+from jobs_service.model import JobError, Progress
+from jobs_service.model.job import Status
+from jobs_service.names import compact, one_line, printable, shown
+
+
+def count(number: int) -> str:
+    """Return a number with a thin space between thousands."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
+def many(number: int, noun: str) -> str:
+    """Return a number with a noun, in the plural unless it is 1."""
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in its two greatest units: 1 d 3 h, 12 min 5 s, 3.2 s, 40 ms; "" for None."""
+    if seconds is None:
+        return ""
+    seconds = max(seconds, 0.0)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{count(days)} d {hours} h" if hours else f"{count(days)} d"
+    if hours:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+
+
+def at(seconds: float | None) -> datetime | None:
+    """Return the time for seconds since the epoch; None for None, and for seconds outside the calendar."""
+    try:
+        if seconds is None or not math.isfinite(seconds):
+            return None
+        return datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def size(number: int) -> str:
+    """Return a size in bytes for people: 512 B, 20 kB, 1.2 MB, 3.4 GB."""
+    if number < 1000:
+        return f"{number} B"
+    value = float(number)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 999.5 or unit == "TB":
+            break
+    return f"{value:.1f} {unit}" if value < 9.95 else f"{value:.0f} {unit}"
+
+
+def brief(text: str, most: int = 120) -> str:
+    """Return a text on one line, cut to a number of characters."""
+    return one_line(text, most)
+
+
+def lines(text: str) -> str:
+    """Return a text of several lines with its control characters escaped."""
+    return "\n".join(printable(line.replace("\t", "    ")) for line in text.splitlines())
+
+
+def json_text(value: Any) -> str:
+    """Return a JSON value on several lines; long integers stay exact."""
+    return lines(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def on_one_line(value: Any, most: int = 160) -> str:
+    """Return a JSON value on one line, cut to a number of characters; "" for None."""
+    return "" if value is None else brief(compact(value), most)
+
+
+def error_line(error: JobError, most: int = 200) -> str:
+    """Return the error of a run on one line."""
+    return brief(f"{error.type}: {error.message}" if error.message else error.type, most)
+
+
+def progress_line(progress: Progress) -> str:
+    """Return the progress of a job on one line."""
+    total = "" if progress.total is None else f" of {progress.total:g}"
+    message = f", {brief(progress.message, 80)}" if progress.message else ""
+    return f"{progress.done:g}{total}{message}"
+
+
+def share(progress: Progress) -> float | None:
+    """Return the completed share of a job's work, 0 to 1; None without a total."""
+    if not progress.total or progress.total < 0:
+        return None
+    return min(max(progress.done / progress.total, 0.0), 1.0)
+
 
 HERE: Final = Path(__file__).parent
 
@@ -52,13 +158,13 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "count": texts.count,
-        "many": texts.many,
-        "duration": texts.duration,
+        "count": count,
+        "many": many,
+        "duration": duration,
         "period": durations.typed,
-        "size": texts.size,
+        "size": size,
         "shown": shown,
-        "brief": texts.brief,
+        "brief": brief,
         "when": when,
     }
     environment.globals |= {"states": [each.value for each in Status], "version": jobs_service.__version__}
@@ -72,7 +178,7 @@ def when(moment: datetime | float | None, since: float | None = None) -> Markup:
         moment: an aware time, or seconds since the epoch.
         since: the present time in seconds since the epoch, for a text relative to it: "5 s ago", "in 2 min".
     """
-    time = texts.at(moment) if isinstance(moment, int | float) else moment
+    time = at(moment) if isinstance(moment, int | float) else moment
     if time is None:
         return Markup('<span class="quiet">never</span>')
     time = time.astimezone(UTC)
@@ -81,7 +187,7 @@ def when(moment: datetime | float | None, since: float | None = None) -> Markup:
     if since is None:
         return Markup('<time datetime="{}" data-time>{}</time>').format(iso, exact)
     seconds = since - time.timestamp()
-    told = f"{texts.duration(seconds)} ago" if seconds >= 0 else f"in {texts.duration(-seconds)}"
+    told = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
     if abs(seconds) < 1:
         told = "now"
     return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(iso, exact, told)
@@ -138,3 +244,46 @@ SAID: Final = {
 }
 """The sentence that a page shows after an action. The address has the key only, so that a forged link cannot put a
 sentence of its own on the page."""
+
+
+_TITLES = (
+    (
+        JobNotFound,
+        "There is no such job",
+        "It may have been removed, or kept long enough. Look at its type's jobs.",
+    ),
+    (NoTypeTimeout, "There is no such type", "Make it first: jobs-service types set TYPE SECONDS."),
+    (ProcessGone, "This process is not there any more", "Go back to the page of processes."),
+    (JobExists, "There is such a job already", "Go back, and give it another id."),
+    (JobTooLarge, "The job is too large", "Go back, and give it less data."),
+    (InvalidJob, "That cannot be", "Go back, and correct it."),
+    (
+        RecordDamaged,
+        "The job cannot be read",
+        "It can be removed all the same: jobs-service remove TYPE ID --force.",
+    ),
+    (StoreFull, "The store is full", "Make room where the store is, or remove jobs that nobody needs."),
+    (StoreUnavailable, "The store cannot be reached", "Try it again; the page of health says more."),
+    (ServiceClosed, "The server is ending", "Try it again when it is back."),
+)
+
+
+def problem_page(visit: Visit, status: int, title: str, text: str, hint: str = "") -> Response:
+    """Return a page with an error in one line and the next step for the user.
+
+    Args:
+        visit: the request.
+        status: the HTTP status.
+        title, text: the error.
+        hint: the next step.
+    """
+    context = {"title": title, "text": brief(text, 2000), "hint": hint}
+    return page(visit, "problem.html", context, status=status)
+
+
+def error_page(visit: Visit, error: JobsError) -> Response:
+    """Return the page for an error of the service."""
+    for kind, title, hint in _TITLES:
+        if isinstance(error, kind):
+            return problem_page(visit, error.http_status, title, str(error), hint)
+    return problem_page(visit, error.http_status, "That did not work", str(error), "The log of the server says more.")

@@ -4,18 +4,141 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import aclosing
 from typing import Any, Final
 
 from starlette.responses import Response
 
-from jobs_service.dashboard import figures, texts
-from jobs_service.dashboard.errors import error_page
-from jobs_service.dashboard.rendering import page
-from jobs_service.dashboard.store_size import SizeWatch
+from jobs_service.dashboard import figures, jobs, rendering
+from jobs_service.dashboard.figures import SizeWatch
+from jobs_service.dashboard.rendering import error_page, page
 from jobs_service.dashboard.visit import Visit
-from jobs_service.errors import JobsError
+from jobs_service.errors import JobsError, RecordDamaged
+from jobs_service.model import HistoryKind, Job, ProcessState
+from jobs_service.model.job import Status
 from jobs_service.model.type_state import LATE
 from jobs_service.names import shown
+from jobs_service.service.failures import Group, newest_failures
+from jobs_service.service.selection import Filter, pages, worker_of
+
+
+async def failures(visit: Visit) -> Response:
+    """Return the page."""
+    found = await newest_failures(visit.service, await visit.counts())
+    hour = (await visit.last_hour()).totals
+    context = {
+        "total": found.failed,
+        "retrying": found.retrying,
+        "groups": [_shown(visit, group) for group in found.groups],
+        "read": found.read,
+        "is_cut": found.is_cut,
+        "hour": hour,
+        "now": visit.now,
+    }
+    return page(visit, "failures.html", context, live={"of": "types"})
+
+
+def _shown(visit: Visit, group: Group) -> dict[str, Any]:
+    types = []
+    for type, found in group.jobs.items():
+        query = {"type_": type, **group.filter}
+        types.append(
+            {
+                "type": type,
+                "name": shown(type),
+                "count": len(found),
+                "newest": found[0].id,
+                "see": visit.url("/type", **query),
+                "retry": visit.url("/bulk/new", action="resubmit", **query),
+            }
+        )
+    return {
+        "state": group.state,
+        "error": rendering.brief(group.error, 120) or "no error was kept",
+        "message": group.message,
+        "count": group.count,
+        "attempts": group.attempts,
+        "first": group.first,
+        "last": group.last,
+        "types": types,
+    }
+
+
+MOST_READ: Final = 200
+"""Running jobs that the page reads, at most."""
+
+COLOURS: Final = {
+    ProcessState.RUNNING: "running",
+    ProcessState.QUIET: "plain",
+    ProcessState.STOPPING: "scheduled",
+    ProcessState.SILENT: "canceled",
+    ProcessState.DEAD: "failed",
+}
+"""For each state of a process the job state with the same colour and mark."""
+
+
+_GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
+
+
+async def processes(visit: Visit) -> Response:
+    """Return the page."""
+    service = visit.service
+    counts = await visit.counts()
+    running = [(type, each.running) for type, each in counts.items() if each.running]
+    total = sum(number for _, number in running)
+    share = max(MOST_READ // max(len(running), 1), 5)
+
+    async def some(type: Any) -> list[Job]:
+        async with aclosing(pages(service, type, Filter(state=Status.RUNNING), read=share, most=share)) as found:
+            return (await anext(found)).jobs
+
+    found_jobs = await asyncio.gather(*(some(type) for type, _ in running[: MOST_READ // 5]))
+    others = await service.store.other_processes()
+    found = await service.processes()
+    workers: dict[str, list[dict[str, Any]]] = {}
+    for job in (job for page_ in found_jobs for job in page_):
+        name, held = _held(job, visit.now)
+        workers.setdefault(name, []).append(held)
+    only = visit.query.get("worker", "")
+    if only:
+        workers = {name: held for name, held in workers.items() if name == only}
+        found = [each for each in found if each.worker == only]
+    context = {
+        "workers": sorted(workers.items()),
+        "only": only,
+        "read": sum(map(len, found_jobs)),
+        "total": total,
+        "processes": found,
+        "is_idle": bool(found) and not any(each.slots and each.state not in _GONE for each in found),
+        "colours": COLOURS,
+        "here": service.process_id,
+        "missed": sum(use.heartbeats_missed for use in service.slot_uses().values()),
+        "others": others,
+        "now": visit.now,
+    }
+    return page(visit, "processes.html", context, live={"of": "processes"})
+
+
+def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
+    """Return the name of a job's worker, and a table row for the job."""
+    try:
+        since = next((event.at for event in job.history if event.kind is HistoryKind.STARTED), None)
+        progress = job.progress
+        told = "" if progress is None else rendering.progress_line(progress)
+        held = {"type": job.type, "id": job.id, "since": since, "attempt": job.attempts, "cancel": job.cancel}
+        return worker_of(job) or "unknown", {**held, "progress": told, "share": progress and rendering.share(progress)}
+    except RecordDamaged as error:
+        row = jobs.row(job, now)
+        return "unknown", {
+            "type": row.type,
+            "id": row.id,
+            "since": None,
+            "attempt": 0,
+            "cancel": False,
+            "progress": rendering.brief(str(error)),
+            "share": None,
+        }
+
 
 MOST_QUEUES: Final = 100
 """Most types with waiting jobs whose queues the page of health reads."""
@@ -85,7 +208,7 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
     if len(lately.outages) > _MOST_CRASHING:
         problems.append(f"The runs of {len(lately.outages)} types, all in all, crash.")
     if late > LATE:
-        problems.append(f"Scheduled jobs are late by {texts.duration(late)}: nobody looks after them.")
+        problems.append(f"Scheduled jobs are late by {rendering.duration(late)}: nobody looks after them.")
     if others is not None and others[1]:
         problems.append(f"The jobs of processes that died ({others[1]}) are not taken back yet.")
     tree = service.supervision()
@@ -112,7 +235,7 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
         "restarts": _restarts(tree) if tree else 0,
         "location": service.store.location,
         "size": await asyncio.to_thread(sizes.look, service.store.location),
-        "metrics": [(_words(name), texts.count(value)) for name, value in sorted(metrics.items())],
+        "metrics": [(_words(name), rendering.count(value)) for name, value in sorted(metrics.items())],
         "now": visit.now,
     }
     return page(visit, "health.html", context, live={"of": "types"})

@@ -9,15 +9,14 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from jobs_service.dashboard import figures, jobs
-from jobs_service.dashboard.errors import problem_page
-from jobs_service.dashboard.rendering import page
+from jobs_service.dashboard.rendering import page, problem_page
 from jobs_service.dashboard.visit import Visit, choice
 from jobs_service.errors import NoTypeTimeout
-from jobs_service.model.counts import TypeCounts
+from jobs_service.model.job import COUNTED, MEANT
+from jobs_service.model.type_state import TypeCounts
 from jobs_service.names import shown
 from jobs_service.service.actions import ACTIONS, concerns
 from jobs_service.service.selection import FIELDS, BadFilter, Filter
-from jobs_service.status import COUNTED, MEANT
 
 CHART: Final = {"width": 720.0, "height": 148.0}
 

@@ -20,22 +20,18 @@ from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_l
 from jobs_service.http import (
     bodies,
     daemon_endpoints,
-    documentation,
     event_endpoints,
     gate,
     job_endpoints,
     problems,
-    process_endpoints,
-    runner_endpoints,
     type_endpoints,
     wire,
     worker_endpoints,
 )
-from jobs_service.http.endpoint import ENDPOINTS, Call, Endpoint
-from jobs_service.http.refusals import Refusal
-from jobs_service.http.roles import Identity
-from jobs_service.http.routing import Routes, path_of, query_of
+from jobs_service.http.endpoint import ENDPOINTS, Call, Endpoint, Routes, path_of, query_of
+from jobs_service.http.problems import Refusal
 from jobs_service.http.state import STREAM, Options, State
+from jobs_service.http.tokens import Identity
 from jobs_service.log import EventLog
 
 if TYPE_CHECKING:
@@ -50,11 +46,11 @@ Send = Callable[[Message], Awaitable[None]]
 
 REGISTERED: Final = (
     daemon_endpoints,
-    documentation,
+    daemon_endpoints,
     event_endpoints,
     job_endpoints,
-    process_endpoints,
-    runner_endpoints,
+    daemon_endpoints,
+    worker_endpoints,
     type_endpoints,
     worker_endpoints,
 )
@@ -178,7 +174,7 @@ class Application:
         return None
 
     async def _who(self, endpoint: Endpoint, scope: Scope, headers: gate.Headers) -> Identity:
-        from jobs_service.http.roles import Role
+        from jobs_service.http.tokens import Role
 
         if endpoint.role is Role.NOBODY:
             # Without a role, the store is not read: liveness must not depend on it.

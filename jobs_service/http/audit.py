@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobs_service.errors import InvalidSettings
-from jobs_service.json_forms import name
 from jobs_service.log import EventLog
+from jobs_service.names import name
 
 log = EventLog("jobs_service.http")
 

@@ -12,8 +12,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from jobs_service.errors import shown
 from jobs_service.http import wire
-from jobs_service.http.limits import Limits
-from jobs_service.http.refusals import Refusal
+from jobs_service.http.problems import Refusal
+from jobs_service.http.state import Limits
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"

@@ -12,8 +12,8 @@ from jobs_service.service import actions
 from jobs_service.service.actions import Seen
 
 if TYPE_CHECKING:
-    from jobs_service.http.roles import Identity
     from jobs_service.http.state import State
+    from jobs_service.http.tokens import Identity
 
 _RETENTION = ("keep", "keep_failed")
 

@@ -11,10 +11,9 @@ from starlette.responses import Response
 from jobs_service import names
 from jobs_service.http import forms
 from jobs_service.http.endpoint import Call, endpoint
-from jobs_service.http.refusals import Refusal
-from jobs_service.http.roles import Role
-from jobs_service.http.streams import EventStream, job_parts
-from jobs_service.http.type_feeds import TypeFeed
+from jobs_service.http.problems import Refusal
+from jobs_service.http.streams import EventStream, TypeFeed, job_parts
+from jobs_service.http.tokens import Role
 from jobs_service.layer.creation import check_id
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobId, JobType

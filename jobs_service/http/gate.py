@@ -12,10 +12,10 @@ from urllib.parse import quote
 from starlette.requests import cookie_parser
 
 from jobs_service.errors import shown
-from jobs_service.http.refusals import Refusal
-from jobs_service.http.roles import TOKEN_ROLES, Identity, Role
+from jobs_service.http.problems import Refusal
 from jobs_service.http.state import State
 from jobs_service.http.token_file import is_loopback
+from jobs_service.http.tokens import TOKEN_ROLES, Identity, Role
 from jobs_service.model import JobType
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
 from jobs_service.runner.commands import COMMAND_TYPE

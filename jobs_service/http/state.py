@@ -4,28 +4,202 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.errors import InvalidSettings, JobsError, shown
 from jobs_service.http import wire
-from jobs_service.http.accepts import Accepts
 from jobs_service.http.audit import Audit
-from jobs_service.http.colours import colour_of
-from jobs_service.http.limits import Limits, Places
-from jobs_service.http.roles import Identity, Role, Session
-from jobs_service.http.tokens import Tokens
+from jobs_service.http.problems import Refusal
+from jobs_service.http.tokens import Identity, Role, Session, Tokens
 from jobs_service.model import Job, JobEvent, JobId, JobType, RunningJob
 from jobs_service.redaction import Redaction
 from jobs_service.service import bulk_actions
-from jobs_service.service.answers import redactor, rules_of_changed
+from jobs_service.service.queries import redactor, rules_of_changed
 
 if TYPE_CHECKING:
     from jobs_service.http.streams import EventStream
     from jobs_service.service import JobsService
+
+
+_COLOURS: Final = {
+    "red": "#b3261e",
+    "orange": "#b35309",
+    "yellow": "#e0b400",
+    "green": "#1a6a35",
+    "blue": "#1a56b4",
+    "purple": "#7338a0",
+    "grey": "#545f72",
+    "gray": "#545f72",
+}
+
+
+def colour_of(given: str) -> str:
+    """Return a colour in CSS notation, `#rrggbb`; "" for "".
+
+    Args:
+        given: a colour's name, `#rgb` or `#rrggbb`.
+
+    Raises:
+        InvalidSettings: it is none of these.
+    """
+    text = given.strip().lower()
+    colour = _COLOURS.get(text, text)
+    if re.fullmatch("#[0-9a-f]{3}", colour):
+        colour = "#" + "".join(digit * 2 for digit in colour[1:])
+    if colour and not re.fullmatch("#[0-9a-f]{6}", colour):
+        raise InvalidSettings(f"colour {shown(given)}: allowed are {', '.join(_COLOURS)}, #RGB and #RRGGBB")
+    return colour
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits of one server; bytes and seconds.
+
+    Attributes:
+        body: size of a request's body, and of a line of NDJSON.
+        head: size of request line and headers.
+        body_time: longest silence of a client within a body.
+        connections: open connections, idle ones included.
+        requests, requests_of_client: concurrent requests of all identified clients, and of one of them.
+        strangers, strangers_of_address: the same for unidentified clients, and for one address.
+        polls, polls_of_client: concurrent requests that wait for jobs.
+        poll_time: longest wait of one of them.
+        streams, streams_of_client: open streams of events.
+        jobs_of_stream: jobs of one stream.
+        followed, followed_of_client: jobs of all streams together, counted once per stream.
+        heartbeat: time between two signs of life on a stream.
+    """
+
+    body: int = 1 << 20
+    head: int = 32 << 10
+    body_time: float = 10.0
+    connections: int = 5000
+    requests: int = 1000
+    requests_of_client: int = 500
+    strangers: int = 200
+    strangers_of_address: int = 50
+    polls: int = 2000
+    polls_of_client: int = 1000
+    poll_time: float = 30.0
+    streams: int = 1000
+    streams_of_client: int = 500
+    jobs_of_stream: int = 1000
+    followed: int = 200_000
+    followed_of_client: int = 20_000
+    heartbeat: float = 15.0
+
+    @property
+    def whole_body_time(self) -> float:
+        """Seconds to receive a whole body."""
+        return 6 * self.body_time
+
+
+class Places:
+    """Counts things that are open at the same time.
+
+    Args:
+        what: their name, for messages.
+        most: limit for all clients.
+        of_client: limit for one client.
+    """
+
+    def __init__(self, what: str, most: int, of_client: int) -> None:
+        self._what = what
+        self._most = most
+        self._of_client = of_client
+        self._clients: Counter[str] = Counter()
+        self.taken = 0
+
+    @contextmanager
+    def taken_by(self, client: str, places: int = 1) -> Iterator[None]:
+        """Take places while the block runs.
+
+        Args:
+            client: its name or address.
+            places: number of places.
+
+        Raises:
+            Refusal: too few are free.
+        """
+        if self.taken + places > self._most:
+            raise Refusal("busy", f"{self.taken} {self._what} are open; try again later", headers={"Retry-After": "1"})
+        if self._clients[client] + places > self._of_client:
+            what = f"of {self._what} one client may have {self._of_client}, and has {self._clients[client]}"
+            raise Refusal("too-many-requests", f"{what}; close some first", headers={"Retry-After": "5"})
+        self.taken += places
+        self._clients[client] += places
+        try:
+            yield
+        finally:
+            self.taken -= places
+            self._clients[client] -= places
+            if not self._clients[client]:
+                del self._clients[client]
+
+
+_KEPT: Final = 120.0
+"""Seconds for which an accept is remembered."""
+_MOST: Final = 10_000
+"""Most accepts that are remembered; beyond it the oldest are forgotten."""
+
+
+@dataclass(slots=True)
+class Accept:
+    """One accept.
+
+    Attributes:
+        at: time of its first request, in seconds of the loop's clock.
+        jobs: the jobs of its answer.
+        canceled: whether its jobs are to be given back.
+        answered: set when its request has ended.
+    """
+
+    at: float
+    jobs: Sequence[RunningJob] = ()
+    canceled: bool = False
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Accepts:
+    """The accepts of the last minutes, by caller, type and key."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, Accept] = OrderedDict()
+
+    async def begin(self, key: Hashable) -> Accept:
+        """Return the accept of a key once no other request for it is open; a repeated accept has its jobs already.
+
+        An accept that took no jobs is begun anew by the next request.
+        """
+        while (found := self._known.get(key)) is not None and not found.canceled:
+            if not found.answered.is_set():
+                await found.answered.wait()
+            elif found.jobs:
+                return found
+            else:
+                break
+        return found if found is not None and found.canceled else self._remember(key)
+
+    def cancel(self, key: Hashable) -> Sequence[RunningJob]:
+        """Cancel an accept and return its jobs, once; jobs that it takes later are given back."""
+        accept = self._known.get(key) or self._remember(key)
+        accept.canceled = True
+        jobs, accept.jobs = accept.jobs, ()
+        return jobs
+
+    def _remember(self, key: Hashable) -> Accept:
+        now = asyncio.get_running_loop().time()
+        while self._known and (len(self._known) >= _MOST or next(iter(self._known.values())).at < now - _KEPT):
+            self._known.popitem(last=False)
+        accept = self._known[key] = Accept(now)
+        self._known.move_to_end(key)
+        return accept
+
 
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._~-]*)+")
 STREAM: Final = "stream"

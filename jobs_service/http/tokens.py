@@ -8,20 +8,74 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import hashlib
 import hmac
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jobs_service.errors import InvalidJob, JobsError, ServiceClosed, StoreError
-from jobs_service.http.roles import TOKEN_ROLES, Identity, Role, Session
 from jobs_service.log import EventLog
 from jobs_service.service.remote import SessionRow, TokenRow
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
+
+
+class Role(enum.IntEnum):
+    """The rights of a caller; each role includes the roles before it."""
+
+    NOBODY = 0
+    """Use the addresses that need no role: liveness, the documentation."""
+    READ = 1
+    """Look at everything."""
+    WORK = 2
+    """Accept jobs, and end them."""
+    WRITE = 3
+    """Add, change and remove jobs, make and pause types."""
+    ADMIN = 4
+    """Take types away; run commands, on servers that allow them."""
+
+    @property
+    def label(self) -> str:
+        """The role's name in texts."""
+        return self.name.lower()
+
+
+TOKEN_ROLES = {role.label: role for role in Role if role is not Role.NOBODY}
+
+
+class Session(NamedTuple):
+    """A login.
+
+    Attributes:
+        expires: seconds since the epoch.
+        digest: SHA-256 of the cookie's secret, hexadecimal.
+    """
+
+    expires: float
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of a caller.
+
+    Attributes:
+        name: of the token, or from the host application; empty for the server's own token, or for none.
+        role: its role.
+        proven: whether a token, or the host application, proves it; only then may an admin run commands.
+        session: the login of the request's cookie, None for none.
+    """
+
+    name: str
+    role: Role
+    proven: bool = False
+    session: Session | None = None
+
 
 log = EventLog("jobs_service.http")
 

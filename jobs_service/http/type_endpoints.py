@@ -7,20 +7,19 @@ from typing import Any
 
 from starlette.responses import Response
 
-from jobs_service import json_forms
-from jobs_service.http import answer_forms, forms, wire
+from jobs_service import names
+from jobs_service.http import forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
-from jobs_service.http.roles import Role
+from jobs_service.http.tokens import Role
 from jobs_service.model import JobType
-from jobs_service.model.counts import TypeCounts
-from jobs_service.model.type_state import QueueState, Retention
+from jobs_service.model.type_state import QueueState, Retention, TypeCounts
 from jobs_service.redaction import Redaction
 
 
 async def type_forms(call: Call, types: Sequence[JobType]) -> list[dict[str, Any]]:
     """Return types as JSON, with one read for many of them; the timeout of a missing type is None."""
     return [
-        {"type": json_forms.name(type), "timeout": timeout, "paused": paused, **wire.plain(kept)}
+        {"type": names.name(type), "timeout": timeout, "paused": paused, **wire.plain(kept)}
         for type, (timeout, paused, kept) in zip(types, await call.service.type_settings(types), strict=True)
     ]
 
@@ -38,14 +37,14 @@ async def type_form(call: Call, type: JobType) -> dict[str, Any]:
     return form
 
 
-@endpoint("GET", "/v1/types", Role.READ, "List the types", answers={200: answer_forms.TypesForm})
+@endpoint("GET", "/v1/types", Role.READ, "List the types", answers={200: wire.TypesForm})
 async def list_types(call: Call) -> Response:
     found = await type_forms(call, await call.service.types())
     # One may have been removed meanwhile.
     return await long_answer("types", (form for form in found if form["timeout"] is not None))
 
 
-@endpoint("GET", "/v1/types/{type}", Role.READ, "Look at a type", answers={200: answer_forms.TypeForm})
+@endpoint("GET", "/v1/types/{type}", Role.READ, "Look at a type", answers={200: wire.TypeForm})
 async def get_type(call: Call) -> Response:
     return answer(await type_form(call, call.type))
 
@@ -56,7 +55,7 @@ async def get_type(call: Call) -> Response:
     Role.WRITE,
     "Make a type, or change its timeout and how long its finished jobs are kept",
     takes=forms.TypeSettings,
-    answers={200: answer_forms.TypeForm},
+    answers={200: wire.TypeForm},
 )
 async def put_type(call: Call) -> Response:
     wanted: forms.TypeSettings = call.body
@@ -80,15 +79,13 @@ async def delete_type(call: Call) -> Response:
     return Response(status_code=204)
 
 
-@endpoint("POST", "/v1/types/{type}/pause", Role.WRITE, "Have nobody accept jobs", answers={200: answer_forms.TypeForm})
+@endpoint("POST", "/v1/types/{type}/pause", Role.WRITE, "Have nobody accept jobs", answers={200: wire.TypeForm})
 async def pause(call: Call) -> Response:
     await call.changes.pause(call.type)
     return answer(await _perhaps_missing(call))
 
 
-@endpoint(
-    "POST", "/v1/types/{type}/resume", Role.WRITE, "Have jobs accepted again", answers={200: answer_forms.TypeForm}
-)
+@endpoint("POST", "/v1/types/{type}/resume", Role.WRITE, "Have jobs accepted again", answers={200: wire.TypeForm})
 async def resume(call: Call) -> Response:
     await call.changes.resume(call.type)
     return answer(await _perhaps_missing(call))
@@ -109,7 +106,7 @@ async def retention(call: Call) -> Response:
     "/v1/types/{type}/redaction",
     Role.READ,
     "Which fields of jobs are secret",
-    answers={200: answer_forms.RedactionForm},
+    answers={200: wire.RedactionForm},
 )
 async def redaction(call: Call) -> Response:
     return answer({"paths": [*(await call.service.get_redaction(call.type)).paths]})
@@ -121,7 +118,7 @@ async def redaction(call: Call) -> Response:
     Role.ADMIN,
     "Say which fields of jobs are secret",
     takes=forms.SecretFields,
-    answers={200: answer_forms.RedactionForm},
+    answers={200: wire.RedactionForm},
 )
 async def put_redaction(call: Call) -> Response:
     paths = Redaction(call.body.paths).paths
@@ -130,10 +127,10 @@ async def put_redaction(call: Call) -> Response:
     return answer({"paths": [*paths]})
 
 
-@endpoint("GET", "/v1/redactions", Role.READ, "Types with secret fields", answers={200: answer_forms.RedactionsForm})
+@endpoint("GET", "/v1/redactions", Role.READ, "Types with secret fields", answers={200: wire.RedactionsForm})
 async def redactions(call: Call) -> Response:
     found = await call.service.redactions()
-    shown = ({"type": json_forms.name(type), "paths": [*each.paths]} for type, each in found.items())
+    shown = ({"type": names.name(type), "paths": [*each.paths]} for type, each in found.items())
     return await long_answer("types", shown)
 
 
@@ -143,7 +140,7 @@ async def redactions(call: Call) -> Response:
     Role.READ,
     "Count pending jobs",
     query=forms.PendingQuery,
-    answers={200: answer_forms.CountForm},
+    answers={200: wire.CountForm},
 )
 async def pending(call: Call) -> Response:
     query: forms.PendingQuery = call.query
@@ -156,10 +153,10 @@ async def pending(call: Call) -> Response:
     "/v1/types/{type}/active",
     Role.READ,
     "The running jobs, those silent for longest first",
-    answers={200: answer_forms.IdsForm},
+    answers={200: wire.IdsForm},
 )
 async def active(call: Call) -> Response:
-    return answer({"ids": [json_forms.name(id) for id in await call.service.active_ids(call.type)]})
+    return answer({"ids": [names.name(id) for id in await call.service.active_ids(call.type)]})
 
 
 @endpoint(
@@ -167,7 +164,7 @@ async def active(call: Call) -> Response:
     "/v1/types/{type}/oldest",
     Role.READ,
     "The job that has been ready for longest",
-    answers={200: answer_forms.JobOrNone},
+    answers={200: wire.JobOrNone},
 )
 async def oldest(call: Call) -> Response:
     job = await call.service.oldest_ready(call.type)
@@ -175,10 +172,10 @@ async def oldest(call: Call) -> Response:
 
 
 def _counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:
-    return {"type": json_forms.name(type), **wire.plain(counts)}
+    return {"type": names.name(type), **wire.plain(counts)}
 
 
-@endpoint("GET", "/v1/types/{type}/counts", Role.READ, "What is counted", answers={200: answer_forms.CountsForm})
+@endpoint("GET", "/v1/types/{type}/counts", Role.READ, "What is counted", answers={200: wire.CountsForm})
 async def counts(call: Call) -> Response:
     found = await call.service.counts(call.type)
     return answer(_counts_form(call.type, next(iter(found.values()), TypeCounts())))
@@ -190,7 +187,7 @@ async def counts(call: Call) -> Response:
     Role.READ,
     "What is counted of all types",
     query=forms.CountsQuery,
-    answers={200: answer_forms.AllCountsForm},
+    answers={200: wire.AllCountsForm},
 )
 async def all_counts(call: Call) -> Response:
     found = await call.service.counts(call.query.type)
@@ -203,7 +200,7 @@ async def all_counts(call: Call) -> Response:
     Role.READ,
     "What happened, minute by minute or hour by hour",
     query=forms.ThroughputQuery,
-    answers={200: answer_forms.ThroughputForm},
+    answers={200: wire.ThroughputForm},
 )
 async def throughput(call: Call) -> Response:
     query: forms.ThroughputQuery = call.query
@@ -211,8 +208,8 @@ async def throughput(call: Call) -> Response:
     return await long_answer("intervals", map(wire.plain, found))
 
 
-@endpoint("GET", "/v1/ticks", Role.READ, "When periodic types ticked last", answers={200: answer_forms.TicksForm})
+@endpoint("GET", "/v1/ticks", Role.READ, "When periodic types ticked last", answers={200: wire.TicksForm})
 async def ticks(call: Call) -> Response:
     found = await call.service.last_ticks()
-    ticks = ({"type": json_forms.name(type), "last": wire.time(at)} for type, at in found.items())
+    ticks = ({"type": names.name(type), "last": wire.time(at)} for type, at in found.items())
     return await long_answer("ticks", ticks)

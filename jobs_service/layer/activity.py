@@ -13,13 +13,18 @@ from jobs_service.errors import InvalidJob, JobTooLarge, RecordDamaged
 from jobs_service.layer import declared_settings, running_jobs
 from jobs_service.layer.counters import EXPIRED
 from jobs_service.layer.creation import no_type
+from jobs_service.layer.damage import take_out
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.entry import Entry
-from jobs_service.layer.key_parts import (
+from jobs_service.layer.keyspace import (
+    ACTIVITY_TIMEOUT,
     AFTER,
     STAMP_CODE,
     TIME_BYTES,
     TIME_CODE,
+    Keyspace,
+    Place,
+    TypeKeys,
     is_id,
     next_time,
     pack_seconds,
@@ -27,10 +32,8 @@ from jobs_service.layer.key_parts import (
     unpack_id,
     unpacked,
 )
-from jobs_service.layer.keyspace import ACTIVITY_TIMEOUT, Keyspace, Place, TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import lose
-from jobs_service.layer.strays import take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, JobState, JobType
 from jobs_service.model.type_state import FOR_EVER, Retention, TypeSettings

@@ -23,22 +23,20 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from jobs_service.layer import changes
-from jobs_service.layer.key_parts import (
+from jobs_service.layer.keyspace import (
+    ACTIVITY_TIMEOUT,
     AFTER,
+    ALARM,
+    AWAKE,
     STAMP_CODE,
     TIME_BYTES,
     TIME_CODE,
-    next_time,
-    pack_seconds,
-    unpack_seconds,
-)
-from jobs_service.layer.keyspace import (
-    ACTIVITY_TIMEOUT,
-    ALARM,
-    AWAKE,
     Keyspace,
     TypeFinder,
     TypeKeys,
+    next_time,
+    pack_seconds,
+    unpack_seconds,
 )
 from jobs_service.store.base import Snapshot, Transaction
 

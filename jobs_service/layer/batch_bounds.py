@@ -30,8 +30,7 @@ from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
-from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import LARGEST_HEAD
+from jobs_service.layer.record import LARGEST_HEAD, Record
 from jobs_service.store.base import Limits
 
 Item = TypeVar("Item")

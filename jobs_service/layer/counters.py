@@ -28,12 +28,10 @@ from typing import Final, TypeAlias
 import fdb.tuple
 
 from jobs_service.errors import StoreDamaged
-from jobs_service.layer.key_parts import AFTER
-from jobs_service.layer.keyspace import COUNTS, Keyspace, TypeKeys
-from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY
+from jobs_service.layer.keyspace import AFTER, COUNTS, Keyspace, TypeKeys
+from jobs_service.layer.record import READY, Record
 from jobs_service.model import Outcome
-from jobs_service.model.counts import BUCKETS, Histogram, Interval, Totals, TypeCounts, bucket_of
+from jobs_service.model.type_state import BUCKETS, Histogram, Interval, Totals, TypeCounts, bucket_of
 from jobs_service.run_data import NEWEST, crashed_last, newest_event
 from jobs_service.store.base import Snapshot, Transaction
 

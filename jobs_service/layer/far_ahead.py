@@ -13,15 +13,14 @@ from typing import NamedTuple
 
 from jobs_service import run_data
 from jobs_service.errors import RecordDamaged
-from jobs_service.layer import inspection
+from jobs_service.layer import reads
 from jobs_service.layer.awake_types import types_in
-from jobs_service.layer.key_parts import AFTER, TIME_BYTES, pack_seconds
-from jobs_service.layer.keyspace import EXPIRING, SCHEDULED, Keyspace, TypeKeys
+from jobs_service.layer.keyspace import AFTER, EXPIRING, SCHEDULED, TIME_BYTES, Keyspace, TypeKeys, pack_seconds
+from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
 from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import SCHEDULED as IS_SCHEDULED
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobState
-from jobs_service.run_values import HistoryKind
+from jobs_service.run_data import HistoryKind
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Snapshot
 
@@ -69,7 +68,7 @@ async def suspects(
         keys = keyspace.of_packed(types[0])
         rows, least = keys.scheduled, now + MOST_AHEAD
         if section == EXPIRING:
-            kept = await inspection.retention(transaction, keys)
+            kept = await reads.retention(transaction, keys)
             rows, least = keys.expiring, least + max(kept.keep or 0.0, kept.keep_failed or 0.0)
         first = max(rows + pack_seconds(least), begin)
         found = [key for key, _ in await transaction.get_range(first, rows + AFTER, limit=limit)]

@@ -13,8 +13,16 @@ from collections import Counter
 from typing import Final
 
 from jobs_service.layer.counters import lane_of_damaged
-from jobs_service.layer.key_parts import AFTER, TIME_BYTES, is_id
-from jobs_service.layer.keyspace import SET_ASIDE, Keyspace, TypeFinder, TypeKeys, end_of_priority
+from jobs_service.layer.keyspace import (
+    AFTER,
+    SET_ASIDE,
+    TIME_BYTES,
+    Keyspace,
+    TypeFinder,
+    TypeKeys,
+    end_of_priority,
+    is_id,
+)
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.store.base import Snapshot
 

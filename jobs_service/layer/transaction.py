@@ -24,14 +24,12 @@ from jobs_service.arguments import (
 )
 from jobs_service.durations import Duration
 from jobs_service.errors import StoreError
-from jobs_service.layer import activity, creation, queue, queue_counts, running_jobs
-from jobs_service.layer.adaptive_spread import QueueReads, Spreading
-from jobs_service.layer.creation import new_job_spec
-from jobs_service.layer.enqueueing import Enqueueable, How, handler_of, wanted
+from jobs_service.layer import activity, creation, queue, reads, running_jobs
+from jobs_service.layer.creation import Enqueueable, How, handler_of, new_job_spec, wanted
 from jobs_service.layer.entry import Entry, enqueued_job, job_of, jobs_listed, naming_its_job, running_job
 from jobs_service.layer.keyspace import TypeKeys, place_of
-from jobs_service.layer.listing import Listing, list_page
-from jobs_service.layer.queue import terms
+from jobs_service.layer.queue import QueueReads, Spreading, terms
+from jobs_service.layer.reads import Listing, list_page
 from jobs_service.layer.record import NewSeq
 from jobs_service.layer.running_jobs import encoded_ending
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
@@ -51,7 +49,7 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
-from jobs_service.model.signatures import as_enqueue, as_enqueue_many
+from jobs_service.model.enqueueing import as_enqueue, as_enqueue_many
 from jobs_service.model.type_state import Retention
 from jobs_service.store.base import Transaction
 
@@ -220,7 +218,7 @@ class JobTransaction:
         )
         after: bytes | None = None
         while most is None or counted < most:
-            found, after = await queue_counts.count(self._unit.transaction, keys, seconds, COUNT_PAGE, after)
+            found, after = await reads.count(self._unit.transaction, keys, seconds, COUNT_PAGE, after)
             counted += found
             if after is None:
                 break

@@ -2,26 +2,163 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from jobs_service import json_data, json_forms, run_data, tracing
+from jobs_service import json_data, names, run_data, tracing
 from jobs_service.errors import RecordDamaged
-from jobs_service.json_types import Date, Hexadecimal, Unchanged, plain
-from jobs_service.json_values import time
-from jobs_service.model.terms import (
-    UNSET,
-    Enqueued,
-    JobId,
-    JobState,
-    JobType,
-    Outcome,
-    Priority,
-    RunAt,
-)
-from jobs_service.run_values import HistoryEvent, JobError, Progress
+from jobs_service.json_types import AS_NAME, Date, Hexadecimal, Unchanged, plain, time
+from jobs_service.run_data import HistoryEvent, JobError, Progress
+
+JobType: TypeAlias = Annotated[str | bytes | int | tuple[Any, ...], AS_NAME]
+"""Names a kind of job."""
+
+JobId: TypeAlias = Annotated[str | bytes, AS_NAME]
+"""Names one job within its type."""
+
+Priority: TypeAlias = Annotated[int | str | bytes | tuple[Any, ...], AS_NAME]
+"""Lower runs first, ordered as the tuple layer orders: bytes, str, tuples, int."""
+
+RunAt: TypeAlias = datetime | float | int
+"""An aware datetime, or seconds since the epoch."""
+
+
+class Unset(enum.Enum):
+    """The default of arguments for which None is a value: the present value stays."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+UNSET: Final = Unset.UNSET
+
+
+class JobState(enum.StrEnum):
+    """The state of a job."""
+
+    PENDING = "pending"
+    """Waits for a worker: ready, or scheduled for later."""
+    RUNNING = "running"
+    """A worker holds its lock."""
+    FINISHED = "finished"
+    """Ran, or was canceled; `outcome` tells which."""
+    REMOVED = "removed"
+    """Exists no more; only events have this state."""
+    UNREADABLE = "unreadable"
+    """Its record is damaged, or a newer version wrote it: `error` tells why. Only lists have this state; other reads of
+    the job raise RecordDamaged."""
+
+
+class Outcome(enum.StrEnum):
+    """How a finished job ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+class Enqueued(enum.StrEnum):
+    """The effect of `enqueue`."""
+
+    NEW = "new"
+    """It has added the job."""
+    AGAIN = "again"
+    """The job existed and is put to work once more: it had finished, or it runs and is to run again afterwards."""
+    THERE = "there"
+    """The job existed already, and waits, runs, or has ended too recently to run again."""
+
+
+class Removal(enum.StrEnum):
+    """The effect of `remove`."""
+
+    REMOVED = "removed"
+    """The job is gone."""
+    CANCELED = "canceled"
+    """The job is running: its worker was asked to finish it."""
+
+
+_ZERO = b"\x14"
+"""The tuple layer's encoding of 0."""
+
+
+def unpack_priority(packed: bytes) -> Priority:
+    """Return the priority that the tuple layer packed."""
+    if packed == _ZERO:
+        return 0
+    import fdb.tuple  # a client needs no store
+
+    priority: Priority = fdb.tuple.unpack(packed)[0]
+    return priority
+
+
+class ExactType(tuple[Any, ...]):
+    """A tuple type as the key of a dict. In Python (1,), (True,) and (1.0,) are equal, as are (0.0,) and (-0.0,)."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, tuple) and tuple.__eq__(self, other) and tuple.__repr__(self) == tuple.__repr__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
+
+def exact_type(type: JobType) -> JobType:
+    """Return a type as a key that is equal to the same type only."""
+    return ExactType(type) if isinstance(type, tuple) else type
+
+
+class Status(enum.StrEnum):
+    """The status of a job."""
+
+    READY = "ready"
+    """Pending: it can run now."""
+    SCHEDULED = "scheduled"
+    """Pending: it is not due yet."""
+    RETRYING = "retrying"
+    """Pending, due or not: its last run has crashed, and it waits for another attempt."""
+    RUNNING = "running"
+    """A worker holds it."""
+    SUCCEEDED = "succeeded"
+    """Finished."""
+    FAILED = "failed"
+    """Finished without success; it is not tried again."""
+    CANCELED = "canceled"
+    """Finished because it was removed while it ran."""
+    UNREADABLE = "unreadable"
+    """Its record is damaged, or a newer version wrote it."""
+
+
+UNFINISHED = (Status.READY, Status.SCHEDULED, Status.RETRYING, Status.RUNNING)
+ENDED: Final = (Status.SUCCEEDED, Status.FAILED, Status.CANCELED)
+COUNTED: Final[tuple[Status, ...]] = tuple(each for each in Status if each is not Status.UNREADABLE)
+"""Statuses with figures on pages, in their order."""
+
+MEANT: Final[Mapping[str, tuple[Status, ...]]] = {
+    **{each.value: (each,) for each in Status},
+    "pending": (Status.READY, Status.SCHEDULED, Status.RETRYING),
+    "finished": ENDED,
+}
+"""Statuses by the words with which users filter jobs by state."""
+
+
+def status_of(job: Job | JobEvent, now: float) -> Status:
+    """Return a job's status at a time (seconds since the epoch)."""
+    state = job.state.value
+    if state == "pending":
+        if job.retrying:
+            return Status.RETRYING
+        return Status.READY if job.run_at is None or job.run_at.timestamp() <= now else Status.SCHEDULED
+    return Status(job.outcome or Status.SUCCEEDED) if state == "finished" else Status(state)
+
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -204,12 +341,12 @@ class Job:
         error, progress = self.error, self._readable(run_data.progress_of, packed)
         max_attempts, time_limit = run_data.limits_of(packed)
         found = {
-            "type": json_forms.name(self._type),
-            "id": json_forms.name(self._id),
+            "type": names.name(self._type),
+            "id": names.name(self._id),
             "state": self.state.value,
             "outcome": None if self.outcome is None else self.outcome.value,
             "data": self.data,
-            "priority": json_forms.name(self.priority),
+            "priority": names.name(self.priority),
             "run_at": time(self._record.run_at),
             "retrying": self.retrying,
             "resubmit": self._record.resubmit,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs_service.json_types import Time, plain
-from jobs_service.model.terms import JobType
+from jobs_service.model.job import JobType
 
 
 class ProcessState(enum.StrEnum):

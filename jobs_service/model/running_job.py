@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
 
 from jobs_service import run_data
 from jobs_service.errors import InvalidJob
-from jobs_service.model.job import EndedJob, Job, JobRecord
-from jobs_service.model.terms import UNSET, JobId, JobType, Outcome
-from jobs_service.run_values import JobError, Progress, progress_of_values
+from jobs_service.model.job import UNSET, EndedJob, Job, JobId, JobRecord, JobType, Outcome
+from jobs_service.run_data import JobError, Progress, progress_of_values
 
 T = TypeVar("T")
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple, Self
 
 from jobs_service.json_types import Time
-from jobs_service.model.terms import JobId, Outcome
+from jobs_service.model.job import Job, JobId, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +89,181 @@ class QueueState:
     ready_since: Time | None
     next_scheduled: Time | None
     paused: bool
+
+
+BUCKETS: Final = 32
+"""Buckets of a histogram."""
+
+FIRST_POWER: Final = -10
+"""The first bucket ends at two to this power and one, in seconds: about 2 ms; the last one begins at 24 days."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Numbers of events of a type's jobs.
+
+    Attributes:
+        added: jobs added, or resubmitted while they did not run.
+        started: runs begun.
+        succeeded, failed, canceled: runs that ended this way and were not retried.
+        crashed: runs that raised, whether they were tried again or not.
+        lost: jobs of workers that fell silent.
+        released: jobs given back, as if they had not begun.
+        expired: finished jobs removed after their retention.
+    """
+
+    added: int = 0
+    started: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+    crashed: int = 0
+    lost: int = 0
+    released: int = 0
+    expired: int = 0
+
+    @classmethod
+    def together(cls, totals: Sequence[Self]) -> Self:
+        """Return the sums of several."""
+        return cls(**{each.name: sum(getattr(one, each.name) for one in totals) for each in fields(cls)})
+
+
+NO_COUNTS: Final = (0,) * BUCKETS
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Numbers of times by length, in buckets that are powers of two.
+
+    Attributes:
+        counts: bucket k, from 0 to 31, counts times of 2**(k-10) seconds and more, and less than twice that. Shorter
+            times are in the first bucket, longer ones in the last.
+        sum: of all times, in seconds, to the millisecond.
+    """
+
+    counts: tuple[int, ...] = NO_COUNTS
+    sum: float = 0.0
+
+    @classmethod
+    def together(cls, histograms: Sequence[Self]) -> Self:
+        """Return the sums of several."""
+        busy = [each for each in histograms if any(each.counts)]
+        if not busy:
+            return cls()
+        counts = tuple(map(sum, zip(*(each.counts for each in busy), strict=True)))
+        return cls(counts, sum(each.sum for each in busy))
+
+    @staticmethod
+    def bounds() -> tuple[float, ...]:
+        """Return where each bucket ends, in seconds; the last one is infinity."""
+        return _BOUNDS
+
+    @property
+    def count(self) -> int:
+        """The number of times."""
+        return sum(self.counts)
+
+    @property
+    def mean(self) -> float | None:
+        """The average time in seconds, None if there are none."""
+        count = self.count
+        return self.sum / count if count else None
+
+    def percentile(self, p: float) -> float | None:
+        """Return an upper bound of the given percentile in seconds, at most twice the exact value.
+
+        Args:
+            p: from 0 to 100.
+
+        Returns:
+            The end of the percentile's bucket, or the beginning of the last bucket; None if there are no times.
+        """
+        wanted = max(1, math.ceil(self.count * min(max(p, 0), 100) / 100))
+        seen = 0
+        for count, bound in zip(self.counts, _BOUNDS, strict=True):
+            seen += count
+            if seen >= wanted:
+                return bound if bound != math.inf else _BOUNDS[-2]
+        return None
+
+
+_BOUNDS: Final = (*(2.0 ** (FIRST_POWER + k + 1) for k in range(BUCKETS - 1)), math.inf)
+
+
+def bucket_of(seconds: float) -> int:
+    """Return the bucket of a time; a negative time, after a clock was set back, counts as 0 seconds."""
+    if not seconds >= _BOUNDS[0]:
+        return 0
+    # seconds = m * 2**e with 0.5 <= m < 1
+    bucket = math.frexp(seconds)[1] - 1 - FIRST_POWER
+    return bucket if bucket < BUCKETS else BUCKETS - 1
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCounts:
+    """Statistics of a type.
+
+    Attributes:
+        ready, scheduled, running, succeeded, failed, canceled: jobs now in each state. A job that has come due counts
+            as scheduled until a process makes it ready, within seconds. A job with an unreadable record counts in its
+            former state until a process finds it.
+        retrying: jobs that wait for another attempt after a crash, due or not; they count in no other state.
+        totals: since the type was made.
+        waited: times from due to start of started jobs, since the type was made.
+        ran: run times, whatever the outcome, since the type was made.
+        unreadable: jobs in none of these states, because their records were found unreadable; at most 1,000 per store
+            are looked for.
+    """
+
+    ready: int = 0
+    scheduled: int = 0
+    retrying: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+    totals: Totals = field(default_factory=Totals)
+    waited: Histogram = field(default_factory=Histogram)
+    ran: Histogram = field(default_factory=Histogram)
+    unreadable: int = 0
+
+    @property
+    def jobs(self) -> int:
+        """The number of jobs in any state."""
+        return self.pending + self.running + self.succeeded + self.failed + self.canceled
+
+    @property
+    def pending(self) -> int:
+        """The number of jobs that wait to be run: ready, scheduled and retrying ones."""
+        return self.ready + self.scheduled + self.retrying
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Events of a type's jobs in a minute or an hour.
+
+    Attributes:
+        begin: seconds since the epoch, by the clocks of the writing processes.
+        seconds: 60 or 3600.
+        totals: numbers of events.
+        waited, ran: waits of the runs that began, and run times of those that ended.
+    """
+
+    begin: float
+    seconds: float
+    totals: Totals
+    waited: Histogram
+    ran: Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPage:
+    """Some jobs, and the position of the next ones.
+
+    Attributes:
+        jobs: may be fewer than requested, even none, although more follow.
+        next: the `page(after=...)` argument for the next page, URL-safe text; None at the end.
+    """
+
+    jobs: list[Job]
+    next: str | None

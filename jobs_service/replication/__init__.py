@@ -7,7 +7,7 @@ from jobs_service.replication.api import (
     replicate_document,
     replications,
 )
-from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.options import InvalidReplication, ReplicationOptions
 
 __all__ = [

@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, Unpack
 
 from jobs_service import Job, JobNotFound, JobsService, JobState, JobTransaction, NoTypeTimeout, RunningJob
+from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.endpoint import SecretSource
-from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.options import InvalidReplication, ReplicationOptions
-from jobs_service.replication.starts import Starts
-from jobs_service.replication.stored import (
-    CONTINUOUS,
-    ONE_SHOT,
-    installation_id,
-    keep_beside,
-    masked,
-    sweep,
-    want,
-)
+from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, installation_id, keep_beside, masked, sweep, want
 from jobs_service.runner.options import Options
 from jobs_service.sources import raised_file_limit
+
+LONGEST: Final = 5.0
+"""Longest delay of a run before it begins, in seconds: CouchDB's number."""
+
+FOR_EACH: Final = 0.025
+"""Seconds that each other waiting run adds to the longest delay."""
+
+
+class Starts:
+    """The runs of a service that are about to begin."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+
+    def longest_wait(self) -> float:
+        """Return the longest delay of the next run in seconds: 0 when it is alone."""
+        return min(LONGEST, FOR_EACH * self._waiting)
+
+    async def wait(self) -> None:
+        """Wait until a run may begin."""
+        seconds = random.uniform(0, self.longest_wait())
+        self._waiting += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._waiting -= 1
+
 
 CONTINUOUS_SLOTS: Final = 500
 """Continuous replications that one process runs at the same time: CouchDB's number. Most of them wait for changes."""

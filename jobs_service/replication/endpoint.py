@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, quote_plus, unquote, urlsplit
 
-from jobs_service.replication.errors import InvalidEndpoint
+from jobs_service.replication.contract import InvalidEndpoint
 
 MASK: Final = "***"
 SecretSource: TypeAlias = Callable[[str], "str | Awaitable[str]"]

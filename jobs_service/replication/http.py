@@ -4,29 +4,275 @@ Messages show the method of a request and its address without the query; excepti
 are not chained to the errors that are raised here.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
 from io import BytesIO
-from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Any, Final, Literal, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
 
 import aiohttp
 from yarl import URL
 
-from jobs_service.replication.connections import FAILURES, connector_for, tls_context
-from jobs_service.replication.cookie_session import CookieSession, SessionAnswer
-from jobs_service.replication.decoding import decompressed
-from jobs_service.replication.endpoint import Endpoint, Secret
-from jobs_service.replication.errors import MaxBackoff, RequestFailed, ServerSilent, TooLarge, UploadBroken
-from jobs_service.replication.json_text import reason_of
-from jobs_service.replication.rate_limit import SHARED, RateLimiter
-from jobs_service.replication.upload import Upload
+from jobs_service.replication.bodies import Upload, decompressed, reason_of
+from jobs_service.replication.contract import (
+    InvalidEndpoint,
+    MaxBackoff,
+    RequestFailed,
+    ServerSilent,
+    TooLarge,
+    Unauthorized,
+    UploadBroken,
+)
+from jobs_service.replication.endpoint import Endpoint, Proxy, Secret, Tls
+
+FAILURES: tuple[type[Exception], ...] = (aiohttp.ClientError, OSError, ValueError)
+"""The errors of a failed request; TimeoutError is an OSError."""
+
+try:
+    from aiohttp_socks import ProxyConnectionError, ProxyConnector, ProxyError, ProxyTimeoutError, ProxyType
+
+    FAILURES += (ProxyConnectionError, ProxyError, ProxyTimeoutError)
+    _HAS_SOCKS = True
+except ImportError:
+    _HAS_SOCKS = False
+
+_SOCKS_PORT: Final = 1080
+
+
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """Return the context of a client with these settings. Reads files."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca_file)
+        if not tls.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if tls.cert_file is not None:
+            password = None if tls.key_password is None else tls.key_password.reveal()
+            context.load_cert_chain(tls.cert_file, tls.key_file, password)
+    except OSError as error:
+        raise InvalidEndpoint(f"the certificates cannot be used: {error.strerror or error}") from None
+    return context
+
+
+def connector_for(proxy: Proxy | None) -> aiohttp.BaseConnector:
+    """Return a connector, through the proxy if it is a SOCKS proxy; the number of connections is bounded elsewhere."""
+    if proxy is None or not proxy.url.startswith("socks"):
+        return aiohttp.TCPConnector(limit=0)
+    if not _HAS_SOCKS:
+        raise InvalidEndpoint("a SOCKS proxy needs `pip install jobs-service[socks]`")
+    parts = urlsplit(proxy.url)
+    return ProxyConnector(
+        host=parts.hostname or "",
+        port=parts.port or _SOCKS_PORT,
+        proxy_type=ProxyType.SOCKS4 if parts.scheme == "socks4" else ProxyType.SOCKS5,
+        username=proxy.user,
+        password=None if proxy.password is None else proxy.password.reveal(),
+        rdns=True,  # The proxy may know names that are not known here.
+        limit=0,
+    )
+
+
+RENEW_AFTER: Final = 550.0
+"""Seconds after which a cookie without Max-Age is renewed."""
+SHARE: Final = 0.9
+"""The share of Max-Age after which a cookie is renewed."""
+_MOST_DIGITS: Final = 12
+"""Most digits of a server's Max-Age: `int` refuses thousands of digits, and hundreds fit in no float."""
+LEAST_BETWEEN: Final = 5.0
+"""Least seconds between two renewals, even if Max-Age is less: a server with useless cookies is not asked in a loop.
+A cookie that ends earlier is renewed when it is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAnswer:
+    """The answer to POST /_session."""
+
+    status: int
+    set_cookie: Iterable[str] = ()
+    www_authenticate: bool = False
+
+
+Ask = Callable[[bool], Awaitable[SessionAnswer]]
+"""Requests a cookie; the argument tells whether to send the credentials by Basic as well."""
+
+
+class CookieSession:
+    """The cookie of one endpoint. `mode` becomes "basic" if the server issues none; errors name `where`."""
+
+    def __init__(self, ask: Ask, where: str = "the server", *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.mode: Literal["cookie", "basic"] = "cookie"
+        self._ask = ask
+        self._where = where
+        self._clock = clock
+        self._with_basic = False
+        self._cookie: str | None = None
+        self._has_held = False
+        self._taken_at = 0.0
+        self._renew_at = 0.0
+        self._renewing = asyncio.Lock()
+
+    async def cookie(self) -> str | None:
+        """Return the current cookie as `AuthSession=...`, requested if there is none; None: use Basic.
+
+        Raises `Unauthorized` if the server does not accept the credentials.
+        """
+        if self.mode == "cookie" and (self._cookie is None or self._clock() >= self._renew_at):
+            await self._renew(self._cookie)
+        return self._cookie if self.mode == "cookie" else None
+
+    async def refused(self, used: str | None, status: int) -> bool:
+        """Handle a 401 or 403 answer to a request with this cookie; tell whether another try at once is worth it."""
+        if used is None:
+            return False
+        if used != self._cookie or self.mode == "basic":
+            return True
+        # A restarted server may know none of the cookies that it issued, and answers 401. A known user without the
+        # permission gets 403.
+        is_forgotten = status == 401 and self._has_held
+        if not is_forgotten and self._clock() - self._taken_at < LEAST_BETWEEN:
+            return False
+        await self._renew(used)
+        return True
+
+    def given(self, set_cookie: Iterable[str], *, held: bool = False) -> None:
+        """Take the cookie of an answer: servers send a new one shortly before the old one ends.
+
+        Args:
+            set_cookie: the headers of the answer.
+            held: whether the server accepted the cookie of the request.
+        """
+        self._has_held = self._has_held or held
+        for text in set_cookie:
+            try:
+                found = SimpleCookie(text).get("AuthSession")
+            except CookieError:
+                continue
+            if found is not None and found.value:
+                cookie, now = f"AuthSession={found.value}", self._clock()
+                if cookie != self._cookie:
+                    self._cookie, self._taken_at, self._has_held = cookie, now, False
+                    self._renew_at = now + _lasts(str(found["max-age"]))
+
+    async def _renew(self, old: str | None) -> None:
+        async with self._renewing:
+            if self._cookie != old or self.mode == "basic":
+                return  # Another request has renewed it meanwhile.
+            answer = await self._ask(self._with_basic)
+            if answer.status == 401 and answer.www_authenticate and not self._with_basic:
+                self._with_basic = True
+                answer = await self._ask(True)
+            if answer.status in (404, 405):
+                self.mode = "basic"
+                return
+            if answer.status in (401, 403):
+                raise Unauthorized(
+                    f"{self._where}: the server gives out no session to these credentials", status=answer.status
+                )
+            if answer.status != 200:
+                message = f"{self._where}: the server answered {answer.status} when asked for a session"
+                raise RequestFailed(message, status=answer.status, transient=True)
+            self.given(answer.set_cookie)
+            if self._cookie is None:
+                self.mode = "basic"
+            elif self._cookie == old:
+                self._taken_at = self._clock()
+                self._renew_at = self._taken_at + LEAST_BETWEEN
+
+
+def _lasts(max_age: str) -> float:
+    """Return the seconds after which a cookie is renewed; a Max-Age that is no number counts as none."""
+    is_number = max_age.isascii() and max_age.isdigit() and len(max_age) <= _MOST_DIGITS
+    return max(int(max_age) * SHARE, LEAST_BETWEEN) if is_number else RENEW_AFTER
+
+
+BASE: Final = 0.020
+"""The first pause, in seconds, and the smallest."""
+FACTOR: Final = 1.2
+LONGEST: Final = 25.0
+"""At this pause requests are given up."""
+WINDOW: Final = 0.080
+"""Seconds after a change of a pause in which other answers count as the same event: many jobs are refused at once."""
+IDLE: Final = 1.0
+"""Seconds without an answer after which a pause shrinks by twice the time that has passed."""
+_DECAY: Final = 2.0
+_SWEEP_ABOVE: Final = 1000
+
+
+class RateLimiter:
+    """The pauses by a key such as (database, method). `clock` returns monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pauses: dict[Hashable, tuple[float, float]] = {}
+
+    def pause(self, key: Hashable) -> float:
+        """Return the seconds to wait before the next request; `LONGEST` means: give up."""
+        return self._pauses.get(key, (0.0, 0.0))[0]
+
+    def refused(self, key: Hashable) -> float:
+        """Record that the server asked to slow down; return the pause."""
+        now = self._clock()
+        pause, at = self._pauses.get(key, (0.0, None))
+        if at is not None and now - at <= WINDOW:
+            return pause
+        return self._keep(key, min(max(pause, BASE) * FACTOR, LONGEST), now)
+
+    def succeeded(self, key: Hashable) -> float:
+        """Record an answered request; return the pause."""
+        found = self._pauses.get(key)
+        if found is None:
+            return 0.0
+        now = self._clock()
+        pause, at = found
+        if now - at <= WINDOW:
+            return pause
+        if now - at > IDLE:
+            pause = max(pause - _DECAY * (now - at), 0.0)
+        pause -= _step(pause)
+        if pause <= 0:
+            del self._pauses[key]
+            return 0.0
+        return self._keep(key, max(pause, BASE), now)
+
+    async def wait(self, key: Hashable) -> bool:
+        """Wait for the length of the pause. False: the longest pause was reached, so give up."""
+        pause, at = self._pauses.get(key, (0.0, 0.0))
+        if pause and self._clock() - at >= LONGEST:
+            del self._pauses[key]
+            return True
+        if pause >= LONGEST:
+            return False
+        if pause > 0:
+            await asyncio.sleep(pause)
+        return True
+
+    def _keep(self, key: Hashable, pause: float, now: float) -> float:
+        if len(self._pauses) > _SWEEP_ABOVE:
+            self._pauses = {key: found for key, found in self._pauses.items() if now - found[1] < LONGEST}
+        self._pauses[key] = (pause, now)
+        return pause
+
+
+def _step(pause: float) -> float:
+    if pause > 10:
+        return BASE * 50
+    if pause > 1:
+        return BASE * 5
+    return BASE * 2 if pause > 0.1 else BASE
+
+
+SHARED: Final = RateLimiter()
+"""The limiter of this process."""
+
 
 _T = TypeVar("_T")
 Query = Sequence[tuple[str, str]]

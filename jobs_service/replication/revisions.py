@@ -1,19 +1,20 @@
 """Revisions of a document as a source sends them: multipart with the attachments' bytes, or JSON with stubs."""
 
+from __future__ import annotations
+
 import base64
+import binascii
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
-from jobs_service.replication.contract import Document, Refusal
-from jobs_service.replication.errors import ProtocolError
-from jobs_service.replication.json_text import decoded
-from jobs_service.replication.multipart import Parts
+from jobs_service.replication.bodies import Parts, decoded
+from jobs_service.replication.contract import Document, ProtocolError, Refusal
 
 MOST_DOCUMENT: Final = 256 << 20
 """Most bytes of one revision's JSON."""
@@ -211,3 +212,117 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _number(value: Any, otherwise: int) -> int:
     return value if type(value) is int else otherwise
+
+
+_T = TypeVar("_T")
+
+MOST_INLINE: Final = 64 << 10
+"""Total bytes of a document's attachments up to which they count as small."""
+
+
+@dataclass(frozen=True, slots=True)
+class SmallAttachments:
+    """The attachments of one revision, as described by a source.
+
+    Attributes:
+        stubs: the stubs by name.
+        size: the bytes of all attachments as base64.
+    """
+
+    stubs: Mapping[str, Mapping[str, Any]]
+    size: int
+
+    def are_in(self, document: Document) -> bool:
+        """Return whether a document has all of them inline, each as its stub describes it."""
+        given = document.body.get("_attachments") or {}
+        return given.keys() == self.stubs.keys() and all(_is_whole(given[name], self.stubs[name]) for name in given)
+
+
+def small_attachments(document: Document) -> SmallAttachments | None:
+    """Return the attachments of a document with stubs; None if they are large, compressed, or of unknown size."""
+    stubs = document.body.get("_attachments") or {}
+    if not isinstance(stubs, Mapping) or not all(isinstance(each, Mapping) for each in stubs.values()):
+        return None
+    # Compressed attachments stay compressed: a target would compress them at its own level, to another digest.
+    plain = [each for each in stubs.values() if each.get("stub") and not each.get("encoding")]
+    lengths = [length for each in plain if type(length := each.get("length")) is int]
+    if len(lengths) < len(stubs) or sum(lengths) > MOST_INLINE:
+        return None
+    return SmallAttachments(stubs, sum((each + 2) // 3 * 4 for each in lengths))
+
+
+def portions(wanted: Iterable[tuple[_T, SmallAttachments]], most: int) -> Iterator[list[_T]]:
+    """Divide documents with attachments into lists with at most `most` bytes of attachments."""
+    some: list[_T] = []
+    used = 0
+    for each, attachments in wanted:
+        if some and used + attachments.size > most:
+            yield some
+            some, used = [], 0
+        some.append(each)
+        used += attachments.size
+    if some:
+        yield some
+
+
+def _is_whole(given: Any, stub: Mapping[str, Any]) -> bool:
+    if not isinstance(given, Mapping) or not isinstance(given.get("data"), str):
+        return False
+    try:
+        content = base64.b64decode(given["data"], validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    kind, _, digest = str(stub.get("digest", "")).partition("-")
+    if kind == "md5":
+        return digest == base64.b64encode(hashlib.md5(content, usedforsecurity=False).digest()).decode()
+    return bool(len(content) == stub["length"])
+
+
+def refusal_of(form: Mapping[str, Any]) -> Refusal:
+    """Return the refusal of a write, from any of the servers' forms."""
+    error = form["error"] if isinstance(form["error"], str) else form.get("name", "unknown")
+    status = form.get("status")
+    reason = str(form.get("reason") or form.get("message") or "")
+    return Refusal(
+        str(form.get("id", "")), form.get("rev"), str(error), reason, status if type(status) is int else None
+    )
+
+
+def assigned(
+    wanted: Sequence[tuple[str, str, Sequence[str]]], results: Sequence[Any]
+) -> list[list[Document | Refusal]]:
+    """Return the results in the order of the requested revisions.
+
+    PouchDB returns several revisions of a document in an order of its own, or together.
+    """
+    forms: list[tuple[str, list[Any]]] = []
+    for result in results:
+        if not isinstance(result, Mapping) or not isinstance(result.get("docs"), list):
+            raise ProtocolError("an answer of _bulk_get lacks documents")
+        forms.append((str(result.get("id")), result["docs"]))
+    asked = [id for id, _, _ in wanted]
+    if [id for id, _ in forms] == asked and len(set(asked)) == len(asked):
+        return [[_found(id, form) for form in docs] for id, docs in forms]
+    by_id: dict[str, list[Document | Refusal]] = {}
+    for id, docs in forms:
+        by_id.setdefault(id, []).extend(_found(id, form) for form in docs)
+    found: list[list[Document | Refusal]] = []
+    for id, rev, _ in wanted:
+        mine = [each for each in by_id.get(id, ()) if each.rev == rev or _is_ancestor(rev, each)]
+        found.append(mine or [Refusal(id, rev, "not_found", "not in the answer")])
+    return found
+
+
+def _is_ancestor(rev: str, found: Document | Refusal) -> bool:
+    if isinstance(found, Refusal):
+        return False
+    revisions = found.body.get("_revisions") or {}
+    number, _, name = rev.partition("-")
+    ids, at = revisions.get("ids", []), revisions.get("start", 0) - int(number)
+    return bool(0 <= at < len(ids) and ids[at] == name)
+
+
+def _found(id: str, form: Any) -> Document | Refusal:
+    if isinstance(form, Mapping) and isinstance(form.get("ok"), dict):
+        return document_of(id, form["ok"])
+    return missing(id, form if isinstance(form, Mapping) else {})

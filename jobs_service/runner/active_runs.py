@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from jobs_service import tracing
 from jobs_service.actors.context import log
@@ -17,20 +17,130 @@ from jobs_service.errors import StoreError
 from jobs_service.layer import running_jobs
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.running_jobs import LockStatus
-from jobs_service.model import Job, Outcome, RunningJob
+from jobs_service.model import HistoryEvent, HistoryKind, Job, Outcome, RunningJob
 from jobs_service.redaction import Redaction
-from jobs_service.runner.error_description import traceback_of
-from jobs_service.runner.execution import Execution
+from jobs_service.runner.execution import Execution, JobWorker
 from jobs_service.runner.handler import Handler
-from jobs_service.runner.job_worker import JobWorker
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.run import Run, StopReason
-from jobs_service.runner.run_end import NO_END, RunEnd
+from jobs_service.runner.run import NO_END, Run, RunEnd, StopReason, traceback_of
 from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.service_access import ServiceAccess
-from jobs_service.runner.slot_limit import SlotLimit
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import own_task
+
+
+class SlotHolder(Protocol):
+    """A job that runs, as rotation sees it."""
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the job never ends by itself, and so can be asked to give up its slot."""
+
+    @property
+    def at(self) -> float:
+        """Start of the run, in seconds of a monotonic clock."""
+
+    @property
+    def history(self) -> Sequence[HistoryEvent]:
+        """The job's events, newest first."""
+
+
+SlotHolderT = TypeVar("SlotHolderT", bound=SlotHolder)
+
+
+def excess(running: Iterable[SlotHolderT], slots: int) -> list[SlotHolderT]:
+    """Choose the runs to stop when they exceed the slots: continuous runs first, longest running first."""
+    runs = sorted(running, key=lambda run: (not run.continuous, _began(run)))
+    return runs[: max(len(runs) - slots, 0)]
+
+
+def rotation(running: Iterable[SlotHolderT]) -> list[SlotHolderT]:
+    """Return the continuous jobs in the order of giving up their slots: longest running first."""
+    return sorted((run for run in running if run.continuous), key=_began)
+
+
+def _began(run: SlotHolder) -> tuple[float, ...]:
+    # The clock of this process comes first, because wall clocks are set, and a history may be cut or damaged. Jobs that
+    # one transaction accepted began at the same time; then their earlier starts decide, or the same ones always lose.
+    return (run.at, *(event.at for event in run.history if event.kind is HistoryKind.STARTED))
+
+
+class SlotLimit:
+    """Counts the taken slots; worker pools that find none free wait in line.
+
+    Args:
+        limit: the number of slots; None for the sum of the handlers' slots.
+
+    Attributes:
+        limit: as given.
+        taken: number of taken slots.
+        is_closed: whether takers get no slot, even if slots are free.
+        on_change: called whenever slots are given back; None for no callback.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.limit = limit
+        self.taken = 0
+        self.is_closed = False
+        self.on_change: Callable[[], object] | None = None
+        self._line: dict[object, asyncio.Future[None]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no slot is left."""
+        return self.is_closed or (self.limit is not None and self.taken >= self.limit)
+
+    async def take(self, who: object, most: int) -> int:
+        """Take up to so many slots, at least one; the longest waiting taker gets the first free slot.
+
+        Args:
+            who: the taker, any object; it must not wait twice at the same time.
+            most: at least 1.
+
+        Returns:
+            The number of taken slots.
+        """
+        got = 0
+        if self.is_full:
+            await self._turn(who)
+            got = 1
+        more = most - got if self.limit is None else min(most - got, self.limit - self.taken)
+        self.taken += more
+        return got + more
+
+    def close(self, closed: bool) -> None:
+        """Refuse slots to all takers from now on, or serve them again; taken slots stay taken."""
+        self.is_closed = closed
+        self.give_back(0)
+
+    def give_back(self, count: int) -> None:
+        """Give slots back: each waiting taker gets one, in the order of the line."""
+        self.taken -= count
+        if self.on_change is not None:
+            self.on_change()
+        while self._line and not self.is_full:
+            turn = self._line.pop(next(iter(self._line)))
+            if not turn.done():
+                self.taken += 1
+                turn.set_result(None)
+
+    def put_last(self, who: object) -> None:
+        """Move a taker to the end of the line, if it waits there."""
+        turn = self._line.pop(who, None)
+        if turn is not None:
+            self._line[who] = turn
+
+    async def _turn(self, who: object) -> None:
+        turn = self._line[who] = asyncio.get_running_loop().create_future()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                self._line.pop(who, None)
+            else:
+                self.give_back(1)  # canceled as its turn came
+            raise
+
 
 _NOTED_AGAIN: Final = 10.0
 """Seconds before a healthy run is reported again after the store refused the report."""

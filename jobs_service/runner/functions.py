@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import contextvars
 import functools
 import inspect
+import threading
 import types
 import typing
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
-from jobs_service.errors import InvalidSettings, in_one_line, shown
+from jobs_service.arguments import check_duration
+from jobs_service.durations import Duration
+from jobs_service.errors import InvalidSettings, JobCanceled, JobsError, in_one_line, job_name, shown
+from jobs_service.model import UNSET, EndedJob, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
 
 
 def body(function: Any) -> Any:
@@ -102,3 +109,294 @@ def evaluated(name: str, annotation: Any, scope: Scope) -> Any:
     """Return an annotation with its strings evaluated; that runs the user's code, which may raise anything."""
     alone = types.SimpleNamespace(__annotations__={name: annotation})
     return typing.get_type_hints(alone, scope.globals, scope.locals, include_extras=True)[name]
+
+
+BLOCKED: Final = 1.0
+"""Seconds of one step after which the log reports a handler that blocks the loop."""
+
+
+class Steps:
+    """An awaitable coroutine that reports each long step: nothing else ran on the loop meanwhile.
+
+    Args:
+        coroutine: the handler's coroutine.
+        blocked: called with the duration of a long step, in seconds.
+
+    Attributes:
+        cut: whether the last cancellation came from outside, while the coroutine waited. A timeout of the coroutine's
+            own counts as well, until it takes its cancellation back.
+        began: start of the last step, in seconds of the loop's clock.
+    """
+
+    __slots__ = ("_blocked", "_coroutine", "began", "cut")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], blocked: Callable[[float], None]) -> None:
+        self._coroutine = coroutine
+        self._blocked = blocked
+        self.cut = False
+        self.began = 0.0
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        coroutine = self._coroutine
+        time = asyncio.get_running_loop().time
+        task = asyncio.current_task()
+        assert task is not None
+        cancelling = task.cancelling
+        error: BaseException | None = None
+        while True:
+            self.began = began = time()
+            try:
+                waits_for = coroutine.send(None) if error is None else coroutine.throw(error)
+            except StopIteration as stop:
+                return stop.value
+            except GeneratorExit as raised:
+                if isinstance(error, GeneratorExit):  # the loop is gone
+                    raise
+                raise _raised(raised) from raised
+            finally:
+                took = time() - began
+                if took >= BLOCKED:
+                    self._blocked(took)
+            error = None
+            cancelled_before = cancelling()
+            try:
+                yield waits_for
+            except BaseException as thrown:
+                error = thrown
+                if isinstance(thrown, asyncio.CancelledError):
+                    self.cut = cancelling() > cancelled_before
+
+
+async def in_thread(function: Callable[[], Any], canceled: Callable[[], None]) -> Any:
+    """Run a function in a daemon thread, wait for its end, and return its result.
+
+    A thread cannot be ended, so a cancellation of the caller with a message, as the runner's, does not end the wait. A
+    cancellation without a message comes from the end of the loop, which must not wait for a function that may never
+    return.
+
+    Args:
+        function: the function; it runs in a copy of the caller's context.
+        canceled: called for each cancellation of the caller.
+
+    Raises:
+        CancelledError: the loop ends.
+        BaseException: the function's exception.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def tell(result: Any, error: BaseException | None) -> None:
+        if not ended.done():
+            ended.set_result((result, error))
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = context.run(function)
+        except BaseException as raised:  # SystemExit ends a thread in silence
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has been closed meanwhile
+            loop.call_soon_threadsafe(tell, result, error)
+
+    # A daemon thread: a function that never returns must not keep the program from ending.
+    threading.Thread(target=work, name="jobs_service handler", daemon=True).start()
+    while not ended.done():
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError as cancellation:
+            canceled()
+            if not cancellation.args:
+                raise
+    result, failure = ended.result()
+    if isinstance(failure, GeneratorExit):
+        raise _raised(failure) from failure
+    if failure is not None:
+        raise failure
+    return result
+
+
+def _raised(error: GeneratorExit) -> RuntimeError:
+    """Return the error for a handler that raised GeneratorExit, which tells a coroutine that it is being closed."""
+    return RuntimeError(f"the handler raised {type(error).__name__}")
+
+
+def from_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[Any]]) -> Any:
+    """Run an operation on the loop, and wait for its result; call it from another thread than the loop's.
+
+    Raises:
+        JobsError: the caller is the loop's thread, and would wait for itself.
+    """
+    if _running_loop() is loop:
+        raise JobsError(
+            "a plain function's job was used on the event loop, which it waits for; use it in its own thread"
+        )
+
+    async def do() -> Any:
+        return await work()
+
+    return asyncio.run_coroutine_threadsafe(do(), loop).result()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+T = TypeVar("T")
+
+
+class BlockingProgress(ProgressReport):
+    """The `progress` of a BlockingJob: a value, and, when called, the operation as a plain call."""
+
+    __slots__ = ("_blocking",)
+
+    def __init__(self, blocking: BlockingJob) -> None:
+        super().__init__(blocking._job)
+        object.__setattr__(self, "_blocking", blocking)
+
+    if TYPE_CHECKING:
+        _blocking: BlockingJob
+
+    def __call__(  # type: ignore[override]
+        self, done: float, total: float | None = None, message: str = ""
+    ) -> None:
+        """Report the job's progress; see RunningJob.progress."""
+        self._blocking.report(done, total, message)
+
+
+class BlockingResubmit(ResubmitFlag):
+    """The `resubmit` of a BlockingJob: a flag, and, when called, the operation as a plain call."""
+
+    __slots__ = ("_blocking",)
+
+    def __init__(self, blocking: BlockingJob) -> None:
+        super().__init__(blocking._job)
+        self._blocking = blocking
+
+    def __call__(  # type: ignore[override]
+        self, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> None:
+        """Ask for another run after this one; see RunningJob.resubmit."""
+        self._blocking._do(lambda: self._job.resubmit(data=data, priority=priority, run_at=run_at))
+
+
+class BlockingJob(Job):
+    """A running job for a plain function, which runs in its own thread.
+
+    It has the operations of a RunningJob under the same names, as plain blocking calls.
+
+    When the run must end, because the process is stopping or the job was canceled or lost, `stopping` turns true at
+    once. A long computation checks it and returns None; then its job is released. If the process is stopping, the
+    function may also complete within the handler's grace: its job ends when it returns another value, or has called
+    `finish`. After the grace, and when the job was canceled or lost, each operation raises JobCanceled.
+
+    Within a transaction function, and on the event loop, each operation raises instead of waiting for itself.
+    """
+
+    __slots__ = ("_announced", "_has_heeded", "_job", "_loop", "_stopped")
+
+    def __init__(self, job: RunningJob, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(job.type, job.id, job._record)
+        self._job = job
+        self._loop = loop
+        self._announced = threading.Event()
+        self._stopped = threading.Event()
+        self._has_heeded = False
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the function must return soon; if it returns None, its job is released and runs again."""
+        return self._heeded(self._announced.is_set())
+
+    def wait_for_stop(self, timeout: Duration) -> bool:
+        """Sleep; wake early when the function must return.
+
+        Args:
+            timeout: a duration.
+
+        Returns:
+            `stopping`.
+        """
+        return self._heeded(self._announced.wait(check_duration("timeout", timeout, refused=JobsError)))
+
+    @property
+    def has_heeded(self) -> bool:
+        """Whether the function has seen, by `stopping` or `wait_for_stop`, that it must return."""
+        return self._has_heeded
+
+    def update(self, data: Any = UNSET) -> None:
+        """Store new data; see RunningJob.update."""
+        self._do(lambda: self._job.update(data))
+
+    @property
+    def lock(self) -> bytes:
+        """The random bytes in the record that identify this worker as the job's owner."""
+        return self._job.lock
+
+    @property
+    def progress(self) -> BlockingProgress:
+        """The job's progress; call it to report more: see RunningJob.progress."""
+        return BlockingProgress(self)
+
+    @property
+    def resubmit(self) -> BlockingResubmit:  # type: ignore[override]
+        """Whether another run was requested; call it to request one: see RunningJob.resubmit."""
+        return BlockingResubmit(self)
+
+    def report(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Report the job's progress: another name of `progress(...)`."""
+        self._do(lambda: self._job.progress(done, total, message))
+
+    def finish(
+        self,
+        data: Any = UNSET,
+        *,
+        outcome: Outcome = Outcome.SUCCEEDED,
+        result: Any = UNSET,
+        error: JobError | None = None,
+    ) -> Job:
+        """End this run; see RunningJob.finish."""
+        finished: Job = self._do(lambda: self._job.finish(data, outcome=outcome, result=result, error=error))
+        return finished
+
+    @overload
+    def finish_with(self, function: Callable[[Any], Awaitable[Job] | Job]) -> EndedJob[None]: ...
+
+    @overload
+    def finish_with(self, function: Callable[[Any], Awaitable[T]]) -> EndedJob[T]: ...
+
+    @overload
+    def finish_with(self, function: Callable[[Any], T]) -> EndedJob[T]: ...
+
+    def finish_with(self, function: Callable[[Any], Any]) -> EndedJob[Any]:
+        """Run a function and finish the job in one transaction; see RunningJob.finish_with."""
+        finished: EndedJob[Any] = self._do(lambda: self._job.finish_with(function))
+        return finished
+
+    def release(self) -> Job:
+        """Release the job unfinished; see RunningJob.release."""
+        released: Job = self._do(self._job.release)
+        return released
+
+    def announce_stop(self) -> None:
+        """Tell the function that it must return soon; its operations still work."""
+        self._announced.set()
+
+    def stop(self) -> None:
+        """Tell the function that it must return now; its operations fail from now on."""
+        self._stopped.set()
+        self._announced.set()
+
+    def _heeded(self, stopping: bool) -> bool:
+        self._has_heeded = self._has_heeded or stopping
+        return stopping
+
+    def _do(self, operation: Callable[[], Any]) -> Any:
+        if self._heeded(self._stopped.is_set()):
+            raise JobCanceled(f"job {job_name(self.type, self.id)} is to stop: return now", type=self.type, id=self.id)
+        # It would wait for the loop, and the loop, or the store's thread, for the transaction function that called it.
+        self._job._service()._check_caller()
+        return from_thread(self._loop, operation)

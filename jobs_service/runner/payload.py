@@ -8,22 +8,96 @@ msgspec), because producers may be upgraded before their consumers.
 
 from __future__ import annotations
 
+import collections.abc
+import functools
+import inspect
 import operator
+import re
 import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
 from functools import partial, reduce
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pydantic_core
 import typing_extensions
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, JobTooLarge, in_one_line, shown
-from jobs_service.runner.payload_complaints import LONGEST_REASON, msgspec_complaint, path_text, pydantic_complaint
+from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, JobTooLarge, in_one_line, kind_of, meant, shown
+from jobs_service.model import EndedJob, Job
+from jobs_service.runner.functions import body, evaluated, refused, scope_of
 from jobs_service.runner.round_trip import difference, fields_of, in_order, is_declared
+
+LONGEST_REASON: Final = 160
+"""Most characters of a library's reason that a message quotes."""
+
+_MISSING: Final = frozenset({"missing", "missing_argument", "missing_keyword_only_argument"})
+_UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_RAISED: Final = frozenset({"value_error", "assertion_error"})
+_MSGSPEC_TEXT: Final = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_MSGSPEC_FIELD: Final = re.compile(r"Object (?P<how>missing required|contains unknown) field `(?P<name>.*)`", re.DOTALL)
+_UNEXPECTED: Final = re.compile(
+    r"PydanticSerializationUnexpectedValue\(Expected (?P<expected>.*?) - serialized value may not be as expected "
+    r"\[(?:field_name='(?P<field>[^']*)', )?input_value=(?P<value>.*), input_type=\w+\]\)",
+    re.DOTALL,
+)
+
+
+def pydantic_complaint(error: Exception) -> str:
+    """Return the complaint of pydantic, or of a validator called by it, about a value."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False)[0]
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        return _first_complaint(first["type"], path_text(first["loc"]), first["msg"], first["input"]) + more
+    if isinstance(error, PydanticSerializationError) and (found := _UNEXPECTED.search(str(error))):
+        expected, field, value = found.group("expected", "field", "value")
+        where = f"field {in_one_line(field, 80)}: " if field else ""
+        return f"{where}expected {in_one_line(expected, 60)}; it is {in_one_line(value, 60)}"
+    return _foreign_complaint(error)
+
+
+def _first_complaint(kind: str, path: str, reason: str, value: Any) -> str:
+    if kind in _MISSING:
+        return f"field {path} is missing"
+    if kind in _UNKNOWN:
+        return f"field {path} is unknown"
+    where = f"field {path}: " if path else ""
+    if kind in _RAISED:
+        reason = reason.partition(", ")[2] or reason  # pydantic puts the class of the exception before its message
+    return f"{where}{in_one_line(reason[:1].lower() + reason[1:], LONGEST_REASON)}; it is {shown(value)}"
+
+
+def msgspec_complaint(error: Exception) -> str:
+    """Return the complaint of msgspec, or of a hook called by it, about a value."""
+    import msgspec
+
+    if not isinstance(error, msgspec.ValidationError):
+        return _foreign_complaint(error)
+    text = _MSGSPEC_TEXT.fullmatch(str(error))
+    assert text is not None
+    reason, path = text["reason"], text["path"] or ""
+    if field := _MSGSPEC_FIELD.fullmatch(reason):
+        within = f"{path}.{field['name']}".removeprefix(".")
+        return f"field {in_one_line(within, 80)} is {'missing' if 'missing' in field['how'] else 'unknown'}"
+    where = f"field {in_one_line(path, 80)}: " if path else ""
+    return where + in_one_line(reason[:1].lower() + reason[1:], LONGEST_REASON)
+
+
+def _foreign_complaint(error: Exception) -> str:
+    try:
+        return f"{kind_of(error)}: {in_one_line(str(error), LONGEST_REASON)}"
+    except Exception:  # __str__ of a user's exception is the user's code
+        return kind_of(error)
+
+
+def path_text(location: tuple[int | str, ...]) -> str:
+    """Return a field's path in the form of messages: `items[3].name`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return in_one_line(text.removeprefix("."), 80)
+
 
 _SETS: Final = frozenset({set, frozenset})
 _CONTAINERS: Final = frozenset({dict, list, tuple}) | _SETS
@@ -67,7 +141,7 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
     for plain, kind in _PLAIN:
         if annotation == plain:
             return _Plain(kind)
-    called = name_of(annotation)
+    called = type_name(annotation)
     if (reference := _unresolved(annotation)) is not None:
         raise InvalidSettings(
             f"an alias that holds itself, as {shown(reference)} in it: make it one with "
@@ -85,7 +159,7 @@ def codec(annotation: Any, names: Mapping[str, Any] | None = None) -> Codec:
         ) from None
 
 
-def name_of(annotation: Any) -> str:
+def type_name(annotation: Any) -> str:
     """Return the name of an annotation in messages."""
     text = annotation.__qualname__ if isinstance(annotation, type) and not typing.get_args(annotation) else None
     return in_one_line((text or shown(annotation, 80)).rpartition("<locals>.")[2], 80)
@@ -323,3 +397,227 @@ def _of_msgspec(called: str, annotation: Any) -> Codec:
     dump = partial(msgspec.to_builtins, str_keys=True)
     load = msgspec.json.Decoder(annotation, strict=True).decode
     return _Typed(called, dump, load, msgspec_complaint)
+
+
+class Parameter(NamedTuple):
+    """One keyword parameter of a handler.
+
+    Attributes:
+        codec: codec of its values.
+        required: whether it has no default.
+    """
+
+    codec: Codec
+    required: bool
+
+
+class Keywords:
+    """The codec of keyword arguments: every value is checked against its parameter's annotation.
+
+    Missing arguments stay out of the data, so that the function's own defaults apply at the call.
+
+    Args:
+        parameters: the parameters by name.
+    """
+
+    def __init__(self, parameters: Mapping[str, Parameter]) -> None:
+        self._parameters = parameters
+
+    @property
+    def required(self) -> list[str]:
+        """The names of the parameters without a default."""
+        return [name for name, parameter in self._parameters.items() if parameter.required]
+
+    def encode(self, args: Any) -> dict[str, Any]:
+        """Return the arguments as a JSON object, from which `decode` makes equal values.
+
+        Raises:
+            InvalidJob: they are not a mapping, or a name or a value does not fit.
+            JobTooLarge: they exceed the limits of every store.
+        """
+        if not isinstance(args, Mapping):
+            raise InvalidJob(f"arguments by keyword, or a dict of them, should be given; it is {shown(args)}")
+        for name in args:
+            if name not in self._parameters:
+                raise InvalidJob(f"there is no parameter {shown(name)}{meant(name, self._parameters)}")
+        return self._each(args, lambda codec, value: codec.encode(value))
+
+    def decode(self, data: Any) -> dict[str, Any]:
+        """Return the arguments in a job's data; names without a parameter are ignored.
+
+        Raises:
+            InvalidJob: they do not fit.
+        """
+        if not isinstance(data, dict):
+            raise InvalidJob(f"the data should be a dict of arguments; it is {shown(data)}")
+        return self._each(data, lambda codec, value: codec.decode(value))
+
+    def _each(self, values: Mapping[str, Any], convert: Callable[[Codec, Any], Any]) -> dict[str, Any]:
+        converted = {}
+        for name, parameter in self._parameters.items():
+            if name in values:
+                try:
+                    converted[name] = convert(parameter.codec, values[name])
+                except InvalidJob as error:
+                    raise InvalidJob(f"parameter {in_one_line(name, 80)}: {error}") from None
+            elif parameter.required:
+                raise InvalidJob(f"parameter {in_one_line(name, 80)} is missing")
+        return converted
+
+
+def are_keywords(positional: list[inspect.Parameter], keyword_only: list[inspect.Parameter]) -> bool:
+    """Return whether arguments are given by keyword: for several parameters, or a required keyword-only one."""
+    return len(positional) > 1 or any(parameter.default is parameter.empty for parameter in keyword_only)
+
+
+_JSON: Final = (dict, list, tuple, str, int, float, bool, type(None))
+_AS_IT_IS: Final = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None)})
+"""Annotations of results that JSON carries unchanged."""
+_LAZY: Final = frozenset({collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator})
+"""Annotations for which pydantic makes iterators, which check their members later."""
+_UNIONS: Final = (typing.Union, types.UnionType)
+_DEEPEST: Final = 20
+_ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType))
+"""The classes of `type X = ...` and its backport: newer typing_extensions have their own class."""
+
+
+class ResultCodec:
+    """Converts the results of a handler to JSON data and back.
+
+    Args:
+        codec: codec of the annotation; None if JSON carries the results unchanged.
+    """
+
+    __slots__ = ("_codec",)
+
+    def __init__(self, codec: Codec | None) -> None:
+        self._codec = codec
+
+    def encode(self, result: Any) -> Any:
+        """Return a result as JSON data.
+
+        A result that does not fit the annotation is kept unchanged if it is JSON: the work is done already.
+
+        Raises:
+            InvalidJob, JobTooLarge: it neither fits the annotation nor is JSON.
+        """
+        if self._codec is None or result is None:
+            return result
+        try:
+            return self._codec.encode(result)
+        except InvalidJob as refusal:
+            try:
+                json_data.encode(result)
+            except InvalidJob:
+                raise refusal from None
+            return result
+
+    def decode(self, data: Any) -> Any:
+        """Return the encoded result; None for none.
+
+        Raises:
+            InvalidJob: it does not fit the annotation; the message names the field.
+        """
+        if self._codec is None:
+            return data
+        try:
+            return self._codec.decode(data)
+        except InvalidJob:
+            if data is None:
+                return None
+            raise
+
+
+def result_codec(function: Any) -> ResultCodec:
+    """Return the codec for a function's results, by its annotation.
+
+    Raises:
+        InvalidSettings: no store can keep the annotated result: each of the function's jobs would fail.
+    """
+    code = body(function)
+    if hasattr(code, "__wrapped__"):
+        return ResultCodec(None)  # its annotations are those of the function that it wraps: it may convert the result
+    try:
+        scope = scope_of(code)
+        annotation = evaluated("return", getattr(code, "__annotations__", {}).get("return", Any), scope)
+        returned = _without_jobs(annotation)
+        if _is_as_it_is(returned):
+            return ResultCodec(None)
+        try:
+            if returned is not type and typing.get_origin(returned) is not type:
+                return ResultCodec(codec(returned, scope.locals))
+            unfit = returned
+        except InvalidSettings:
+            unfit = _unfit(returned, _DEEPEST)
+    except Exception:  # a name that is imported for type checkers only, or user code that fails as it is evaluated
+        return ResultCodec(None)
+    if unfit is not None:
+        raise refused(
+            function,
+            f"it returns {type_name(unfit)}, which cannot be kept as a job's result; allowed is what arguments may be",
+        )
+    return ResultCodec(None)
+
+
+def _without_jobs(annotation: Any) -> Any:
+    """Return the annotation of results without jobs: a handler may return a job, but it is no result."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is EndedJob:
+        return members[0]
+    if origin in _UNIONS:
+        results = [_without_jobs(member) for member in members if not _is_job(member)]
+        return functools.reduce(operator.or_, results) if results else Any
+    return Any if _is_job(annotation) else annotation
+
+
+def _is_job(annotation: Any) -> bool:
+    return isinstance(annotation, type) and typing.get_origin(annotation) is None and issubclass(annotation, Job)
+
+
+def _is_as_it_is(annotation: Any) -> bool:
+    """Whether JSON carries the annotated values: encoding and decoding would change nothing."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is dict:
+        return members[0] in (str, Any) and _is_as_it_is(members[1])
+    if origin is list or origin in _UNIONS:
+        return all(map(_is_as_it_is, members))
+    if origin is None:
+        return isinstance(annotation, collections.abc.Hashable) and annotation in _AS_IT_IS
+    return origin in _LAZY
+
+
+def _unfit(annotation: Any, depth: int) -> Any:
+    if depth == 0 or annotation is Any or annotation is None:
+        return None
+    if isinstance(annotation, typing.NewType):
+        return _unfit(annotation.__supertype__, depth - 1)
+    if isinstance(annotation, _ALIASES):
+        return _unfit(annotation.__value__, depth - 1)
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _unfit(members[0], depth - 1)
+    if origin in _UNIONS:
+        return annotation if all(_unfit(member, depth - 1) is not None for member in members) else None
+    if origin is tuple:
+        unfit = [_unfit(member, depth - 1) for member in members if member is not ... and members[-1] is not ...]
+        return next((each for each in unfit if each is not None), None)
+    kind = annotation if origin is None else origin
+    return annotation if isinstance(kind, type) and _has_no_json(kind) else None
+
+
+def _has_no_json(kind: type) -> bool:
+    """Whether no object of a class can be JSON: no JSON class and no known JSON subclass derives from it."""
+    if issubclass(kind, Job) or typing.is_typeddict(kind):
+        return False
+    if inspect.isabstract(kind) or getattr(kind, "_is_protocol", False):
+        return False
+    try:
+        return not (_is_json(kind) or any(issubclass(each, kind) for each in _JSON))
+    except TypeError:  # a class with a __subclasscheck__ of its own
+        return False
+
+
+def _is_json(kind: type) -> bool:
+    """Whether the objects of a class, or of one of its subclasses, are JSON."""
+    subclasses: list[type] = type.__subclasses__(kind)
+    return issubclass(kind, _JSON) or any(map(_is_json, subclasses))

@@ -4,15 +4,178 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections.abc import Callable
+import math
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple
 
 from jobs_service import run_data
-from jobs_service.errors import RecordDamaged
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.errors import (
+    ANOTHER_ATTEMPT,
+    Discard,
+    InvalidJob,
+    RecordDamaged,
+    Retry,
+    Snooze,
+    in_one_line,
+    kind_of,
+    wait_of,
+)
+from jobs_service.layer import running_jobs
+from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.record import NextRun
 from jobs_service.layer.unit_of_work import Place
-from jobs_service.model import HistoryEvent, JobError, RunningJob
+from jobs_service.log import EventLog
+from jobs_service.model import HistoryEvent, Job, JobError, Outcome, RunningJob
+from jobs_service.redaction import Redaction
+
+_MOST_SHOWN: Final = 5
+_MOST_OF_ONE: Final = 200
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception; of a group, the exceptions in it and in its inner groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves(each)
+    else:
+        yield error
+
+
+def decisive(error: BaseException) -> BaseException:
+    """Return the exception that decides about the job.
+
+    The only exception of a group decides. Of several, the first of these does: a Discard, because another attempt would
+    be in vain; the errors that are no requests to the runner, a single one by itself or else the group; the Retry, or
+    else the Snooze, with the longest time.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    several = [*leaves(error)]
+    for each in several:
+        if isinstance(each, Discard):
+            return each
+    unasked = [each for each in several if not isinstance(each, Retry | Snooze | asyncio.CancelledError)]
+    if len(unasked) == 1:
+        return unasked[0]
+    if unasked:
+        return error
+    retries = [each for each in several if isinstance(each, Retry)]
+    if retries:
+        return max(retries, key=_asked)
+    snoozes = [each for each in several if isinstance(each, Snooze)]
+    return max(snoozes, key=_asked) if snoozes else several[0]
+
+
+def _asked(request: Retry | Snooze) -> float:
+    try:
+        seconds = wait_of(request)
+    except InvalidJob:  # an application has set it itself: whoever decides about the run says so
+        return math.inf
+    return -1.0 if seconds is None else seconds
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception, or the messages of a group's exceptions."""
+    if not isinstance(error, BaseExceptionGroup):
+        return _text(error)
+    several = [*leaves(error)]
+    messages = [in_one_line(f"{kind_of(each)}: {_text(each)}", _MOST_OF_ONE) for each in several[:_MOST_SHOWN]]
+    if len(several) > _MOST_SHOWN:
+        messages.append("...")
+    return f"{len(several)} errors: {'; '.join(messages)}"
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return the error behind a handler's Retry or Discard: its cause, or the exception being handled."""
+    if not isinstance(error, Retry | Discard):
+        return None
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    # That a task was canceled beside one that failed is no reason of its own.
+    return None if isinstance(error.__context__, asyncio.CancelledError) else error.__context__
+
+
+def _text(error: BaseException) -> str:
+    try:
+        text = str(error)
+        cause = cause_of(error)
+        if cause is None:
+            return text
+        why = f"{kind_of(cause)}: {message_of(cause)}"
+        return why if text == ANOTHER_ATTEMPT else f"{text}: {why}"
+    except Exception:  # __str__ of a user's exception is the user's code
+        return "(its message cannot be shown)"
+
+
+_MOST_OF_A_MESSAGE: Final = 1000
+_FRAMES: Final = 6
+_MOST_OF_A_TRACEBACK: Final = 3000
+_MOST_OF_A_LINE: Final = 500
+"""Most characters in a traceback for a message, and for all notes of an exception."""
+_RUNNER: Final = "jobs_service.runner."
+
+
+def describe(error: BaseException) -> JobError:
+    """Return the stored form of an error: its class, its message and the end of its or its cause's traceback."""
+    message = message_of(error)[:_MOST_OF_A_MESSAGE]
+    # The raising line of a request to the runner means nothing; the line of its cause does.
+    told = cause_of(error) if isinstance(error, Retry | Discard) else error
+    where = ""
+    if told is not None and told.__traceback__ is not None and not isinstance(told, InvalidJob):
+        try:
+            frames = _from_the_handler_on(told.__traceback__)
+            shown = traceback.TracebackException(type(told), told, frames, limit=-_FRAMES)
+            where = "".join(_lines(shown))[-_MOST_OF_A_TRACEBACK:]
+        except Exception:
+            where = ""
+    return JobError(kind_of(error), _encodable(message), _encodable(where))
+
+
+def _from_the_handler_on(frames: TracebackType) -> TracebackType:
+    """Return the frames without the runner's frames in front; all of them if the handler has none."""
+    own: TracebackType | None = frames
+    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(_RUNNER):
+        own = own.tb_next
+    return own or frames
+
+
+def _lines(shown: traceback.TracebackException) -> Iterator[str]:
+    """Yield a traceback with its messages and notes cut, so that they do not push out the frames."""
+    left: list[traceback.TracebackException | None] = [shown]
+    while left:
+        if (each := left.pop()) is None:
+            continue
+        notes = getattr(each, "__notes__", None)
+        if isinstance(notes, Sequence) and notes:
+            each.__notes__ = [_cut("\n".join(map(str, notes)))]
+        left += [each.__cause__, each.__context__, *(each.exceptions or ())]
+    for line in shown.format():
+        yield _cut(line)
+
+
+def _cut(text: str) -> str:
+    end = "\n" if text.endswith("\n") else ""
+    return text if len(text) <= _MOST_OF_A_LINE else f"{text[:_MOST_OF_A_LINE]}…{end}"
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+def traceback_of(error: BaseException, job: Job, redaction: Redaction) -> dict[str, Any]:
+    """Return an error's traceback as a field of a log event, redacted by the rules of its job."""
+    if not redaction:
+        return {"exc_info": error}
+    hidden = redaction.error(JobError("", "", "".join(traceback.format_exception(error))), job)
+    assert hidden is not None
+    return {"stack": hidden.traceback.rstrip()}
+
+
+def brief(error: JobError, most: int) -> str:
+    """Return an error in one line of at most so many characters."""
+    return in_one_line(f"{error.type}: {error.message}", most)
 
 
 class StopReason(enum.Enum):
@@ -138,3 +301,84 @@ def error_of(job: RunningJob) -> JobError | None:
         return job.error
     except RecordDamaged:
         return None
+
+
+_MOST_LOGGED: Final = 300
+"""Most characters of an error in a log event."""
+
+
+class RunEnd(NamedTuple):
+    """The pending write of an ended run.
+
+    Attributes:
+        operation: an operation of the layer, called with unit, place, lock and the arguments; None to write nothing.
+        arguments: see `operation`.
+        size: approximate bytes that it adds to the record.
+        error: the run's failure, for the log; None for none.
+        raised: the exception that `error` describes.
+        retry_in: seconds until the next attempt; None for none.
+        instead: whether it replaces an end that the store refused.
+    """
+
+    operation: Callable[..., Any] | None
+    arguments: tuple[Any, ...] = ()
+    size: int = 0
+    error: JobError | None = None
+    raised: BaseException | None = None
+    retry_in: float | None = None
+    instead: bool = False
+
+    def outcome(self, written: bool) -> str:
+        """Return the job's outcome in a word.
+
+        Args:
+            written: whether its handler has ended it itself.
+        """
+        if self.operation is running_jobs.finish and not written:
+            outcome: Outcome = self.arguments[1]
+            return outcome.value
+        if written or self.operation is None:
+            return "ended by its handler" if written else "taken over"
+        return "retried" if self.operation is running_jobs.crash else "given back"
+
+    def log_to(self, log: EventLog, job: RunningJob, redaction: Redaction, seconds: float = 0.0) -> None:
+        """Log the end of the run.
+
+        Args:
+            log: the handler's log.
+            job: the job of the run.
+            redaction: rules that redact the event.
+            seconds: duration of the run.
+        """
+        if self.error is None:
+            if self.operation is running_jobs.finish and self.arguments[1] is Outcome.SUCCEEDED:
+                log.debug("job_succeeded", id=job.id, attempt=job.attempts, seconds=round(seconds, 3))
+            return
+        fields: dict[str, Any] = {"id": job.id, "attempt": job.attempts, "error": self._brief(job, redaction)}
+        if self.retry_in is not None:
+            fields["retry_in"] = round(self.retry_in, 3)
+        if self.operation is running_jobs.finish:
+            fields["attempt"] += self.arguments[2].attempts  # -1 where the job had no attempts left, and did not run
+            log.warning("job_failed", **fields)
+        elif self.operation is running_jobs.stop:
+            log.warning("arguments_refused", **fields)
+        elif isinstance(self.raised, Retry):  # the handler has asked for it, so it is no warning
+            log.info("job_retrying", **fields)
+        else:
+            log.warning("job_crashed", **fields)
+
+    def log_dropped(self, log: EventLog, job: RunningJob, redaction: Redaction) -> None:
+        """Log an error or a result that is lost because the handler ended its job earlier."""
+        if self.raised is not None and self.error is not None:
+            error = self._brief(job, redaction)
+            log.error("handler_failed_after_end", id=job.id, error=error, **traceback_of(self.raised, job, redaction))
+        elif self.operation is running_jobs.finish and self.size:
+            log.warning("result_not_stored", id=job.id)
+
+    def _brief(self, job: RunningJob, redaction: Redaction) -> str:
+        error = redaction.error(self.error, job)
+        assert error is not None
+        return brief(error, _MOST_LOGGED)
+
+
+NO_END: Final = RunEnd(None)

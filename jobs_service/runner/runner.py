@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from jobs_service.actors.context import log
 from jobs_service.model import JobType
-from jobs_service.model.terms import exact_type
-from jobs_service.runner.active_runs import ActiveRuns
+from jobs_service.model.job import exact_type
+from jobs_service.runner.active_runs import ActiveRuns, SlotLimit
 from jobs_service.runner.handler import Handler
-from jobs_service.runner.heartbeat import Heartbeat
-from jobs_service.runner.loop_watch import LoopWatch
+from jobs_service.runner.heartbeat import Heartbeat, LoopWatch
+from jobs_service.runner.options import KEEP_TICKS
 from jobs_service.runner.service_access import ServiceAccess
-from jobs_service.runner.slot_limit import SlotLimit
-from jobs_service.runner.slot_sharing import SlotSharing
 from jobs_service.runner.ticker import Periodic, Ticker
-from jobs_service.runner.worker_pool import WorkerPool
+from jobs_service.runner.worker_pool import SlotSharing, WorkerPool
 from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
 from jobs_service.uncancelable import own_task, through_cancellation
 
@@ -192,3 +190,25 @@ class Runner:
         for failure in await asyncio.gather(*drains, return_exceptions=True):
             if isinstance(failure, BaseException):
                 log.error("runner_end_failed", exc_info=failure)
+
+
+_TICKS: Final = (KEEP_TICKS, None)
+
+
+def log_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Handler[Any, Any]]) -> None:
+    """Log the retention times of finished jobs: one event for all types with the same times.
+
+    Periodic handlers with the default times are left out: no client added their jobs, or looks for old ones.
+
+    Args:
+        handlers: the handlers that start.
+        periodic: the handlers among them whose jobs a schedule adds.
+    """
+    ticking = {id(handler) for handler in periodic}
+    types: dict[tuple[float | None, float | None], list[JobType]] = {}
+    for handler in handlers:
+        kept = handler.options.keep, handler.options.keep_failed
+        if kept != (None, None) and not (kept == _TICKS and id(handler) in ticking):
+            types.setdefault(kept, []).append(handler.type)
+    for (keep, keep_failed), each in types.items():
+        log.info("finished_jobs_expire", types=each, keep=keep, keep_failed=keep_failed)

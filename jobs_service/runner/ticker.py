@@ -18,8 +18,8 @@ from jobs_service.actors.context import log
 from jobs_service.errors import AccessDenied, JobTooLarge, NoTypeTimeout, RecordDamaged, StoreError, TransactionTooLarge
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
-from jobs_service.layer.inspection import tick_of
 from jobs_service.layer.keyspace import PERIODIC, place_of
+from jobs_service.layer.reads import tick_of
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState
 from jobs_service.runner import schedule as schedules

@@ -3,20 +3,200 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+import contextlib
+from bisect import bisect
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable
+from operator import itemgetter
+from typing import Final, Generic, TypeVar
 
 from jobs_service.actors.context import Context
-from jobs_service.batching.group_commit import GroupCommit
-from jobs_service.layer import activity, queue_counts
-from jobs_service.layer.candidates import AcceptTerms
-from jobs_service.layer.entry import running_job
-from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.queue import EmptyQueue
-from jobs_service.model import RunningJob, Worker
-from jobs_service.service.abandoned_jobs import AbandonedJobs
+from jobs_service.batching import GroupCommit
+from jobs_service.errors import StoreError, StoreUnavailable, WorkerConflict
+from jobs_service.layer import activity, reads, running_jobs
+from jobs_service.layer.entry import Entry, running_job
+from jobs_service.layer.keyspace import TypeKeys, pack_id
+from jobs_service.layer.queue import AcceptTerms, EmptyQueue
+from jobs_service.log import EventLog
+from jobs_service.model import JobId, JobType, RunningJob, Worker
 from jobs_service.service.store_access import StoreAccess
-from jobs_service.service.waiting_workers import WaitingWorkers
-from jobs_service.store.base import Transaction
+from jobs_service.store.base import Transaction, Watch
+from jobs_service.uncancelable import own_task
+
+log = EventLog("jobs_service")
+
+_TRIES: Final = 5
+"""Tries to release a job while the commit's outcome is unknown."""
+
+
+class AbandonedJobs:
+    """Releases jobs in the background; leaving the service waits for it.
+
+    Without that they would stay locked until their type's timeout.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._releases: set[asyncio.Task[None]] = set()
+        self._is_awaited = False
+
+    def give_back_all(self, found: list[Entry] | EmptyQueue) -> None:
+        """Release the jobs, or cancel the watch, from an accept whose caller has gone."""
+        if not isinstance(found, EmptyQueue):
+            for entry in found:
+                self.give_back(entry)
+        elif found.watch is not None:
+            found.watch.cancel()
+
+    def give_back(self, entry: Entry) -> None:
+        """Release an accepted job."""
+        assert entry.record is not None
+        assert entry.record.lock is not None
+        work = self._release(entry.keys.type, entry.id, entry.record.lock)
+        task = own_task(work)
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
+
+    async def until_given_back(self) -> None:
+        """Wait until all releases have ended; from now on none is retried."""
+        self._is_awaited = True
+        while self._releases:
+            await asyncio.wait(self._releases)
+
+    def begin_anew(self) -> None:
+        """Retry failed releases again, because the service is open."""
+        self._is_awaited = False
+
+    async def _release(self, type: JobType, id: JobId, lock: bytes) -> None:
+        place = (self._context.keyspace.of(type), id, pack_id(id))
+        failure: Exception | None = None
+        for _ in range(_TRIES):
+            try:
+                await self._context.transact(lambda unit: running_jobs.release(unit, place, lock))
+                return
+            except StoreUnavailable as error:
+                # The job may have been released or not: the next try finds out, and no other worker has its lock.
+                failure = error
+                if self._is_awaited:
+                    break
+            except (WorkerConflict, StoreError) as error:
+                if failure is not None and isinstance(error, WorkerConflict):
+                    return  # an earlier try has released it
+                failure = error
+                break
+        log.warning("release_failed", type=type, id=id, error=str(failure))
+
+
+T = TypeVar("T")
+
+
+class _Line:
+    """The workers that wait for the same jobs."""
+
+    __slots__ = ("behind", "entered", "inside", "watch")
+
+    def __init__(self) -> None:
+        # The watch of the first in line.
+        self.watch: Watch | None = None
+        # How many workers have ever entered the line, and how many are in it now.
+        self.entered = 0
+        self.inside = 0
+        # (number, turn) of each of the others, by number
+        self.behind: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def enter(self) -> int:
+        """Add a worker to the line, and return its number."""
+        self.entered += 1
+        self.inside += 1
+        return self.entered
+
+    def wake(self, count: int) -> None:
+        """Have the next workers in line try.
+
+        Args:
+            count: number of workers.
+        """
+        while count and self.behind:
+            _, turn = self.behind.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                count -= 1
+
+
+class WaitingWorkers(Generic[T]):
+    """All lines of one service: one for each pair of a type and accept terms."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Hashable, _Line] = {}
+
+    async def get(self, key: Hashable, attempt: Callable[[], Awaitable[T | EmptyQueue]]) -> T:
+        """Repeat an attempt until it finds jobs; wait without polling in between.
+
+        Args:
+            key: of the line; the same for all workers that wait for the same jobs.
+            attempt: tries to accept in one transaction.
+
+        Returns:
+            The result of the successful attempt.
+        """
+        line = self._lines.setdefault(key, _Line())
+        number = line.enter()
+        queued = False
+        try:
+            while True:
+                queued = False
+                found = await attempt()
+                if not isinstance(found, EmptyQueue):
+                    line.wake(2)
+                    return found
+                if line.watch is not None:
+                    if found.watch is not None:
+                        found.watch.cancel()
+                    queued = True
+                    await self._queue(line, number)
+                elif found.watch is not None:
+                    await self._watch(line, found.watch, found.due_in)
+        except BaseException:
+            # Another worker gets the turn: this one may have been woken for a job that it will not take now.
+            if not queued:
+                line.wake(1)
+            raise
+        finally:
+            line.inside -= 1
+            if not line.inside:
+                del self._lines[key]
+
+    def wake_all(self) -> None:
+        """Have all workers try, to learn that the service is closed."""
+        for line in self._lines.values():
+            if line.watch is not None:
+                line.watch.fire()
+            line.wake(len(line.behind))
+
+    async def _queue(self, line: _Line, number: int) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.behind.insert(bisect(line.behind, number, key=itemgetter(0)), (number, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                with contextlib.suppress(ValueError):  # a wake that came after the cancellation has removed it already
+                    line.behind.remove((number, turn))
+            else:
+                line.wake(1)  # canceled as its turn came
+            raise
+
+    async def _watch(self, line: _Line, watch: Watch, due_in: float | None) -> None:
+        line.watch = watch
+        try:
+            # The queue has changed, a scheduled job is due, or the watch was lost: in any case the next step is to try.
+            with contextlib.suppress(TimeoutError, StoreError):
+                async with asyncio.timeout(due_in):
+                    await watch.wait()
+        finally:
+            line.watch = None
+            watch.cancel()
+
 
 _MOST_ATTEMPTS: Final = 10
 """Attempts of a non-waiting accept when making due jobs ready yields none on its terms."""
@@ -107,6 +287,6 @@ class Acceptor:
         async def count(transaction: Transaction) -> int:
             if await activity.is_paused(transaction, keys):
                 return 0
-            return await queue_counts.count_due(transaction, keys, now, limit, max_priority)
+            return await reads.count_due(transaction, keys, now, limit, max_priority)
 
         return await self._access.read(count)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from jobs_service.errors import InvalidJob, JobChanged, job_name, shown
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import HistoryKind, Job, JobId, JobState, JobType, Removal
-from jobs_service.status import ENDED, Status, status_of
+from jobs_service.model.job import ENDED, Status, status_of
 
 if TYPE_CHECKING:
     from jobs_service.service.service import JobsService

@@ -44,13 +44,13 @@ from jobs_service.layer.batch_bounds import TOO_MUCH
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.log import EventLog
 from jobs_service.model import HistoryKind, Job, JobError, JobId, JobState, JobType, Outcome
+from jobs_service.model.job import COUNTED, MEANT, Status
 from jobs_service.names import parsed
 from jobs_service.names import shown as name_of
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.service.actions import ACTIONS, changes, concerns
 from jobs_service.service.selection import Filter, Selected, pages
-from jobs_service.status import COUNTED, MEANT, Status
 
 if TYPE_CHECKING:
     from jobs_service.model import RunningJob

@@ -8,12 +8,11 @@ from typing import Any
 from jobs_service import json_data
 from jobs_service.arguments import check_iterable, member
 from jobs_service.errors import InvalidSettings, JobsError, a_kind_of, shown
-from jobs_service.layer.key_parts import pack_type
+from jobs_service.layer.keyspace import pack_type
 from jobs_service.log import EventLog
 from jobs_service.model import UNSET, JobType
-from jobs_service.runner.handler import Handler
+from jobs_service.runner.handler import Handler, Registration, registration
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.registration import Registration, registration
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.schedule import Missed, Schedule
 from jobs_service.runner.ticker import Periodic as Periodic

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from jobs_service.actors.context import Context
-from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.batching import GroupCommit
 from jobs_service.errors import RecordDamaged, StoreError
-from jobs_service.layer import activity, redactions, running_jobs
+from jobs_service.layer import activity, declared_settings, running_jobs
 from jobs_service.layer.batch_bounds import Batch
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.entry import running_job
@@ -89,7 +89,7 @@ class LocalAccess:
         may_show: bool = True,
     ) -> tuple[Declared, Redaction | None]:
         async def declare(unit: UnitOfWork) -> tuple[Declared, Redaction | None]:
-            hidden = None if secret is None else await redactions.declare(unit, keys, secret, may_show=may_show)
+            hidden = None if secret is None else await declared_settings.declare(unit, keys, secret, may_show=may_show)
             return await activity.declare(unit, keys, wanted, may_change=may_change), hidden
 
         return await self.context.transact(declare)
@@ -122,7 +122,7 @@ class LocalAccess:
     async def redaction(self, keys: TypeKeys) -> tuple[Redaction, Watch]:
         async def read(transaction: Transaction) -> tuple[Redaction, Watch]:
             watch = transaction.watch(keys.redaction)
-            return await redactions.redaction(transaction, keys), watch
+            return await declared_settings.redaction(transaction, keys), watch
 
         return await self.context.read(read)
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobs_service import __version__
 from jobs_service.actors.context import Context
-from jobs_service.actors.process_row import ProcessRowWriter, all_rows
-from jobs_service.errors import JobsError, ProcessGone
-from jobs_service.layer import process_rows
-from jobs_service.layer.process_rows import ProcessRow
+from jobs_service.actors.processes import ProcessRowWriter, all_rows
+from jobs_service.arguments import exact_int
+from jobs_service.errors import InvalidSettings, JobsError, ProcessGone, shown
+from jobs_service.layer import rows
+from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.log import EventLog
-from jobs_service.model import HandlerSlots, ProcessAction, ProcessInfo, ProcessRequest, ProcessState
+from jobs_service.model import HandlerSlots, JobType, ProcessAction, ProcessInfo, ProcessRequest, ProcessState
+from jobs_service.runner.handler import Handler
+from jobs_service.runner.runner import Runner, log_retention
+from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.handler_registry import HandlerRegistry
+from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
 from jobs_service.uncancelable import through_cancellation
@@ -65,7 +70,7 @@ class Presence:
         if self.id or not settings.process_heartbeat:
             yield
             return
-        self.id = sources.token(process_rows.ID_BYTES).hex()
+        self.id = sources.token(rows.ID_BYTES).hex()
         self._role, self._stop, self._started = role, stop, sources.wall_time()
         writers: list[ChildSpec[Process]] = [ChildSpec("process row", self._new_writer)]
         tree = PatientSupervisor(
@@ -101,7 +106,7 @@ class Presence:
         self._stop = _nothing
 
         async def remove(unit: UnitOfWork) -> None:
-            process_rows.remove(unit, id)
+            rows.remove(unit, id)
 
         try:
             async with asyncio.timeout(_LEAVE_WITHIN):
@@ -113,7 +118,7 @@ class Presence:
         """Return the row that describes this process now."""
         context, runner = self._context, self._registry.runner
         uses = {} if runner is None else runner.slot_uses()
-        handlers, unnamed = process_rows.some_of(HandlerSlots(type, use.slots, use.busy) for type, use in uses.items())
+        handlers, unnamed = rows.some_of(HandlerSlots(type, use.slots, use.busy) for type, use in uses.items())
         host, pid = context.sources.place
         info = ProcessInfo(
             self.id,
@@ -168,9 +173,9 @@ async def processes(access: StoreAccess, context: Context) -> list[ProcessInfo]:
 
 async def ask(access: StoreAccess, context: Context, id: Any, action: ProcessAction, who: str) -> ProcessInfo:
     """Send a request to a process; see JobsService.ask_process."""
-    checked = process_rows.checked_id(id)
+    checked = rows.checked_id(id)
     sources, keyspace = context.sources, access.keyspace
-    row = await access.read(lambda transaction: process_rows.one(transaction.snapshot, keyspace, checked))
+    row = await access.read(lambda transaction: rows.one(transaction.snapshot, keyspace, checked))
     if row is None:
         raise ProcessGone(f"there is no process {checked}")
     dead = await context.store.ended_instances({row.instance} if row.instance else ())
@@ -179,9 +184,78 @@ async def ask(access: StoreAccess, context: Context, id: Any, action: ProcessAct
         heard = datetime.fromtimestamp(found.heard, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         raise ProcessGone(f"process {checked} has died; it was heard of last at {heard}")
     request = ProcessRequest(action, who or sources.worker, sources.wall_time())
-    await access.transact(lambda unit: process_rows.ask(unit, checked, request))
+    await access.transact(lambda unit: rows.ask(unit, checked, request))
     return found
 
 
 def _nothing() -> None:
     """Stop nothing: no stop function was given."""
+
+
+class HandlerRuns:
+    """Runs handlers, one Runner at a time.
+
+    Args:
+        context, registry, lifecycle, presence: of the service.
+        service: the runner's access to the service.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        registry: HandlerRegistry,
+        lifecycle: Lifecycle,
+        presence: Presence,
+        service: ServiceAccess,
+    ) -> None:
+        self._context = context
+        self._registry = registry
+        self._lifecycle = lifecycle
+        self._presence = presence
+        self._service = service
+        # Types whose retention was logged already.
+        self._retention_logged: set[bytes] = set()
+
+    async def run(
+        self, handlers: list[Handler[Any, Any]], max_jobs: int | None, started: Callable[[], object] | None
+    ) -> None:
+        """Run handlers until the caller is canceled, the service is left, or this process is asked to stop."""
+
+        def begun() -> None:
+            for packed in self._registry.handlers:
+                self._lifecycle.tree.timeout_changed(self._context.keyspace.of_packed(packed))
+            self._log_retention(handlers)
+            self._presence.changed()
+            if started is not None:
+                started()
+
+        periodic = [each for each in self._registry.periodic if each.handler in handlers]
+        runner = Runner(self._service, handlers, periodic, max_jobs, begun, self._presence.changed)
+        runner.set_quiet(self._presence.is_quiet)
+        self._registry.runner = runner
+        try:
+            await self._lifecycle.run(self._run_listed(runner))
+        finally:
+            self._registry.runner = None
+
+    async def _run_listed(self, runner: Runner) -> None:
+        async with self._presence.listed(RUNNER, runner.stop):
+            await runner.run()
+
+    def _log_retention(self, handlers: list[Handler[Any, Any]]) -> None:
+        """Log the retention of these handlers' finished jobs, once per handler over all runs."""
+        fresh = [each for each in handlers if each.packed not in self._retention_logged]
+        self._retention_logged.update(each.packed for each in fresh)
+        log_retention(fresh, [each.handler for each in self._registry.periodic])
+
+
+def checked(
+    registry: HandlerRegistry, types: Iterable[JobType] | None, max_jobs: int | None
+) -> list[Handler[Any, Any]]:
+    """Return the handlers to run; arguments and errors as for JobsService.run."""
+    if max_jobs is not None and ((count := exact_int(max_jobs)) is None or count < 1):
+        raise InvalidSettings(f"max_jobs={shown(max_jobs)}: allowed are None and integers from 1 up")
+    handlers = registry.of_types(types)
+    if registry.runner is not None:
+        raise JobsError("this service's handlers run already")
+    return handlers

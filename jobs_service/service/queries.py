@@ -4,29 +4,73 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from jobs_service.actors.context import Context
 from jobs_service.arguments import check_limit, check_page_size, check_positive, check_state, to_seconds
-from jobs_service.errors import InvalidJob, JobNotFound, RecordDamaged, StoreError, job_name, shown
-from jobs_service.layer import activity, counters, inspection, paging, queue_counts, redactions, strays
-from jobs_service.layer.key_parts import pack_id, pack_type
-from jobs_service.layer.keyspace import Keyspace, TypeKeys
-from jobs_service.layer.listing import LARGEST_CHUNK, list_page
+from jobs_service.errors import (
+    InvalidJob,
+    JobNotFound,
+    RecordDamaged,
+    ServiceClosed,
+    StoreError,
+    SupervisorFailed,
+    job_name,
+    shown,
+)
+from jobs_service.layer import activity, counters, damage, declared_settings, reads
+from jobs_service.layer.declared_settings import ALL_SECRET
+from jobs_service.layer.keyspace import Keyspace, TypeKeys, pack_id, pack_type
+from jobs_service.layer.reads import LARGEST_CHUNK, Unreadable, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import COUNT_PAGE
 from jobs_service.layer.unit_of_work import Place
 from jobs_service.model import Job, JobId, JobState, JobType, RunAt
-from jobs_service.model.counts import Interval, JobsPage, TypeCounts
-from jobs_service.model.terms import exact_type
-from jobs_service.model.type_state import TypeSettings
+from jobs_service.model.job import exact_type
+from jobs_service.model.type_state import Interval, JobsPage, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.store.base import Transaction, Watch
+
+if TYPE_CHECKING:
+    from jobs_service.model import JobEvent
+    from jobs_service.service.service import JobsService
+
+
+async def redactor(jobs: Iterable[Job], rules_of: Callable[[JobType], Awaitable[Redaction]]) -> Callable[[Job], Job]:
+    """Return a function that leaves the secret fields out of each of these jobs.
+
+    Args:
+        jobs: of any types. Rules are read after the jobs: they include the rules at the time when each job was added.
+        rules_of: reads the rules of a type; called once per type.
+    """
+    rules = {type: await rules_of(type) for type in dict.fromkeys(exact_type(job.type) for job in jobs)}
+    return lambda job: rules[exact_type(job.type)].job(job)
+
+
+async def rules_of_changed(service: JobsService, type: JobType) -> Redaction:
+    """Return the redaction rules for a job that was just changed; ALL_SECRET if they cannot be read now.
+
+    The change is done, so the client must get a success, even if store or service have failed since.
+
+    Args:
+        service: that changed the job.
+        type: of the job.
+    """
+    try:
+        return await service.get_redaction(type)
+    except (StoreError, ServiceClosed, SupervisorFailed):
+        return ALL_SECRET
+
+
+def unreadable(job: Job | JobEvent, error: RecordDamaged) -> Job:
+    """Return a stand-in for a job with a damaged part: its state is "unreadable", and its error says why."""
+    return Job(job.type, job.id, Unreadable(error))
+
 
 T = TypeVar("T")
 
@@ -88,14 +132,14 @@ async def type_settings(access: StoreAccess, types: Iterable[JobType]) -> list[T
 async def rules(access: StoreAccess) -> dict[JobType, Redaction]:
     """Return the types with secret fields; see JobsService.redactions."""
     keyspace = access.keyspace
-    parts = _parts(access, lambda transaction, after: redactions.redactions_page(transaction, keyspace, after))
+    parts = _parts(access, lambda transaction, after: declared_settings.redactions_page(transaction, keyspace, after))
     return {exact_type(type): found async for part in parts for type, found in part}
 
 
 async def last_ticks(access: StoreAccess) -> dict[JobType, float]:
     """Return the time of each periodic type's last tick; see JobsService.last_ticks."""
     keyspace = access.keyspace
-    return dict(await access.read(lambda transaction: inspection.last_ticks(transaction, keyspace)))
+    return dict(await access.read(lambda transaction: reads.last_ticks(transaction, keyspace)))
 
 
 # Counts
@@ -113,7 +157,7 @@ async def counts(access: StoreAccess, type: JobType | None) -> dict[JobType, Typ
     async for part in _parts(access, lambda transaction, after: counters.page(transaction, keyspace, after)):
         for packed, each in part:
             _note(counted, keyspace, packed, each)
-    lost = await access.read(lambda transaction: strays.unreadable(transaction, keyspace, None))
+    lost = await access.read(lambda transaction: damage.unreadable(transaction, keyspace, None))
     for packed, count in lost.items():
         known = counted[packed][1] if packed in counted else none
         _note(counted, keyspace, packed, replace(known, unreadable=count))
@@ -139,7 +183,7 @@ def _note(found: _Found, keyspace: Keyspace, packed: bytes, counts: TypeCounts) 
 async def _of_type(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys) -> TypeCounts | None:
     """Return the counts of a type; None if it neither exists nor has jobs."""
     [counts] = await counters.of_types(transaction, [keys])
-    lost = (await strays.unreadable(transaction, keyspace, keys))[keys.packed]
+    lost = (await damage.unreadable(transaction, keyspace, keys))[keys.packed]
     timeout = await activity.timeout_if_any(transaction, keys)
     counts = replace(counts or TypeCounts(), unreadable=lost)
     return counts if timeout is not None or counts.jobs or lost else None
@@ -176,7 +220,7 @@ async def pending_count(access: StoreAccess, type: JobType, due_by: RunAt | None
         return 0
     page = COUNT_PAGE if most is None else min(COUNT_PAGE, most)
     counted = 0
-    read = partial(queue_counts.count, keys=keys, due_by=seconds, limit=page)
+    read = partial(reads.count, keys=keys, due_by=seconds, limit=page)
     async with aclosing(_parts(access, lambda transaction, after: read(transaction, after=after))) as parts:
         async for count in parts:
             counted += count
@@ -316,17 +360,17 @@ async def page(
     """Return a page of a type's jobs; see JobsService.page."""
     keys = access.keys(type)
     most = check_positive("limit", limit)
-    terms = paging.terms(state, after, newest_first, prefix, now)
+    terms = reads.terms(state, after, newest_first, prefix, now)
     jobs: list[Job] = []
     place = terms.after
     for _ in range(_MOST_LOOKS):
         found, place = await access.read(
-            partial(paging.page, keys=keys, terms=terms, after=place, most=most - len(jobs))
+            partial(reads.page, keys=keys, terms=terms, after=place, most=most - len(jobs))
         )
         jobs += found
         if place is None or len(jobs) == most:
             break
-    return JobsPage(jobs, None if place is None else paging.cursor(terms, place))
+    return JobsPage(jobs, None if place is None else reads.cursor(terms, place))
 
 
 async def oldest_ready(access: StoreAccess, type: JobType) -> Job | None:
@@ -334,7 +378,7 @@ async def oldest_ready(access: StoreAccess, type: JobType) -> Job | None:
     keys = access.keys(type)
 
     async def read(transaction: Transaction) -> Job | None:
-        state = await inspection.queue_state(transaction, keys)
+        state = await reads.queue_state(transaction, keys)
         return None if state.id is None else await read_job(transaction, access.place(type, state.id))
 
     return await access.read(read)

@@ -7,7 +7,7 @@ from typing import Any
 
 from jobs_service import run_data
 from jobs_service.arguments import json_of
-from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.batching import GroupCommit
 from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, a_kind_of, shown
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.entry import job_of, running_job

@@ -16,10 +16,10 @@ from jobs_service import durations
 from jobs_service.errors import RecordDamaged
 from jobs_service.json_data import same
 from jobs_service.model import HistoryKind, Job, JobError, JobId, JobType
+from jobs_service.model.job import MEANT, Status, status_of
 from jobs_service.names import one_line
 from jobs_service.redaction import Redaction
-from jobs_service.service.answers import redactor
-from jobs_service.status import MEANT, Status, status_of
+from jobs_service.service.queries import redactor
 
 if TYPE_CHECKING:
     from jobs_service.service.service import JobsService

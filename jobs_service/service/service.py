@@ -19,13 +19,12 @@ from typing import Any, Final, Self, TypeVar, Unpack, overload
 from jobs_service.actors.context import Context
 from jobs_service.actors.subscriptions import Hub, Subscription
 from jobs_service.arguments import IfExists, Spread, check_keep, check_seconds, check_timeout
-from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.batching import GroupCommit
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, a_kind_of, shown
-from jobs_service.layer import activity, inspection, redactions
-from jobs_service.layer.adaptive_spread import Spreading
-from jobs_service.layer.enqueueing import How
-from jobs_service.layer.queue import terms
+from jobs_service.layer import activity, declared_settings, reads
+from jobs_service.layer.creation import How
+from jobs_service.layer.queue import Spreading, terms
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import (
     UNSET,
@@ -43,34 +42,28 @@ from jobs_service.model import (
     RunAt,
     RunningJob,
 )
-from jobs_service.model.counts import Interval, JobsPage, TypeCounts
-from jobs_service.model.enqueueing import Enqueueable, ResultT
-from jobs_service.model.signatures import as_enqueue, as_enqueue_many
-from jobs_service.model.terms import exact_type
-from jobs_service.model.type_state import QueueState, Retention, TypeSettings
+from jobs_service.model.enqueueing import Enqueueable, ResultT, as_enqueue, as_enqueue_many
+from jobs_service.model.job import exact_type
+from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
-from jobs_service.runner.handler import Handler
+from jobs_service.runner.handler import Handler, Registration, registration
 from jobs_service.runner.options import KEEP_TICKS, Changes, Options, handler_options
-from jobs_service.runner.registration import Registration, registration
 from jobs_service.runner.runner import SlotUse
 from jobs_service.runner.schedule import Cron, Every, Missed, parse_every
 from jobs_service.runner.ticker import Periodic
 from jobs_service.service import presence, queries, waiting
-from jobs_service.service.abandoned_jobs import AbandonedJobs
-from jobs_service.service.acceptor import Acceptor
+from jobs_service.service.acceptor import AbandonedJobs, Acceptor, WaitingWorkers
 from jobs_service.service.creating import Creator
 from jobs_service.service.handler_registry import HandlerRegistry, check_settings
-from jobs_service.service.handler_runs import HandlerRuns, checked
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.local_access import LocalAccess
-from jobs_service.service.presence import Presence
+from jobs_service.service.presence import HandlerRuns, Presence, checked
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
 from jobs_service.service.transactions import Transactions
-from jobs_service.service.waiting_workers import WaitingWorkers
 from jobs_service.settings import STORE_VARIABLE, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
@@ -232,7 +225,7 @@ class JobsService:
     async def get_retention(self, type: JobType) -> Retention:
         """Return how long finished jobs of a type are kept: `keep` and `keep_failed`, seconds; None for ever."""
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: inspection.retention(transaction, keys))
+        return await self._access.read(lambda transaction: reads.retention(transaction, keys))
 
     async def set_redaction(self, type: JobType, paths: Iterable[str]) -> None:
         """Set the secret fields of a type's jobs, which all displays for people hide.
@@ -249,12 +242,12 @@ class JobsService:
             StoreError: the store failed.
         """
         keys, rules = self._access.keys(type), Redaction(paths)
-        await self._access.transact(lambda unit: redactions.set_redaction(unit, keys, rules))
+        await self._access.transact(lambda unit: declared_settings.set_redaction(unit, keys, rules))
 
     async def get_redaction(self, type: JobType) -> Redaction:
         """Return the secret fields of a type's jobs; read them after the jobs that are to be shown."""
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: redactions.redaction(transaction, keys))
+        return await self._access.read(lambda transaction: declared_settings.redaction(transaction, keys))
 
     async def redactions(self) -> dict[JobType, Redaction]:
         """Return the types whose jobs have secret fields, with these fields."""
@@ -270,7 +263,7 @@ class JobsService:
             only if no record does.
         """
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: inspection.queue_state(transaction, keys))
+        return await self._access.read(lambda transaction: reads.queue_state(transaction, keys))
 
     async def last_ticks(self) -> dict[JobType, float]:
         """Return the time of each periodic type's last tick, seconds since the epoch.

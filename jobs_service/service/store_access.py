@@ -13,7 +13,7 @@ from jobs_service.layer.keyspace import Keyspace, TypeKeys, place_of
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Transaction, Watch
-from jobs_service.store.driving import foreign_await
+from jobs_service.store.sync_transaction import foreign_await
 
 T = TypeVar("T")
 

@@ -10,16 +10,15 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar,
 
 from jobs_service.errors import JobsError
 from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.listing import Listing
+from jobs_service.layer.reads import Listing
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Job, JobId, JobState, JobType, RunningJob, Worker
-from jobs_service.model.signatures import Enqueue, EnqueueMany
+from jobs_service.model.enqueueing import Enqueue, EnqueueMany
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
-from jobs_service.store.driving import drive
-from jobs_service.store.held_writes import HeldBack
-from jobs_service.store.sync_transaction import PlainTransaction
+from jobs_service.store.overlay import HeldBack
+from jobs_service.store.sync_transaction import PlainTransaction, drive
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from jobs_service.errors import InvalidAddress, shown
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.base import Limits, Snapshot, Store, Transaction, Watch
-from jobs_service.store.key_selector import KeySelector
+from jobs_service.store.base import KeySelector, Limits, Snapshot, Store, Transaction, Watch
 
 __all__ = ["KeySelector", "Limits", "Snapshot", "Store", "Transaction", "Watch", "open_address"]
 

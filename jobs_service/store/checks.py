@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from jobs_service.errors import StoreError, TransactionTooLarge, kind_of, shown
-from jobs_service.store.base import SYSTEM_KEYS, Bound, Limits, Transaction
-from jobs_service.store.key_selector import KeySelector
+from jobs_service.store.base import SYSTEM_KEYS, Bound, KeySelector, Limits, Transaction
 
 
 class CheckedTransaction(Transaction):

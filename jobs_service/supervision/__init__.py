@@ -4,15 +4,17 @@ It knows nothing of jobs, and needs only asyncio.
 """
 
 from jobs_service.supervision.actor import Actor, Down, Message
-from jobs_service.supervision.child import ChildSpec, Restart
-from jobs_service.supervision.dynamic import DynamicSupervisor
-from jobs_service.supervision.errors import ActorStopped, Killed, UnknownMessage
-from jobs_service.supervision.patient import PatientSupervisor
-from jobs_service.supervision.process import Process
-from jobs_service.supervision.root import run_tree
-from jobs_service.supervision.supervising import Supervising
-from jobs_service.supervision.supervisor import Strategy, Supervisor
-from jobs_service.supervision.tree import Node
+from jobs_service.supervision.process import ActorStopped, Killed, Node, Process, UnknownMessage
+from jobs_service.supervision.supervisor import (
+    ChildSpec,
+    DynamicSupervisor,
+    PatientSupervisor,
+    Restart,
+    Strategy,
+    Supervising,
+    Supervisor,
+    run_tree,
+)
 
 __all__ = [
     "Actor",

@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from jobs_service.errors import StoreLost
-from jobs_service.supervision.errors import ActorStopped, Killed, UnknownMessage
-from jobs_service.supervision.process import Process, log
-from jobs_service.supervision.tree import Kind
+from jobs_service.supervision.process import ActorStopped, Killed, Kind, Process, UnknownMessage, log
 
 
 @dataclass(slots=True)

@@ -8,13 +8,53 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Self
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal, Self
 
-from jobs_service.errors import StoreLost
+from jobs_service.errors import JobsError, StoreLost
 from jobs_service.log import EventLog
-from jobs_service.supervision.errors import ActorStopped, Killed
-from jobs_service.supervision.tree import Kind, Node, State
 from jobs_service.uncancelable import wait_until
+
+Kind = Literal["supervisor", "dynamic", "actor"]
+State = Literal["starting", "running", "restarting", "stopping", "stopped", "failed"]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One actor or supervisor.
+
+    Attributes:
+        name: its name among its supervisor's children.
+        kind: "supervisor", "dynamic" (a supervisor of a varying set of children) or "actor".
+        state: "restarting" from its end until it has initialized again.
+        restarts: number of restarts by its supervisor.
+        seconds: from its last start until now, or until its end, by the loop's clock.
+        children: in the order of their start.
+    """
+
+    name: str
+    kind: Kind
+    state: State
+    restarts: int = 0
+    seconds: float = 0.0
+    children: list[Node] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the node and everything below it as dicts and lists, ready for JSON."""
+        return asdict(self)
+
+
+class ActorStopped(JobsError):
+    """The process has ended, or was never started, so it takes no message and no child. Chains the cause of its end."""
+
+
+class UnknownMessage(JobsError):
+    """An actor got an unknown message: a bug of the sender, and the end of the actor."""
+
+
+class Killed(JobsError):
+    """A task was canceled from outside, and not by its supervisor."""
+
 
 log = EventLog("jobs_service.supervision")
 

@@ -3,15 +3,223 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from jobs_service.errors import SupervisorFailed
-from jobs_service.supervision.child import Child, ChildSpec, Restart
-from jobs_service.supervision.process import Process, stop_in_order
-from jobs_service.supervision.supervising import Supervising
-from jobs_service.supervision.tree import Kind
+from jobs_service.errors import StoreLost, SupervisorFailed
+from jobs_service.supervision.process import ActorStopped, Kind, Node, Process, log, stop_in_order
+
+P_co = TypeVar("P_co", bound=Process, covariant=True)
+
+
+class Restart(Enum):
+    """When to restart a child that has ended without a request of its supervisor."""
+
+    PERMANENT = "permanent"
+    """Always."""
+    TRANSIENT = "transient"
+    """After a failure; not after a return by itself or by its own `request_stop`."""
+    TEMPORARY = "temporary"
+    """Never; the supervisor forgets it."""
+
+    def applies_to(self, cause: BaseException | None) -> bool:
+        """Return whether to restart a child that ended because of `cause`."""
+        return self is Restart.PERMANENT or (self is Restart.TRANSIENT and cause is not None)
+
+
+@dataclass(frozen=True)
+class ChildSpec(Generic[P_co]):
+    """How to start a child.
+
+    Attributes:
+        name: unique among the children of the supervisor.
+        start: makes a new, not yet started, actor or supervisor object; called for every start and restart.
+        restart: when to start it again.
+    """
+
+    name: str
+    start: Callable[[], P_co]
+    restart: Restart = Restart.PERMANENT
+
+
+@dataclass(eq=False, slots=True)
+class Child:
+    """A child's place in its supervisor, which outlives the objects that fill it.
+
+    Attributes:
+        process: the newest process; None before the first start, or if making one failed.
+        life: grows with every start and every requested stop, so that news of an earlier life is recognized as old.
+        restarts: number of restarts.
+        restarting: whether the child has ended and waits for its restart.
+    """
+
+    spec: ChildSpec[Any]
+    process: Process | None = field(default=None)
+    life: int = 0
+    restarts: int = 0
+    restarting: bool = False
+
+    def node(self) -> Node:
+        """Return the child and everything below it as plain data."""
+        node = Node(self.spec.name, "actor", "starting") if self.process is None else self.process.tree()
+        return replace(
+            node,
+            name=self.spec.name,
+            restarts=self.restarts,
+            state="restarting" if self.restarting else node.state,
+        )
+
+
+class RestartIntensity:
+    """Limits the restarts within a sliding period.
+
+    Args:
+        max_restarts: most restarts within any period; 0 allows none.
+        period: seconds, > 0.
+    """
+
+    def __init__(self, max_restarts: int, period: float) -> None:
+        if max_restarts < 0 or period <= 0:
+            raise ValueError(f"max_restarts must be at least 0 and the period above 0, not {max_restarts} and {period}")
+        self.max_restarts = max_restarts
+        self.period = period
+        self._times: deque[float] = deque()
+
+    def admit(self, now: float) -> bool:
+        """Count a restart at `now` (seconds, never going back), and return whether it is still allowed."""
+        while self._times and self._times[0] < now - self.period:
+            self._times.popleft()
+        self._times.append(now)
+        return len(self._times) <= self.max_restarts
+
+
+class Supervising(Process):
+    """A process that starts other processes and restarts them after their ends.
+
+    It handles one event at a time, in the order of their occurrence, like Erlang's supervisors. It ends on request, or
+    with SupervisorFailed; in both cases its children have ended before.
+
+    Args:
+        name: as `Process.name`.
+        max_restarts: the greatest number of restarts within any `restart_period`.
+        restart_period: seconds of the loop's clock.
+    """
+
+    total_restarts: ClassVar[int] = 0
+    """Number of restarts of all children in this operating system process."""
+    shutdown: ClassVar[float | None] = None  # it takes as long as its children take, and these have limits of their own
+
+    def __init__(self, name: str, *, max_restarts: int, restart_period: float) -> None:
+        super().__init__(name)
+        self._intensity = RestartIntensity(max_restarts, restart_period)
+        self._exits: deque[tuple[Child, int, BaseException | None]] = deque()
+        self._news: asyncio.Future[None] | None = None
+
+    @property
+    def children(self) -> list[Process]:
+        """The children in the order of their start, including ended ones that are not forgotten."""
+        return [child.process for child in self._places() if child.process is not None]
+
+    def child(self, name: str) -> Process | None:
+        """Return the newest process of a child by name; a restart makes another one. None if unknown."""
+        return next((child.process for child in self._places() if child.spec.name == name), None)
+
+    @abstractmethod
+    def _places(self) -> Iterable[Child]:
+        """The children, in the order of their start."""
+
+    @abstractmethod
+    async def _start_children(self) -> None:
+        """Start the initial children."""
+
+    @abstractmethod
+    async def _restart(self, child: Child) -> None:
+        """Restart an ended child (`_start_again`), and all others that must restart with it."""
+
+    @abstractmethod
+    async def _stop_children(self) -> None:
+        """Stop all children in the right order, even if the caller is canceled, however often."""
+
+    def _gone(self, child: Child) -> None:
+        """Drop a child that has ended by itself and is not restarted."""
+
+    async def _live(self) -> None:
+        try:
+            await self._start_children()
+            self._initialised()
+            while True:
+                child, life, cause = await self._next_exit()
+                if child.life == life:
+                    self._count_restart(child, cause)
+                    await self._restart(child)
+        finally:
+            self.state = "stopping"
+            await self._stop_children()
+
+    async def _next_exit(self) -> tuple[Child, int, BaseException | None]:
+        while not self._exits:
+            self._news = self._loop.create_future()
+            await self._news
+        return self._exits.popleft()
+
+    def _count_restart(self, child: Child, cause: BaseException | None) -> None:
+        name, allowed = child.spec.name, self._intensity.max_restarts
+        fields = {"supervisor": self.name, "child": name, "cause": repr(cause)}
+        if self._intensity.admit(self._loop.time()):
+            log.warning("child_restarting", **fields)
+            return
+        period = self._intensity.period
+        log.error("supervisor_gave_up", **fields, max_restarts=allowed, restart_period=period)
+        raise SupervisorFailed(
+            f"supervisor {self.name!r} gave up: child {name!r} ended once more after {allowed} restarts"
+            f" within {period:g} s; the last time because of {cause!r}"
+        ) from cause
+
+    async def _start(self, child: Child) -> Process:
+        """Start a new life of the child, and return when it has initialized; raise the error of its start."""
+        child.life = life = child.life + 1
+        child.process = None
+        process: Process = child.spec.start()
+        child.process = process
+        process.supervisor = self.name
+        await process.start()
+        child.restarting = False
+        process.on_exit(lambda _, cause: self._child_ended(child, life, cause))
+        return process
+
+    async def _start_again(self, child: Child) -> bool:
+        """Restart a child; return whether that succeeded.
+
+        A failure counts as one more end of the child, whose turn comes again, as one more restart.
+        """
+        life = child.life + 1
+        try:
+            await self._start(child)
+        except Exception as error:
+            self._child_ended(child, life, error)
+            return False
+        child.restarts += 1
+        Supervising.total_restarts += 1
+        return True
+
+    def _child_ended(self, child: Child, life: int, cause: BaseException | None) -> None:
+        if child.life != life or isinstance(cause, StoreLost):  # that ends the whole service
+            return
+        if not child.spec.restart.applies_to(cause):
+            self._gone(child)
+            return
+        child.restarting = True
+        self._exits.append((child, life, cause))
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _child_nodes(self) -> list[Node]:
+        return [child.node() for child in self._places()]
 
 
 class Strategy(Enum):
@@ -95,3 +303,194 @@ class Supervisor(Supervising):
     def _gone(self, child: Child) -> None:
         if child.spec.restart is Restart.TEMPORARY:
             self._children.remove(child)
+
+
+class PatientSupervisor(Supervisor):
+    """Restarts an ended child after a pause, which doubles with each end in a row; the others go on.
+
+    A failure in a child's very first start is a programming error, and ends this supervisor like any other.
+
+    Args:
+        name, children: as for Supervisor.
+        first_pause: seconds after the first end.
+        longest_pause: limit of the pause in seconds.
+        calm: seconds of life after which a child's end is the first in a row again.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        children: Sequence[ChildSpec[Process]],
+        *,
+        first_pause: float,
+        longest_pause: float,
+        calm: float,
+    ) -> None:
+        super().__init__(name, children, strategy=Strategy.ONE_FOR_ONE)
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
+        self._calm = calm
+        self._pauses: dict[str, float] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def _child_ended(self, child: Child, life: int, cause: BaseException | None) -> None:
+        if child.life != life or isinstance(cause, StoreLost) or not child.spec.restart.applies_to(cause):
+            super()._child_ended(child, life, cause)
+            return
+        child.restarting = True
+        pause = self._next_pause(child)
+        log.warning("child_restarting", supervisor=self.name, child=child.spec.name, cause=repr(cause), pause=pause)
+        later = super()._child_ended
+        self._timers[child.spec.name] = self._loop.call_later(pause, later, child, life, cause)
+
+    def _next_pause(self, child: Child) -> float:
+        name = child.spec.name
+        lived = 0.0 if child.process is None else child.process.tree().seconds
+        before = self._pauses.get(name)
+        pause = self._first_pause if before is None or lived >= self._calm else min(2 * before, self._longest_pause)
+        self._pauses[name] = pause
+        return pause
+
+    def _count_restart(self, child: Child, cause: BaseException | None) -> None:
+        """Count nothing: restarts have no limit."""
+
+    async def _stop_children(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        await super()._stop_children()
+
+
+async def run_tree(supervisor: Process, *, started: Callable[[], object] | None = None) -> None:
+    """Start a root supervisor, and wait until it ends. Cancel the caller to stop the tree.
+
+    Everything in the tree has ended, in reverse order of its start, before this returns or raises, however often the
+    caller is canceled meanwhile. It returns if the supervisor itself was stopped.
+
+    Args:
+        supervisor: not yet started.
+        started: called once, when the whole tree has initialized; an exception from it stops the tree.
+
+    Raises:
+        SupervisorFailed: the tree did not start, or failed more often than its restart intensity allows.
+        Killed: the supervisor's own task was canceled from outside.
+    """
+    try:
+        await supervisor.start()
+        if started is not None:
+            started()
+        cause = await supervisor.ended()
+    except BaseException as error:
+        canceled = await stop_in_order([supervisor])
+        if canceled is not None and not isinstance(error, asyncio.CancelledError):
+            raise canceled from error
+        raise
+    if cause is not None:
+        raise cause
+
+
+P = TypeVar("P", bound=Process)
+
+
+class DynamicSupervisor(Supervising):
+    """Starts without children; others start and stop them while it runs. Children know nothing of each other.
+
+    A child that ends by itself is forgotten or restarted, as its spec says. When the supervisor stops, it stops all
+    children at once and waits for all.
+
+    Args:
+        name: as `Process.name`.
+        max_restarts: the greatest number of restarts, of all children together, within any `restart_period`; one more
+            ends the supervisor. Temporary children never count.
+        restart_period: seconds of the loop's clock.
+    """
+
+    kind: ClassVar[Kind] = "dynamic"
+
+    def __init__(self, name: str, *, max_restarts: int = 10, restart_period: float = 3.0) -> None:
+        super().__init__(name, max_restarts=max_restarts, restart_period=restart_period)
+        self._by_name: dict[str, Child] = {}
+
+    async def start_child(self, spec: ChildSpec[P]) -> P:
+        """Start a child and return it when it has initialized. Many children can be started at the same time.
+
+        A caller that is canceled meanwhile leaves no child behind.
+
+        Raises:
+            BaseException: the error of the child's start; nothing of the child is left, and it counts as no restart.
+            ActorStopped: the supervisor does not run, or the child was stopped while it was starting.
+            ValueError: a child of that name exists, or has not quite ended yet.
+        """
+        if self.state != "running":
+            raise ActorStopped(f"supervisor {self.name!r} is {self.state}: it takes no children") from self.cause
+        if spec.name in self._by_name:
+            raise ValueError(f"supervisor {self.name!r} has a child {spec.name!r} already")
+        child = self._by_name[spec.name] = Child(spec)
+        try:
+            return cast(P, await self._start(child))
+        except BaseException:
+            self._gone(child)
+            raise
+
+    async def stop_child(self, which: Process | str) -> None:
+        """Stop a child, given as an object or by name, and return when it has ended. No effect if there is none.
+
+        A caller that is canceled meanwhile returns at once; the child ends all the same.
+        """
+        child = self._find(which)
+        if child is not None:
+            await self._stop_for_good([child])
+
+    async def stop_all(self) -> None:
+        """Stop all present children at once and return when they have ended. The supervisor itself goes on."""
+        await self._stop_for_good(list(self._by_name.values()))
+
+    def _places(self) -> Iterable[Child]:
+        return self._by_name.values()
+
+    def child(self, name: str) -> Process | None:
+        child = self._by_name.get(name)
+        return None if child is None else child.process
+
+    def _find(self, which: Process | str) -> Child | None:
+        if isinstance(which, str):
+            return self._by_name.get(which)
+        child = self._by_name.get(which.name)
+        if child is not None and child.process is which:
+            return child
+        return next((child for child in self._by_name.values() if child.process is which), None)
+
+    async def _start_children(self) -> None:
+        pass
+
+    async def _restart(self, child: Child) -> None:
+        await self._start_again(child)
+
+    async def _stop_for_good(self, children: list[Child]) -> None:
+        leaving = []
+        for child in children:
+            child.life += 1  # from here on its end is no news
+            child.restarting = False
+            if child.process is not None and child.process.is_alive:
+                leaving.append(child.process)
+                child.process.on_exit(partial(self._left, child))
+                child.process.request_stop()
+            else:
+                self._gone(child)
+        for process in leaving:
+            await process.ended()
+
+    def _left(self, child: Child, *_: object) -> None:
+        self._gone(child)
+
+    async def _stop_children(self) -> None:
+        for child in self._by_name.values():
+            child.life += 1
+            child.restarting = False
+        for process in self.children:
+            process.request_stop()
+        await stop_in_order(self.children)
+        self._by_name.clear()
+
+    def _gone(self, child: Child) -> None:
+        if self._by_name.get(child.spec.name) is child:
+            del self._by_name[child.spec.name]

@@ -3,9 +3,8 @@
 docs/testing.md explains its use, and how to test your own workers in it.
 """
 
-from jobs_service.testing.choices import Choices, Plan
 from jobs_service.testing.cluster import FAULTS, Cluster, Observer, SimulatedStore, SimulatedTransaction
-from jobs_service.testing.loop import Deadlock, Livelock, SimulatedLoop
+from jobs_service.testing.loop import Choices, Deadlock, Livelock, Plan, SimulatedLoop
 from jobs_service.testing.world import EPOCH, Clock, Process, World
 
 __all__ = [

@@ -18,9 +18,8 @@ from jobs_service.service import JobsService
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Limits, Store
-from jobs_service.testing.choices import Choices, Plan
 from jobs_service.testing.cluster import Cluster, SimulatedStore
-from jobs_service.testing.loop import OWNER, SimulatedLoop, SimulatedTask
+from jobs_service.testing.loop import OWNER, Choices, Plan, SimulatedLoop, SimulatedTask
 
 T = TypeVar("T")
 

@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from jobs_service.actors.activity_monitor import ActivityMonitor
+from jobs_service.actors.activity_monitor import ActivityMonitor, Sampler
 from jobs_service.actors.context import Context
-from jobs_service.actors.sampler import Sampler
 from jobs_service.layer import activity, creation, queue
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.actors.support import counted, set_timeout
 

@@ -11,7 +11,7 @@ from jobs_service import Settings
 from jobs_service.actors.context import Context
 from jobs_service.layer import activity, creation
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore

@@ -16,7 +16,7 @@ from jobs_service.actors.context import Context
 from jobs_service.errors import StoreError, TransactionTooLarge
 from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Outcome
 from jobs_service.model.type_state import Retention

@@ -13,7 +13,7 @@ from jobs_service import JobEvent, JobsService, JobState, NewJob, Outcome, Runni
 from jobs_service.actors import notifier
 from jobs_service.errors import TransactionTooOld
 from jobs_service.layer import changes
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.base import TransactionFunction

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pytest
 
 from jobs_service.actors.context import Context
-from jobs_service.actors.process_monitor import ProcessMonitor
+from jobs_service.actors.processes import ProcessMonitor
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
 from jobs_service.layer import creation, queue
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import place_of
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.model import JobState
 from jobs_service.store.memory import Faults, MemoryTransaction

@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import StoreUnavailable
+from jobs_service.actors.activity_monitor import Sample, Sampled, Sampler
 from jobs_service.actors.context import Context
-from jobs_service.actors.sampler import Sample, Sampled, Sampler
 from jobs_service.store.memory import Faults
 from tests.actors.support import add, clear_timeout, counted, opened, set_timeout
 from tests.virtual_time import in_virtual_time

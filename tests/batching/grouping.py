@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from jobs_service.actors.context import Context
-from jobs_service.batching.group_commit import GroupCommit
-from jobs_service.layer import creation, queue_counts
-from jobs_service.layer.candidates import AcceptTerms
+from jobs_service.batching import GroupCommit
+from jobs_service.layer import creation, reads
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry, JobSnapshot
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.unit_of_work import Place, UnitOfWork
 from jobs_service.store.memory import Faults, MemoryTransaction
 
@@ -52,7 +52,7 @@ class Group:
 
     async def stored(self) -> int:
         """Return how many jobs of the type are pending in the store."""
-        count, _ = await self.context.read(lambda tr: queue_counts.count(tr, self.keys, None, 10_000, None))
+        count, _ = await self.context.read(lambda tr: reads.count(tr, self.keys, None, 10_000, None))
         return count
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 import pytest
 
 from jobs_service import InvalidJob, JobExists, StoreDamaged, StoreUnavailable
-from jobs_service.batching.operations import Call
+from jobs_service.batching import Call
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.entry import JobSnapshot

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobs_service.batching.group_commit import GroupCommit
+from jobs_service.batching import GroupCommit
 from jobs_service.errors import TransactionTooLarge
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.actors.support import counted, opened, set_timeout
 from tests.batching.grouping import Held, group_of, ids

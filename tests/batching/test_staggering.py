@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs_service.batching.staggering import Stagger
+from jobs_service.actors.activity_monitor import Stagger
 
 
 def longest(low: float, high: float) -> float:

@@ -17,7 +17,7 @@ from unittest import mock
 import typer.main
 
 from jobs_service import JobsError, JobsService, StoreError, SupervisorFailed
-from jobs_service.cli import app, exits, session
+from jobs_service.cli import app, program
 from jobs_service.errors import InvalidJob, JobTooLarge, TransactionTooLarge
 
 _USAGE: Final = (InvalidJob, JobTooLarge, TransactionTooLarge)
@@ -50,8 +50,8 @@ class Answer(NamedTuple):
         if self.code != wanted:
             return f"exited with {self.code}, not {wanted}, after {self.error!r}: {self.err!r}"
         lines = self.err.splitlines()
-        is_told = len(lines) == 1 and lines[0].startswith(f"{exits.PROGRAM}: ")
-        if self.err if self.code == exits.DONE else not is_told:
+        is_told = len(lines) == 1 and lines[0].startswith(f"{program.PROGRAM}: ")
+        if self.err if self.code == program.DONE else not is_told:
             return f"exited with {self.code} and said {self.err!r}"
         return None
 
@@ -101,7 +101,7 @@ class _Verb:
     def go_on(self) -> Callable[[JobsService], Coroutine[Any, Any, Any]] | None:
         """Let it run until it needs the service, and return its part for that; None when it has ended."""
         self._body = None
-        with mock.patch.object(session, "run", self._needs), self.printing():
+        with mock.patch.object(program, "run", self._needs), self.printing():
             self._of_verb.release()
             self._of_loop.acquire()
         return self._body
@@ -127,7 +127,7 @@ class _Verb:
         self._of_verb.acquire()
         try:
             if not self._is_gone:
-                self.code = exits.guard(self._invoke)
+                self.code = program.guard(self._invoke)
         except _Gone:
             pass
         finally:
@@ -135,7 +135,7 @@ class _Verb:
 
     def _invoke(self) -> None:
         command = _command()
-        with command.make_context(exits.PROGRAM, self._arguments) as context:
+        with command.make_context(program.PROGRAM, self._arguments) as context:
             command.invoke(context)
 
     def _needs(self, context: object, store: object, body: Any, **options: Any) -> Any:
@@ -189,9 +189,9 @@ def _command() -> Any:
 def _code_of(error: Exception | None) -> int:
     """Return the exit code after what the service has said."""
     if error is None:
-        return exits.DONE
+        return program.DONE
     if isinstance(error, _USAGE):
-        return exits.USAGE
+        return program.USAGE
     if isinstance(error, _STORE):
-        return exits.STORE
-    return exits.NO if isinstance(error, JobsError | TimeoutError | exits.AnswerIsNo) else exits.BUG
+        return program.STORE
+    return program.NO if isinstance(error, JobsError | TimeoutError | program.AnswerIsNo) else program.BUG

@@ -15,7 +15,7 @@ import pytest
 
 import jobs_service
 from jobs_service import JobsService, NewJob
-from jobs_service.cli import exits
+from jobs_service.cli import program
 from tests.cli.conftest import Invoke
 from tests.cli.support import (
     HANG,
@@ -263,11 +263,11 @@ def test_nobody_to_read_the_error_is_no_second_error(tmp_path: Path) -> None:
     [
         (KeyError("x"), 70, "internal error, please report it: KeyError: 'x' at "),
         (TimeoutError(), 1, "TimeoutError"),
-        (ExceptionGroup("several", [ExceptionGroup("inner", [exits.AnswerIsNo("no")])]), 1, "no"),
+        (ExceptionGroup("several", [ExceptionGroup("inner", [program.AnswerIsNo("no")])]), 1, "no"),
         (PermissionError(13, "Permission denied", "file"), 3, "[Errno 13] Permission denied: 'file'"),
-        (exits.Terminated(143), 143, ""),
+        (program.Terminated(143), 143, ""),
         (KeyboardInterrupt(), 130, ""),
-        (exits.AnswerIsNo("two\n  lines\x1b[0m"), 1, "two lines\\u001b[0m"),
+        (program.AnswerIsNo("two\n  lines\x1b[0m"), 1, "two lines\\u001b[0m"),
     ],
 )
 def test_whatever_is_raised_has_its_code_and_one_line(
@@ -276,14 +276,14 @@ def test_whatever_is_raised_has_its_code_and_one_line(
     def invoke() -> None:
         raise error
 
-    assert exits.guard(invoke) == code
+    assert program.guard(invoke) == code
     said = capsys.readouterr().err
     assert said.count("\n") == (1 if line else 0)
     assert said.removeprefix("jobs-service: ").startswith(line)
 
 
 def test_a_bug_names_the_place_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exits.guard(lambda: asyncio.run(_buggy())) == 70
+    assert program.guard(lambda: asyncio.run(_buggy())) == 70
     assert f"{__file__}:" in capsys.readouterr().err
 
 
@@ -368,7 +368,7 @@ def test_help_imports_nothing_that_only_the_verbs_need(tmp_path: Path) -> None:
         "tempfile",
         "jobs_service.service",
         "jobs_service.cli.daemon",
-        "jobs_service.cli.batches",
+        "jobs_service.cli.verbs.add",
         "jobs_service.cli.logging",
     }
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import names
-from jobs_service.cli.names import parse_id, parse_priority, parse_type
+from jobs_service.cli.parsing import parse_id, parse_priority, parse_type
 
 encodable = st.text(st.characters(codec="utf-8"))
 scalars = (

@@ -12,7 +12,7 @@ import pytest
 from rich.cells import cell_len
 
 from jobs_service import JobsService, NewJob, Outcome, names
-from jobs_service.cli import output, tables
+from jobs_service.cli import output
 from jobs_service.names import compact
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, on_terminal, process, without_escapes
@@ -163,7 +163,7 @@ def test_an_old_locale_is_no_failure(full: str, tmp_path: Path) -> None:
     ("text", "columns", "result"), [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本語", 5, "日本…"), ("日本", 4, "日本")]
 )
 def test_cut_counts_columns_not_characters(text: str, columns: int, result: str) -> None:
-    assert tables.cut(text, columns) == result
+    assert output.cut(text, columns) == result
     assert cell_len(result) <= columns
 
 

@@ -14,7 +14,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.cli import values
+from jobs_service.cli import parsing
 from tests.cli.support import HANG, environment
 
 LIMITED = """
@@ -42,41 +42,41 @@ count what other tests have left in it."""
     ],
 )
 def test_a_duration_is_seconds_or_numbers_with_units(text: str, seconds: float) -> None:
-    assert values.duration(text, "--in") == seconds
+    assert parsing.duration(text, "--in") == seconds
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5h", "30m1h", "10x", "1 h", "h", "٣", "1e3", "nan", "10M"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is no duration") as refused:
-        values.duration(text, "--wait")
+        parsing.duration(text, "--wait")
     assert refused.value.param_hint == "--wait"
 
 
 @given(st.integers(0, 999), st.integers(0, 99), st.integers(0, 99), st.integers(0, 99))
 def test_units_add_up(days: int, hours: int, minutes: int, seconds: int) -> None:
     total = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-    assert values.duration(f"{days}d{hours}h{minutes}m{seconds}s", "--in") == total
+    assert parsing.duration(f"{days}d{hours}h{minutes}m{seconds}s", "--in") == total
 
 
 @pytest.mark.parametrize("text", ["2030-01-31T09:00:00Z", "2030-01-31T10:00:00+01:00", "20300131T090000+0000"])
 def test_a_time_with_an_offset_is_taken(text: str) -> None:
-    assert values.moment(text) == datetime(2030, 1, 31, 9, tzinfo=UTC)
+    assert parsing.moment(text) == datetime(2030, 1, 31, 9, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("text", ["2030-01-31T09:00:00", "2030-01-31"])
 def test_a_naive_time_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="no offset from UTC"):
-        values.run_at(None, text)
+        parsing.run_at(None, text)
 
 
 def test_what_is_no_time_is_refused() -> None:
     with pytest.raises(typer.BadParameter, match="no ISO 8601 time"):
-        values.run_at(None, "tomorrow")
+        parsing.run_at(None, "tomorrow")
 
 
 def test_in_and_at_exclude_each_other() -> None:
     with pytest.raises(typer.BadParameter, match="give one of them"):
-        values.run_at("1s", "2030-01-31T09:00:00Z")
+        parsing.run_at("1s", "2030-01-31T09:00:00Z")
 
 
 @pytest.mark.parametrize("value", [None, True, 1, 1.5, "text", [1, {"a": None}], {"ä": "ö"}])
@@ -84,8 +84,8 @@ def test_data_is_json_or_a_files_json(value: Any, tmp_path: Path) -> None:
     text = json.dumps(value)
     file = tmp_path / "data.json"
     file.write_text(text)
-    assert values.data(text) == value
-    assert values.data(f"@{file}") == value
+    assert parsing.data(text) == value
+    assert parsing.data(f"@{file}") == value
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_data_is_json_or_a_files_json(value: Any, tmp_path: Path) -> None:
 )
 def test_what_is_not_json_is_refused_on_one_line(text: str) -> None:
     with pytest.raises(typer.BadParameter) as refused:
-        values.data(text)
+        parsing.data(text)
     assert refused.value.param_hint == "--data"
     assert "\n" not in refused.value.message
 
@@ -101,13 +101,13 @@ def test_what_is_not_json_is_refused_on_one_line(text: str) -> None:
 def test_data_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes('"ä"'.encode("latin-1"))
     with pytest.raises(typer.BadParameter, match="not UTF-8"):
-        values.data(f"@{tmp_path / 'latin'}")
+        parsing.data(f"@{tmp_path / 'latin'}")
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 400 + "d"])
 def test_an_endless_duration_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is no duration"):
-        values.duration(text, "--in")
+        parsing.duration(text, "--in")
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from jobs_service import JobsService
-from jobs_service.cli.exits import AnswerIsNo
-from jobs_service.cli.waiting import waiting_for
+from jobs_service.cli.program import AnswerIsNo
+from jobs_service.cli.verbs.submit import waiting_for
 from tests.cli.support import HANG
 
 

@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, JobState, Settings
-from jobs_service.http.limits import Limits
-from jobs_service.http.serving import Address, serving
-from jobs_service.http.state import Options
+from jobs_service.http.server import Address, serving
+from jobs_service.http.state import Limits, Options
 from tests.client.served import listening
 from tests.docs.pages import examples
 from tests.service.support import PATIENCE, eventually

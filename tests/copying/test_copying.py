@@ -10,8 +10,8 @@ import pytest
 from jobs_service import JobsService, NewJob, NoTypeTimeout, run_data
 from jobs_service.copying import Batch, CopyStep
 from jobs_service.errors import JobTooLarge, TransactionTooOld
+from jobs_service.layer.entry import room_left
 from jobs_service.layer.record import Record
-from jobs_service.layer.record_limits import room_left
 from jobs_service.store import Limits, Transaction
 from tests.checker import assert_sound
 from tests.copying.support import (

@@ -12,8 +12,8 @@ import pytest
 from jobs_service import JobsService, NewJob, Settings
 from jobs_service.copying import Batch, Copied, CopyRefused, copy_jobs
 from jobs_service.errors import StoreError
-from jobs_service.layer.copy_mark import mark_key
 from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.rows import mark_key
 from jobs_service.sources import Sources
 from jobs_service.store.base import Store
 from jobs_service.store.lmdb import LmdbStore

@@ -7,7 +7,7 @@ import pytest
 from jobs_service import JobsService
 from jobs_service.copying import CopyRefused, copy_jobs
 from jobs_service.errors import JobsError, StoreError
-from jobs_service.layer import process_rows
+from jobs_service.layer import rows
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.sources import Sources
@@ -60,7 +60,7 @@ async def test_a_store_that_a_runner_or_a_daemon_uses_is_refused_until_it_has_en
         keyspace = Keyspace(await store.prefix())
 
         async def run_in(unit: UnitOfWork) -> None:
-            process_rows.write(unit, process_row("0123456789ab", heard=Sources(1).wall_time() - seconds))
+            rows.write(unit, process_row("0123456789ab", heard=Sources(1).wall_time() - seconds))
 
         for seconds in (0, 1_000):
             await store.transact(lambda tr: run(tr, keyspace, Sources(2), run_in))

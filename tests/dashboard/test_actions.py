@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from jobs_service import JobNotFound, JobsService, JobState, Outcome
-from jobs_service.cli.names import parse_priority
+from jobs_service.cli.parsing import parse_priority
 from jobs_service.http.application import Application
 from jobs_service.http.state import Options
 from jobs_service.runner.commands import COMMAND_TYPE

@@ -8,9 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from jobs_service.dashboard import live
-from jobs_service.http.limits import Limits
-from jobs_service.http.state import Options
+from jobs_service.dashboard import pages
+from jobs_service.http.state import Limits, Options
 from jobs_service.http.tokens import add_token
 from tests.http.support import also_on_a_cluster, listening
 
@@ -19,8 +18,8 @@ pytestmark = also_on_a_cluster
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "LEAST", 0.01)
-    monkeypatch.setattr(live, "_SHARE", 0)
+    monkeypatch.setattr(pages, "LEAST", 0.01)
+    monkeypatch.setattr(pages, "_SHARE", 0)
 
 
 @asynccontextmanager
@@ -80,7 +79,7 @@ async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end() -> None:
 
 
 async def test_one_look_at_the_store_serves_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "LEAST", 0.5)
+    monkeypatch.setattr(pages, "LEAST", 0.5)
     async with listening() as (jobs, client), AsyncExitStack() as stack:
         await jobs.set_type_timeout("email", 60)
         looks = 0

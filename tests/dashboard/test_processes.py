@@ -12,10 +12,10 @@ import httpx
 import pytest
 
 from jobs_service import HandlerSlots, JobsService, ProcessState
-from jobs_service.dashboard import live
+from jobs_service.dashboard import pages
 from jobs_service.http.state import Options
-from jobs_service.layer import process_rows
-from jobs_service.layer.process_rows import ProcessRow
+from jobs_service.layer import rows as process_rows
+from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import ProcessAction
 from tests.dashboard.support import text
@@ -132,9 +132,9 @@ async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
 
 async def test_an_open_page_is_told_when_a_process_has_changed(address: str) -> None:
     async with JobsService(address) as jobs:
-        news = live.changes(jobs.processes)
-        assert await anext(news) == live.CHANGED  # the first look
+        news = pages.changes(jobs.processes)
+        assert await anext(news) == pages.CHANGED  # the first look
         more = asyncio.ensure_future(anext(news))
         await put(jobs, row("a"))
-        assert await asyncio.wait_for(more, 30) == live.CHANGED
+        assert await asyncio.wait_for(more, 30) == pages.CHANGED
         await news.aclose()

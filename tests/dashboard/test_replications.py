@@ -12,8 +12,8 @@ import pytest
 
 from jobs_service import Job, JobsService, RunningJob
 from jobs_service.replication import replicate
-from jobs_service.replication.errors import RequestFailed
-from jobs_service.replication.status import ReplicationStatus, progress_message
+from jobs_service.replication.contract import RequestFailed
+from jobs_service.replication.stored import ReplicationStatus, progress_message
 from tests.dashboard.support import text
 from tests.http.support import served
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService
-from jobs_service.dashboard import shared_counts
-from jobs_service.dashboard.shared_counts import SharedCounts
+from jobs_service.dashboard import figures
+from jobs_service.dashboard.figures import SharedCounts
 
 
 async def looks(jobs: JobsService, monkeypatch: pytest.MonkeyPatch, number: int) -> int:
@@ -29,13 +29,13 @@ async def looks(jobs: JobsService, monkeypatch: pytest.MonkeyPatch, number: int)
 
 
 async def test_what_is_read_quickly_is_read_anew_for_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_counts, "QUICK", 1e9)
+    monkeypatch.setattr(figures, "QUICK", 1e9)
     async with JobsService("memory:") as jobs:
         assert await looks(jobs, monkeypatch, 5) == 10
 
 
 async def test_what_takes_long_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_counts, "QUICK", 0)
-    monkeypatch.setattr(shared_counts, "rest_after", lambda took: 1e9)
+    monkeypatch.setattr(figures, "QUICK", 0)
+    monkeypatch.setattr(figures, "rest_after", lambda took: 1e9)
     async with JobsService("memory:") as jobs:
         assert await looks(jobs, monkeypatch, 5) == 1

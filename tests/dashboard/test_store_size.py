@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jobs_service.dashboard import store_size, texts
-from jobs_service.dashboard.store_size import SizeWatch
+from jobs_service.dashboard import figures, rendering
+from jobs_service.dashboard.figures import SizeWatch
 from tests.dashboard.support import text
 from tests.http.support import served
 
@@ -15,7 +15,7 @@ def test_it_grows_by_what_is_written_since_it_was_looked_at_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(store_size, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(figures, "time", SimpleNamespace(time=lambda: now))
     sizes = SizeWatch()
     (tmp_path / "data.mdb").write_bytes(b"x" * 8192)
     first = sizes.look(f"lmdb:{tmp_path}")
@@ -53,4 +53,4 @@ async def test_the_page_of_health_tells_it(tmp_path: Path) -> None:
     ],
 )
 def test_sizes_are_told_in_the_largest_unit(number: int, said: str) -> None:
-    assert texts.size(number) == said
+    assert rendering.size(number) == said

@@ -16,8 +16,8 @@ from jobs_service import Discard, JobsService, Retry, Snooze
 from jobs_service.http import application as application
 from jobs_service.http import problems
 from jobs_service.http.endpoint import ENDPOINTS, Endpoint
-from jobs_service.http.limits import Limits
-from jobs_service.http.refusals import KINDS
+from jobs_service.http.problems import KINDS
+from jobs_service.http.state import Limits
 from tests.docs.pages import examples, read, rows, section
 from tests.docs.running import run
 from tests.http.support import served

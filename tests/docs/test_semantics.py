@@ -7,8 +7,8 @@ import re
 import pytest
 
 from jobs_service import JobNotFound, JobsError, JobsService, RunningJob
+from jobs_service.model.job import MEANT
 from jobs_service.service.selection import FIELDS
-from jobs_service.status import MEANT
 from tests.docs.pages import ROOT, read, rows
 from tests.operations import CATALOGUE, ID, TYPE, Attempt
 from tests.service.support import contents

@@ -13,12 +13,10 @@ import pytest
 
 from jobs_service import JobsService, NewJob
 from jobs_service.http.application import Application
-from jobs_service.http.limits import Limits
 from jobs_service.http.server import Server, bound
-from jobs_service.http.state import Options
+from jobs_service.http.state import Limits, Options
 from jobs_service.http.tokens import add_token
-from jobs_service.layer.key_parts import STAMP_CODE
-from jobs_service.layer.keyspace import FOLLOWED
+from jobs_service.layer.keyspace import FOLLOWED, STAMP_CODE
 from jobs_service.store import Transaction
 from tests.http.support import also_on_a_cluster, events, listening, problem
 from tests.service.unreadable import keyspace_of

@@ -15,9 +15,8 @@ import pytest
 
 from jobs_service import JobsService
 from jobs_service.http import problems
-from jobs_service.http.limits import Limits
-from jobs_service.http.refusals import KINDS
-from jobs_service.http.state import Options
+from jobs_service.http.problems import KINDS
+from jobs_service.http.state import Limits, Options
 from jobs_service.http.tokens import add_token
 from tests.contract.support import contents
 from tests.http import hostile

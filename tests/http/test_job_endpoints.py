@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from jobs_service import JobsService, Outcome
-from jobs_service.layer import http_rows
-from jobs_service.layer.key_parts import AFTER
+from jobs_service.layer import rows
+from jobs_service.layer.keyspace import AFTER
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Limits
 from tests.http.support import also_on_a_cluster, problem, served
@@ -309,7 +309,7 @@ async def test_where_it_cannot_be_read_what_a_key_came_with_nothing_is_added(two
     jobs, client = two
     key = {"Idempotency-Key": "k"}
     await client.post(JOBS, json={"id": "before"}, headers=key)
-    head = http_rows._head(jobs._access.keyspace, http_rows.REQUESTS)
+    head = rows._head(jobs._access.keyspace, rows.REQUESTS)
 
     async def spoil(unit: UnitOfWork) -> None:
         [(found, _)] = await unit.transaction.get_range(head, head + AFTER)

@@ -20,10 +20,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from jobs_service import JobsService, __version__
+from jobs_service.http.daemon_endpoints import document
 from jobs_service.http.endpoint import ENDPOINTS
-from jobs_service.http.limits import Limits
-from jobs_service.http.openapi import document
-from jobs_service.http.state import Options
+from jobs_service.http.state import Limits, Options
 from tests.http.support import running
 
 LONG = ("/v1/events", "/v1/types/{type}/events", "/v1/types/{type}/jobs/{id}/events")

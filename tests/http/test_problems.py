@@ -25,7 +25,7 @@ from jobs_service import (
     errors,
 )
 from jobs_service.http import problems, wire
-from jobs_service.http.refusals import KINDS
+from jobs_service.http.problems import KINDS
 from jobs_service.runner.commands import CommandResult
 
 PUBLIC = [

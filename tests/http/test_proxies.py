@@ -16,7 +16,7 @@ import pytest
 
 from jobs_service import InvalidSettings, JobsClient, JobsService
 from jobs_service.http.application import Application
-from jobs_service.http.serving import Address, serving
+from jobs_service.http.server import Address, serving
 from jobs_service.http.state import Options
 from jobs_service.http.tokens import add_token
 from tests.docs.pages import read

@@ -13,9 +13,8 @@ from starlette.routing import Route
 from jobs_service.http.application import Application
 from jobs_service.http.endpoint import ENDPOINTS, Endpoint
 from jobs_service.http.gate import INTERNAL_TYPES
-from jobs_service.http.roles import TOKEN_ROLES, Role
 from jobs_service.http.state import Options
-from jobs_service.http.tokens import add_token
+from jobs_service.http.tokens import TOKEN_ROLES, Role, add_token
 from jobs_service.runner.commands import COMMAND_TYPE
 from tests.http.support import problem, served
 

@@ -21,11 +21,9 @@ from starlette.routing import Mount
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http import gate
 from jobs_service.http.endpoint import ENDPOINTS
-from jobs_service.http.limits import Limits
-from jobs_service.http.roles import Role
-from jobs_service.http.state import Options, State
-from jobs_service.http.tokens import add_token
-from jobs_service.layer.http_rows import TOKENS
+from jobs_service.http.state import Limits, Options, State
+from jobs_service.http.tokens import Role, add_token
+from jobs_service.layer.rows import TOKENS
 from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.store import Transaction
 from tests.http.support import BASE, also_on_a_cluster, events, listening, problem, running, served

@@ -16,9 +16,8 @@ import pytest
 
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http.application import Application
-from jobs_service.http.limits import Limits
 from jobs_service.http.server import Server, bound, parse_address
-from jobs_service.http.state import Options
+from jobs_service.http.state import Limits, Options
 from jobs_service.http.token_file import is_loopback
 from jobs_service.http.tokens import add_token
 from tests.http.support import listening, problem, running

@@ -13,11 +13,10 @@ import pytest
 
 from jobs_service import JobNotFound, JobsClient, JobsError, JobsService, Outcome, RecordDamaged
 from jobs_service.cli import main
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.keyspace import Keyspace, pack_id
+from jobs_service.model.job import status_of
 from jobs_service.service import bulk_actions
 from jobs_service.service.selection import Filter
-from jobs_service.status import status_of
 from jobs_service.store import Transaction
 from tests.docs.pages import read, rows
 from tests.http.support import running, served

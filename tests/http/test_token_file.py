@@ -11,7 +11,7 @@ import pytest
 
 from jobs_service import AccessDenied, JobsClient, JobsService
 from jobs_service.http import token_file
-from jobs_service.http.serving import Address, serving
+from jobs_service.http.server import Address, serving
 from jobs_service.http.state import Options
 from tests.cli.support import HANG, event_named, on_terminal, started, without_escapes
 from tests.http.support import problem, running

@@ -8,7 +8,7 @@ import pytest
 
 from jobs_service import JobsService
 from jobs_service.http.tokens import Tokens, add_token
-from jobs_service.layer.http_rows import TokenRow
+from jobs_service.layer.rows import TokenRow
 
 
 async def test_tokens_that_were_read_before_one_was_removed_do_not_bring_it_back(

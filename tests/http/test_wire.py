@@ -29,13 +29,11 @@ from jobs_service import run_data as runs
 from jobs_service.arguments import EARLIEST, LATEST
 from jobs_service.http import wire
 from jobs_service.json_data import same
-from jobs_service.layer.key_parts import pack_priority
-from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY, SCHEDULED
-from jobs_service.layer.unreadable_record import Unreadable
+from jobs_service.layer.keyspace import pack_priority
+from jobs_service.layer.reads import Unreadable
+from jobs_service.layer.record import READY, SCHEDULED, Record
 from jobs_service.model import Enqueued, HistoryEvent, HistoryKind, Progress
-from jobs_service.model.counts import BUCKETS, Histogram, Interval, Totals, TypeCounts
-from jobs_service.model.type_state import QueueState, Retention
+from jobs_service.model.type_state import BUCKETS, Histogram, Interval, QueueState, Retention, Totals, TypeCounts
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -7,12 +7,12 @@ from typing import Any
 
 from jobs_service import Outcome, run_data
 from jobs_service.layer import activity, queue, running_jobs
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobError
-from jobs_service.run_values import HistoryKind
+from jobs_service.run_data import HistoryKind
 from tests.layer.support import Layer
 from tests.virtual_time import EPOCH
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs_service.layer.process_rows import ProcessRow
+from jobs_service.layer.rows import ProcessRow
 from jobs_service.model import HandlerSlots, ProcessInfo, ProcessState
 
 HANDLERS = (HandlerSlots(("a", b"b"), 5, 2), HandlerSlots("email", 2, 0))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs_service.layer.adaptive_spread import QueueReads, Spreading
 from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.queue import QueueReads, Spreading
 
 SPACE = Keyspace(b"")
 KEYS = SPACE.of("t")

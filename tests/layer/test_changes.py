@@ -9,8 +9,7 @@ import pytest
 from jobs_service import JobsService
 from jobs_service.layer import changes
 from jobs_service.layer.changes import Found, Position
-from jobs_service.layer.key_parts import STAMP_CODE, pack_id
-from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction

@@ -9,7 +9,7 @@ import pytest
 
 from jobs_service.errors import TransactionConflict
 from jobs_service.layer import awake_types, changes, creation
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from tests.layer.support import Layer, add, layer
 from tests.layer.units import Work

@@ -13,7 +13,7 @@ from jobs_service.layer import counters
 from jobs_service.layer.counters import COUNTS_BYTES, decoded
 from jobs_service.layer.keyspace import HOURS, MINUTES
 from jobs_service.sources import Sources
-from jobs_service.store.write_log import added
+from jobs_service.store.overlay import added
 from tests.reader.counts import counts as counts_of
 from tests.service.support import T1
 from tests.stores import EVERY_KIND, StoreKind

@@ -8,8 +8,8 @@ import fdb.tuple
 import pytest
 
 from jobs_service import JobExists, JobsService, NewJob
-from jobs_service.layer import http_rows
-from jobs_service.layer.http_rows import KEPT_FOR, Repeated, Request
+from jobs_service.layer import rows
+from jobs_service.layer.rows import KEPT_FOR, Repeated, Request
 from jobs_service.model import Job
 from jobs_service.sources import Sources
 from tests.copying.support import everything
@@ -28,7 +28,7 @@ async def test_a_request_is_known_for_a_day_and_forgotten_by_those_that_follow()
         assert isinstance(await jobs.remote.add_once(again, "other", "a", 1), Job)
         ahead = KEPT_FOR + 1
         await jobs.remote.add_once(Request("second", b"print"), "email", "c", 1)
-        requests = fdb.tuple.pack((http_rows.REQUESTS,))
+        requests = fdb.tuple.pack((rows.REQUESTS,))
         assert len([key for key in await everything(jobs.store) if key.startswith(requests)]) == 1
 
 

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from jobs_service import InvalidJob
 from jobs_service.arguments import to_seconds
-from jobs_service.layer.key_parts import (
+from jobs_service.layer.keyspace import (
+    _MAX_CACHED_TYPES,
     AFTER,
     STAMP_CODE,
+    Keyspace,
     pack_id,
     pack_priority,
     pack_seconds,
@@ -26,7 +28,6 @@ from jobs_service.layer.key_parts import (
     unpack_id,
     unpack_seconds,
 )
-from jobs_service.layer.keyspace import _MAX_CACHED_TYPES, Keyspace
 from jobs_service.model import unpack_priority
 from tests.layer.tuples import IDS, NAMES, RealStamp
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, ProcessGone, ProcessState
-from jobs_service.actors.process_row import all_rows
-from jobs_service.layer import process_rows
-from jobs_service.layer.process_rows import KEPT_FOR, MISSED, MOST_ENDED, ProcessRow
+from jobs_service.actors.processes import all_rows
+from jobs_service.layer import rows as process_rows
+from jobs_service.layer.rows import KEPT_FOR, MISSED, MOST_ENDED, ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import HandlerSlots, ProcessAction, ProcessRequest
 from jobs_service.sources import Sources

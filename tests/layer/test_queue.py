@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs_service.layer import candidates, queue, queue_counts
-from jobs_service.layer.candidates import AcceptTerms
-from jobs_service.layer.key_parts import STAMP_CODE, pack_id, pack_priority, pack_seconds
-from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.queue import More
+from jobs_service.layer import queue
+from jobs_service.layer import reads as queue_counts
+from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id, pack_priority, pack_seconds
+from jobs_service.layer.queue import AcceptTerms, More
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Snapshot, Transaction
 from tests.layer.support import Layer, add, layer
@@ -69,7 +68,7 @@ def test_the_id_is_found_behind_any_kind_of_priority(priority: Any, id: str | by
     seq = b"\x33\x00\xff" * 4
     packed = pack_priority(priority)
     key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert candidates._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
+    assert queue._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
 @given(NAMES, NAMES, IDS, st.binary(min_size=12, max_size=12))
@@ -77,7 +76,7 @@ def test_the_id_is_found_behind_any_priority_of_any_type(type: Any, priority: An
     keys = Keyspace(b"").of(type)
     packed = pack_priority(priority)
     key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert candidates._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
+    assert queue._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
 async def accepted(found: Layer, terms: AcceptTerms = ALL) -> list[Any]:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from jobs_service.layer import candidates, inspection, paging, queue
-from jobs_service.layer.candidates import AcceptTerms
+from jobs_service.layer import queue, reads
 from jobs_service.layer.entry import Entry
-from jobs_service.layer.key_parts import pack_id, pack_priority, pack_seconds
-from jobs_service.layer.listing import list_page
+from jobs_service.layer.keyspace import pack_id, pack_priority, pack_seconds
+from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.reads import list_page
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.store.base import Snapshot, Transaction
 from tests.checker import assert_sound
@@ -118,7 +118,7 @@ async def test_where_a_queue_stands_is_read_from_the_front_of_each_priority() ->
         for priority in range(3):
             for number in range(100):
                 await found.add(f"{priority}-{number:03}", None, priority=priority)
-        state, counted = await reads_of(found, lambda unit: inspection.queue_state(unit.transaction, found.keys))
+        state, counted = await reads_of(found, lambda unit: reads.queue_state(unit.transaction, found.keys))
         assert state.id == "0-000"
         assert counted.keys < 12
 
@@ -203,7 +203,7 @@ async def test_a_look_ends_after_thousands_of_ready_jobs_that_are_not_due_and_sa
             looks += 1
         assert [entry.id for entry in taken] == ["behind"]
         assert looks > 5
-        assert most < candidates.MOST_EARLY + 2 * 256 + 200
+        assert most < queue.MOST_EARLY + 2 * 256 + 200
 
 
 @in_virtual_time
@@ -212,7 +212,7 @@ async def test_an_accept_by_a_time_that_has_passed_passes_over_a_bounded_number_
         run_at = pack_seconds(EPOCH - 1)
 
         async def make(unit: UnitOfWork) -> None:
-            for number in range(candidates.MOST_TAKEN + 4000):
+            for number in range(queue.MOST_TAKEN + 4000):
                 id = pack_id(f"{number:05}")
                 unit.transaction.set(found.keys.ready + pack_priority(0) + b"\x33" + number.to_bytes(12) + id, run_at)
 
@@ -230,7 +230,7 @@ async def test_an_accept_by_a_time_that_has_passed_passes_over_a_bounded_number_
             return more, await queue.wait_for_more(unit, found.keys, None, EPOCH - 2, is_cut=more is queue.More.BEHIND)
 
         (more, (watch, due_in)), counted = await reads_of(found, wait)
-        assert counted.keys < candidates.MOST_TAKEN + 2 * candidates.PAGE + 10
+        assert counted.keys < queue.MOST_TAKEN + 2 * queue.PAGE + 10
         # Nothing that is added tells when those in front have left: it looks again by itself.
         assert (more, due_in) == (queue.More.BEHIND, queue._PASSED_CHECK)
         watch.cancel()
@@ -280,10 +280,10 @@ async def test_a_page_of_a_list_is_bounded_in_bytes_and_in_number(count: int, si
 async def test_a_page_reads_no_more_jobs_than_it_has_and_the_next_one(state: str | None, most: int) -> None:
     async with layer() as found:
         await fill(found, 300)
-        terms = paging.terms(state, None, False, None, EPOCH)
+        terms = reads.terms(state, None, False, None, EPOCH)
 
         async def read(unit: UnitOfWork) -> Any:
-            return await paging.page(unit.transaction, found.keys, terms, None, most)
+            return await reads.page(unit.transaction, found.keys, terms, None, most)
 
         (jobs, last), counted = await reads_of(found, read)
         assert (len(jobs), last is None) == (most, False)

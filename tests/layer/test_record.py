@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import JobState, Outcome, StoreError, run_data
-from jobs_service.layer.record import NewSeq, Record
-from jobs_service.layer.record_format import LOCK_BYTES, READY, SCHEDULED
-from jobs_service.run_values import HistoryKind, JobError
+from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
+from jobs_service.run_data import HistoryKind, JobError
 from jobs_service.store.base import CommitStamp
 from tests.layer.tuples import NAMES
 

@@ -9,13 +9,13 @@ import pytest
 
 from jobs_service import JobTooLarge, Outcome, run_data
 from jobs_service.layer import activity, creation, queue, running_jobs
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET
-from jobs_service.run_values import JobError
+from jobs_service.run_data import JobError
 from jobs_service.store.base import LONGEST_STAMPED_KEY
 from tests.layer.support import Layer, add, layer
 from tests.virtual_time import EPOCH, in_virtual_time

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jobs_service import Outcome
 from jobs_service.layer import activity, creation, queue, running_jobs
-from jobs_service.layer.candidates import AcceptTerms
-from jobs_service.layer.key_parts import pack_seconds
+from jobs_service.layer.keyspace import pack_seconds
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model.type_state import Retention

@@ -6,12 +6,12 @@ import pytest
 
 from jobs_service import Outcome, WorkerConflict, run_data
 from jobs_service.layer import creation, queue, running_jobs
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import Record
 from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.model import JobError, JobState, Progress
-from jobs_service.run_values import HistoryKind
+from jobs_service.run_data import HistoryKind
 from tests.layer.moves import AGAIN, CRASHED, ERROR, MOVES, A, C, F, K, L, S, X, accept, lose_all, running
 from tests.layer.support import Layer, layer
 from tests.virtual_time import EPOCH, in_virtual_time

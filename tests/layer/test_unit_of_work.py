@@ -9,7 +9,7 @@ from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry
-from jobs_service.layer.key_parts import AFTER, pack_id
+from jobs_service.layer.keyspace import AFTER, pack_id
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import UNSET

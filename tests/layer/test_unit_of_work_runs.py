@@ -9,12 +9,11 @@ import pytest
 
 from jobs_service import JobNotFound, JobTooLarge, NoTypeTimeout, Outcome, StoreError, run_data
 from jobs_service.layer import activity, creation, queue, running_jobs
-from jobs_service.layer.candidates import AcceptTerms
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry
-from jobs_service.layer.key_parts import AFTER, pack_id
-from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import READY
+from jobs_service.layer.keyspace import AFTER, pack_id
+from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.record import READY, Record
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import UNSET
 from tests.layer.support import Layer, add, layer

@@ -13,8 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobs_service import JobError, JobsService, Outcome, metrics
-from jobs_service.metrics.collector import Collector
-from jobs_service.metrics.type_labels import OTHERS, TypeLabels, label_of
+from jobs_service.metrics import OTHERS, Collector, TypeLabels, label_of
 from jobs_service.replication import replicate
 from jobs_service.store.memory import Faults, MemoryStore
 from jobs_service.supervision import Supervising

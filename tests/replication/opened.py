@@ -4,16 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from jobs_service.replication.contract import (
-    ChangesFeed,
-    Database,
-    Document,
-    Refusal,
-)
+from jobs_service.replication.contract import ChangesFeed, Database, Document, Refusal
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
-from jobs_service.replication.http import HttpSettings
-from jobs_service.replication.rate_limit import RateLimiter
+from jobs_service.replication.http import HttpSettings, RateLimiter
 from tests.replication.server import Oddities, Server
 
 FAST = HttpSettings(first_wait=0.001, read_timeout=5)

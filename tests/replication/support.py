@@ -13,9 +13,8 @@ from typing import Any
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings
-from jobs_service.replication.options import ReplicationOptions
-from jobs_service.replication.replication_id import replication_ids
-from jobs_service.replication.replicator import Replicator
+from jobs_service.replication.job import Replicator
+from jobs_service.replication.options import ReplicationOptions, replication_ids
 from jobs_service.replication.tally import Tally
 from tests.replication.server import Server
 from tests.replication.server.databases import StoredDatabase

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, JobState, JobTransaction
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.keyspace import Keyspace, pack_id
 from jobs_service.replication import InvalidReplication, replicate, replicate_document, replications
-from jobs_service.replication.errors import InvalidEndpoint
+from jobs_service.replication.contract import InvalidEndpoint
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, CredentialsMissing, take_wanted, unmasked
 from jobs_service.store import Transaction
 

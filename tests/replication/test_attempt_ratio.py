@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from jobs_service.replication.attempt_ratio import TRY_AGAIN, AttemptRatio
+from jobs_service.replication.pipeline import TRY_AGAIN, AttemptRatio
 from tests.virtual_time import in_virtual_time
 
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.bulk_answers import assigned, refusal_of
-from jobs_service.replication.contract import Refusal
-from jobs_service.replication.errors import ProtocolError
+from jobs_service.replication.contract import ProtocolError, Refusal
+from jobs_service.replication.revisions import assigned, refusal_of
 
 
 def _ok(id: str, *revs: str) -> dict[str, Any]:

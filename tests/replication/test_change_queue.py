@@ -2,9 +2,8 @@
 
 import asyncio
 
-from jobs_service.replication.change_queue import ChangeQueue
+from jobs_service.replication.changes import ChangeQueue, ThroughSequence
 from jobs_service.replication.contract import Change, EndOfChanges
-from jobs_service.replication.sequences import ThroughSequence
 from tests.virtual_time import in_virtual_time
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.changes_feed import feed_request, lines_of, page_of, rows_of
-from jobs_service.replication.contract import Change, ChangesFeed, EndOfChanges, Heartbeat
-from jobs_service.replication.errors import ProtocolError, RequestFailed
+from jobs_service.replication.contract import Change, ChangesFeed, EndOfChanges, Heartbeat, ProtocolError, RequestFailed
+from jobs_service.replication.database import feed_request, lines_of, page_of, rows_of
 
 _ROWS = (
     b'{"seq":"1-a","id":"x","changes":[{"rev":"1-a"},{"rev":"1-b"}]}\n\n'

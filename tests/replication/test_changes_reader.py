@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication import changes_reader
-from jobs_service.replication.change_queue import ChangeQueue
-from jobs_service.replication.changes_reader import ChangesReader
+from jobs_service.replication import changes
+from jobs_service.replication.changes import ChangeQueue, ChangesReader, ThroughSequence
+from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
-from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.options import ReplicationOptions
-from jobs_service.replication.sequences import ThroughSequence
 from jobs_service.replication.tally import Tally
 from tests.replication.server import Fault, Server
 from tests.replication.support import LIMIT, asked, write_branch
@@ -24,7 +22,7 @@ from tests.replication.support import LIMIT, asked, write_branch
 
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
-    monkeypatch.setattr(changes_reader, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(changes, "FIRST_PAUSE", 0.001)
     async with Server() as running:
         for number in range(50):
             write_branch(running.database("db"), f"{number}", 1, "x")

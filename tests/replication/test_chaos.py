@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication import changes_reader, pipeline
-from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication import changes, pipeline
+from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.http import HttpSettings
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import Replication, contents, fill
@@ -58,7 +58,7 @@ def fault(choices: random.Random) -> Fault:
 async def test_it_ends_equal_or_names_what_it_has_skipped(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "MISSING_PAUSE", 0.001)
     monkeypatch.setattr(pipeline, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(changes_reader, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(changes, "FIRST_PAUSE", 0.001)
     choices = random.Random(seed)
     oddities: dict[str, Any] = {
         "multipart": choices.random() < 0.7,

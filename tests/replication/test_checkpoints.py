@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs_service.replication.checkpoints import (
-    LOWEST_SEQ,
-    Ancestor,
-    common_ancestor,
-)
-from jobs_service.replication.statistics import Statistics
+from jobs_service.replication.checkpoints import LOWEST_SEQ, Ancestor, common_ancestor
+from jobs_service.replication.tally import Statistics
 
 
 def session(id: str, seq: Any, **fields: Any) -> dict[str, Any]:

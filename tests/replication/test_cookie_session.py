@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from jobs_service.replication.cookie_session import CookieSession, SessionAnswer
-from jobs_service.replication.errors import RequestFailed, Unauthorized
+from jobs_service.replication.contract import RequestFailed, Unauthorized
+from jobs_service.replication.http import CookieSession, SessionAnswer
 
 
 class Sessions:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jobs_service.replication import replicate
-from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.http import HttpSettings
 from tests.replication.jobs import ends, equal, running, until
 from tests.replication.server import Fault, Oddities, Server

@@ -7,27 +7,25 @@ from typing import Any
 
 import pytest
 
+from jobs_service.replication.bodies import encoded
 from jobs_service.replication.contract import (
+    BadBatch,
     Change,
     ChangesFeed,
+    DatabaseMissing,
     Document,
     EndOfChanges,
-    Heartbeat,
-    Missing,
-    Refusal,
-)
-from jobs_service.replication.errors import (
-    BadBatch,
-    DatabaseMissing,
     Forbidden,
+    Heartbeat,
     LocalConflict,
+    Missing,
     NotSupported,
     ProtocolError,
+    Refusal,
     RequestFailed,
     TooLarge,
     Unauthorized,
 )
-from jobs_service.replication.json_text import encoded
 from tests.replication.opened import FAST, database, opened, revision, rows_of
 from tests.replication.server import Fault, Oddities
 from tests.replication.support import asked
@@ -83,7 +81,7 @@ async def test_the_end_of_a_feed_is_never_before_where_the_source_was() -> None:
 
 async def test_a_line_that_cannot_be_held_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jobs_service.replication.database.PAGE", 3)
-    monkeypatch.setattr("jobs_service.replication.changes_feed._MOST_LINE", 100)
+    monkeypatch.setattr("jobs_service.replication.database._MOST_LINE", 100)
     async with database(Oddities(one_line_changes=True)) as (server, db):
         for number in range(7):
             server.database("db").write({"_id": f"d{number}"}, True)

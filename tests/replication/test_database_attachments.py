@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.contract import (
-    Document,
-    Refusal,
-)
-from jobs_service.replication.errors import (
-    MissingStub,
-    ProtocolError,
-    RequestFailed,
-    UploadBroken,
-)
+from jobs_service.replication.contract import Document, MissingStub, ProtocolError, Refusal, RequestFailed, UploadBroken
 from jobs_service.replication.http import HttpSettings
 from tests.replication.opened import copy, database, opened, revision
 from tests.replication.server import Fault, Oddities

@@ -10,10 +10,19 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.contract import Change, ChangesFeed, Document, EndOfChanges, Missing, Refusal
+from jobs_service.replication.bodies import encoded
+from jobs_service.replication.contract import (
+    Change,
+    ChangesFeed,
+    DatabaseMissing,
+    Document,
+    EndOfChanges,
+    LocalConflict,
+    Missing,
+    Refusal,
+    ReplicationError,
+)
 from jobs_service.replication.database import HttpDatabase, open_database
-from jobs_service.replication.errors import DatabaseMissing, LocalConflict, ReplicationError
-from jobs_service.replication.json_text import encoded
 from tests.replication.partners import couch_database, pouch_server
 from tests.replication.server import Oddities, Server
 

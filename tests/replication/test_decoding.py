@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from jobs_service.replication.contract import DatabaseInfo, Document
-from jobs_service.replication.decoding import decoded_document, takes_encoded
-from jobs_service.replication.errors import ProtocolError
+from jobs_service.replication.bodies import decoded_document, takes_encoded
+from jobs_service.replication.contract import DatabaseInfo, Document, ProtocolError
 
 
 @dataclass

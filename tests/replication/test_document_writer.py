@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.contract import Document, Refusal
+from jobs_service.replication.contract import Document, Refusal, ReplicationError
 from jobs_service.replication.database import HttpDatabase
-from jobs_service.replication.document_writer import DocumentWriter, is_for_good
 from jobs_service.replication.endpoint import parse_endpoint
-from jobs_service.replication.errors import ReplicationError
 from jobs_service.replication.http import HttpSettings
+from jobs_service.replication.pipeline import DocumentWriter, is_for_good
 from jobs_service.replication.tally import Tally
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import asked, rev

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from jobs_service.replication.contract import InvalidEndpoint
 from jobs_service.replication.endpoint import Endpoint, Secret, masked_form, masked_text, parse_endpoint
-from jobs_service.replication.errors import InvalidEndpoint
 
 
 def test_credentials_are_split_off_the_address() -> None:

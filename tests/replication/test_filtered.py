@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication import changes_reader, pipeline, replicate
-from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication import changes, pipeline, replicate
+from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.http import HttpSettings
 from tests.replication.jobs import ends, running
 from tests.replication.partners import OtherServer, couch_server, pouch_server
@@ -118,7 +118,7 @@ async def test_no_checkpoint_passes_over_what_matches(seed: int, monkeypatch: py
     """Each checkpoint is compared with what the target has then, while the source changes and requests fail."""
     monkeypatch.setattr(pipeline, "MISSING_PAUSE", 0.001)
     monkeypatch.setattr(pipeline, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(changes_reader, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(changes, "FIRST_PAUSE", 0.001)
     choices = random.Random(seed)
     options = {**QUICK, **choices.choice(FILTERS), "checkpoint_interval": 0.01, "connection_timeout": 0.3}
     settings = HttpSettings(first_wait=0.001, longest_wait=0.01, read_timeout=0.5, connect_timeout=2)

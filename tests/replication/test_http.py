@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
+from jobs_service.replication.contract import InvalidEndpoint, MaxBackoff, RequestFailed, Unauthorized
 from jobs_service.replication.database import open_database
 from jobs_service.replication.endpoint import parse_endpoint
-from jobs_service.replication.errors import InvalidEndpoint, MaxBackoff, RequestFailed, Unauthorized
-from jobs_service.replication.http import HttpClient, HttpSettings
-from jobs_service.replication.rate_limit import BASE, LONGEST, SHARED, RateLimiter
+from jobs_service.replication.http import BASE, LONGEST, SHARED, HttpClient, HttpSettings, RateLimiter
 from tests.replication.proxies import HttpProxy, SocksProxy
 from tests.replication.server import Fault, Oddities, Server
 
@@ -196,7 +195,7 @@ async def test_an_upload_that_is_sent_elsewhere_goes_there_the_next_time() -> No
 
 
 async def test_a_cookie_is_used_and_renewed_when_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs_service.replication.cookie_session.LEAST_BETWEEN", 0.0)
+    monkeypatch.setattr("jobs_service.replication.http.LEAST_BETWEEN", 0.0)
     async with server_and_client(Oddities(users={"me": "p@ss"}), user="me:p%40ss@") as (server, http):
         await asyncio.gather(*(http.request("GET") for _ in range(5)))
         assert server.requests.count("POST /_session") == 1

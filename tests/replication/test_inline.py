@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs_service.replication.contract import Document
-from jobs_service.replication.inline import MOST_INLINE, SmallAttachments, portions, small_attachments
+from jobs_service.replication.revisions import MOST_INLINE, SmallAttachments, portions, small_attachments
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import Replication, asked, attachment, contents, write_branch
 

@@ -12,17 +12,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import HistoryKind, Job, JobFailed, JobsService, JobState, RunningJob
-from jobs_service.replication import (
-    InvalidReplication,
-    pipeline,
-    progress,
-    rate_limit,
-    replicate,
-    replicate_database,
-)
-from jobs_service.replication.errors import MaxBackoff, ProtocolError
+from jobs_service.replication import InvalidReplication, http, pipeline, replicate, replicate_database
+from jobs_service.replication import job as progress
+from jobs_service.replication.contract import MaxBackoff, ProtocolError
 from jobs_service.replication.job import FAILING_RUNS, asked_too_much
-from jobs_service.replication.status import ReplicationStatus
+from jobs_service.replication.stored import ReplicationStatus
 from tests.replication.jobs import ends, equal, running, until
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, asked, contents, fill, write_branch
@@ -338,8 +332,8 @@ async def test_after_a_server_that_was_asked_too_much_it_starts_gently() -> None
 async def test_a_run_after_the_longest_pause_asks_for_less_at_a_time(
     source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rate_limit, "FACTOR", 10)
-    monkeypatch.setattr(rate_limit, "LONGEST", 0.5)
+    monkeypatch.setattr(http, "FACTOR", 10)
+    monkeypatch.setattr(http, "LONGEST", 0.5)
     fill(source.database("db"), 150)
     source.faults.append(Fault("GET /db$", status=429, times=999))
     async with running(backoff=0.05, jitter=0) as jobs:

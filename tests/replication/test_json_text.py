@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.replication.errors import ProtocolError
-from jobs_service.replication.json_text import decoded, encoded
+from jobs_service.replication.bodies import decoded, encoded
+from jobs_service.replication.contract import ProtocolError
 
 _values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

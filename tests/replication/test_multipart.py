@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs_service.replication.errors import ProtocolError, TooLarge
-from jobs_service.replication.multipart import Part, Parts, content_type, related
+from jobs_service.replication.bodies import Part, Parts, content_type, related
+from jobs_service.replication.contract import ProtocolError, TooLarge
 
 
 async def _pieces(data: bytes, size: int) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from jobs_service.replication.errors import ReplicationError
+from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.http import HttpSettings
 from tests.replication.partners import PouchServer
 from tests.replication.server import Server

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.replication.rate_limit import BASE, LONGEST, RateLimiter
+from jobs_service.replication.http import BASE, LONGEST, RateLimiter
 
 
 class Clock:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.replication_id import VERSION, normal_selector, replication_id, replication_ids
+from jobs_service.replication.options import VERSION, normal_selector, replication_id, replication_ids
 
 STORE, SOURCE, TARGET = "an installation", ["http", "source.example", 5984, "/db"], "the target"
 

@@ -10,7 +10,7 @@ import pytest
 
 from jobs_service import WorkerConflict
 from jobs_service.replication import pipeline, revisions
-from jobs_service.replication.errors import DatabaseMissing, ReplicationError
+from jobs_service.replication.contract import DatabaseMissing, ReplicationError
 from jobs_service.replication.tally import DocumentRefused
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, Replication, asked, attachment, contents, fill, write_branch

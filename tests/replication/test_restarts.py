@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs_service import HistoryKind, Job
-from jobs_service.replication import replicate, replicator
+from jobs_service.replication import job, replicate
 from jobs_service.replication.checkpoints import ServerRestarted
 from tests.replication.jobs import ends, equal, running, until
 from tests.replication.partners import OtherServer, couch_server, pouch_server
@@ -102,7 +102,7 @@ async def test_a_one_shot_goes_on_as_well(source: Server, target: Server) -> Non
 async def test_a_server_that_is_always_another_one_ends_the_run(
     source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replicator, "RESTART_PAUSE", 0.001)
+    monkeypatch.setattr(job, "RESTART_PAUSE", 0.001)
 
     class Others(Oddities):
         times = 0
@@ -119,7 +119,7 @@ async def test_a_server_that_is_always_another_one_ends_the_run(
     fill(source.databases["db"], 5)
     with pytest.raises(ServerRestarted, match="the target was made anew, or its server started anew"):
         await Replication(*ends(source, target)).run()
-    assert len(asked(target, "_ensure_full_commit")) == replicator.MOST_RESTARTS + 1
+    assert len(asked(target, "_ensure_full_commit")) == job.MOST_RESTARTS + 1
 
 
 @pytest.mark.timeout(2 * HANG)

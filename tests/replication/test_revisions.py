@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.replication.errors import ProtocolError
+from jobs_service.replication.contract import ProtocolError
 from jobs_service.replication.revisions import StreamedAttachment, missing, of_json, queries, revisions_query
 
 _DATA = [b"first", b"", b"second", b"third"]

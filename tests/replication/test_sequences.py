@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.replication.sequences import ThroughSequence
+from jobs_service.replication.changes import ThroughSequence
 
 
 def test_it_starts_where_the_feed_was_read_from() -> None:

@@ -1,6 +1,6 @@
 """The counters of a replication."""
 
-from jobs_service.replication.statistics import Statistics
+from jobs_service.replication.tally import Statistics
 
 
 def test_adding_sums_each_counter() -> None:

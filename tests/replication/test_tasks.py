@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from jobs_service.replication.errors import ProtocolError
-from jobs_service.replication.tasks import run_together
+from jobs_service.replication.checkpoints import run_together
+from jobs_service.replication.contract import ProtocolError
 from tests.virtual_time import in_virtual_time
 
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from jobs_service.replication.errors import ProtocolError
-from jobs_service.replication.upload import Upload
+from jobs_service.replication.bodies import Upload
+from jobs_service.replication.contract import ProtocolError
 
 
 class Chunks:

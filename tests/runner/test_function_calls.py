@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from jobs_service.runner.function_calls import BLOCKED, Steps, in_thread
+from jobs_service.runner.functions import BLOCKED, Steps, in_thread
 from tests.runner.support import PATIENCE_OF_THREADS, Signals
 from tests.virtual_time import in_virtual_time
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, assert_type
 import pytest
 
 from jobs_service.errors import InvalidJob, InvalidSettings
-from jobs_service.layer.enqueueing import ArgsT, ResultT
+from jobs_service.layer.creation import ArgsT, ResultT
 from jobs_service.model import UNSET, RunningJob
-from jobs_service.runner.handler import Handler
+from jobs_service.runner.handler import Handler, Registration, TypedHandler, registration
 from jobs_service.runner.options import HandlerOptions
-from jobs_service.runner.registration import Registration, TypedHandler, registration
 from jobs_service.service import JobsService
 from tests.runner.example_functions import (
     ARGS,
@@ -27,7 +26,7 @@ from tests.runner.example_functions import (
 )
 
 if TYPE_CHECKING:
-    from jobs_service.runner.blocking import BlockingJob
+    from jobs_service.runner.functions import BlockingJob
 
 
 async def test_calling_a_handler_calls_the_function() -> None:

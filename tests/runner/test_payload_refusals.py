@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from jobs_service import json_data
 from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, JobTooLarge
-from jobs_service.runner.payload import Codec, codec, name_of
+from jobs_service.runner.payload import Codec, codec, type_name
 from tests.runner.payloads import (
     JSON,
     Cat,
@@ -255,7 +255,7 @@ def test_a_class_is_called_by_its_own_name_in_messages() -> None:
     class Local:
         pass
 
-    assert [name_of(annotation) for annotation in (Local, int, list[int], Any)] == [
+    assert [type_name(annotation) for annotation in (Local, int, list[int], Any)] == [
         "Local",
         "int",
         "list[int]",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, Retry, RunningJob, Snooze
-from jobs_service.status import Status, status_of
+from jobs_service.model.job import Status, status_of
 from tests.checker import assert_sound
 from tests.runner.support import TYPE, add, opened, running, virtual_loop
 from tests.virtual_time import in_virtual_time

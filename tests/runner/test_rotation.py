@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from jobs_service import HistoryKind, Outcome
 from jobs_service.model import HistoryEvent
-from jobs_service.runner.rotation import excess, rotation
+from jobs_service.runner.active_runs import excess, rotation
 from tests.runner.rotating import INTERVAL, SETTLED, Stage, continuous, continuous_running, table
 from tests.runner.support import TYPE, opened, running
 from tests.virtual_time import in_virtual_time

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jobs_service.model import Job, RunningJob
-from jobs_service.runner import blocking as blocking_module
+from jobs_service.runner import functions as blocking_module
 from jobs_service.runner.handler import Handler
 from tests.runner.example_functions import (
     ARGS,
@@ -33,7 +33,7 @@ from tests.runner.example_functions import (
 
 if TYPE_CHECKING:
     from jobs_service.model import RunningJob as Hidden
-    from jobs_service.runner.blocking import BlockingJob
+    from jobs_service.runner.functions import BlockingJob
 
 
 @pytest.mark.parametrize(

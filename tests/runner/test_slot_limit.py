@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from jobs_service import JobsService, RunningJob
-from jobs_service.runner.slot_limit import SlotLimit
+from jobs_service.runner.active_runs import SlotLimit
 from tests.runner.support import add, all_ended, ended, now, opened, running
 from tests.service.support import kill
 from tests.virtual_time import in_virtual_time

@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 
 from jobs_service import InvalidJob, InvalidSettings, JobsService, RunningJob
 from jobs_service.errors import TransactionTooOld
-from jobs_service.layer.key_parts import AFTER, unpack_id
-from jobs_service.layer.keyspace import PERIODIC
+from jobs_service.layer.keyspace import AFTER, PERIODIC, unpack_id
 from jobs_service.model import JobId
 from jobs_service.runner.schedule import MOST_MADE_UP, Every, Missed
 from jobs_service.runner.ticker import Periodic, add_due, tick_id

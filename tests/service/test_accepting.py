@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, JobState, NewJob, RunningJob
-from jobs_service.layer import candidates, queue
+from jobs_service.layer import queue
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -215,7 +215,7 @@ async def test_a_waiting_accept_by_a_past_time_finds_a_job_when_those_before_it_
     quiet: JobsService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, few in (("MOST_TAKEN", 4), ("PAGE", 2)):
-        monkeypatch.setattr(candidates, name, few)
+        monkeypatch.setattr(queue, name, few)
     monkeypatch.setattr(queue, "_PASSED_CHECK", 0.05)
     await quiet.add_many(T1, [NewJob(f"later {number}", run_at=LONG_AGO) for number in range(8)])
     await quiet.add(T1, J1)

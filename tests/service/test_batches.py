@@ -10,7 +10,7 @@ import pytest
 from jobs_service import JobsService, NewJob, Settings
 from jobs_service.errors import InvalidJob, JobExists, TransactionTooLarge
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
-from jobs_service.store.write_log import CLEAR
+from jobs_service.store.overlay import CLEAR
 from tests.service.support import FAR_AWAY, T1, drained
 from tests.stores import settings_with
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs_service import Histogram, InvalidJob, JobsService, NewJob, Outcome, Totals, TypeCounts
-from jobs_service.model.counts import bucket_of
+from jobs_service.model.type_state import bucket_of
 from tests.service.support import FAR_AWAY, T1, T2, accepted, new_jobs
 
 

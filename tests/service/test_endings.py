@@ -19,7 +19,7 @@ from jobs_service import (
     RunningJob,
     StoreError,
 )
-from jobs_service.layer.listing import Listing
+from jobs_service.layer.reads import Listing
 from jobs_service.store import Transaction
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction

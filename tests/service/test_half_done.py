@@ -13,7 +13,7 @@ import pytest
 from jobs_service import JobsError, JobsService, NewJob, RunningJob, StoreDamaged
 from jobs_service.store import memory
 from jobs_service.store.base import KeyValue
-from jobs_service.store.mvcc import View
+from jobs_service.store.memory import View
 from tests.docs.test_semantics import CALLED, STATES, with_job
 from tests.operations import ID, TYPE, Attempt
 from tests.service.support import contents

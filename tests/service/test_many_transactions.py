@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from jobs_service import JobsService, JobTransaction, Settings, StoreUnavailable
-from jobs_service.store.lmdb.thread_calls import Deadlines, Request
+from jobs_service.store.lmdb.threads import Deadlines, Request
 from tests.runner.support import Weather, opened, store_of
 from tests.virtual_time import in_virtual_time
 

@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 
 from jobs_service import Job, JobEvent, JobsService, Settings, StoreUnavailable
-from jobs_service.cli import type_changes
-from jobs_service.dashboard.live import changes
-from jobs_service.dashboard.shared_counts import SharedCounts
+from jobs_service.cli.verbs import watch
+from jobs_service.dashboard.figures import SharedCounts
+from jobs_service.dashboard.pages import changes
 from jobs_service.http.state import State
-from jobs_service.http.type_feeds import TypeFeed
+from jobs_service.http.streams import TypeFeed
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore
 from tests.service.support import T1, running_children
@@ -204,7 +204,7 @@ async def test_lists_of_changes_come_soon_after_a_pause_of_whoever_reads_them() 
     async with (
         opened() as (jobs, _),
         asyncio.TaskGroup() as tasks,
-        aclosing(cast(AsyncGenerator[Job | JobEvent, None], type_changes.changes(jobs, T1))) as told,
+        aclosing(cast(AsyncGenerator[Job | JobEvent, None], watch.changes(jobs, T1))) as told,
     ):
         for id in ("a", "b"):
             await jobs.add(T1, id)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jobs_service.model.counts import Totals
-from jobs_service.service.outages import outage_of
+from jobs_service.model.type_state import Totals
+from jobs_service.service.failures import outage_of
 
 HOUR = 60
 

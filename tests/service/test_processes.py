@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs_service import HandlerSlots, JobsService, JobState, ProcessGone, ProcessInfo, ProcessState, Settings
-from jobs_service.layer import process_rows
+from jobs_service.layer import rows
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import ProcessAction, ProcessRequest
 from jobs_service.sources import Sources
@@ -162,8 +162,8 @@ async def test_what_another_run_was_asked_is_never_done() -> None:
         process = await program.process()
 
         async def ask(unit: UnitOfWork) -> None:  # of a process that has ended in the meantime
-            unit.transaction.set(process_rows._key(unit.keyspace, process_rows.PROCESSES, "0" * 12), b"{}")
-            await process_rows.ask(unit, "0" * 12, ProcessRequest(ProcessAction.STOP, "", 1.0))
+            unit.transaction.set(rows._key(unit.keyspace, rows.PROCESSES, "0" * 12), b"{}")
+            await rows.ask(unit, "0" * 12, ProcessRequest(ProcessAction.STOP, "", 1.0))
 
         await program.jobs._access.transact(ask)
         await program.jobs.quiet_process(process.id)
@@ -195,7 +195,7 @@ async def test_the_row_comes_back_when_somebody_has_removed_it() -> None:
         first = await program.process()
 
         async def remove(unit: UnitOfWork) -> None:
-            process_rows.remove(unit, first.id)
+            rows.remove(unit, first.id)
 
         await program.jobs._access.transact(remove)
         assert (await program.process()).id == first.id

@@ -29,7 +29,6 @@ from jobs_service import (
 )
 from jobs_service.actors import notifier
 from jobs_service.copying import copy_jobs
-from jobs_service.layer.key_parts import pack_id, pack_seconds
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
@@ -40,6 +39,8 @@ from jobs_service.layer.keyspace import (
     RETENTION,
     SCHEDULED,
     SET_ASIDE,
+    pack_id,
+    pack_seconds,
 )
 from jobs_service.names import shown
 from jobs_service.sources import Sources

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from jobs_service import StoreError, StoreUnavailable
 from jobs_service.layer.queue import EmptyQueue
-from jobs_service.service.waiting_workers import WaitingWorkers
+from jobs_service.service.acceptor import WaitingWorkers
 from jobs_service.store import Watch
 from tests.virtual_time import in_virtual_time, run_virtual
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jobs_service import JobsService, JobState
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.keyspace import Keyspace, pack_id
 from jobs_service.store import Transaction
 from tests.service.support import J1, T1, contents
 

@@ -17,7 +17,7 @@ from logging import DEBUG, WARNING
 from types import FrameType
 from typing import Final, NoReturn
 
-from jobs_service.testing.choices import Plan
+from jobs_service.testing.loop import Plan
 from tests.simulation.explore import Simulate, Tally, explore, in_worker, run_guarded
 from tests.simulation.mutants import EVERY, UNSEEN
 from tests.simulation.plans import parse_only, replay_command

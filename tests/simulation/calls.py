@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import fdb.tuple
 
 from jobs_service import Job, JobId, JobType, Removal
-from jobs_service.layer.candidates import AcceptTerms
+from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import Record
 from jobs_service.model import UNSET, JobState
 from jobs_service.testing import SimulatedTransaction

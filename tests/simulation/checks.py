@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobs_service import JobsService, JobType
 from jobs_service.supervision import Actor
-from jobs_service.supervision.supervising import Supervising
+from jobs_service.supervision.supervisor import Supervising
 from jobs_service.testing import EPOCH, SimulatedTransaction
 from tests.checker import complaints_about
 from tests.simulation.replay import Silence

@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import fdb.tuple
 
-from jobs_service.layer.candidates import AcceptTerms
-from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import LOCK_BYTES
-from jobs_service.layer.record_format import READY as IS_READY
-from jobs_service.layer.record_format import SCHEDULED as IS_SCHEDULED
+from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.record import LOCK_BYTES, Record
+from jobs_service.layer.record import READY as IS_READY
+from jobs_service.layer.record import SCHEDULED as IS_SCHEDULED
 from jobs_service.model import UNSET, JobId, JobType, Outcome
 from tests import reader
 from tests.reader import Undocumented

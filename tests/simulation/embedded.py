@@ -21,9 +21,9 @@ from greenlet import getcurrent, greenlet
 from jobs_service.settings import Settings
 from jobs_service.store.base import Limits, Watch
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.descriptors import close_file
-from jobs_service.store.lmdb.state import LmdbTransaction
-from jobs_service.store.lmdb.thread_calls import Answer, Deadlines, Request
+from jobs_service.store.lmdb.process_locks import close_file
+from jobs_service.store.lmdb.threads import Answer, Deadlines, Request
+from jobs_service.store.lmdb.transaction import LmdbTransaction
 from jobs_service.testing import Process
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from jobs_service.testing.choices import Plan
+from jobs_service.testing.loop import Plan
 from tests.simulation.plans import fault_key
 from tests.simulation.report import Report
 from tests.simulation.shrink import kind_of

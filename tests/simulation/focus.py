@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from jobs_service.layer import paging, transaction
+from jobs_service.layer import reads, transaction
 from jobs_service.store.base import Limits
 from jobs_service.testing import Choices
 from tests.simulation.sizes import Sizes
@@ -159,7 +159,7 @@ def _woven(random: Random) -> Focus:
         budget=14,
         constants=(
             (transaction, "COUNT_PAGE", random.choice([2, 3, 7, 10_000])),
-            (paging, "_MOST_ROWS", random.choice([2, 5, 2000])),
+            (reads, "_MOST_ROWS", random.choice([2, 5, 2000])),
         ),
     )
 

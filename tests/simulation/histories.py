@@ -13,7 +13,7 @@ import fdb.tuple
 
 from jobs_service import JobsError, JobsService, JobTransaction, NewJob
 from jobs_service.errors import JobExists, NoTypeTimeout, WorkerConflict
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.record import Record
 from jobs_service.store import Transaction
 from jobs_service.store.base import Limits

@@ -11,18 +11,17 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from jobs_service.layer import activity, creation, dead_processes, far_ahead, queue, running_jobs
+from jobs_service.layer import activity, creation, far_ahead, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry as Touched
 from jobs_service.layer.entry import JobSnapshot
-from jobs_service.layer.key_parts import pack_id
-from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.record import NextRun, Record
 from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, Outcome
 from jobs_service.runner import execution
-from jobs_service.store.held_writes import HeldBack
+from jobs_service.store.overlay import HeldBack
 from tests.simulation.entry import UNOBSERVED, Entry
 from tests.simulation.journal_reads import readers
 from tests.simulation.model_job import Change, Said
@@ -55,7 +54,7 @@ def recording() -> Iterator[None]:
         (queue, "accept", _accept),
         (queue, "_schedule_again", _put_back),
         (activity, "re_enqueue", _re_enqueue),
-        (dead_processes, "take_from", _take_from),
+        (running_jobs, "take_from", _take_from),
         (activity, "remove_expired", _remove_expired),
         (activity, "pause", lambda original: _on_a_type("pause", original)),
         (activity, "resume", lambda original: _on_a_type("resume", original)),

@@ -12,7 +12,7 @@ from typing import Any, Final
 from jobs_service.arguments import to_seconds
 from jobs_service.errors import JobNotFound, NoTypeTimeout
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.listing import Listing
+from jobs_service.layer.reads import Listing
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobType

@@ -17,7 +17,7 @@ from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor
-from jobs_service.supervision.supervising import Supervising
+from jobs_service.supervision.supervisor import Supervising
 from jobs_service.testing import Process, SimulatedTransaction
 from jobs_service.testing.loop import OWNER
 from tests.simulation.rows import PREFIX, section

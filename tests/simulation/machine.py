@@ -16,13 +16,14 @@ import lmdb
 
 from jobs_service.settings import Settings
 from jobs_service.store.base import Limits
-from jobs_service.store.lmdb import process_locks, reader, writer
+from jobs_service.store.lmdb import process_locks
 from jobs_service.store.lmdb import store as opening
-from jobs_service.store.lmdb.descriptors import close_file, open_file
-from jobs_service.store.lmdb.file_use import PROCESSES, FileUse
-from jobs_service.store.lmdb.state import apply_log
-from jobs_service.store.lmdb.thread_calls import Answer
-from jobs_service.store.write_log import CLEAR, SET
+from jobs_service.store.lmdb import store as reader
+from jobs_service.store.lmdb import store as writer
+from jobs_service.store.lmdb.process_locks import PROCESSES, FileUse, close_file, open_file
+from jobs_service.store.lmdb.threads import Answer
+from jobs_service.store.lmdb.transaction import apply_log
+from jobs_service.store.overlay import CLEAR, SET
 from jobs_service.testing import Process, World
 from tests.simulation.embedded import EmbeddedStore, Killed, Mailbox, Observed, SteppedThread
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.store.base import SYSTEM_KEYS
 from jobs_service.store.commit_marks import HAPPENED
-from jobs_service.store.fdb.errors import may_have_committed
-from jobs_service.store.write_log import CLEAR, STAMPED_VALUE
+from jobs_service.store.fdb.client import may_have_committed
+from jobs_service.store.overlay import CLEAR, STAMPED_VALUE
 from jobs_service.testing import SimulatedTransaction
 from jobs_service.testing.cluster import ClientError, SimulatedStore
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from jobs_service.testing.choices import Plan
+from jobs_service.testing.loop import Plan
 
 _NUMBERS = re.compile(r"\d+(-\d+)?")
 _KIND = re.compile(r"[^\s,:]+(:[^\s,:]+)*")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from jobs_service.layer.candidates import AcceptTerms
-from jobs_service.layer.key_parts import AFTER, STAMP_CODE, pack_seconds
-from jobs_service.layer.record import Record
-from jobs_service.layer.record_format import LOCK_BYTES
+from jobs_service.layer.keyspace import AFTER, STAMP_CODE, pack_seconds
+from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.record import LOCK_BYTES, Record
 from jobs_service.model import JobId
 from jobs_service.sources import MOST_AHEAD
 from tests.simulation.claims import depends_on, ranges_of

@@ -10,31 +10,13 @@ from random import Random
 from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
-from jobs_service import Settings
-from jobs_service.actors import (
-    activity_monitor,
-    duties,
-    notifier,
-    process_monitor,
-    process_row,
-    sampler,
-    type_server,
-)
-from jobs_service.batching import group_commit, operations
-from jobs_service.layer import (
-    activity,
-    candidates,
-    last_records,
-    listing,
-    paging,
-    process_rows,
-    strays,
-    transaction,
-)
-from jobs_service.runner import error_description, heartbeat, run_endings, schedule, worker_pool
+from jobs_service import Settings, batching
+from jobs_service.actors import activity_monitor, context, notifier, processes, type_server
+from jobs_service.layer import activity, changes, damage, queue, reads, rows, transaction
+from jobs_service.runner import heartbeat, run, run_endings, schedule, worker_pool
 from jobs_service.service import queries
 from jobs_service.store.fdb import watches as fdb_watches
-from jobs_service.store.lmdb import watches, writer
+from jobs_service.store.lmdb import store, watches
 from jobs_service.testing import Choices
 
 _WITH_SETTINGS: Final = 0.04
@@ -61,15 +43,15 @@ _Constant = tuple[Any, str, Sequence[float]]
 _FEW_KEYS: Final = (2, 3, 7)
 
 _PAGES: Final[Sequence[_Constant]] = (
-    (candidates, "PAGE", _FEW_KEYS),
-    (duties, "_TYPES_PAGE", _FEW_KEYS),
+    (queue, "PAGE", _FEW_KEYS),
+    (context, "_TYPES_PAGE", _FEW_KEYS),
     (notifier, "_CHANGES_PAGE", _FEW_KEYS),
-    (group_commit, "_MOST_OPERATIONS", _FEW_KEYS),
-    (operations, "_MOST_JOBS", _FEW_KEYS),
-    (strays, "_LOOKED_AT", _FEW_KEYS),
-    (listing, "LARGEST_CHUNK", _FEW_KEYS),
+    (batching, "_MOST_OPERATIONS", _FEW_KEYS),
+    (batching, "_MOST_JOBS", _FEW_KEYS),
+    (damage, "_LOOKED_AT", _FEW_KEYS),
+    (reads, "LARGEST_CHUNK", _FEW_KEYS),
     (transaction, "COUNT_PAGE", _FEW_KEYS),
-    (process_monitor, "_PAGE", _FEW_KEYS),
+    (processes, "_PAGE", _FEW_KEYS),
     (activity, "_TYPES_PAGE", _FEW_KEYS),
     (type_server, "_SCANNED_TOGETHER", _FEW_KEYS),
     (type_server, "_SETTLED_TOGETHER", _FEW_KEYS),
@@ -78,25 +60,25 @@ _PAGES: Final[Sequence[_Constant]] = (
 """How much is read at once: pages hold a few keys, so that the second one is read as well."""
 
 _CONSTANTS: Final[Sequence[_Constant]] = (
-    (sampler, "_MOST_TYPES", (1, 2, 5)),
-    (sampler, "_MOST_JITTER", (0.0, 0.05)),
+    (activity_monitor, "_MOST_TYPES", (1, 2, 5)),
+    (activity_monitor, "_MOST_JITTER", (0.0, 0.05)),
     (activity_monitor, "_LARGEST_BATCH", (1, 2)),
     (notifier, "_FIRST_BATCH", (1, 3)),
     (notifier, "_LARGEST_READ", (1, 500, 5_000)),
-    (process_row, "_REMOVED_AT_ONCE", (1, 2)),
-    (process_row, "_CLEAN_EVERY", (1.0, 5.0)),
-    (process_rows, "_PAGE", (1, 2)),
+    (processes, "_REMOVED_AT_ONCE", (1, 2)),
+    (processes, "_CLEAN_EVERY", (1.0, 5.0)),
+    (rows, "_PAGE", (1, 2)),
     (worker_pool, "_MOST_ACCEPTED", (1, 2)),
     (run_endings, "_MOST_BYTES", (1, 1_000)),
     (run_endings, "_MOST_REWRITTEN", (1, 2)),
-    (group_commit, "_MOST_BYTES", (1, 2_000)),
-    (group_commit, "_READ_TOGETHER", (1, 3)),
-    (listing, "FIRST_CHUNK", (1, 2)),
-    (paging, "_MOST_ROWS", (3, 10)),
-    (paging, "_MOST_BYTES", (1, 1_000)),
-    (last_records, "_LARGEST_READ", (1, 500)),
-    (writer, "_MAX_BATCH", (1, 2, 3)),
-    (writer, "_MAX_BATCH_BYTES", (1, 1_000)),
+    (batching, "_MOST_BYTES", (1, 2_000)),
+    (batching, "_READ_TOGETHER", (1, 3)),
+    (reads, "FIRST_CHUNK", (1, 2)),
+    (reads, "_MOST_ROWS", (3, 10)),
+    (reads, "_MOST_BYTES", (1, 1_000)),
+    (changes, "_LARGEST_READ", (1, 500)),
+    (store, "_MAX_BATCH", (1, 2, 3)),
+    (store, "_MAX_BATCH_BYTES", (1, 1_000)),
     (watches, "_CHUNK", (1, 2, 7)),
     (fdb_watches, "_MOST_POLLED", (1, 2)),
 )
@@ -132,7 +114,7 @@ _OF_DRILLS: Final = _Kind(
     1.0,
     _HALF,
     (
-        (paging, "_MOST_ROWS", (2, 5)),
+        (reads, "_MOST_ROWS", (2, 5)),
         (schedule, "PUNCTUAL", (4.0,)),
         (heartbeat, "LONG_RUN", (4.0,)),
         (transaction, "COUNT_PAGE", _FEW_KEYS),
@@ -170,14 +152,14 @@ def drawn_constants(choices: Choices, *, drilled: bool = False) -> Iterator[None
         choices: of the run.
         drilled: whether nothing but drills are done in it.
     """
-    lines = error_description._lines
+    lines = run._lines
 
     def shortened(shown: traceback.TracebackException) -> Iterator[str]:
         return (_DIRECTORIES.sub('File "', line) for line in lines(shown))
 
     with ExitStack() as stack:
         # Tracebacks name files alone: so records are as large wherever the repository and Python are.
-        stack.enter_context(patch.object(error_description, "_lines", shortened))
+        stack.enter_context(patch.object(run, "_lines", shortened))
         for kind in (*_KINDS, _OF_DRILLS) if drilled else _KINDS:
             random = choices.stream(kind.stream)
             for module, name, values in kind.constants if random.random() < kind.share else ():
@@ -188,9 +170,9 @@ def drawn_constants(choices: Choices, *, drilled: bool = False) -> Iterator[None
 
 def pages_are_small() -> bool:
     """Whether pages hold a few keys only just now: then a transaction may take fewer jobs than are there."""
-    return max(_FEW_KEYS) >= candidates.PAGE
+    return max(_FEW_KEYS) >= queue.PAGE
 
 
 def few_at_once_are_drawn() -> bool:
     """Whether less is done or read at once than in most runs just now: then fewer jobs may be taken than are there."""
-    return any(getattr(module, name) != usual for module, name, usual in _USUAL if module is not paging)
+    return any(getattr(module, name) != usual for module, name, usual in _USUAL if module is not reads)

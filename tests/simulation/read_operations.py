@@ -14,7 +14,7 @@ import fdb.tuple
 
 from jobs_service.errors import JobNotFound, NoTypeTimeout
 from jobs_service.model import JobState, JobType, Outcome
-from jobs_service.status import Status
+from jobs_service.model.job import Status
 from tests.simulation.complaints import named, observed, shown
 from tests.simulation.entry import Entry
 from tests.simulation.model_job import OBSERVED, RUNNING, Key, ModelJob

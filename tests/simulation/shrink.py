@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from jobs_service.testing.choices import Plan
+from jobs_service.testing.loop import Plan
 from tests.simulation.plans import fault_key
 
 if TYPE_CHECKING:

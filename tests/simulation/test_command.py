@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.testing.choices import Choices, Plan
+from jobs_service.testing.loop import Choices, Plan
 from tests.simulation import __main__ as command
 from tests.simulation.mutants import EVERY
 from tests.simulation.report import Report

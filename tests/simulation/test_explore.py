@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.testing.choices import Plan
+from jobs_service.testing.loop import Plan
 from tests.simulation.explore import Tally, explore, in_worker
 from tests.simulation.report import Report
 

@@ -11,7 +11,7 @@ import pytest
 
 from jobs_service import Removal
 from jobs_service.errors import JobExists, NoTypeTimeout, WorkerConflict
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.record import Record
 from jobs_service.model import UNSET
 from tests.simulation.histories import Recorded, altered, gives, lost, recorded, replayed, stored_in

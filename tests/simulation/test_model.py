@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jobs_service import JobsError, JobsService, JobState, Outcome, json_data
 from jobs_service.errors import JobNotFound
-from jobs_service.layer.key_parts import pack_priority
+from jobs_service.layer.keyspace import pack_priority
 from jobs_service.model import UNSET, unpack_priority
 from tests.service.sequences import OPERATIONS, Operation, play
 from tests.service.support import FAR_AWAY, LONG_AGO, T1, TIMEOUT

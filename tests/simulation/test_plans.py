@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.testing.choices import Plan
+from jobs_service.testing.loop import Plan
 from tests.simulation.plans import only_text, parse_only, replay_command
 
 NUMBERS = st.integers(0, 40) | st.integers(0, 10**9)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from jobs_service.runner import execution
-from jobs_service.runner.error_description import describe
-from jobs_service.testing.choices import Choices, Plan
+from jobs_service.runner.run import describe
+from jobs_service.testing.loop import Choices, Plan
 from tests.shares import ALL, share
 from tests.simulation.rarities import drawn_constants
 from tests.simulation.run import simulate

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.testing.choices import Choices, Plan
+from jobs_service.testing.loop import Choices, Plan
 from tests.simulation.report import Report
 from tests.simulation.shrink import shrink
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from jobs_service import JobsService
 from jobs_service.supervision import Actor
-from jobs_service.supervision.supervising import Supervising
+from jobs_service.supervision.supervisor import Supervising
 from jobs_service.testing import FAULTS, Process
 
 if TYPE_CHECKING:

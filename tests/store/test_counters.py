@@ -10,8 +10,7 @@ import pytest
 
 from jobs_service.sources import Sources
 from jobs_service.store import open_address
-from jobs_service.store.base import Transaction
-from jobs_service.store.counters import BOUNDS, CommitTimes
+from jobs_service.store.base import BOUNDS, CommitTimes, Transaction
 from tests.stores import plain_settings
 
 

@@ -7,13 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service.errors import StoreError, TransactionTooLarge
-from jobs_service.store.base import Limits, Snapshot, Transaction
-from jobs_service.store.driving import drive
-from jobs_service.store.held_writes import HeldBack
-from jobs_service.store.key_selector import KeySelector
-from jobs_service.store.mvcc import Versions, View
-from jobs_service.store.read_your_writes import BufferedTransaction, Reads
-from jobs_service.store.write_log import SET
+from jobs_service.store.base import KeySelector, Limits, Snapshot, Transaction
+from jobs_service.store.memory import Versions, View
+from jobs_service.store.overlay import SET, BufferedTransaction, HeldBack, Reads
+from jobs_service.store.sync_transaction import drive
 
 KEY = st.integers(0, 9).map(lambda number: b"%d" % number)
 WRITES = st.lists(st.tuples(KEY, st.none() | st.sampled_from([b"x", b"y"])), max_size=8)

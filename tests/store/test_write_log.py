@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobs_service.store.write_log import added
+from jobs_service.store.overlay import added
 
 
 @given(value=st.none() | st.binary(max_size=40), operand=st.binary(min_size=1, max_size=40))

@@ -9,8 +9,7 @@ import fdb.tuple
 import pytest
 
 from jobs_service import JobsService, JobState, Outcome, run_data
-from jobs_service.layer.key_parts import pack_id, pack_seconds
-from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.keyspace import Keyspace, pack_id, pack_seconds
 from jobs_service.layer.record import Record
 from jobs_service.model import HistoryKind, JobError
 from jobs_service.store import Transaction

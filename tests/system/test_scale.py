@@ -20,7 +20,7 @@ from jobs_service.store import Transaction
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.memory import Faults, MemoryStore
-from jobs_service.store.read_your_writes import BufferedTransaction
+from jobs_service.store.overlay import BufferedTransaction
 from tests.checker import assert_sound
 from tests.virtual_time import in_virtual_time
 

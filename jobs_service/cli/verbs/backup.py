@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from jobs_service.cli import output, session
-from jobs_service.cli.options import JsonOption, StoreOption
+from jobs_service.cli import output, program
+from jobs_service.cli.parsing import JsonOption, StoreOption
 from jobs_service.names import printable
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A new file.")]
@@ -24,7 +24,7 @@ def backup(context: typer.Context, file: FileArgument, store: StoreOption = None
         raise typer.BadParameter(f"{file} exists already; name a new file", param_hint="FILE")
     if not path.parent.is_dir():
         raise typer.BadParameter(f"there is no directory {path.parent}", param_hint="FILE")
-    size = session.run(context, store, lambda jobs: jobs.store.backup(file))
+    size = program.run(context, store, lambda jobs: jobs.store.backup(file))
     if as_json:
         output.json_line({"file": file, "bytes": size})
     else:

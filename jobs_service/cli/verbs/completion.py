@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from jobs_service.cli import output, session
-from jobs_service.cli.exits import PROGRAM
+from jobs_service.cli import output, program
+from jobs_service.cli.program import PROGRAM
 from jobs_service.names import shown
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def types(context: typer.Context, incomplete: str) -> Iterable[str]:
             return await jobs.types()
 
     with suppress(Exception):
-        context.obj = session.GlobalOptions(context.find_root().params.get("store"))
-        address = session.chosen_store(context, context.params.get("store"))
-        if session.missing_store(address) is None:
+        context.obj = program.GlobalOptions(context.find_root().params.get("store"))
+        address = program.chosen_store(context, context.params.get("store"))
+        if program.missing_store(address) is None:
             names = map(shown, asyncio.run(look(address)))
             return [name for name in names if name.startswith(incomplete) and " " not in name]
     return []

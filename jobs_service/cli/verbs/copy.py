@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs_service.cli import exits, output, session
-from jobs_service.cli.options import JsonOption
-from jobs_service.cli.tables import Column, table
+from jobs_service.cli import output, program
+from jobs_service.cli.output import Column, table
+from jobs_service.cli.parsing import JsonOption
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def copy(
     first; the copy only reads FROM. TO must be empty. Nobody can use TO before all jobs are copied and counted.
     If a copy is cut off, begin it anew with --anew.
     """
-    session.refuse_store(context, "name both stores: copy FROM TO")
+    program.refuse_store(context, "name both stores: copy FROM TO")
     import asyncio
 
     addresses = absolute_address(source, "FROM"), absolute_address(target, "TO")
@@ -98,13 +98,13 @@ async def _copy(source: str, target: str, *, anew: bool) -> Copied:
 
     configure("warning")
     log_unknown_variables()
-    missing = session.missing_store(source)
+    missing = program.missing_store(source)
     if missing is not None:
         raise StoreError(f"there is no store at {missing}: nothing to copy")
     try:
         return await _copy_open(source, target, anew)
     except asyncio.CancelledError:
-        exits.say("interrupted; the same command with --anew begins it anew")
+        program.say("interrupted; the same command with --anew begins it anew")
         raise
 
 
@@ -119,9 +119,9 @@ async def _copy_open(source: str, target: str, anew: bool) -> Copied:
             return await stack.enter_async_context(_open(open_address(address, *_surroundings())))
 
         read = await opened(source)
-        is_there = session.missing_store(target) is None
+        is_there = program.missing_store(target) is None
         # A refused copy leaves no empty store behind.
-        written = await (opened(target) if is_there else stack.enter_async_context(_open(session.imitated(target))))
+        written = await (opened(target) if is_there else stack.enter_async_context(_open(program.imitated(target))))
         make = None if is_there else partial(opened, target)
         with _bar() as progress:
             return await copy_jobs(read, written, sources=sources, make=make, anew=anew, progress=progress)
@@ -145,7 +145,7 @@ def _bar() -> Iterator[CopyProgress | None]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from jobs_service.cli.signals import cursor_given_back
+    from jobs_service.cli.program import cursor_given_back
 
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
     with cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from jobs_service import json_forms
-from jobs_service.cli import output, session
-from jobs_service.cli.options import JsonOption
-from jobs_service.cli.tables import Column
+from jobs_service import names
+from jobs_service.cli import output, program
+from jobs_service.cli.output import Column
+from jobs_service.cli.parsing import JsonOption, StoreOption
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
-    from jobs_service import Handler, HandlerOptions
+    from jobs_service import Handler, HandlerOptions, JobsService
+    from jobs_service.service.handler_registry import Periodic
+
 
 ApplicationArgument = Annotated[str, typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours.")]
 
@@ -45,10 +47,10 @@ def handlers(context: typer.Context, application: ApplicationArgument, as_json: 
 
     Shown are the options that differ from the defaults, after the settings have been applied; with --json, all.
     """
-    from jobs_service.cli.application import load
+    from jobs_service.cli.daemon import load
     from jobs_service.runner.schedule import in_words
 
-    session.refuse_store(context, "handlers are in a program, not in a store")
+    program.refuse_store(context, "handlers are in a program, not in a store")
     service = load(application)
     service.reload(service.settings)
     comes = {type: in_words(periodic.schedule) for type, periodic in service.periodic.items()}
@@ -59,7 +61,7 @@ def handlers(context: typer.Context, application: ApplicationArgument, as_json: 
 def _form(row: _Row) -> dict[str, Any]:
     handler = row.handler
     return {
-        "type": json_forms.name(handler.type),
+        "type": names.name(handler.type),
         "function": handler.name,
         "kind": handler.kind,
         "comes": row.comes,
@@ -71,3 +73,80 @@ def _options(options: HandlerOptions) -> dict[str, Any]:
     """Return options as a JSON object."""
     values = {field.name: getattr(options, field.name) for field in fields(options)}
     return {name: "a function" if callable(value) else value for name, value in values.items()}
+
+
+OptionalApplication = Annotated[
+    str | None,
+    typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours: only it knows when its jobs come next."),
+]
+
+
+class _PeriodicRow(NamedTuple):
+    type: Any
+    last: float | None
+    paused: bool
+    comes: str | None = None
+    next: float | None = None
+    missed: str | None = None
+
+
+PERIODIC_COLUMNS = (
+    Column("type", lambda row: shown(row.type)),
+    Column("comes", lambda row: row.comes or ""),
+    Column("last", lambda row: output.time_text(row.last)),
+    Column("next", lambda row: output.time_text(row.next)),
+    Column("missed", lambda row: row.missed or ""),
+    Column("paused", lambda row: "yes" * row.paused),
+)
+
+
+def periodic(
+    context: typer.Context,
+    application: OptionalApplication = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show periodic jobs with their last and next tick.
+
+    Without an application, those in the store are shown. For a type that has not ticked yet, the last tick is the time
+    when its handler was first run.
+    """
+    if application is None:
+        rows = program.run(context, store, _ticks)
+    else:
+        from jobs_service.cli.daemon import load
+
+        program.refuse_store(context, f"{application} brings its own store", store)
+        service = load(application)
+        address = service.store.address
+        seen = [] if program.missing_store(address) else program.run_at(address, _ticks)
+        rows = _scheduled(service.periodic, {shown(row.type): row for row in seen})
+    none = "no periodic jobs; make a function's with @jobs.every(period) or @jobs.cron(expression)"
+    output.rows(PERIODIC_COLUMNS, rows, _periodic_form, as_json, none)
+
+
+async def _ticks(jobs: JobsService) -> list[_PeriodicRow]:
+    """Return the periodic types in the store."""
+    return [_PeriodicRow(type, last, await jobs.paused(type)) for type, last in (await jobs.last_ticks()).items()]
+
+
+def _scheduled(registered: dict[Any, Periodic], seen: dict[Any, _PeriodicRow]) -> list[_PeriodicRow]:
+    """Return the periodic types of an application, with their last ticks from the store."""
+    from jobs_service.sources import Sources
+
+    now = Sources().wall_time()
+    rows = []
+    for type, periodic in registered.items():
+        schedule = periodic.schedule
+        row = seen.get(shown(type), _PeriodicRow(type, None, False))
+        last = None if periodic.last_tick(row.last) is None else row.last
+        rows.append(
+            _PeriodicRow(type, last, row.paused, periodic.in_words, schedule.next_after(now), periodic.missed.value)
+        )
+    return rows
+
+
+def _periodic_form(row: _PeriodicRow) -> dict[str, Any]:
+    from jobs_service.json_types import time
+
+    return {**row._asdict(), "type": names.name(row.type), "last": time(row.last), "next": time(row.next)}

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from jobs_service import json_forms
-from jobs_service.cli import exits, output, session, values
-from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption
-from jobs_service.names import shown
+from jobs_service import names
+from jobs_service.cli import output, parsing, program
+from jobs_service.cli.output import Column
+from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType, QueueState, TypeCounts
-    from jobs_service.service.outages import Outage
+    from jobs_service.service.failures import Failures, Group, Outage
+
 
 RECOVERY_TIME = 1.5
 """Seconds within which a running process monitor takes back the jobs of a dead process."""
@@ -66,13 +68,13 @@ def health(
     type crash (5 at least, and half of those that ended in the last 2 minutes, a fifth in 10, or nine tenths in 60); 3
     when the store cannot be reached or read.
     """
-    most = None if max_wait is None else values.duration(max_wait, "--max-wait")
-    state, location = session.run(context, store, _read_state)
+    most = None if max_wait is None else parsing.duration(max_wait, "--max-wait")
+    state, location = program.run(context, store, _read_state)
     problems = _problems(state, most)
     if as_json:
         output.json_line({"healthy": not problems, "problems": problems, "store": location, **_as_json(state)})
     if problems:
-        raise exits.AnswerIsNo(f"{'; '.join(problems)}: {location}: {_sentence(state)}")
+        raise program.AnswerIsNo(f"{'; '.join(problems)}: {location}: {_sentence(state)}")
     if not as_json:
         output.line(f"healthy: {location}: {_sentence(state)}")
 
@@ -80,7 +82,7 @@ def health(
 async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     import asyncio
 
-    from jobs_service.service.outages import last_hour
+    from jobs_service.service.failures import last_hour
     from jobs_service.sources import Sources
 
     types = await jobs.types()
@@ -159,16 +161,14 @@ def _sentence(state: _StoreState) -> str:
 def _as_json(state: _StoreState) -> dict[str, Any]:
     seconds, type, id = state.oldest or (None, None, None)
     waited = None if seconds is None else round(seconds, 3)
-    oldest = (
-        None if state.oldest is None else {"type": json_forms.name(type), "id": json_forms.name(id), "seconds": waited}
-    )
+    oldest = None if state.oldest is None else {"type": names.name(type), "id": names.name(id), "seconds": waited}
     return {
         "types": state.types,
         "paused": state.paused,
         "running": state.running,
         "retrying": state.retrying,
         "crashing": [
-            {"type": json_forms.name(each.type), "crashed": each.crashed, "ended": each.ended, "minutes": each.minutes}
+            {"type": names.name(each.type), "crashed": each.crashed, "ended": each.ended, "minutes": each.minutes}
             for each in state.crashing
         ],
         "oldest_ready": oldest,
@@ -176,3 +176,46 @@ def _as_json(state: _StoreState) -> dict[str, Any]:
         "other_processes": state.alive,
         "dead_processes": state.dead,
     }
+
+
+def _types(group: Group) -> str:
+    return ", ".join(map(shown, group.jobs))
+
+
+def _error(group: Group) -> str:
+    return printable(": ".join(filter(None, (group.error or "no error was kept", group.message))))
+
+
+def _ago(seconds: float | None) -> str:
+    from jobs_service.sources import Sources
+
+    return "" if seconds is None else f"{output.duration_text(max(Sources().wall_time() - seconds, 0.0))} ago"
+
+
+COLUMNS = (
+    Column("jobs", lambda group: str(group.count), right=True),
+    Column("state", lambda group: group.state, status=True),
+    Column("since", lambda group: _ago(group.first), whole=True),
+    Column("last", lambda group: _ago(group.last), whole=True),
+    Column("types", _types),
+    Column("error", _error, cut=True),
+)
+
+
+def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Group failed and retrying jobs by what went wrong.
+
+    It looks at 200 failed jobs, the newest, of the 20 types with most of them, at as many that wait for another attempt
+    after a crash, and says so when there are more. What differs from job to job in an error's message is shown as "…".
+    """
+    found = program.run(context, store, _failures)
+    read = {"failed": found.failed, "retrying": found.retrying, "read": found.read}
+    output.rows(COLUMNS, found.groups, lambda group: {**group.to_dict(), **read}, as_json, "no failed or retrying jobs")
+    if found.is_cut and not as_json:
+        output.line(f"{found.read} of the {found.failed} failed and {found.retrying} retrying jobs were looked at")
+
+
+async def _failures(jobs: JobsService) -> Failures:
+    from jobs_service.service.failures import newest_failures
+
+    return await newest_failures(jobs, await jobs.counts())

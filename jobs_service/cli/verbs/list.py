@@ -9,17 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service.cli import output, session
-from jobs_service.cli.names import parse_type
-from jobs_service.cli.options import DURATION_HELP, JsonOption, OptionalType, StoreOption
-from jobs_service.cli.tables import Column, Table
-from jobs_service.cli.type_checks import require_type
-from jobs_service.names import priority_text, shown
-from jobs_service.status import MEANT
+from jobs_service.cli import output, program
+from jobs_service.cli.output import Column, Table, table
+from jobs_service.cli.parsing import (
+    DURATION_HELP,
+    IdArgument,
+    JsonOption,
+    OptionalType,
+    StoreOption,
+    TypeArgument,
+    parse_id,
+    parse_type,
+)
+from jobs_service.cli.program import require_type
+from jobs_service.model.job import MEANT
+from jobs_service.names import printable, priority_text, shown
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobsService
+    from jobs_service import Job, JobError, JobsService, Progress
     from jobs_service.service.selection import Filter
+
 
 PAGE = 500
 """Jobs per page. Only one page is in memory at a time."""
@@ -148,7 +157,7 @@ def list_jobs(
             await require_type(jobs, only)
         return "no jobs"
 
-    said = session.run(context, store, body)
+    said = program.run(context, store, body)
     if said and not as_json:
         output.line(said)
 
@@ -199,3 +208,62 @@ class _Printer:
     def __call__(self, page: list[Job]) -> None:
         """Print the next page."""
         self._table.print([output.as_far_as_readable(self._table.row, job) for job in page])
+
+
+HISTORY = (
+    Column("time", lambda event: output.time_text(event.time)),
+    Column("event", lambda event: event.kind.value),
+    Column("detail", lambda event: printable(event.detail), cut=True),
+)
+
+
+def show(
+    context: typer.Context, type: TypeArgument, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Show everything about one job."""
+    names = parse_type(type), parse_id(id)
+
+    async def body(jobs: JobsService) -> Job:
+        return await output.without(jobs, await jobs.get(*names))
+
+    job = program.run(context, store, body)
+    if as_json:
+        output.json_line(job.to_dict())
+        return
+    for label, text in _description(job):
+        output.line(f"{label:<10}{text}".rstrip())
+    if job.history:
+        output.line("")
+        table(HISTORY, job.history)
+
+
+def _description(job: Job) -> list[tuple[str, str]]:
+    progress: Progress | None = job.progress
+    return [
+        ("type", shown(job.type)),
+        ("id", shown(job.id)),
+        ("state", output.status_text(job)),
+        ("priority", priority_text(job.priority)),
+        ("run at", output.time_text(job.run_at) or "at once"),
+        ("resubmit", "yes" if job.resubmit else "no"),
+        ("cancel", "yes" if job.cancel else "no"),
+        ("seq", job.seq.hex() if job.seq else "-"),
+        ("attempts", str(job.attempts)),
+        ("progress", "-" if progress is None else output.progress_text(progress)),
+        *_labeled("data", _json_lines(job.data)),
+        *_labeled("result", _json_lines(job.result)),
+        *_labeled("error", ["-"] if job.error is None else _error_lines(job.error)),
+    ]
+
+
+def _labeled(label: str, lines: list[str]) -> list[tuple[str, str]]:
+    """Return lines with their labels: only the first line has one."""
+    return [(label if at == 0 else "", printable(line)) for at, line in enumerate(lines)]
+
+
+def _json_lines(value: Any) -> list[str]:
+    return json.dumps(value, ensure_ascii=False, indent=2).split("\n")
+
+
+def _error_lines(error: JobError) -> list[str]:
+    return [output.error_text(error), *error.traceback.rstrip().splitlines()]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from jobs_service import __version__
-from jobs_service.cli import output, session
-from jobs_service.cli.options import JsonOption, StoreOption, Verb
-from jobs_service.cli.tables import Column
+from jobs_service import __version__, names
+from jobs_service.cli import output, program
+from jobs_service.cli.output import Column
+from jobs_service.cli.parsing import JsonOption, OptionalType, StoreOption, Verb, parse_type
+from jobs_service.cli.program import require_type
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService, ProcessInfo
+    from jobs_service import Job, JobsService, ProcessInfo, Progress
+
 
 _MOST_NAMED = 10
 
@@ -64,13 +66,13 @@ def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOp
     dead at once where all processes are on one machine, else as silent, when five of its heartbeats have not come.
     """
     if context.invoked_subcommand is not None:
-        context.obj = session.GlobalOptions(session.chosen_store(context, store))
+        context.obj = program.GlobalOptions(program.chosen_store(context, store))
         return
 
     async def body(jobs: JobsService) -> list[ProcessInfo]:
         return await jobs.processes()
 
-    found = session.run(context, store, body)
+    found = program.run(context, store, body)
     none = "no process runs handlers; jobs-service serve MODULE:ATTR does"
     output.rows(COLUMNS, found, lambda info: info.to_dict(), as_json, none)
 
@@ -96,7 +98,7 @@ def _ask(context: typer.Context, id: str, store: str | None, as_json: bool, acti
     async def body(jobs: JobsService) -> ProcessInfo:
         return await jobs.ask_process(id, ProcessAction(action), _user())
 
-    before = session.run(context, store, body)
+    before = program.run(context, store, body)
     if as_json:
         output.json_line({"id": before.id, "asked": action, "before": before.to_dict()})
         return
@@ -117,3 +119,86 @@ def _user() -> str:
     except (OSError, KeyError):  # a user id without a name
         user = "somebody"
     return f"{user}@{socket.gethostname()}"
+
+
+AT_ONCE = 100
+"""Jobs read at the same time."""
+
+
+class _Row(NamedTuple):
+    job: Job
+    worker: str | None
+    since: float | None
+    progress: Progress | None
+
+    @classmethod
+    def of(cls, job: Job) -> _Row:
+        started = next((event for event in job.history if event.kind == "started"), None)
+        if started is None:
+            return cls(job, None, None, job.progress)
+        return cls(job, started.detail, started.at, job.progress)
+
+
+WORKER_COLUMNS = (
+    Column("worker", lambda row: printable(row.worker or "-")),
+    Column("type", lambda row: shown(row.job.type)),
+    Column("id", lambda row: shown(row.job.id)),
+    Column("since", lambda row: output.time_text(row.since)),
+    Column("attempt", lambda row: str(row.job.attempts), right=True, nothing="1"),
+    Column("canceled", lambda row: "yes" if row.job.cancel else "no", nothing="no"),
+    Column("progress", lambda row: "" if row.progress is None else output.progress_text(row.progress), cut=True),
+)
+
+
+def workers(
+    context: typer.Context, type: OptionalType = None, store: StoreOption = None, as_json: JsonOption = False
+) -> None:
+    """Show which worker runs which job.
+
+    A worker's name is its host and process id, from the event "started" in the job's history. A worker that has died is
+    shown until its job is taken back.
+    """
+    only = None if type is None else parse_type(type)
+    rows = program.run(context, store, lambda jobs: _held(jobs, only))
+    output.rows(WORKER_COLUMNS, rows, _form, as_json, "no job is running")
+
+
+async def _held(jobs: JobsService, only: Any) -> list[_Row]:
+    """Return a row for each running job."""
+    import asyncio
+
+    if only is not None:
+        await require_type(jobs, only)
+    rows: list[_Row] = []
+    for type in [only] if only is not None else await jobs.types():
+        # The running jobs of a type have an index of their own, so not all jobs are read.
+        ids = await jobs.active_ids(type)
+        for at in range(0, len(ids), AT_ONCE):
+            found = await asyncio.gather(*(_running(jobs, type, id) for id in ids[at : at + AT_ONCE]))
+            held = await output.without_in_all(jobs, [job for job in found if job is not None])
+            rows += [output.as_far_as_readable(_Row.of, job) for job in held]
+    return sorted(rows, key=lambda row: (row.worker or "", row.since or 0.0))
+
+
+async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:
+    from jobs_service import JobNotFound, JobState, RecordDamaged
+
+    try:
+        job = await jobs.get(type, id)
+    except (JobNotFound, RecordDamaged):  # it was removed meanwhile, or it is unknown whether it runs
+        return None
+    return job if job.state is JobState.RUNNING else None
+
+
+def _form(row: _Row) -> dict[str, Any]:
+    from jobs_service.json_types import plain, time
+
+    return {
+        "worker": row.worker,
+        "type": names.name(row.job.type),
+        "id": names.name(row.job.id),
+        "since": time(row.since),
+        "attempt": row.job.attempts,
+        "cancel": row.job.cancel,
+        "progress": None if row.progress is None else plain(row.progress),
+    }

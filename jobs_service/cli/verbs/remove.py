@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service import json_forms
-from jobs_service.cli import exits, output, session, values
-from jobs_service.cli.names import parse_id, parse_type
-from jobs_service.cli.options import DURATION_HELP, IdArgument, JsonOption, StoreOption, TypeArgument
+from jobs_service import names as json_forms
+from jobs_service.cli import output, parsing, program
+from jobs_service.cli.parsing import (
+    DURATION_HELP,
+    AtOption,
+    DataOption,
+    IdArgument,
+    InOption,
+    JsonOption,
+    PriorityOption,
+    StoreOption,
+    TypeArgument,
+    parse_id,
+    parse_priority,
+    parse_type,
+)
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService
+    from jobs_service import Job, JobsService
+
 
 ForceOption = Annotated[bool, typer.Option("--force", help="Remove it even while it runs; its worker is refused.")]
 WaitOption = Annotated[
@@ -38,7 +51,7 @@ def remove(
     names = parse_type(type), parse_id(id)
     if force and wait is not None:
         raise typer.BadParameter("give one of them", param_hint="--force and --wait")
-    seconds = None if wait is None else values.duration(wait, "--wait")
+    seconds = None if wait is None else parsing.duration(wait, "--wait")
 
     async def body(jobs: JobsService) -> str:
         if seconds is None:
@@ -46,15 +59,50 @@ def remove(
         try:
             await jobs.stop_and_remove(*names, timeout=seconds)
         except TimeoutError:
-            raise exits.AnswerIsNo(
+            raise program.AnswerIsNo(
                 f"{output.name(*names)} still runs after {seconds:g} s; it is canceled, and stays until it is finished"
             ) from None
         return "removed"
 
-    removal = session.run(context, store, body)
+    removal = program.run(context, store, body)
     if as_json:
         output.json_line({"type": json_forms.name(names[0]), "id": json_forms.name(names[1]), "removal": removal})
     elif removal == "removed":
         output.line(f"{output.name(*names)}: removed")
     else:
         output.line(f"{output.name(*names)}: running; its worker is asked to finish it")
+
+
+def resubmit(
+    context: typer.Context,
+    type: TypeArgument,
+    id: IdArgument,
+    data: DataOption = None,
+    priority: PriorityOption = None,
+    after: InOption = None,
+    at: AtOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a job again.
+
+    A finished job is pending at once, a running one when it has finished. Options that are not given change nothing.
+    """
+    names = parse_type(type), parse_id(id)
+    changes: dict[str, Any] = {}
+    if data is not None:
+        changes["data"] = parsing.data(data)
+    if priority is not None:
+        changes["priority"] = parse_priority(priority)
+    run_at = parsing.run_at(after, at)
+    if run_at is not None:
+        changes["run_at"] = run_at
+
+    async def body(jobs: JobsService) -> Job:
+        return await output.without_in_changed(jobs, await jobs.resubmit(*names, **changes))
+
+    job = program.run(context, store, body)
+    if as_json:
+        output.json_line(job.to_dict())
+    else:
+        output.line(f"{output.name(*names)}: {output.status_sentence(job)}")

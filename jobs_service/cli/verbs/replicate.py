@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from jobs_service import json_forms
-from jobs_service.cli import exits, output, secrets, session, values
-from jobs_service.cli.options import JsonOption, StoreOption
-from jobs_service.cli.tables import Column
-from jobs_service.cli.waiting import TimeoutOption, wait_limit, wait_option, waiting_for
+from jobs_service import names
+from jobs_service.cli import output, parsing, program
+from jobs_service.cli.output import Column
+from jobs_service.cli.parsing import JsonOption, StoreOption
+from jobs_service.cli.verbs.submit import TimeoutOption, wait_limit, wait_option, waiting_for
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from jobs_service import Job, JobEvent, JobsService
     from jobs_service.replication.options import ReplicationOptions
-    from jobs_service.replication.status import ReplicationStatus
+    from jobs_service.replication.stored import ReplicationStatus
 
 SourceArgument = Annotated[
     str | None, typer.Argument(metavar="SOURCE", help="URL of the database to copy: http://host:5984/name.")
@@ -161,10 +161,10 @@ def replicate(
     async def body(jobs: JobsService) -> Job | JobEvent:
         job = await add(jobs)
         if wait:
-            return await secrets.without_in_changed(jobs, await _end_of(jobs, job, seconds))
-        return await secrets.without_in_changed(jobs, job)
+            return await output.without_in_changed(jobs, await _end_of(jobs, job, seconds))
+        return await output.without_in_changed(jobs, job)
 
-    found = session.run(context, store, body, rehearsal=add, supervise=wait)
+    found = program.run(context, store, body, rehearsal=add, supervise=wait)
     if as_json:
         output.json_line(found.to_dict())
     elif wait:
@@ -173,7 +173,7 @@ def replicate(
         output.line(shown(found.id))
     if wait and found.outcome != "succeeded":
         why = "" if found.error is None else f": {output.error_text(found.error)}"
-        raise exits.AnswerIsNo(f"the replication {output.status_text(found)}{why}")
+        raise program.AnswerIsNo(f"the replication {output.status_text(found)}{why}")
 
 
 def replications(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -185,12 +185,12 @@ def replications(context: typer.Context, store: StoreOption = None, as_json: Jso
 
     async def body(jobs: JobsService) -> list[_Row]:
         from jobs_service.replication.api import replications as found
-        from jobs_service.replication.status import ReplicationStatus
+        from jobs_service.replication.stored import ReplicationStatus
 
-        shown = [await secrets.without(jobs, job) async for job in found(jobs)]
+        shown = [await output.without(jobs, job) async for job in found(jobs)]
         return [_Row(job, ReplicationStatus.of(job)) for job in shown]
 
-    output.rows(COLUMNS, session.run(context, store, body), _form, as_json, "there are no replications")
+    output.rows(COLUMNS, program.run(context, store, body), _form, as_json, "there are no replications")
 
 
 def _take_over(context: typer.Context, store: str | None, database: str, as_json: bool) -> None:
@@ -202,39 +202,39 @@ def _take_over(context: typer.Context, store: str | None, database: str, as_json
         )
     from jobs_service import JobsError
     from jobs_service.replication.api import replicate_database
-    from jobs_service.replication.errors import ReplicationError
+    from jobs_service.replication.contract import ReplicationError
 
     async def body(jobs: JobsService) -> list[tuple[str, Job | JobsError]]:
         return [each async for each in replicate_database(jobs, database)]
 
     try:
-        found = session.run(context, store, body)
+        found = program.run(context, store, body)
     except ReplicationError as error:
-        raise exits.Refused(str(error)) from None
+        raise program.Refused(str(error)) from None
     refused = 0
     for name, job in found:
         if isinstance(job, JobsError):
             refused += 1
-            exits.say(f"{printable(name)}: {job}")
+            program.say(f"{printable(name)}: {job}")
         elif as_json:
             output.json_line(job.to_dict())
         else:
             output.line(f"{shown(job.id)}  {printable(name)}")
     if refused:
-        raise exits.AnswerIsNo(f"{refused} of {len(found)} documents were not taken over")
+        raise program.AnswerIsNo(f"{refused} of {len(found)} documents were not taken over")
 
 
 def _options(
     source: str | None, target: str | None, document: str | None, given: dict[str, Any]
 ) -> tuple[ReplicationOptions, str]:
     """Return the options, and the name of the document; "" without one."""
-    from jobs_service.replication.errors import InvalidEndpoint
+    from jobs_service.replication.contract import InvalidEndpoint
     from jobs_service.replication.options import InvalidReplication, ReplicationOptions
 
     name = ""
     try:
         if document is not None:
-            form = _json(values.text_of(document, "--from-document"), "--from-document")
+            form = _json(parsing.text_of(document, "--from-document"), "--from-document")
             options = ReplicationOptions.from_document(form)
             name = str(form.get("_id", ""))
         elif source is None or target is None:
@@ -249,21 +249,21 @@ def _options(
 
 def _json(text: str, name: str) -> Any:
     try:
-        return values.strict_json(text)
+        return parsing.strict_json(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=name) from None
 
 
 async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
-    from jobs_service.cli.signals import while_read
+    from jobs_service.cli.program import while_read
 
     waiting = waiting_for(jobs, job, seconds, "serve --replications")
     async with waiting, while_read(), jobs.subscribe(job.type, job.id) as events:
         with _Bar() as bar:
             async for event in events:
-                bar.show(await secrets.without(jobs, event))
+                bar.show(await output.without(jobs, event))
     if event.state == "removed":
-        raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
+        raise program.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
     return event
 
 
@@ -310,21 +310,21 @@ def _print_result(event: Job | JobEvent) -> None:
         output.line(f"{output.many(int(result.get('docs_written', 0)), 'document')} written")
         for skipped in result.get("skipped", ()):
             why = skipped.get("reason") or skipped.get("error")
-            exits.say(f"skipped: {skipped.get('id')!r}, revision {skipped.get('rev')}: {why}")
+            program.say(f"skipped: {skipped.get('id')!r}, revision {skipped.get('rev')}: {why}")
 
 
 def _form(row: _Row) -> dict[str, Any]:
     from dataclasses import asdict, fields
 
     from jobs_service.json_types import plain
-    from jobs_service.replication.status import ReplicationStatus
+    from jobs_service.replication.stored import ReplicationStatus
 
     job, found = row
     return {
-        "id": json_forms.name(job.id),
-        "type": json_forms.name(job.type),
+        "id": names.name(job.id),
+        "type": names.name(job.type),
         "status": output.status_text(job),
         **(dict.fromkeys(each.name for each in fields(ReplicationStatus)) if found is None else asdict(found)),
         "progress": None if job.progress is None else plain(job.progress),
-        "error": json_forms.error(job.error),
+        "error": names.error(job.error),
     }

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service.cli import session
-from jobs_service.cli.names import parse_type
-from jobs_service.cli.options import Level, StoreOption
+from jobs_service.cli import program
+from jobs_service.cli.parsing import Level, StoreOption, parse_type
 from jobs_service.names import PREFIX, shown
 
 if TYPE_CHECKING:
@@ -103,14 +102,14 @@ def serve(
     `serving` says that it is ready.
     """
     if application is not None:
-        session.refuse_store(context, f"{application} brings its own store", store)
+        program.refuse_store(context, f"{application} brings its own store", store)
     from jobs_service import JobsService
     from jobs_service.cli import daemon
-    from jobs_service.cli.application import load
+    from jobs_service.cli.daemon import load
     from jobs_service.cli.logging import configure
 
     configure(log_level)
-    service = JobsService(session.chosen_store(context, store)) if application is None else load(application)
+    service = JobsService(program.chosen_store(context, store)) if application is None else load(application)
     if commands and not _runs_commands(service):
         service.commands()
     if replications:
@@ -118,7 +117,7 @@ def serve(
     address = None
     if http is not None:
         _require_http()
-        from jobs_service.http.serving import Address
+        from jobs_service.http.server import Address
         from jobs_service.http.state import Options
 
         options = Options(

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from jobs_service import json_forms
-from jobs_service.cli import exits, output, session
-from jobs_service.cli.names import parse_type
-from jobs_service.cli.options import JsonOption, OptionalType, StoreOption
-from jobs_service.cli.tables import Column
+from jobs_service import names
+from jobs_service.cli import output, parsing, program
+from jobs_service.cli.output import Column, Table
+from jobs_service.cli.parsing import DURATION_HELP, JsonOption, OptionalType, StoreOption, parse_type
+from jobs_service.model.job import Status
 from jobs_service.names import shown
-from jobs_service.status import Status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from jobs_service import JobsService, QueueState, TypeCounts
+
 
 NO_TYPES: Final = "no types; jobs-service types set TYPE SECONDS makes one"
 _ALWAYS: Final = (Status.READY, Status.RUNNING, Status.SUCCEEDED)
@@ -73,9 +74,9 @@ def stats(
     everything is printed that is counted.
     """
     only = None if type is None else parse_type(type)
-    found = session.run(context, store, lambda service: counted(service, only))
+    found = program.run(context, store, lambda service: counted(service, only))
     if only is not None and not found:
-        raise exits.AnswerIsNo(f"there is no type {shown(only)}")
+        raise program.AnswerIsNo(f"there is no type {shown(only)}")
     print_counted(found, as_json)
 
 
@@ -96,4 +97,47 @@ def _form(row: CountedType) -> dict[str, Any]:
     from jobs_service.json_types import plain
 
     queue = plain(row.queue)
-    return {"type": json_forms.name(row.type), "paused": row.paused, **plain(row.counts), "queue": queue}
+    return {"type": names.name(row.type), "paused": row.paused, **plain(row.counts), "queue": queue}
+
+
+IntervalOption = Annotated[
+    str, typer.Option("--interval", metavar="S", help=f"Time between two updates: {DURATION_HELP}.")
+]
+OnceOption = Annotated[bool, typer.Option("--once", help="Show it once.")]
+
+
+def top(
+    context: typer.Context,
+    interval: IntervalOption = "2",
+    once: OnceOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the counts of stats live, until Ctrl-C.
+
+    If the output is not a terminal, and with --json, they are shown once.
+    """
+    seconds = parsing.positive_duration(interval, "--interval")
+    if once or as_json or not sys.stdout.isatty():
+        print_counted(program.run(context, store, counted), as_json)
+        return
+    try:
+        program.run(context, store, lambda jobs: _show_live(jobs, seconds))
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+async def _show_live(jobs: JobsService, seconds: float) -> None:
+    import asyncio
+
+    from rich.live import Live
+    from rich.text import Text
+
+    from jobs_service.cli.program import cursor_given_back
+
+    with cursor_given_back(sys.stdout), Live(console=output.console(), auto_refresh=False) as live:
+        while True:
+            table = Table(COLUMNS)
+            lines = table.lines([*map(table.row, await counted(jobs))])
+            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
+            await asyncio.sleep(seconds)

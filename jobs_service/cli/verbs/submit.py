@@ -5,25 +5,132 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service.cli import exits, output, secrets, session, values
-from jobs_service.cli.names import parse_id, parse_priority
-from jobs_service.cli.options import (
+from jobs_service.cli import output, parsing, program
+from jobs_service.cli.parsing import (
     DURATION_HELP,
     AtOption,
     InOption,
     JsonOption,
     PriorityOption,
     StoreOption,
+    parse_id,
+    parse_priority,
 )
-from jobs_service.cli.waiting import TimeoutOption, wait_limit, wait_option, waiting_for
 from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
+
+
+PATIENCE = 3.0
+"""Seconds until a waiting verb gives a hint why its ready job has not begun."""
+
+TimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", metavar="S", help=f"With --wait: wait no longer than this: {DURATION_HELP}.")
+]
+
+
+def wait_option(help: str) -> typer.models.OptionInfo:
+    """Return `--wait`, for the annotation of a parameter.
+
+    Args:
+        help: the action at the job's end, in words.
+    """
+    option: typer.models.OptionInfo = typer.Option("--wait", help=f"Wait for its end{help}")
+    return option
+
+
+def wait_limit(wait: bool, timeout: str | None) -> float | None:
+    """Return the seconds of `--timeout`; None without it.
+
+    Raises:
+        typer.BadParameter: it is no duration, or `--wait` is missing.
+    """
+    if timeout is not None and not wait:
+        raise typer.BadParameter("it limits --wait; give both", param_hint="--timeout")
+    return None if timeout is None else parsing.duration(timeout, "--timeout")
+
+
+@asynccontextmanager
+async def waiting_for(jobs: JobsService, job: Job, seconds: float | None, daemon: str) -> AsyncIterator[None]:
+    """Let the block wait for the end of a job, and report the job's state if the block is stopped.
+
+    Args:
+        jobs: the service.
+        job: the job.
+        seconds: the time limit; None for none.
+        daemon: the arguments of a daemon that runs such jobs: "serve --commands".
+
+    Raises:
+        AnswerIsNo: the time is over.
+    """
+    import asyncio
+
+    called = output.name(job.type, job.id)
+    try:
+        async with asyncio.timeout(seconds), _hinting(jobs, job, daemon):
+            yield
+    except TimeoutError:
+        advice = await _advice(jobs, job, daemon)
+        raise program.AnswerIsNo(f"{called} did not finish within {seconds:g} s{advice}") from None
+    except asyncio.CancelledError:
+        program.say(f"interrupted; {called} is still there")
+        raise
+
+
+@asynccontextmanager
+async def _hinting(jobs: JobsService, job: Job, daemon: str) -> AsyncIterator[None]:
+    """Run the block, and meanwhile give a hint if no worker begins the job for a while."""
+    import asyncio
+
+    hint = asyncio.create_task(_hint(jobs, job, daemon))
+    try:
+        yield
+    finally:
+        hint.cancel()
+        await asyncio.gather(hint, return_exceptions=True)
+
+
+async def _hint(jobs: JobsService, job: Job, daemon: str) -> None:
+    """Say why a ready job has not begun, PATIENCE seconds after its due time."""
+    import asyncio
+
+    from jobs_service.sources import Sources
+
+    await asyncio.sleep(PATIENCE)
+    found = await jobs.get(job.type, job.id)
+    while output.status_text(found) in ("scheduled", "retrying") and found.run_at is not None:
+        await asyncio.sleep(max(found.run_at.timestamp() - Sources().wall_time(), 0.0) + PATIENCE)
+        found = await jobs.get(job.type, job.id)
+    if output.status_text(found) == "ready" and not found.attempts:
+        program.say(f"{output.name(job.type, job.id)} is ready{await _why_it_waits(jobs, job, daemon)}")
+
+
+async def _why_it_waits(jobs: JobsService, job: Job, daemon: str) -> str:
+    if await jobs.paused(job.type):
+        return f"; type {shown(job.type)} is paused: `jobs-service resume {shown(job.type)}`"
+    return f"; a daemon runs it that was started with `{daemon}`"
+
+
+async def _advice(jobs: JobsService, job: Job, daemon: str) -> str:
+    """Return advice about a job that did not end in time, as the last words of an error."""
+    from jobs_service.errors import JobNotFound
+
+    try:
+        found = await output.without(jobs, await jobs.get(job.type, job.id))
+    except JobNotFound:
+        return ""
+    status = output.status_text(found)
+    if found.error is not None and status != "running":
+        return f"; it is tried again, and failed last by {output.error_text(found.error)}"
+    return f"; it is still ready{await _why_it_waits(jobs, job, daemon)}" if status == "ready" else ""
+
 
 CommandArgument = Annotated[list[str], typer.Argument(metavar="-- CMD ARGS...", help="A program and its arguments.")]
 IdOption = Annotated[
@@ -70,15 +177,15 @@ def submit(
 
     name = None if id is None else parse_id(id)
     rank = 0 if priority is None else parse_priority(priority)
-    run_at = values.run_at(after, at)
+    run_at = parsing.run_at(after, at)
     seconds = wait_limit(wait, timeout)
     described = Command(
         tuple(command),
         # The daemon may run in another directory.
         cwd=None if directory is None else os.path.abspath(directory),
         env=dict(map(_variable, env or [])),
-        time_limit=None if time_limit is None else values.duration(time_limit, "--time-limit"),
-        stdin=None if stdin is None else values.text_of(stdin, "--stdin"),
+        time_limit=None if time_limit is None else parsing.duration(time_limit, "--time-limit"),
+        stdin=None if stdin is None else parsing.text_of(stdin, "--stdin"),
     )
 
     async def enqueue(jobs: JobsService) -> Job:
@@ -90,13 +197,13 @@ def submit(
         try:
             job = await enqueue(jobs)
         except JobExists as error:
-            raise exits.AnswerIsNo(
+            raise program.AnswerIsNo(
                 f"{output.name(error.type, error.id)} exists already; give another --id, or have that one run again: "
-                f"{exits.PROGRAM} resubmit {shown(error.type)} {shown(error.id)}"
+                f"{program.PROGRAM} resubmit {shown(error.type)} {shown(error.id)}"
             ) from None
-        return await _end_of(jobs, job, seconds) if wait else await secrets.without_in_changed(jobs, job)
+        return await _end_of(jobs, job, seconds) if wait else await output.without_in_changed(jobs, job)
 
-    job = session.run(context, store, body, rehearsal=enqueue, supervise=wait)
+    job = program.run(context, store, body, rehearsal=enqueue, supervise=wait)
     if isinstance(job, Job):
         if as_json:
             output.json_line(job.to_dict())
@@ -130,21 +237,21 @@ async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> tuple[J
     async with waiting_for(jobs, job, seconds, "serve --commands"):
         event = await jobs.wait(job.type, job.id, "finished", "removed")
     if event.state == "removed":
-        raise exits.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
-    return await secrets.without_in_changed(jobs, event), _exit_code(event)
+        raise program.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
+    return await output.without_in_changed(jobs, event), _exit_code(event)
 
 
 def _print_output(event: JobEvent) -> None:
     """Print the output of the program, and a line about a program that did not run to its end."""
     result = _result(event)
     if result.get("cut"):
-        exits.say("the beginning of what it printed was not kept")
+        program.say("the beginning of what it printed was not kept")
     for name, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
         stream.write(str(result.get(name, "")))
         stream.flush()
     if event.outcome != "succeeded" and result.get("exit_code") is None:
         why = "" if event.error is None else f": {event.error.message}"
-        exits.say(f"{output.name(event.type, event.id)} {output.status_text(event)}{why}")
+        program.say(f"{output.name(event.type, event.id)} {output.status_text(event)}{why}")
 
 
 def _exit_code(event: JobEvent) -> int:
@@ -155,7 +262,7 @@ def _exit_code(event: JobEvent) -> int:
     number = _signal_number(result.get("signal"))
     if number is not None:
         return 128 + number
-    return exits.DONE if event.outcome == "succeeded" else exits.NO
+    return program.DONE if event.outcome == "succeeded" else program.NO
 
 
 def _signal_number(name: Any) -> int | None:

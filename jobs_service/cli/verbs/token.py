@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from jobs_service.cli import output, session
-from jobs_service.cli.options import JsonOption, StoreOption, Verb
+from jobs_service.cli import output, program
+from jobs_service.cli.parsing import JsonOption, StoreOption, Verb
 from jobs_service.names import printable
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def add(
     async def body(jobs: JobsService) -> str:
         return await add_token(jobs, name, role)
 
-    token = session.run(context, store, body, rehearsal=body)
+    token = program.run(context, store, body, rehearsal=body)
     if as_json:
         output.json_line({"name": name, "role": role, "token": token})
     else:
@@ -58,7 +58,7 @@ def list_tokens(context: typer.Context, store: StoreOption = None, as_json: Json
     async def body(jobs: JobsService) -> list[TokenRow]:
         return await jobs.remote.tokens()
 
-    rows = session.run(context, store, body)
+    rows = program.run(context, store, body)
     if not rows and not as_json:
         output.line("no tokens")
     for row in rows:
@@ -76,7 +76,7 @@ def remove(context: typer.Context, name: NameArgument, store: StoreOption = None
     async def body(jobs: JobsService) -> None:
         await jobs.remote.remove_token(name)
 
-    session.run(context, store, body)
+    program.run(context, store, body)
     if as_json:
         output.json_line({"name": name})
     else:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from jobs_service import json_forms
-from jobs_service.cli import output, session, values
-from jobs_service.cli.names import parse_type
-from jobs_service.cli.options import JsonOption, StoreOption, TypeArgument, Verb
-from jobs_service.cli.tables import Column
-from jobs_service.cli.type_checks import change_type
+from jobs_service import names
+from jobs_service.cli import output, parsing, program
+from jobs_service.cli.output import Column
+from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption, TypeArgument, Verb, parse_type
+from jobs_service.cli.program import change_type, require_type
 from jobs_service.cli.verbs.stats import COUNTS, NO_TYPES, PAUSED, TYPE
-from jobs_service.names import shown
-from jobs_service.status import Status
+from jobs_service.model.job import Status
+from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService, TypeCounts
+    from jobs_service import JobsService, Retention, TypeCounts
 
 
 class _Type(NamedTuple):
@@ -52,9 +52,9 @@ def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption
     again. A type without one (none) accepts no new jobs.
     """
     if context.invoked_subcommand is not None:
-        context.obj = session.GlobalOptions(session.chosen_store(context, store))
+        context.obj = program.GlobalOptions(program.chosen_store(context, store))
         return
-    output.rows(COLUMNS, session.run(context, store, _read), _form, as_json, NO_TYPES)
+    output.rows(COLUMNS, program.run(context, store, _read), _form, as_json, NO_TYPES)
 
 
 def set_timeout(
@@ -66,14 +66,14 @@ def set_timeout(
 ) -> None:
     """Set a type's activity timeout; this makes the type, and the store if it does not exist."""
     name = parse_type(type)
-    timeout = values.positive_duration(seconds, "SECONDS")
+    timeout = parsing.positive_duration(seconds, "SECONDS")
 
     async def body(jobs: JobsService) -> None:
         await jobs.set_type_timeout(name, timeout)
 
-    session.run(context, store, body, rehearsal=body)
+    program.run(context, store, body, rehearsal=body)
     if as_json:
-        output.json_line({"type": json_forms.name(name), "timeout": timeout})
+        output.json_line({"type": names.name(name), "timeout": timeout})
     else:
         output.line(f"type {shown(name)}: activity timeout {timeout:g} s")
 
@@ -83,9 +83,9 @@ def clear_timeout(
 ) -> None:
     """Remove a type's activity timeout: its jobs stay, new ones are refused."""
     name = parse_type(type)
-    session.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.clear_type_timeout(name)))
+    program.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.clear_type_timeout(name)))
     if as_json:
-        output.json_line({"type": json_forms.name(name), "timeout": None})
+        output.json_line({"type": names.name(name), "timeout": None})
     else:
         output.line(f"type {shown(name)}: no activity timeout any more; its jobs stay, new ones are refused")
 
@@ -104,5 +104,122 @@ async def _read(jobs: JobsService) -> list[_Type]:
 
 
 def _form(row: _Type) -> dict[str, Any]:
-    named = {"type": json_forms.name(row.type), "timeout": row.timeout, "paused": row.paused}
+    named = {"type": names.name(row.type), "timeout": row.timeout, "paused": row.paused}
     return {**named, **{status.value: getattr(row.counts, status.value) for status in Status}}
+
+
+def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Let no worker take jobs of a type until it is resumed.
+
+    This holds in all processes, also in those that are started later. Jobs that run go on; new ones may be added.
+    """
+    name = parse_type(type)
+    program.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.pause(name)))
+    if as_json:
+        output.json_line({"type": names.name(name), "paused": True})
+    else:
+        output.line(f"type {shown(name)}: paused; jobs that run go on, and no others begin")
+
+
+def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Let workers take the jobs of a paused type again."""
+    name = parse_type(type)
+    program.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.resume(name)))
+    if as_json:
+        output.json_line({"type": names.name(name), "paused": False})
+    else:
+        output.line(f"type {shown(name)}: its jobs are taken again")
+
+
+FOR_EVER = "forever"
+
+KeepOption = Annotated[
+    str | None,
+    typer.Option("--keep", metavar="S", help=f"Those that succeeded or were canceled: {DURATION_HELP}, forever."),
+]
+KeepFailedOption = Annotated[
+    str | None, typer.Option("--keep-failed", metavar="S", help=f"Those that failed: {DURATION_HELP}, forever.")
+]
+
+
+def retention(
+    context: typer.Context,
+    type: TypeArgument,
+    keep: KeepOption = None,
+    keep_failed: KeepFailedOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show or change how long finished jobs of a type are kept.
+
+    A change applies to jobs that finish from now on. Options that are not given change nothing. When a handler's own
+    options are changed in its program, they replace these.
+    """
+    name = parse_type(type)
+    changes = {
+        option: None if text == FOR_EVER else parsing.duration(text, f"--{option.replace('_', '-')}", FOR_EVER)
+        for option, text in (("keep", keep), ("keep_failed", keep_failed))
+        if text is not None
+    }
+
+    async def body(jobs: JobsService) -> Retention:
+        await require_type(jobs, name)
+        kept = await jobs.get_retention(name)
+        if changes:
+            kept = replace(kept, **changes)
+            await change_type(
+                jobs, name, lambda tx: tx.set_retention(name, keep=kept.keep, keep_failed=kept.keep_failed)
+            )
+        return kept
+
+    kept = program.run(context, store, body)
+    if as_json:
+        from jobs_service.json_types import plain
+
+        output.json_line({"type": names.name(name), **plain(kept)})
+        return
+    finished, failed = (
+        FOR_EVER if seconds is None else f"for {output.duration_text(seconds)}"
+        for seconds in (kept.keep, kept.keep_failed)
+    )
+    output.line(f"type {shown(name)}: finished jobs are kept {finished}, failed ones {failed}")
+
+
+PathsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Such as card.number, **.token, error:message."),
+]
+NoneOption = Annotated[bool, typer.Option("--none", help="Nothing is secret any more.")]
+
+
+def redact(
+    context: typer.Context,
+    type: TypeArgument,
+    paths: PathsArgument = None,
+    none: NoneOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show or set the fields of a type's jobs that are secret.
+
+    Whatever shows jobs hides them.
+
+    A path holds for data and result; with data:, result:, error: or progress: before it for that part. When a handler's
+    own option is changed in its program, it replaces these.
+    """
+    name = parse_type(type)
+    if none and paths:
+        raise typer.BadParameter("it leaves nothing secret; give no PATH with it", param_hint="--none")
+    wanted = [] if none else paths
+
+    async def body(jobs: JobsService) -> tuple[str, ...]:
+        await require_type(jobs, name)
+        if wanted is not None and (wanted or none):
+            await jobs.set_redaction(name, wanted)
+        return (await jobs.get_redaction(name)).paths
+
+    found = program.run(context, store, body)
+    if as_json:
+        output.json_line({"type": names.name(name), "redact": [*found]})
+    else:
+        output.line(f"type {shown(name)}: {', '.join(map(printable, found)) or 'nothing'} is secret")

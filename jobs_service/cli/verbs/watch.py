@@ -2,20 +2,72 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
-from jobs_service.cli import exits, output, secrets, session, values
-from jobs_service.cli.names import parse_id, parse_type
-from jobs_service.cli.options import DURATION_HELP, JsonOption, StoreOption, TypeArgument
-from jobs_service.cli.tables import GAP, LEAST_CUT, cells, cut, width
+from jobs_service.cli import output, parsing, program
+from jobs_service.cli.output import GAP, LEAST_CUT, cells, cut, width
+from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption, TypeArgument, parse_id, parse_type
 from jobs_service.names import shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
+
+
+MOST_JOBS: Final = 100_000
+"""With more jobs, the snapshots would take too much memory and the lists too much time."""
+
+LEAST_PAUSE: Final = 0.25
+"""Least seconds between two lists."""
+
+PAUSE_PER_LIST: Final = 9.0
+"""Ratio of a pause to the list before it: so lists take a tenth of a core."""
+
+MOST_PAUSE: Final = 30.0
+"""Most seconds between two lists; a list also takes very long if the reader of the output is slow."""
+
+
+class _JobSnapshot(NamedTuple):
+    """The fields of a job that reveal a change."""
+
+    seq: bytes | None
+    cancel: bool
+    unfinished: bool
+
+
+async def changes(jobs: JobsService, type: Any) -> AsyncIterator[Job | JobEvent]:
+    """Yield the running jobs of a type; then, without end, changed jobs and removed unfinished jobs.
+
+    Raises:
+        AnswerIsNo: there are too many jobs.
+    """
+    from jobs_service import JobEvent, JobState
+
+    clock = asyncio.get_running_loop().time
+    before: dict[Any, _JobSnapshot] | None = None
+    while True:
+        began = clock()
+        present: dict[Any, _JobSnapshot] = {}
+        async for job in jobs.list(type):
+            snapshot = _JobSnapshot(job.seq, job.cancel, job.state is not JobState.FINISHED)
+            present[job.id] = snapshot
+            if len(present) > MOST_JOBS:
+                raise program.AnswerIsNo(
+                    f"type {shown(type)} has more than {MOST_JOBS} jobs: watch one of them, or see {program.PROGRAM} top"
+                )
+            if job.state is JobState.RUNNING if before is None else before.get(job.id) != snapshot:
+                yield job
+        for id in (before or {}).keys() - present.keys():
+            if before is not None and before[id].unfinished:
+                yield JobEvent(type, id, JobState.REMOVED, data=None, outcome=None, seq=None)
+        before = present
+        await asyncio.sleep(min(max(LEAST_PAUSE, (clock() - began) * PAUSE_PER_LIST), MOST_PAUSE))
+
 
 OptionalId = Annotated[
     str | None, typer.Argument(metavar="ID", help="The job; without it, all jobs of the type are watched.")
@@ -47,7 +99,7 @@ def watch(
     type of more than 100,000 jobs is refused. Changes between two lists are printed as one event.
     """
     job_type = parse_type(type)
-    seconds = None if timeout is None else values.duration(timeout, "--timeout")
+    seconds = None if timeout is None else parsing.duration(timeout, "--timeout")
     if id is None:
         if exit_status:
             raise typer.BadParameter("it is about one job; name its ID", param_hint="--exit-status")
@@ -59,22 +111,22 @@ def watch(
     async def body(jobs: JobsService) -> JobEvent:
         import asyncio
 
-        from jobs_service.cli.signals import while_read
+        from jobs_service.cli.program import while_read
 
         try:
             async with while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
                 async for event in events:
-                    show(await secrets.without(jobs, event))
+                    show(await output.without(jobs, event))
         except TimeoutError:
-            raise exits.AnswerIsNo(f"{output.name(*names)} did not finish within {seconds:g} s") from None
+            raise program.AnswerIsNo(f"{output.name(*names)} did not finish within {seconds:g} s") from None
         return (await jobs.get_redaction(job_type)).event(event)
 
-    last = session.run(context, store, body, supervise=True)
+    last = program.run(context, store, body, supervise=True)
     if last.state == "removed":
-        raise exits.AnswerIsNo(f"{output.name(*names)} was removed before it finished")
+        raise program.AnswerIsNo(f"{output.name(*names)} was removed before it finished")
     if exit_status and last.outcome != "succeeded":
         why = "" if last.error is None else f": {output.error_text(last.error)}"
-        raise exits.AnswerIsNo(f"{output.name(*names)} {output.status_text(last)}{why}")
+        raise program.AnswerIsNo(f"{output.name(*names)} {output.status_text(last)}{why}")
 
 
 def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: float | None, as_json: bool) -> None:
@@ -84,18 +136,16 @@ def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: f
         import asyncio
         from contextlib import suppress
 
-        from jobs_service.cli.signals import while_read
-        from jobs_service.cli.type_changes import changes
-        from jobs_service.cli.type_checks import require_type
+        from jobs_service.cli.program import require_type, while_read
 
         await require_type(jobs, type)
         with suppress(TimeoutError):
             async with while_read(), asyncio.timeout(seconds):
                 async for job in changes(jobs, type):
-                    output.as_far_as_readable(show, await secrets.without(jobs, job))
+                    output.as_far_as_readable(show, await output.without(jobs, job))
 
     try:
-        session.run(context, store, body)
+        program.run(context, store, body)
     except KeyboardInterrupt:
         raise typer.Exit from None
 

@@ -13,13 +13,170 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import fdb
 
-from jobs_service.errors import StoreError, shown
-from jobs_service.store.fdb.errors import error_of
+from jobs_service.errors import (
+    CommitUnknown,
+    StoreError,
+    StoreUnavailable,
+    TransactionConflict,
+    TransactionTooLarge,
+    TransactionTooOld,
+    shown,
+)
+from jobs_service.store.base import Counters
+
+NOT_COMMITTED: Final = 1020
+COMMIT_UNKNOWN_RESULT: Final = 1021
+TRANSACTION_TIMED_OUT: Final = 1031
+DATABASE_LOCKED: Final = 1038
+TRANSACTION_TOO_OLD: Final = 1007
+
+_CLASSES: Final[dict[int, type[StoreError]]] = {
+    TRANSACTION_TOO_OLD: TransactionTooOld,
+    NOT_COMMITTED: TransactionConflict,
+    COMMIT_UNKNOWN_RESULT: CommitUnknown,
+    TRANSACTION_TIMED_OUT: StoreUnavailable,
+    1039: CommitUnknown,  # cluster_version_changed
+    2101: TransactionTooLarge,
+    2102: TransactionTooLarge,  # key_too_large
+    2103: TransactionTooLarge,  # value_too_large
+}
+
+_RETRYABLE: Final = frozenset(
+    {
+        1009,  # future_version
+        1037,  # process_behind
+        DATABASE_LOCKED,
+        1042,  # commit_proxy_memory_limit_exceeded
+        1051,  # batch_transaction_throttled
+        1078,  # grv_proxy_memory_limit_exceeded
+        1213,  # tag_throttled
+        1223,  # proxy_tag_throttled
+    }
+)
+"""Retryable codes, beside those with a retryable class."""
+
+_INSTEAD_OF_A_COMMIT: Final = _RETRYABLE | {
+    NOT_COMMITTED,
+    TRANSACTION_TOO_OLD,
+    1036,  # accessed_unreadable
+    1225,  # storage_quota_exceeded
+}
+"""Codes that the client or a proxy answers instead of a commit."""
+
+_CLIENT_REFUSALS: Final = range(2000, 3000)
+"""Codes of calls refused by the client itself, such as too large transactions, and missing tenants."""
+
+
+def error_of(code: int, description: str) -> StoreError:
+    """Return the store's error for a client's error."""
+    found = _CLASSES.get(code, StoreError)(f"{description[:1].lower()}{description[1:]} ({code})")
+    if code in _RETRYABLE:
+        found.retryable = True
+    return found
+
+
+def may_have_committed(code: int) -> bool:
+    """Return whether a commit that ended with this error may have happened all the same, or may still happen.
+
+    The client's own predicate `maybe_committed` names 1021 and 1039 only. A commit abandoned at its time limit (1031)
+    may have happened as well, and so may a commit with an unknown error. So the lists have the errors that rule a
+    commit out.
+    """
+    return code not in _INSTEAD_OF_A_COMMIT and code not in _CLIENT_REFUSALS
+
+
+FIRST_PAUSE: Final = 0.002
+LONGEST_PAUSE: Final = 0.5
+
+MOST_RETRIES: Final = 1000
+"""So many that the time limit of a transaction ends before, unless its function fails at once, again and again."""
+
+_YOUNG: Final = 0.5
+"""Share of the time limit up to which a run's age alone does not explain a too old transaction."""
+
+_STANDSTILL: Final = 1.0
+"""Seconds without an answer after which the cluster, not the function, took too long."""
+
+
+class Attempts:
+    """The runs of one call's function.
+
+    Args:
+        retries: most further runs.
+        pause: waits for a random part of so many seconds.
+        retried: called at each further run.
+
+    Attributes:
+        failure: the failure of the last run; None for the first.
+        is_committing: whether a commit is on its way that may still happen.
+    """
+
+    __slots__ = ("_left", "_longest_wait", "_pause", "_pausing", "_retried", "_too_old", "failure", "is_committing")
+
+    def __init__(self, retries: int, pause: Callable[[float], Awaitable[None]], retried: Callable[[], object]) -> None:
+        self._left = retries
+        self._pausing = pause
+        self._retried = retried
+        self._pause = FIRST_PAUSE
+        self._longest_wait = 0.0
+        self._too_old = False
+        self.failure: StoreError | None = None
+        self.is_committing = False
+
+    def waited(self, seconds: float) -> None:
+        """Record the current run's wait for an answer, or for its turn."""
+        if seconds > self._longest_wait:
+            self._longest_wait = seconds
+
+    async def again(self, failure: StoreError, ran: float = 0.0) -> None:
+        """Pause until the function may run again.
+
+        Args:
+            failure: the failure of the last run.
+            ran: duration of the last run, as a share of its time limit.
+
+        Raises:
+            StoreError: the failure, if another run would not help.
+        """
+        self.failure = failure
+        # After a recovery, which may take a tenth of a second, the cluster calls every running transaction too old.
+        if isinstance(failure, TransactionTooOld) and ran > _YOUNG:
+            # If the cluster answered all the time, the function itself takes too long, and would again. Otherwise the
+            # cluster stood still; that excuse counts once.
+            if self._too_old or self._longest_wait < _STANDSTILL:
+                raise failure
+            self._too_old = True
+        if not failure.retryable or not self._left:
+            raise failure
+        self._left -= 1
+        self._longest_wait = 0.0
+        self._retried()
+        await self._pausing(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+
+@dataclass(slots=True)
+class ClusterCounters(Counters):
+    """Counts since the store was opened, beside the counts of every store.
+
+    Attributes:
+        unknown_commits: commits without an outcome from the cluster, so that the store looked for their marks.
+        unknown_commits_happened: number of these commits that had happened.
+        watches_lost: watches that the client gave up; their waiters read again, after a pause.
+        directory_lookups: number of look-ups of the directory.
+    """
+
+    unknown_commits: int = 0
+    unknown_commits_happened: int = 0
+    watches_lost: int = 0
+    directory_lookups: int = 0
+
 
 API_VERSION: Final = 730
 

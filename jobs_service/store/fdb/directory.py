@@ -15,7 +15,7 @@ import fdb
 import fdb.tuple
 
 from jobs_service.errors import InvalidAddress, StoreError, StoreUnavailable, in_one_line, shown
-from jobs_service.store.fdb.errors import DATABASE_LOCKED
+from jobs_service.store.fdb.client import DATABASE_LOCKED
 
 DIRECTORY: Final = ("jobs_service",)
 """The default path in the directory layer."""

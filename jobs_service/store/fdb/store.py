@@ -8,58 +8,551 @@ not know whether a commit happened, the store looks for the mark before it runs 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import fdb
 
 from jobs_service.errors import (
+    DirectoryMoved,
     StoreError,
     StoreUnavailable,
+    TransactionConflict,
     kind_of,
 )
 from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.background_priority import in_background
 from jobs_service.store.base import (
     OFFSET_BYTES,
+    STAMP_BYTES,
+    Calls,
+    CommitTimes,
     Limits,
     Store,
     Transaction,
     TransactionFunction,
+    Watch,
+    in_background,
+    not_open,
+    open_loop,
 )
-from jobs_service.store.calls import Calls, not_open, open_loop
-from jobs_service.store.counters import CommitTimes
-from jobs_service.store.driving import drive, no_coroutine, ran_too_long, stray_await
-from jobs_service.store.fdb.attempts import Attempts
-from jobs_service.store.fdb.client import Bridge, Network, translated
-from jobs_service.store.fdb.cluster_file import (
+from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
+from jobs_service.store.fdb.client import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    MOST_RETRIES,
+    TRANSACTION_TIMED_OUT,
+    Attempts,
+    Bridge,
+    ClusterCounters,
+    Network,
+    may_have_committed,
+    translated,
+)
+from jobs_service.store.fdb.diagnosis import (
+    CONNECTION_STRING,
     Cluster,
     FileWatch,
+    Reason,
     default_cluster_file,
     read_cluster_file,
+    why_silent,
 )
-from jobs_service.store.fdb.committer import Committer
-from jobs_service.store.fdb.counters import ClusterCounters
-from jobs_service.store.fdb.diagnosis import Reason
 from jobs_service.store.fdb.directory import (
     DIRECTORY,
     METADATA_VERSION,
+    Location,
     address_of,
+    is_still_there,
+    look_up,
 )
-from jobs_service.store.fdb.locator import Locator
 from jobs_service.store.fdb.sweeper import MarkSweeper
 from jobs_service.store.fdb.transaction import FdbTransaction, Until
-from jobs_service.store.fdb.watch_maker import WatchMaker
 from jobs_service.store.fdb.watches import SLACK, FdbWatches
+from jobs_service.store.sync_transaction import drive, no_coroutine, ran_too_long, stray_await
 from jobs_service.uncancelable import outlast, own_task
+
+
+class Connection:
+    """The common base of the parts of a store; the store sets the attributes when it is opened."""
+
+    address: str
+    _opened: bool
+    _settings: Settings
+    _sources: Sources
+    _counters: ClusterCounters
+    _loop: asyncio.AbstractEventLoop | None
+    _executor: ThreadPoolExecutor
+    _network: Network
+    _bridge: Bridge
+    _database: Any
+    # The cluster file's content at the opening of the store, None without a file; and the watch on later changes.
+    _cluster: Cluster | None
+    _file: FileWatch
+    # The marks of this store's commits; None until the directory has been found.
+    _marks: Marks | None
+    _background: set[asyncio.Task[None]]
+
+    async def pause(self, longest: float) -> None:
+        """Wait for a random part of so many seconds."""
+        await asyncio.sleep(self._sources.uniform(0, longest))
+
+    def _attempts(self) -> Attempts:
+        return Attempts(MOST_RETRIES, self.pause, self._count_retry)
+
+    def _count_retry(self) -> None:
+        self._counters.retries += 1
+
+    def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run work without a waiting caller; closing the store waits for it."""
+        task = own_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _end_background(self) -> None:
+        """Wait for the work in the background, and cancel it after a transaction's time limit."""
+        if not self._background:
+            return
+        await asyncio.wait(set(self._background), timeout=self._settings.transaction_timeout)
+        for task in set(self._background):
+            task.cancel()
+        if self._background:
+            await asyncio.wait(set(self._background))
+
+
+_SILENT: Final = 1.0
+"""Seconds without a first answer before the store looks for the reason."""
+
+
+class SilenceExplainer(Connection):
+    """The part of a store that explains a silent cluster."""
+
+    # The reason that was found last; None while the cluster answers.
+    _silence: Reason | None
+    _explaining: bool
+    _looking: asyncio.Future[Reason | None] | None
+    # Where the directory was found; None before the cluster's first answer.
+    _location: Location | None
+
+    def _explain_later(self) -> None:
+        """Find the reason of the silence in the background: the error of the next failing call names it."""
+        if self._location is not None and self._cluster is not None and not self._explaining and self._opened:
+            self._explaining = True
+            self._run_in_background(self._explain(self._cluster))
+
+    async def _explain(self, cluster: Cluster) -> None:
+        try:
+            self._silence = await self._reason(cluster)
+        finally:
+            self._explaining = False
+
+    async def _reason(self, cluster: Cluster) -> Reason | None:
+        """Return the reason of the silence, which takes seconds to find.
+
+        The search outlives a canceled caller, and later callers share it: it may take longer than each of them waits.
+        """
+        assert self._loop is not None
+        if self._looking is None:
+            self._looking = self._loop.run_in_executor(self._executor, why_silent, self._database, cluster)
+            self._looking.add_done_callback(self._looked)
+        return await asyncio.shield(self._looking)
+
+    def _looked(self, looking: asyncio.Future[Reason | None]) -> None:
+        self._looking = None
+        looking.exception()  # Retrieved, so that asyncio does not complain if nobody waits for it.
+
+    async def _explain_silence(self, looking: asyncio.Future[Location]) -> None:
+        """Wait for the cluster's first answer; if it is late, find out why.
+
+        Raises:
+            StoreUnavailable: it will never come.
+        """
+        assert self._loop is not None
+        await asyncio.wait([looking], timeout=_SILENT)
+        if looking.done() or self._cluster is None:
+            return
+        self._silence = await self._reason(self._cluster)
+        if self._silence is not None and self._silence.lasting and not looking.done():
+            raise StoreUnavailable(self._silence.text)
+
+
+log = EventLog("jobs_service.store")
+
+_MARKS: Final = b"\xfe"
+"""Follows the directory's prefix; no tuple begins with it."""
+
+
+class Locator(SilenceExplainer):
+    """The part of a store that finds its directory."""
+
+    _directory: tuple[str, ...]
+    _prefix: bytes | None
+    # Held by the one call that looks the directory up for all.
+    _finding: asyncio.Lock
+
+    async def _locate(self) -> bytes:
+        """Return the directory's prefix; look it up if it is unknown."""
+        if self._prefix is None:
+            async with self._finding:
+                if self._prefix is None:
+                    await self._look_up()
+        assert self._prefix is not None
+        return self._prefix
+
+    async def _look_up(self) -> None:
+        assert self._loop is not None
+        native = self._database.create_transaction()
+        limit = self._settings.transaction_timeout
+        native.options.set_timeout(int(limit * 1000))
+        looking = self._loop.run_in_executor(self._executor, look_up, native, self._directory)
+        # Retrieve the error, so that asyncio does not complain if nobody waits any more.
+        looking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            if self._location is None:
+                await self._explain_silence(looking)
+            found = await looking
+        except fdb.FDBError as error:
+            if error.code == TRANSACTION_TIMED_OUT and self._silence is not None:
+                raise StoreUnavailable(
+                    f"store {self.address} did not answer within {limit:g} s: {self._silence}; try again later"
+                ) from None
+            raise translated(error) from None
+        except StoreError as error:
+            self._network.cancel(native)
+            raise type(error)(f"store {self.address}: {error}") from None
+        except asyncio.CancelledError:
+            self._network.cancel(native)
+            raise
+        self._silence = None
+        self._counters.directory_lookups += 1
+        self._location = found
+        if found.prefix != self._prefix:
+            self._prefix = found.prefix
+            self._marks = Marks(found.prefix + _MARKS, self._sources.token)
+
+    async def _check_directory(self, native: Any, metadata: Any, expected: bytes | None) -> None:
+        """Check that a transaction sees the directory in the place that the store's user expects.
+
+        Raises:
+            DirectoryMoved: the directory is elsewhere now.
+        """
+        await self._bridge.until(metadata)
+        if self._prefix is not None and not self._is_found_at(metadata.value):
+            await self._find_again(native, metadata.value)
+        if expected is not None and expected != self._prefix:
+            raise DirectoryMoved(
+                f"store {self.address}: the directory {'/'.join(self._directory)} was moved or removed and there is a "
+                "new one; nothing was written"
+            )
+
+    def _is_found_at(self, metadata: bytes | None) -> bool:
+        return self._location is None or self._location.metadata == metadata
+
+    async def _find_again(self, native: Any, metadata: bytes | None) -> None:
+        """Find the directory in the state of a transaction with another metadata version."""
+        location = self._location
+        assert location is not None
+        if await is_still_there(native, location, self._bridge.until):
+            # Transactions overlap. The newest state counts: older ones are seldom seen again.
+            if (metadata or b"") > (location.metadata or b"") and self._location is location:
+                self._location = replace(location, metadata=metadata)
+            return
+        async with self._finding:
+            if not self._is_found_at(metadata):
+                await self._look_up()
+
+    async def _compare_file(self) -> None:
+        """Log an error if the cluster file names another cluster than the one in use: the client does not notice it."""
+        native = self._database.create_transaction()
+        try:
+            used = native.get(CONNECTION_STRING)
+            await self._bridge.until(used)
+            other = self._file.differing(bytes(used.value or b"").decode())
+        except fdb.FDBError:
+            return
+        finally:
+            self._network.cancel(native)
+        if other is not None:
+            log.error(
+                "cluster_file_changed",
+                store=self.address,
+                file=self._file.path,
+                names=other.text,
+                used=bytes(used.value or b"").decode(),
+            )
+
 
 T = TypeVar("T")
 
-log = EventLog("jobs_service.store")
+
+_LAST_WORDS: Final = 1000
+"""Milliseconds that closing waits for the removal of the store's marks."""
+
+
+class Committer(Connection):
+    """The committing part of a store."""
+
+    commit_times: CommitTimes
+
+    @property
+    def marks(self) -> Marks | None:
+        """The marks of this store's commits; None until the directory is found."""
+        return self._marks
+
+    async def _commit(
+        self, transaction: FdbTransaction, result: T, abandoned: Callable[[T], None] | None
+    ) -> StoreError | None:
+        """Commit; return None on success, else the failure of a commit whose function may run again.
+
+        Raises:
+            StoreError: the commit did not happen and never will; or, if StoreUnavailable, its outcome stays unknown.
+        """
+        assert self._marks is not None
+        mark = self._marks.new()
+        self._leave_mark(mark, transaction.native)
+        assert self._loop is not None
+        began = self._loop.time()
+        commit = self._submit(transaction)
+        try:
+            failure = await self._outcome(transaction, commit, mark)
+            if failure is None:
+                self.commit_times.add(self._loop.time() - began)
+            return failure
+        except asyncio.CancelledError:
+            # The commit goes on without its caller, who learns of it by `abandoned`.
+            self._run_in_background(self._come_late(transaction, commit, mark, result, abandoned))
+            raise
+
+    def _leave_mark(self, mark: Mark, native: Any) -> None:
+        """Add a mark, and the removal of old ones, to a transaction."""
+        # A tombstone under this key conflicts with the commit, which can then not happen any more. The client ignores
+        # read conflicts on keys that the transaction has written already, so this comes first.
+        native.add_read_conflict_key(mark.key)
+        native.set_versionstamped_value(mark.key, bytes(STAMP_BYTES) + HAPPENED + bytes(OFFSET_BYTES))
+        for key in mark.removed:
+            native.clear(key)
+
+    def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
+        """Send a commit, and return the futures of its outcome and its versionstamp."""
+        stamp = transaction.native.get_versionstamp()
+        return transaction.native.commit(), stamp
+
+    async def _outcome(self, transaction: FdbTransaction, commit: tuple[Any, Any], mark: Mark) -> StoreError | None:
+        """Wait for a commit; return None on success, else its failure: then it may be retried."""
+        assert self._marks is not None
+        committed, stamp = commit
+        try:
+            await self._bridge.until(committed)
+            committed.wait()
+        except fdb.FDBError as error:
+            failure = translated(error)
+            if may_have_committed(error.code):
+                return await self._unknown_outcome(transaction, mark, failure)
+            self._marks.not_committed(mark)
+            if isinstance(failure, TransactionConflict):
+                self._counters.conflicts += 1
+            if not failure.retryable:
+                raise failure from None
+            return failure
+        try:
+            await self._bridge.until(stamp)
+            transaction.stamp.value = stamp.value
+        except fdb.FDBError as error:
+            # The commit has happened. The mark has its versionstamp.
+            return await self._unknown_outcome(transaction, mark, translated(error))
+        self._counters.commits += 1
+        self._marks.committed(mark)
+        return None
+
+    async def _unknown_outcome(self, transaction: FdbTransaction, mark: Mark, failure: StoreError) -> StoreError | None:
+        """Resolve a commit of unknown outcome: return None if it happened, else its error."""
+        assert self._marks is not None
+        self._counters.unknown_commits += 1
+        try:
+            stamp = await self._find_out(mark, transaction.version.wait())
+        except StoreError:
+            self._marks.not_committed(mark)
+            raise
+        log.warning("commit_unknown", store=self.address, happened=stamp is not None, error=str(failure))
+        if stamp is None:
+            self._marks.prevented(mark)
+            if not failure.retryable:
+                raise failure
+            return failure
+        self._counters.unknown_commits_happened += 1
+        self._counters.commits += 1
+        self._marks.committed(mark)
+        transaction.stamp.value = stamp
+        return None
+
+    async def _find_out(self, mark: Mark, began: int) -> bytes | None:
+        """Return the versionstamp of a commit with an unknown outcome; None if it did not happen and never will.
+
+        Args:
+            mark: the commit's mark.
+            began: the read version of its transaction.
+
+        Raises:
+            StoreUnavailable: the outcome stays unknown.
+        """
+        assert self._marks is not None
+        pause = FIRST_PAUSE
+        while True:
+            native = self._database.create_transaction()
+            try:
+                version, value = native.get_read_version(), native.get(mark.key)
+                await self._bridge.until(value)
+                await self._bridge.until(version)
+                stamp = self._marks.stamp_of(value.value, began, version.wait())
+                if stamp is not None:
+                    return stamp
+                # A tombstone. Once it is written, a commit that is still under way conflicts with it.
+                native.set_versionstamped_value(mark.key, bytes(STAMP_BYTES + OFFSET_BYTES))
+                done = native.commit()
+                await self._bridge.until(done)
+                done.wait()
+                return None
+            except fdb.FDBError as error:
+                failure = translated(error)
+                if not failure.retryable and not may_have_committed(error.code):
+                    raise StoreUnavailable(
+                        f"store {self.address}: nobody can find out whether a commit happened: {failure}; "
+                        "the write may have taken effect"
+                    ) from None
+            finally:
+                self._network.cancel(native)
+            await self.pause(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _come_late(
+        self,
+        transaction: FdbTransaction,
+        commit: tuple[Any, Any],
+        mark: Mark,
+        result: T,
+        abandoned: Callable[[T], None] | None,
+    ) -> None:
+        """Wait for a commit whose caller has gone, and call `abandoned` if it happened."""
+        try:
+            failure = await self._outcome(transaction, commit, mark)
+        except StoreError as error:
+            failure = error
+        if failure is None and abandoned is not None:
+            abandoned(result)
+
+    async def _remove_marks(self) -> None:
+        """Remove the marks of commits with a known outcome. If that fails, a sweeper removes them later."""
+        keys = self._marks.take_settled() if self._marks is not None else []
+        if not keys:
+            return
+        native = self._database.create_transaction()
+        try:
+            native.options.set_timeout(_LAST_WORDS)
+            for key in keys:
+                native.clear(key)
+            await self._bridge.until(native.commit())
+        except fdb.FDBError:
+            pass
+        finally:
+            self._network.cancel(native)
+
+
+class WatchMaker(Connection):
+    """The part of a store that makes watches."""
+
+    _watches: FdbWatches
+
+    async def _arm(self, transaction: FdbTransaction) -> None:
+        """Make the watches of a transaction without writes."""
+        watches = transaction.watches
+        if not watches:
+            return
+        if self._watches.full:
+            baselines = await self._baselines(transaction)
+            for watch, baseline in zip(watches, baselines, strict=True):
+                watch.baseline = baseline
+                self._watches.add_polled(watch)
+        else:
+            await self._make_watches(transaction.native, watches)
+        transaction.watches = []
+
+    async def _make_watches(self, native: Any, watches: Sequence[Watch]) -> None:
+        """Make watches in a transaction without writes, and end it."""
+        with self._watches.making(len(watches)):
+            futures = [native.watch(watch.key) for watch in watches]
+            done = native.commit()
+            await self._bridge.until(done)
+            done.wait()
+        for watch, future in zip(watches, futures, strict=True):
+            self._watches.add(watch, future)
+
+    async def _baselines(self, transaction: FdbTransaction) -> list[bytes | None]:
+        """Return the watched keys' values at the end of a transaction; None also for keys that await a versionstamp."""
+        baselines: list[bytes | None] = []
+        if not transaction.watches:
+            return baselines
+        unreadable = transaction.unreadable()
+        for watch in transaction.watches:
+            if unreadable is not None and watch.key in unreadable:
+                baselines.append(None)
+                continue
+            value = transaction.native.snapshot.get(watch.key)
+            await self._bridge.until(value)
+            baselines.append(value.value)
+        return baselines
+
+    def _watch_in_background(self, transaction: FdbTransaction, baselines: list[bytes | None]) -> None:
+        """Make the watches of a committed transaction.
+
+        They cannot be made within it: a watch is a read, so the transaction would conflict with others over it.
+        """
+        watches, transaction.watches = transaction.watches, []
+        if not watches:
+            return
+        for watch, baseline in zip(watches, baselines, strict=True):
+            watch.baseline = transaction.stamped_value(watch.key) if baseline is None else baseline
+        self._run_in_background(self._watch_since(watches))
+
+    async def _watch_since(self, watches: list[Watch]) -> None:
+        """Fire the watches whose keys have changed since, and make the others; if that fails, fail them all."""
+        try:
+            await self._try_to_watch(watches)
+            return
+        except StoreError as error:
+            failure = error
+        except asyncio.CancelledError:
+            failure = StoreError(f"store {self.address} was closed")
+        for watch in watches:
+            watch.fire(StoreError(f"the watch was lost: {failure}"))
+
+    async def _try_to_watch(self, watches: list[Watch]) -> None:
+        attempts = self._attempts()
+        while True:
+            native = self._database.create_transaction()
+            try:
+                futures = [native.get(watch.key) for watch in watches]
+                for future in futures:
+                    await self._bridge.until(future)
+                same = [watch for watch, future in zip(watches, futures, strict=True) if watch.baseline == future.value]
+                if self._watches.full:
+                    for watch in same:
+                        self._watches.add_polled(watch)
+                else:
+                    await self._make_watches(native, same)
+                for watch in watches:
+                    if watch not in same:
+                        watch.fire()
+                return
+            except fdb.FDBError as error:
+                failure = translated(error)
+            finally:
+                self._network.cancel(native)
+            await attempts.again(failure)
+
 
 _MOST_WATCHES: Final = 1_000_000
 # One for the watches, one for the directory layer, whose calls block, one for finding out why nothing answers.

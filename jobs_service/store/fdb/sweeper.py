@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jobs_service.errors import StoreError
 from jobs_service.sources import Sources
-from jobs_service.store.background_priority import background
-from jobs_service.store.base import Transaction
+from jobs_service.store.base import Transaction, background
 from jobs_service.store.commit_marks import Marks, version_of
 from jobs_service.store.fdb.transaction import FdbTransaction
 

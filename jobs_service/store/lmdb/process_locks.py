@@ -11,17 +11,497 @@ an id may have gone to another process, or belong to an ended process that its p
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import functools
 import os
 import re
 import stat
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from struct import Struct
+from struct import error as StructError
+from typing import Final, TypeAlias
 
-from jobs_service.store.lmdb.descriptors import close_file, lock_file, open_file
-from jobs_service.store.lmdb.file_use import PROCESSES
+from jobs_service.errors import StoreError, StoreLost
+
+
+def open_file(path: str, flags: int) -> int:
+    """Open a file, and return its descriptor, which forked children close.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return _descriptors().open(path, flags)
+
+
+def close_file(descriptor: int) -> None:
+    """Close a descriptor of `open_file`; a closed one is no error."""
+    _descriptors().close(descriptor)
+
+
+def lock_file(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock a file, or change its lock; return False if another description's lock is in the way.
+
+    Raises:
+        OSError: the file system has no such locks.
+    """
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class _Descriptors:
+    """The descriptors of all stores of the process that a forked child must close."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[int] = set()
+        os.register_at_fork(
+            before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._close_all
+        )
+
+    def open(self, path: str, flags: int) -> int:
+        with self._lock:
+            descriptor = os.open(path, flags, 0o666)
+            self._open.add(descriptor)
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        with self._lock:
+            if descriptor in self._open:
+                self._open.remove(descriptor)
+                os.close(descriptor)
+
+    def _close_all(self) -> None:
+        for descriptor in self._open:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        self._open.clear()
+        self._lock.release()
+
+
+@functools.cache
+def _descriptors() -> _Descriptors:
+    return _Descriptors()
+
+
+DATA_FILE: Final = "data.mdb"
+
+_MAGIC: Final = 0xBEEFC0DE
+_DATA_VERSION: Final = 1
+_META_PAGE: Final = 0x08
+_BRANCH: Final = 0x01
+_LEAF: Final = 0x02
+_BIG_VALUE: Final = 0x01
+_INTEGER_KEYS: Final = 0x08
+_NO_PAGE: Final = 2**64 - 1
+
+# Page number, flags, then how far the node pointers reach.
+_PAGE: Final = Struct("=Q2xHH2x")
+# Magic, data version; page size, flags and root of the list of free pages; root of the tree of all keys; last page;
+# number of the transaction.
+_META: Final = Struct("=II16x IH34xQ 40xQ QQ")
+_META_END: Final = _PAGE.size + _META.size
+_POINTER: Final = Struct("=H")
+# Size of the value (low, high), flags, size of the key; on a branch the first three are the child's page number.
+_NODE: Final = Struct("=HHHH")
+_NUMBER: Final = Struct("=Q")
+
+
+@dataclass(frozen=True)
+class _Meta:
+    """The content of one meta page; the first five fields never change."""
+
+    page_flags: int
+    magic: int
+    version: int
+    page_size: int
+    free_flags: int
+    free_root: int
+    main_root: int
+    last_page: int
+    number: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the meta page has the layout known here."""
+        return self.magic == _MAGIC and self.version == _DATA_VERSION
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether LMDB can have written the fields that never change."""
+        return (
+            self.is_known
+            and self.page_flags == _META_PAGE
+            and 256 <= self.page_size <= 0x8000
+            and self.page_size & (self.page_size - 1) == 0
+            and self.free_flags == _INTEGER_KEYS
+        )
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the roots of the trees are existing pages."""
+        return all(root == _NO_PAGE or 1 < root <= self.last_page for root in (self.free_root, self.main_root))
+
+
+def check_meta_pages(file: Path) -> None:
+    """Refuse a file whose meta pages would make LMDB divide by zero or read impossible pages.
+
+    Called before LMDB opens the file, which need not exist. LMDB itself refuses foreign files. An incomplete file, left
+    by a full disk or a killed process, is completed here.
+
+    Raises:
+        StoreError: LMDB cannot have written these meta pages.
+        OSError: the file cannot be read.
+    """
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return
+    try:
+        first = _meta(descriptor, 0)
+        if first is None or not first.is_known:
+            return
+        second = _meta(descriptor, first.page_size)
+        size = os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+    if first.is_sound and size < 2 * first.page_size:
+        if first.number or first.main_root != _NO_PAGE:
+            raise StoreError(
+                f"{file} has {size} bytes and needs at least {2 * first.page_size}: it was cut off; restore a backup"
+            )
+        _finish_making(file, first.page_size)
+        return
+    if second is None or not (first.is_sound and second.is_sound and first.page_size == second.page_size):
+        raise StoreError(f"{file} is damaged: its first pages are not as LMDB writes them; restore a backup")
+
+
+def _finish_making(file: Path, page_size: int) -> None:
+    """Append the missing part of a new store's two meta pages, which are equal but for their numbers.
+
+    Another process may just be making the store, and go on to use it: the appended bytes then lie behind all pages,
+    where LMDB never reads.
+    """
+    descriptor = os.open(file, os.O_RDWR | os.O_APPEND)
+    try:
+        first = os.pread(descriptor, page_size, 0).ljust(page_size, b"\0")
+        second = _NUMBER.pack(1) + first[_NUMBER.size :]
+        os.write(descriptor, (first + second)[os.fstat(descriptor).st_size :])
+    finally:
+        os.close(descriptor)
+
+
+def check_pages(file: Path, number: int) -> bool:
+    """Refuse a file without pages that LMDB may touch.
+
+    To be called within an LMDB read transaction, so that no other process changes pages of its state.
+
+    Args:
+        file: the data file, opened by LMDB.
+        number: number of the read transaction.
+
+    Returns:
+        Whether the file was checked. After two commits in the meantime it was not: begin another read transaction.
+
+    Raises:
+        StoreError: the file was cut off or is damaged.
+        OSError: the file cannot be read.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        first = _meta(descriptor, 0)
+        if first is None or not first.is_known:
+            return True
+        # Commits write the two meta pages in turn.
+        place = first.page_size * (number & 1)
+        meta = _meta(descriptor, place)
+        if meta is None or meta.number != number:
+            return False
+        size = os.fstat(descriptor).st_size
+        problem = _problem(descriptor, meta, size)
+        if problem and _meta(descriptor, place) != meta:
+            return False
+    finally:
+        os.close(descriptor)
+    if problem:
+        raise StoreError(f"{file} {problem}; restore a backup")
+    return True
+
+
+def _problem(descriptor: int, meta: _Meta, size: int) -> str | None:
+    """Return the danger for LMDB in reading a file of so many bytes; None for none."""
+    if not meta.is_possible:
+        return "is damaged: its first pages are not as LMDB writes them"
+    complete = size // meta.page_size
+    if complete > meta.last_page:
+        return None
+    end = meta.last_page + 1
+    try:
+        lacking = [page for page in _free_pages(descriptor, meta) if complete <= page < end]
+    except (ValueError, StructError):
+        lacking = []
+    if len(lacking) == end - complete:
+        return None
+    lacking.sort()
+    while lacking and lacking[-1] == end - 1:
+        lacking.pop()
+        end -= 1
+    return f"has {size} bytes and needs {end * meta.page_size}: it was cut off"
+
+
+def _meta(descriptor: int, offset: int) -> _Meta | None:
+    """Return the meta page at an offset; None if the file ends within it."""
+    content = os.pread(descriptor, _META_END, offset)
+    if len(content) < _META_END:
+        return None
+    _, flags, _ = _PAGE.unpack_from(content)
+    return _Meta(flags, *_META.unpack_from(content, _PAGE.size))
+
+
+def _free_pages(descriptor: int, meta: _Meta) -> set[int]:
+    """Return the free pages: LMDB reads none of them before writing it.
+
+    Raises:
+        ValueError, struct.error: part of the list is missing or invalid.
+    """
+    free: set[int] = set()
+    seen: set[int] = set()
+    waiting = [] if meta.free_root == _NO_PAGE else [meta.free_root]
+    while waiting:
+        number = waiting.pop()
+        if number > meta.last_page or number in seen:
+            raise ValueError(f"page {number} cannot be in the list")
+        seen.add(number)
+        page = os.pread(descriptor, meta.page_size, number * meta.page_size)
+        found, flags, lower = _PAGE.unpack_from(page)
+        if found != number or flags not in (_BRANCH, _LEAF):
+            raise ValueError(f"page {number} is none of the list")
+        for (place,) in _POINTER.iter_unpack(page[_PAGE.size : lower]):
+            low, high, node_flags, key_size = _NODE.unpack_from(page, place)
+            if flags == _BRANCH:
+                waiting.append(low | high << 16 | node_flags << 32)
+                continue
+            numbers = page[place + _NODE.size + key_size :]
+            if node_flags & _BIG_VALUE:
+                (elsewhere,) = _NUMBER.unpack_from(numbers)
+                if elsewhere > meta.last_page:
+                    raise ValueError(f"page {elsewhere} cannot be in the list")
+                numbers = os.pread(descriptor, low | high << 16, elsewhere * meta.page_size + _PAGE.size)
+            (count,) = _NUMBER.unpack_from(numbers)
+            if count > len(numbers):
+                raise ValueError(f"page {number} is none of the list")
+            free.update(Struct(f"={count}Q").unpack_from(numbers, _NUMBER.size))
+    return free
+
+
+PROCESSES: Final = "processes"
+SHARED: Final = "shared"
+LOCK_FILE: Final = "lock.mdb"
+
+_FLAGS: Final = os.O_NONBLOCK | os.O_NOFOLLOW
+_MOST_BYTES: Final = 1000
+
+_Identity: TypeAlias = tuple[int, int]
+"""Device and inode."""
+
+
+class FileUse:
+    """One opened store's use of its files.
+
+    Args:
+        directory: the store's directory, absolute.
+        location: name of the store in errors.
+
+    Attributes:
+        is_read_only: whether the file system is read-only, so that LMDB can lock nothing in it.
+        lost: the error of `check` after its first failure.
+    """
+
+    def __init__(self, directory: Path, location: str) -> None:
+        self.is_read_only = False
+        self.lost: StoreLost | None = None
+        self._directory = directory
+        self._location = location
+        self._paths = tuple(str(directory / name) for name in (DATA_FILE, LOCK_FILE))
+        self._files: tuple[tuple[str, _Identity], ...] = ()
+        self._gate: int | None = None
+        self._shared: int | None = None
+        self._data: int | None = None
+        self._is_first = False
+
+    def begin(self) -> None:
+        """Wait until no other process is opening the store, and check that it can be shared with its other users.
+
+        Raises:
+            StoreError: a process in another PID namespace uses the store, or one with other files than the present
+                ones.
+            OSError: the directory supports no locks, or has no room.
+        """
+        self._gate = open_file(str(self._directory), os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._gate, fcntl.LOCK_EX)
+        self.is_read_only = bool(os.statvfs(self._directory).f_flag & os.ST_RDONLY)
+        if self.is_read_only:
+            self._begin_reading()
+            return
+        (self._directory / PROCESSES).mkdir(exist_ok=True)
+        path = str(self._directory / PROCESSES / SHARED)
+        self._shared = open_file(path, os.O_RDWR | os.O_CREAT | _FLAGS)
+        self._is_first = lock_file(self._shared)
+        if self._is_first:
+            _check_that_locks_exclude(path)
+        else:
+            self._check_shared(self._shared)
+        with contextlib.suppress(FileNotFoundError):
+            self._data = open_file(self._paths[0], os.O_RDONLY | os.O_NONBLOCK)
+            if self._is_first and not lock_file(self._data):
+                raise StoreError(
+                    f"{self._directory} is in use by a process of which nothing is known, because "
+                    f"{self._directory / PROCESSES} was removed or that process reads it from a read-only mount: end "
+                    "it, then open the store"
+                )
+
+    def take_files(self) -> None:
+        """Remember the files; called before LMDB opens them."""
+        self._files = tuple((path, found) for path in self._paths if (found := _identity(path)) is not None)
+
+    def share(self) -> None:
+        """Let other processes share the files that LMDB has opened.
+
+        Raises:
+            StoreError: the files have changed in the meantime.
+            OSError: there is no room to note the files.
+        """
+        self.check()
+        self.take_files()
+        if self._data is None:
+            self._data = open_file(self._paths[0], os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.flock(self._data, fcntl.LOCK_SH)
+        if self._shared is not None:
+            if self._is_first:
+                os.ftruncate(self._shared, 0)
+                os.pwrite(self._shared, _note(_namespace(), *map(_identity, self._paths)), 0)
+            fcntl.flock(self._shared, fcntl.LOCK_SH)
+        if self._gate is not None:
+            close_file(self._gate)
+            self._gate = None
+
+    def check(self) -> None:
+        """Check that the next process would open the same files.
+
+        Raises:
+            StoreLost: it would open other files, or none.
+        """
+        if self.lost is None:
+            for path, known in self._files:
+                try:
+                    found = os.stat(path)
+                except PermissionError:
+                    continue  # this process may have fewer rights now than when it opened the store
+                except OSError as error:
+                    gone = error.errno in (errno.ENOENT, errno.ENOTDIR)
+                    self.lost = self._lost(path, "removed or moved" if gone else f"made unreachable ({error.strerror})")
+                    break
+                if (found.st_dev, found.st_ino) != known:
+                    self.lost = self._lost(path, "replaced")
+                    break
+        if self.lost is not None:
+            raise StoreLost(str(self.lost))
+
+    def end(self) -> None:
+        """Release all locks and files. Idempotent."""
+        for descriptor in (self._data, self._shared, self._gate):
+            if descriptor is not None:
+                # Not left to the closing: a program that is just being started may still have a copy.
+                with contextlib.suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+                close_file(descriptor)
+        self._data = self._shared = self._gate = None
+        self._files = ()
+
+    def _begin_reading(self) -> None:
+        """Check that no process can write meanwhile: LMDB uses no locks on a read-only file system."""
+        in_use = StoreError(
+            f"{self._directory} is on a read-only mount, and in use by a process that may write to it: end that one, "
+            "mount it writable, or read a backup"
+        )
+        with contextlib.suppress(FileNotFoundError):
+            shared = open_file(str(self._directory / PROCESSES / SHARED), os.O_RDONLY | _FLAGS)
+            try:
+                if not lock_file(shared):
+                    raise in_use
+            finally:
+                close_file(shared)
+        self._data = open_file(self._paths[0], os.O_RDONLY | os.O_NONBLOCK)
+        if not lock_file(self._data, fcntl.LOCK_SH):
+            raise in_use
+
+    def _check_shared(self, descriptor: int) -> None:
+        """Refuse to use other files than the living processes, or from another namespace."""
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        noted = os.pread(descriptor, _MOST_BYTES, 0)
+        namespace = _namespace()
+        if noted.split(b"\n")[0].decode("ascii", "replace") != namespace:
+            raise StoreError(
+                f"{self._directory} is in use from another PID namespace (another container, or a container's host), "
+                'and LMDB\'s locks are good for one: have both in the same (compose: pid: "service:web"; Kubernetes: '
+                "shareProcessNamespace: true), use docker exec instead of the host's shell, or take another store"
+            )
+        found = [*map(_identity, self._paths)]
+        for path, line, identity in zip(self._paths, noted.split(b"\n")[1:], found, strict=False):
+            if line != _line(identity):
+                raise StoreError(
+                    f"{path} was {'removed' if identity is None else 'replaced'} while other processes use the store: "
+                    "end them all, then open it or restore a backup"
+                )
+
+    def _lost(self, path: str, how: str) -> StoreLost:
+        return StoreLost(
+            f"store {self._location}: {path} was {how} while this process used it; what was not answered is not in "
+            "the store. Start the program anew"
+        )
+
+
+def _check_that_locks_exclude(path: str) -> None:
+    """Refuse a file system whose locks do not exclude other holders; the file's first lock is held."""
+    second = open_file(path, os.O_RDONLY | _FLAGS)
+    try:
+        if lock_file(second):
+            raise StoreError(f"{path}: the file system's locks exclude nobody; an embedded store needs a local disk")
+    finally:
+        close_file(second)
+
+
+def _namespace() -> str:
+    """Return the PID namespace of this process; the same for all processes without a /proc."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "unknown"
+
+
+def _identity(path: str) -> _Identity | None:
+    """Return the identity of the file at a path; None for none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _note(namespace: str, *files: _Identity | None) -> bytes:
+    return b"".join(line + b"\n" for line in (namespace.encode(), *map(_line, files)))
+
+
+def _line(identity: _Identity | None) -> bytes:
+    return b"" if identity is None else b"%d %d" % identity
+
 
 INSTANCE_BYTES: Final = 8
 

@@ -8,36 +8,536 @@ processes. LMDB never runs on the loop's thread, because a cold page or a busy d
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any, TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
 
 import lmdb
 
-from jobs_service.errors import StoreError, StoreLost, StoreUnavailable
+from jobs_service.errors import StoreDamaged, StoreError, StoreLost, StoreUnavailable, anew
+from jobs_service.log import EventLog
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import (
+    SYSTEM_KEYS,
+    CommitTimes,
+    Counters,
     Limits,
     Store,
     Transaction,
     TransactionFunction,
+    Watch,
+    not_open,
+    open_loop,
 )
-from jobs_service.store.calls import not_open, open_loop
-from jobs_service.store.counters import CommitTimes, Counters
-from jobs_service.store.lmdb.environment import copy_environment
-from jobs_service.store.lmdb.process_locks import ProcessLocks
-from jobs_service.store.lmdb.reader import Reader
-from jobs_service.store.lmdb.room import Room
-from jobs_service.store.lmdb.thread_calls import Deadlines, Request
+from jobs_service.store.lmdb.environment import Room, copy_environment, open_environment
+from jobs_service.store.lmdb.process_locks import FileUse, ProcessLocks
+from jobs_service.store.lmdb.threads import Answer, Deadlines, MemoryMap, Request, failed
+from jobs_service.store.lmdb.transaction import LmdbTransaction, State, apply_log, store_error
 from jobs_service.store.lmdb.watches import Watches
-from jobs_service.store.lmdb.writer import Writer
+from jobs_service.store.sync_transaction import drive, ran_too_long
 from jobs_service.uncancelable import outlast
+
+log = EventLog("jobs_service.store")
+
+
+class Responder:
+    """The common base of a store's writer and reader; the store sets the attributes."""
+
+    address: str
+    limits: Limits
+    _loop: asyncio.AbstractEventLoop | None
+    _monotonic: Callable[[], float]
+    # Called with the names of points at which a test may stop a thread, or another one go first.
+    _at: Callable[[str], object]
+    _room: Room
+    _has_logged_damage: bool
+    _watches: Watches
+    _use: FileUse
+    _map: MemoryMap
+    _processes: ProcessLocks
+    _when_lost: dict[Callable[[StoreLost], object], None]
+
+    @property
+    def location(self) -> str:
+        """The address for logs: it names the same store in every working directory."""
+        raise NotImplementedError
+
+    def _run(self, answer: Answer, own: LmdbTransaction) -> None:
+        """Run one transaction function and look up its watched keys; keep the result or the error in the answer."""
+        answer.error = None
+        began = self._monotonic()
+        try:
+            answer.result = drive(answer.request.function(own))
+            if own.writes:
+                self._room.admit(own)
+            if own.watches:
+                own.settle_watches()
+            took = self._monotonic() - began
+            if took > self.limits.seconds:
+                raise ran_too_long(took, self.limits)
+        except BaseException as error:
+            answer.error = store_error(self.address, error) if isinstance(error, lmdb.Error) else error
+            own.end()
+            if own.watches:
+                self._tell(lose, own.watches)
+        else:
+            answer.transaction = own
+
+    def _fail_for_good(self, deadlines: Deadlines, requests: Iterable[Request[Any]]) -> None:
+        """Fail requests for good: the next process would open other files of the store."""
+        lost = self._use.lost
+        assert lost is not None
+        self._tell(self._lose_all, lost)
+        self._tell(self._answer, deadlines, failed(requests, lost), [])
+
+    def _send_answers(self, deadlines: Deadlines, answers: list[Answer], fired: list[Watch]) -> None:
+        for answer in answers:
+            answer.request.is_answered = True
+            if isinstance(answer.error, StoreDamaged) and not self._has_logged_damage:
+                self._has_logged_damage = True
+                log.error("store_damaged", store=self.location, error=str(answer.error))
+        self._tell(self._answer, deadlines, answers, fired)
+
+    # Back on the loop
+
+    def _lose_all(self, lost: StoreLost) -> None:
+        """Fail all waiting callers and watches; the registered callbacks come first, to end their own work."""
+        for callback in [*self._when_lost]:
+            callback(lost)
+        self._when_lost.clear()
+        for watch in self._watches.take_all():
+            watch.fire(anew(lost))
+
+    def _tell(self, callback: Callable[..., object], *args: Any) -> None:
+        assert self._loop is not None
+        # A closed loop raises; then nobody waits for an answer.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *args)
+
+    def _answer(self, deadlines: Deadlines, answers: list[Answer], fired: list[Watch]) -> None:
+        for answer in answers:
+            request = answer.request
+            future = request.future
+            transaction = answer.transaction
+            if transaction is not None:
+                for watch in transaction.watches:
+                    watch.attach(self._watches.forget)
+                request.watches = transaction.watches
+            if future.done():
+                if answer.error is None:
+                    self._abandon(request, answer.result)
+            elif answer.error is None:
+                future.set_result(answer.result)
+            else:
+                future.set_exception(answer.error)
+        deadlines.forget_answered()
+        for watch in fired:
+            watch.fire()
+
+    def _abandon(self, request: Request[Any], *result: Any) -> None:
+        """Give an unclaimed result to the request's `abandoned`; without one, drop the request's watches."""
+        if request.abandoned is None:
+            for watch in request.watches:
+                watch.cancel()
+        elif self._loop is not None and (result or request.future.exception() is None):
+            # In a callback of its own: if it fails, the other requests still get their answers.
+            self._loop.call_soon(request.abandoned, result[0] if result else request.future.result())
+
+
+def lose(watches: list[Watch]) -> None:
+    """Fail the watches of a transaction that did not commit."""
+    for watch in watches:
+        watch.fire(StoreError("the watch was lost: its transaction did not commit"))
+
+
+_QUIET: Final = 1.0
+"""Seconds without a commit after which the checks for other processes' commits become rarer."""
+_RARER: Final = 2
+_LOOKS_REST: Final = 10
+"""Least wait after looking up all watched keys, as a multiple of the time that it took."""
+_CHECK_PERIOD: Final = 1.0
+"""Seconds between two checks of the store's file names while there are no requests."""
+_LONGEST_REST: Final = 3.0
+"""Most seconds of that wait: a look-up also takes very long while the process, or its disk, stands still."""
+
+
+class Reader(Responder):
+    """The part of a store on the reader's thread; the store sets the attributes."""
+
+    _settings: Settings
+    _environment: lmdb.Environment | None
+    _reads: SimpleQueue[Request[Any] | Callable[[], None] | None]
+    _read_deadlines: Deadlines
+    # Numbers of LMDB transactions: those that the writer has committed, and the newest one that was seen.
+    _own_commits: deque[int]
+    _seen_commit: int
+    # Times of the clock: when another commit was seen last, and when the watched keys may be looked up again.
+    _seen_at: float
+    _next_look: float
+    _next_check: float
+    _reads_run: int
+
+    def _run_reader(self) -> None:
+        environment = self._environment
+        assert environment is not None
+        reads = self._reads
+        poll = self._settings.watch_poll
+        stopping = False
+        self._seen_at = self._monotonic()
+        while not stopping:
+            batch: list[Request[Any]] = []
+            try:
+                # Each check wakes the thread, and for most of a day nothing happens.
+                rest = poll if self._monotonic() - self._seen_at < _QUIET else _RARER * poll
+                timeout = rest if self._watches else None
+                self._at("reader: waits" if timeout is None else "reader: rests")
+                item = reads.get(timeout=timeout)
+                while True:
+                    if item is None:
+                        stopping = True
+                    elif isinstance(item, Request):
+                        batch.append(item)
+                    item = reads.get_nowait()
+            except Empty:
+                pass
+            try:
+                self._read(environment, batch)
+            except StoreLost:
+                self._fail_for_good(self._read_deadlines, batch)
+            except Exception as error:
+                self._send_answers(self._read_deadlines, failed(batch, store_error(self.address, error)), [])
+        self._at("reader: ends")
+
+    def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
+        """Check for other processes' commits, run a batch of reads on one state, and answer them.
+
+        Raises:
+            StoreLost: the next process would read another store, so the reads are not answered.
+        """
+        if self._use.lost is not None:
+            raise self._use.lost
+        self._at("reader: begins")
+        transaction = self._map.begin()
+        self._at("reader: has begun")
+        try:
+            number = transaction.id()
+            if not batch and number == self._seen_commit:
+                self._look_at_files()  # the usual case
+                return
+            state = State(transaction)
+            fired = self._changed_elsewhere(state, number)
+            self._at("reader: has looked for commits")
+            answers = []
+            watched: list[Watch] = []
+            for request in batch:
+                if not request.take():
+                    continue
+                answer = Answer(request)
+                answers.append(answer)
+                if state.failure is not None:  # LMDB's transaction is useless
+                    transaction.abort()
+                    transaction = environment.begin()
+                    state = State(transaction)
+                self._run(answer, LmdbTransaction(state, self.limits, self.address, read_only=True))
+                own = answer.transaction
+                if own is not None:
+                    watched += own.watches
+                    own.end()
+            self._reads_run += len(answers)
+            self._at("reader: has run all")
+            self._watches.register(watched, number)
+            self._at("reader: has registered watches")
+        finally:
+            transaction.abort()
+            self._map.end()
+        if watched:
+            fired += self._changed_since(number, watched)
+        if answers or fired:
+            self._use.check()
+            self._at("reader: answers")
+            self._send_answers(self._read_deadlines, answers, fired)
+
+    def _look_at_files(self) -> None:
+        """Check now and then, while there are no requests, that the store's files are still in place."""
+        now = self._monotonic()
+        if now >= self._next_check:
+            self._next_check = now + _CHECK_PERIOD
+            self._use.check()
+
+    def _changed_elsewhere(self, state: State, number: int) -> list[Watch]:
+        """Return the watches to fire after another process's commit since the last check."""
+        seen = self._seen_commit
+        if number == seen:
+            return []
+        now = self._monotonic()
+        if now < self._next_look:
+            return []  # the next check finds it
+        self._at("reader: looks for commits")
+        self._seen_commit = number
+        self._seen_at = now
+        own = 0
+        while self._own_commits and self._own_commits[0] <= number:
+            own += self._own_commits.popleft() > seen
+        self._at("reader: has counted its own")
+        # This process's own commits have fired their watches directly. One whose number is not in the list yet counts
+        # as foreign: that check finds nothing, and is harmless.
+        if number - seen <= own or not self._watches:
+            return []
+        try:
+            fired = self._watches.changed_in(state, number)
+        except lmdb.Error as error:
+            # Which of them have changed is unknown: all look for themselves.
+            state.failure = store_error(self.address, error)
+            fired = self._watches.take_all()
+        # With thousands of watches this takes milliseconds. The pause keeps it rare while others commit all the time.
+        ended = self._monotonic()
+        self._next_look = ended + min(_LOOKS_REST * (ended - now), _LONGEST_REST)
+        return fired
+
+    def _changed_since(self, number: int, watched: list[Watch]) -> list[Watch]:
+        """Return the new watches whose keys changed before their registration."""
+        transaction = self._map.begin()
+        try:
+            newer = transaction.id()
+            self._at("reader: looks again")
+            if newer == number:
+                return []
+            return self._watches.changed_in(State(transaction), newer, [watch.key for watch in watched])
+        except lmdb.Error:
+            self._own_commits.clear()  # so that the next check looks at all watched keys, whoever has committed
+            return []
+        finally:
+            transaction.abort()
+            self._map.end()
+
+
+_STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
+_MAX_BATCH: Final = 4000
+_MAX_BATCH_BYTES: Final = 16_000_000
+_READER_CHECK_PERIOD: Final = 64
+"""Commits between two checks for dead readers: LMDB cannot reuse pages that a reader pins, even a killed one."""
+
+
+class Writer(Responder):
+    """The part of a store on the writer's thread; the store sets the attributes."""
+
+    path: Path
+    instance: bytes
+    _settings: Settings
+    _environment: lmdb.Environment | None
+    _ended: asyncio.Future[None]
+    _writes: SimpleQueue[Request[Any] | None]
+    _write_deadlines: Deadlines
+    # The reader's thread, its queue, and the numbers of this process's commits, for which it need not search.
+    _reader: threading.Thread
+    _reads: SimpleQueue[Request[Any] | Callable[[], None] | None]
+    _own_commits: deque[int]
+    commit_times: CommitTimes
+    _counters: Counters
+    _monotonic: Callable[[], float]
+
+    def _run_writer(self, opened: asyncio.Future[None]) -> None:
+        # It may wait for another process long after `close` has given up, and `open` then makes new ones.
+        writes, reader, processes, ended = self._writes, self._reader, self._processes, self._ended
+        self._use = use = FileUse(self.path.absolute(), self.location)
+        try:
+            self._environment = environment = open_environment(self.path, self._settings, use, self._at)
+        except StoreError as error:
+            self._tell(_fail, opened, error)
+            return
+        except BaseException as error:
+            self._tell(_fail, opened, StoreError(f"store {self.address} cannot be opened: {error}"))
+            return
+        try:
+            # So that other processes notice when this one dies; otherwise its jobs would wait for their timeout.
+            if self._settings.process_check_period and not use.is_read_only:
+                processes.enter()
+        except OSError as error:
+            environment.close()
+            use.end()
+            self._tell(_fail, opened, store_error(self.address, error))
+            return
+        self.instance = processes.instance
+        self._map = MemoryMap(environment, self._has_grown, self._cannot_grow)
+        self._tell(_succeed, opened)
+        while True:
+            self._at("writer: waits")
+            request = writes.get()
+            if request is None:
+                break
+            # Take all that waits: one commit, with one flush to the disk, serves the callers of all threads and turns.
+            batch = deque([request])
+            try:
+                while len(batch) < _MAX_BATCH:
+                    following = writes.get_nowait()
+                    if following is None:
+                        writes.put(None)  # the end comes after this batch
+                        break
+                    batch.append(following)
+            except Empty:
+                pass
+            self._write(environment, batch)
+        # The environment must not be closed while the reader may use it.
+        self._at("writer: ends")
+        if reader.ident is not None:
+            reader.join()
+        processes.leave()
+        self.instance = b""
+        environment.close()
+        use.end()
+        self._tell(_succeed, ended)
+
+    def _has_grown(self, size: int) -> None:
+        """Take over the larger map of another process."""
+        self._room.grow(size)
+        log.info("map_grown", store=self.location, bytes=size)
+
+    def _cannot_grow(self, error: lmdb.Error) -> StoreLost:
+        """Mark the store as lost: without a map it can neither read nor write."""
+        self._use.lost = StoreLost(
+            f"store {self.location} was grown by a process with a larger map, and this one cannot map so much "
+            f"({error}; ulimit -v). Give all the same JOBS_SERVICE_LMDB_MAP_SIZE, and start the program anew"
+        )
+        return self._use.lost
+
+    def _write(self, environment: lmdb.Environment, batch: deque[Request[Any]]) -> None:
+        """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""
+        while batch:
+            answers: list[Answer] = []
+            try:
+                fired = self._commit(environment, batch, answers)
+            except Exception as error:
+                failure = store_error(self.address, error)
+                if isinstance(failure, StoreLost):
+                    self._fail_for_good(self._write_deadlines, [*(answer.request for answer in answers), *batch])
+                    return
+                if answers:
+                    self._retry_alone(environment, answers, failure)
+                else:
+                    self._send_answers(self._write_deadlines, failed(batch, failure), [])
+                    return
+            else:
+                self._at("writer: answers")
+                self._send_answers(self._write_deadlines, answers, fired)
+
+    def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:
+        """Run requests from the front of the batch in one LMDB transaction, commit, and return the watches to fire.
+
+        Raises:
+            StoreLost: the commit is not in the store that the next process opens, so its requests are not answered.
+        """
+        if self._use.lost is not None:
+            raise self._use.lost
+        self._at("writer: begins")
+        transaction = self._map.begin(write=not self._use.is_read_only)
+        self._at("writer: has begun")
+        watched: list[Watch] = []
+        try:
+            state = State(transaction)
+            number = transaction.id()
+            if number % _READER_CHECK_PERIOD == 0:
+                environment.reader_check()
+            version = int.from_bytes(transaction.get(_STAMP_KEY) or b"", "big") + 1
+            stamp_head = version.to_bytes(8, "big")
+            written: dict[bytes, bytes | None] = {}
+            place = size = 0
+            room = self._room
+            room.measure(environment, number)
+            while batch and size < _MAX_BATCH_BYTES:
+                request = batch.popleft()
+                if not request.take():
+                    continue  # withdrawn: its caller was canceled, or its time was up
+                answer = Answer(request)
+                answers.append(answer)
+                self._run(answer, LmdbTransaction(state, self.limits, self.address, claim=room.claim))
+                if state.failure is not None:
+                    raise state.failure  # LMDB's transaction is useless: the other requests run again
+                own = answer.transaction
+                if own is None:
+                    continue
+                watched += own.watches
+                if own.writes:
+                    answer.stamp = stamp = stamp_head + place.to_bytes(2, "big")
+                    place += 1
+                    size += own.size
+                    room.wrote(own.size)
+                    apply_log(transaction, own, stamp, written)
+            self._at("writer: has run all")
+            if watched:
+                # Before the commit: another process may commit right after it, and its change must not be missed.
+                self._watches.register(watched, number if place else number - 1)
+                self._at("writer: has registered watches")
+            if place:
+                transaction.put(_STAMP_KEY, stamp_head)
+                began = self._monotonic()
+                self._at("writer: commits")
+                transaction.commit()
+                self.commit_times.add(self._monotonic() - began)
+                self._counters.commits += place
+                self._at("writer: has committed")
+                if self._watches:  # otherwise the reader, which removes the numbers, is asleep
+                    self._own_commits.append(number)
+                self._at("writer: has noted its commit")
+            else:
+                transaction.abort()
+            self._use.check()
+        except BaseException:
+            transaction.abort()
+            for watch in watched:
+                self._watches.forget(watch)
+            self._tell(lose, watched)
+            raise
+        finally:
+            self._map.end()
+            self._counters.transactions += len(answers)
+            for answer in answers:
+                if answer.transaction is not None:
+                    answer.transaction.end()
+        if watched:
+            # The reader sleeps while there are no watches.
+            self._reads.put(_look)
+            self._at("writer: has woken the reader")
+        for answer in answers:
+            if answer.stamp is not None and answer.transaction is not None:
+                answer.transaction.stamp.value = answer.stamp
+        return self._watches.changed(written, number)
+
+    def _retry_alone(self, environment: lmdb.Environment, answers: list[Answer], error: StoreError) -> None:
+        """After a failed commit, give each request its own commit, so that only the guilty one fails."""
+        for answer in answers:
+            alone: list[Answer] = []
+            fired: list[Watch] = []
+            if len(answers) > 1:
+                answer.request.claim.append(True)
+                try:
+                    fired = self._commit(environment, deque([answer.request]), alone)
+                except Exception as failure:
+                    alone = failed([answer.request], store_error(self.address, failure))
+            else:
+                alone = failed([answer.request], error)
+            self._send_answers(self._write_deadlines, alone, fired)
+
+
+def _look() -> None:
+    """Wake the reader thread from its queue, so that it begins to check for other processes' commits."""
+
+
+def _succeed(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail(future: asyncio.Future[None], error: StoreError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
 
 T = TypeVar("T")
 

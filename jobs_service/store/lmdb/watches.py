@@ -8,7 +8,7 @@ from typing import Final
 
 from jobs_service.sources import go_on
 from jobs_service.store.base import Watch
-from jobs_service.store.read_your_writes import BaseState
+from jobs_service.store.overlay import BaseState
 
 _CHUNK: Final = 500
 """Keys that are looked up in one go; the process's other threads run in between."""

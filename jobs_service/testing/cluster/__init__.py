@@ -9,8 +9,6 @@ change, or are lost. Transaction functions run on the loop and may be suspended 
 from __future__ import annotations
 
 from jobs_service.testing.cluster.client import SimulatedStore
-from jobs_service.testing.cluster.cluster import Cluster, Handle, Observer
-from jobs_service.testing.cluster.faults import FAULTS, ClientError
-from jobs_service.testing.cluster.transaction import SimulatedTransaction
+from jobs_service.testing.cluster.cluster import FAULTS, ClientError, Cluster, Handle, Observer, SimulatedTransaction
 
 __all__ = ["FAULTS", "ClientError", "Cluster", "Handle", "Observer", "SimulatedStore", "SimulatedTransaction"]

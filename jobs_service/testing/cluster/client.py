@@ -11,21 +11,81 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from jobs_service.errors import StoreError, StoreUnavailable, TransactionConflict, TransactionTooOld
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store.base import SYSTEM_KEYS, Store, Transaction, TransactionFunction
-from jobs_service.store.calls import Calls, open_loop
+from jobs_service.store.base import SYSTEM_KEYS, Calls, Store, Transaction, TransactionFunction, open_loop
 from jobs_service.store.commit_marks import HAPPENED, Mark, Marks
-from jobs_service.store.driving import no_coroutine
-from jobs_service.store.fdb.attempts import FIRST_PAUSE, LONGEST_PAUSE, MOST_RETRIES, Attempts
-from jobs_service.store.fdb.errors import error_of, may_have_committed
-from jobs_service.store.write_log import CLEAR, STAMPED_VALUE
-from jobs_service.testing.cluster.cluster import Cluster, Handle
-from jobs_service.testing.cluster.faults import SLOW, ClientError, lost_with_its_transaction
-from jobs_service.testing.cluster.timer import Timer
-from jobs_service.testing.cluster.transaction import SimulatedTransaction
+from jobs_service.store.fdb.client import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    MOST_RETRIES,
+    Attempts,
+    error_of,
+    may_have_committed,
+)
+from jobs_service.store.overlay import CLEAR, STAMPED_VALUE
+from jobs_service.store.sync_transaction import no_coroutine
+from jobs_service.testing.cluster.cluster import (
+    SLOW,
+    ClientError,
+    Cluster,
+    Handle,
+    SimulatedTransaction,
+    lost_with_its_transaction,
+)
 from jobs_service.uncancelable import wait_until
 
 if TYPE_CHECKING:
     from jobs_service.testing.world import Process
+
+
+class Timer:
+    """The time limit of a call, like asyncio.timeout, but cheaper for the many calls that never reach it.
+
+    Args:
+        loop: the simulated loop.
+        limit: seconds for the current task.
+        waiting: collects timers that need not be set yet; None to set this one now.
+    """
+
+    __slots__ = ("_cancelling", "_expired", "_handle", "_limit", "_loop", "_task", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, limit: float, waiting: dict[Timer, None] | None) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._loop = loop
+        self._limit = limit
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._expired = False
+        self._handle: asyncio.TimerHandle | None = None
+        self._waiting = waiting
+        if waiting is None:
+            self.start()
+        else:
+            waiting[self] = None
+
+    def start(self) -> None:
+        """Set the timer; the call's time begins now."""
+        self._handle = self._loop.call_at(self._loop.time() + self._limit, self._expire)
+
+    def end(self) -> None:
+        """Remove the timer, because its call has ended."""
+        if self._handle is not None:
+            self._handle.cancel()
+        elif self._expired:
+            self._task.uncancel()
+        elif self._waiting is not None:
+            self._waiting.pop(self, None)
+
+    def has_cancelled(self) -> bool:
+        """Return whether the timer alone has cancelled the task; called once, after a cancellation."""
+        expired, self._expired = self._expired, False
+        return expired and self._task.uncancel() <= self._cancelling
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._handle = None
+        self._task.cancel()
+
 
 T = TypeVar("T")
 

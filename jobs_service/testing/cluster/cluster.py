@@ -3,23 +3,204 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jobs_service.errors import StoreError
-from jobs_service.store.base import Limits, Watch
+from jobs_service.errors import StoreError, TransactionTooOld
+from jobs_service.store.base import Bound, KeyValue, Limits, Snapshot, Watch
 from jobs_service.store.commit_marks import LIFETIME
-from jobs_service.store.fdb.errors import COMMIT_UNKNOWN_RESULT, NOT_COMMITTED, TRANSACTION_TOO_OLD
-from jobs_service.store.mvcc import Versions
-from jobs_service.testing.choices import Choices
-from jobs_service.testing.cluster.faults import SLOW, ClientError, lost_with_its_transaction, timed_out
+from jobs_service.store.fdb.client import (
+    COMMIT_UNKNOWN_RESULT,
+    NOT_COMMITTED,
+    TRANSACTION_TIMED_OUT,
+    TRANSACTION_TOO_OLD,
+    error_of,
+)
+from jobs_service.store.memory import Versions, View
+from jobs_service.store.overlay import BufferedTransaction, Reads
+from jobs_service.testing.loop import Choices
 
 if TYPE_CHECKING:
-    from jobs_service.testing.cluster.client import SimulatedStore
-    from jobs_service.testing.cluster.timer import Timer
-    from jobs_service.testing.cluster.transaction import SimulatedTransaction
+    from jobs_service.testing.cluster.client import SimulatedStore, Timer
     from jobs_service.testing.world import Process
+
+
+FAULTS: Final = {
+    "conflict": "a commit fails although nothing it has read was changed",
+    "commit_lost": "a commit does not happen, and its outcome is unknown",
+    "commit_unknown": "a commit happens, and its outcome is unknown",
+    "commit_timed_out": "a commit is told that its time is up; it happens all the same, at once or later, or does not",
+    "too_old": "a transaction is told that it is too old",
+    "stale": "a transaction sees a state of some time ago, but none from before it was begun",
+    "suspend": "a transaction function is suspended at a read while others run",
+    "slow_read": "a read takes up to 2 s, rarely longer than a transaction may",
+    "slow_commit": "a commit takes up to 2 s to happen, rarely longer than its caller waits",
+    "slow_answer": "a commit has happened up to 2 s before its caller is told, rarely longer than the caller waits",
+    "request_lost": "a commit that was under way when its process died does not happen",
+    "watch_late": "a watch fires up to 5 s late",
+    "watch_spurious": "a watch fires for nothing",
+    "watch_lost": "a watch is lost within a minute, mostly soon, with an error",
+    "clone": "a process that opens its connection is a clone of another: it has the same memory",
+    "options": "an application sets a short time limit and other options on its own handle of the cluster",
+    "sweep": "a connection removes the marks that are old",
+}
+"""The kinds of fault that the cluster draws, with a description of each."""
+
+SLOW: Final = 2.0
+"""The longest delay of slow requests in seconds, apart from rare ones that exceed every time limit."""
+
+
+class ClientError(Exception):
+    """An error as FoundationDB's client library would raise it.
+
+    Attributes:
+        code: the library's number of the error.
+        description: the library's text.
+    """
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(f"{description} ({code})")
+        self.code = code
+        self.description = description
+
+
+def timed_out() -> ClientError:
+    """Return the error for a transaction that exceeds its time limit."""
+    return ClientError(TRANSACTION_TIMED_OUT, "Operation aborted because the transaction timed out")
+
+
+def lost_with_its_transaction() -> StoreError:
+    """Return the error for a watch of a transaction that did not commit."""
+    return StoreError("the watch was lost: its transaction did not commit")
+
+
+class SimulatedTransaction(BufferedTransaction):
+    """One run of a transaction function.
+
+    Attributes:
+        store: its connection.
+        process: the process of the connection.
+        version: the version that it reads.
+        began: the virtual time of this version, in seconds.
+        commit_version: the version of its writes; None without writes or before a commit.
+        written: after a commit, the new value of each written key.
+        journal: a list for the notes of observers about this run.
+        call: number of its call of `transact` or `read`, unique in the cluster; 0 for a transaction of the connection
+            itself.
+        timed_out: whether the answer to its commit was the error for its time limit.
+        blocking: whether its reads are answered at once, as for plain code that waits for each.
+    """
+
+    def __init__(self, store: SimulatedStore, call: int, *, read_only: bool) -> None:
+        cluster = store.cluster
+        self.store = store
+        self.process = store.process
+        self.version = cluster.versions.enter()
+        self.began = cluster.loop.time()
+        self.commit_version: int | None = None
+        self.written: dict[bytes, bytes | None] = {}
+        self.journal: list[Any] = []
+        self.call = call
+        self.submitted = False
+        self.timed_out = False
+        self.blocking = False
+        self.ended = False
+        self.conflicts = Reads()
+        self._snapshot_reads: Snapshot | None = None
+        view = View(cluster.versions, self.version)
+        super().__init__(view, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)
+        cluster.opened(self)
+
+    @property
+    def is_housekeeping(self) -> bool:
+        """Whether the transaction is the connection's own, without a transaction function."""
+        return not self.call
+
+    @property
+    def snapshot(self) -> Snapshot:
+        if self.store.handle.sees_own_writes:
+            if self._snapshot_reads is None:
+                self._snapshot_reads = _SnapshotReads(self, super().snapshot)
+            return self._snapshot_reads
+        before = BufferedTransaction(View(self.store.cluster.versions, self.version), self.limits, read_only=True)
+        return _SnapshotReads(self, before.snapshot)
+
+    async def get(self, key: bytes) -> bytes | None:
+        await self.pause()
+        return await super().get(key)
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        await self.pause()
+        return await super().get_many(keys)
+
+    async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
+        await self.pause()
+        return await super().get_range(begin, end, limit=limit, reverse=reverse)
+
+    async def pause(self) -> None:
+        """Wait for the cluster, like every read."""
+        store = self.store
+        if not self.blocking:
+            await store.cluster.read_pause()
+        took = store.cluster.loop.time() - self.began
+        if took > self.limits.seconds:
+            raise self.too_old()
+        if store.handle.time_limit is not None and self.is_overdue:
+            raise error_of(timed_out().code, timed_out().description)
+
+    @property
+    def too_long(self) -> bool:
+        """Whether the transaction exceeds the lifetime of transactions."""
+        return self.store.cluster.loop.time() - self.began > self.limits.seconds
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether the transaction exceeds the time limit of its handle."""
+        limit = self.store.handle.time_limit
+        return limit is not None and self.store.cluster.loop.time() - self.began > limit
+
+    def too_old(self) -> TransactionTooOld:
+        """Return the error for a transaction that is too old, by the clock or by a fault."""
+        return TransactionTooOld(
+            f"transaction_too_old (1007): the simulated cluster keeps {self.limits.seconds:g} s of the past"
+        )
+
+    def _too_large(self) -> StoreError:
+        self.store.cluster.on_too_large(self)
+        return super()._too_large()
+
+    def end(self) -> None:
+        """Release the read version. Idempotent."""
+        if not self.ended:
+            self.ended = True
+            super().end()
+            self.store.cluster.closed(self)
+
+    __hash__ = object.__hash__
+
+
+class _SnapshotReads(Snapshot):
+    """The transaction's reads without read conflicts, with the same pauses."""
+
+    __slots__ = ("_reads", "_transaction")
+
+    def __init__(self, transaction: SimulatedTransaction, reads: Snapshot) -> None:
+        self._transaction = transaction
+        self._reads = reads
+
+    async def get(self, key: bytes) -> bytes | None:
+        await self._transaction.pause()
+        return await self._reads.get(key)
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        await self._transaction.pause()
+        return await self._reads.get_many(keys)
+
+    async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
+        await self._transaction.pause()
+        return await self._reads.get_range(begin, end, limit=limit, reverse=reverse)
+
 
 _LOST: Final = 0.25
 _AT_ONCE: Final = 0.6

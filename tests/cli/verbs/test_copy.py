@@ -13,8 +13,8 @@ import pytest
 
 from jobs_service import JobsService, NewJob
 from jobs_service.cli.verbs.copy import absolute_address
-from jobs_service.layer.copy_mark import mark_key
 from jobs_service.layer.keyspace import Keyspace
+from jobs_service.layer.rows import mark_key
 from jobs_service.store import Transaction
 from tests.cli.conftest import Invoke
 from tests.cli.support import IMPATIENT, arrange, on_terminal, process, rows, started, without_escapes, write_lock_held

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, ProcessState
-from jobs_service.layer import process_rows
+from jobs_service.layer import rows as process_rows
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, on_terminal, rows, without_escapes

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobEvent, JobsService, JobState, Outcome, StoreUnavailable
-from jobs_service.cli import exits, waiting
+from jobs_service.cli import program
 from jobs_service.cli.verbs import submit
 from tests.cli.conftest import Invoke
 from tests.cli.simulated import command_line
@@ -180,8 +180,8 @@ async def test_who_waits_for_a_job_that_nobody_runs_is_told_why(
         said.append(message)
         heard.set()
 
-    monkeypatch.setattr(waiting, "PATIENCE", 0.01)
-    monkeypatch.setattr(exits, "say", say)
+    monkeypatch.setattr(submit, "PATIENCE", 0.01)
+    monkeypatch.setattr(program, "say", say)
     async with JobsService("memory:") as jobs:
         if is_paused:
             await jobs.pause("command")
@@ -200,8 +200,8 @@ async def test_who_waits_for_a_job_that_nobody_runs_is_told_why(
 
 async def test_what_the_time_limit_says_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     said = list[str]()
-    monkeypatch.setattr(waiting, "PATIENCE", 0.05)
-    monkeypatch.setattr(exits, "say", said.append)
+    monkeypatch.setattr(submit, "PATIENCE", 0.05)
+    monkeypatch.setattr(program, "say", said.append)
     async with JobsService("memory:") as jobs:
         verb = await command_line(jobs, ["submit", "--id", "x", "--wait", "--timeout", "0.05", "true"])
     assert verb.code == 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobError, JobsService, NewJob, Outcome, RunningJob
-from jobs_service.cli import type_changes
+from jobs_service.cli.verbs import watch
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, started
 from tests.service.unreadable import damage
@@ -216,7 +216,7 @@ def test_a_job_of_which_a_part_cannot_be_read_ends_no_watch_of_its_type(store: s
 def test_a_type_of_very_many_jobs_and_one_that_is_not_there_are_refused(
     invoke: Invoke, email: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type_changes, "MOST_JOBS", 1)
+    monkeypatch.setattr(watch, "MOST_JOBS", 1)
     for id in ("a", "b"):
         invoke("add", "email", id, "--store", email)
     refused = invoke("watch", "email", "--store", email)

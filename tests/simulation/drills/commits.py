@@ -23,12 +23,12 @@ from jobs_service import (
     RunningJob,
     StoreError,
     WorkerConflict,
+    batching,
 )
-from jobs_service.batching import group_commit
-from jobs_service.batching.group_commit import _ALONE
+from jobs_service.batching import _ALONE
 from jobs_service.errors import InvalidJob, RecordDamaged, StoreUnavailable
 from jobs_service.layer import creation
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.store.base import Limits, Transaction
 from tests.simulation.drills.drill import LONG, Drill, all_ended
 from tests.simulation.drills.ground import TOO_MUCH, Ground, away, conflict
@@ -114,7 +114,7 @@ class _Asking:
         """Ask for many things at once, and compare what each is told, and what is there."""
         ground, random = self._ground, self._ground.random
         self._round += 1
-        most = group_commit._MOST_OPERATIONS
+        most = batching._MOST_OPERATIONS
         count = random.choice([1, 2, 7, 20, *([most, most + 1] if most < 20 else [])])
         asked = [await self._one(f"{self._round}/{number}") for number in range(count)]
         how = random.choice(["all", "all", "few", "poison", "poison", "away", "conflict", "gone"])
@@ -345,7 +345,7 @@ class _Asking:
         """Ask for as much as fits into a transaction, and for more."""
         ground, kind, disorder = self._ground, self._ground.type, self._ground.drill.run.world.choices.disorder
         heavy = ground.random.random() < 0.5
-        fits = 2_000_000 // _HEAVY if heavy else group_commit._MOST_OPERATIONS
+        fits = 2_000_000 // _HEAVY if heavy else batching._MOST_OPERATIONS
         count, data = fits + ground.random.choice([0, 1]), "x" * _HEAVY if heavy else None
         before = ground.store.metrics()["transactions"]
         adding = [asyncio.create_task(self._jobs.add(kind, f"much {number}", data)) for number in range(count)]

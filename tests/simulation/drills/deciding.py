@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from jobs_service import Job, JobId, JobsError, JobType, NewJob, RunningJob
-from jobs_service.store.base import Transaction
-from jobs_service.store.key_selector import KeySelector
+from jobs_service.store.base import KeySelector, Transaction
 from tests.simulation.drills.drill import LONG, Drill, all_ended
 from tests.simulation.drills.mixing import of
 

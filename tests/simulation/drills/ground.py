@@ -15,7 +15,7 @@ from jobs_service.errors import (
     TransactionConflict,
     TransactionTooLarge,
 )
-from jobs_service.layer.key_parts import pack_id
+from jobs_service.layer.keyspace import pack_id
 from jobs_service.sources import Sources
 from jobs_service.store.base import Limits
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction

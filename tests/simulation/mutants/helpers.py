@@ -11,8 +11,7 @@ import fdb.tuple
 
 from jobs_service.actors.context import Context
 from jobs_service.layer.entry import Entry
-from jobs_service.layer.key_parts import unpack_id
-from jobs_service.layer.keyspace import PERIODIC, TypeKeys
+from jobs_service.layer.keyspace import PERIODIC, TypeKeys, unpack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.runner.ticker import Periodic
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs_service.errors import StoreError, TransactionConflict, TransactionTooLarge, TransactionTooOld
-from jobs_service.store.fdb.attempts import LONGEST_PAUSE, Attempts
+from jobs_service.store.fdb.client import LONGEST_PAUSE, Attempts
 
 
 class Pauses:

@@ -18,7 +18,7 @@ from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.commit_marks import Mark
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb.errors import COMMIT_UNKNOWN_RESULT
+from jobs_service.store.fdb.client import COMMIT_UNKNOWN_RESULT
 from jobs_service.store.fdb.transaction import FdbTransaction
 from tests.contract.support import number, value_of, write
 from tests.fdb_stores import Fated, UnsureFdbStore

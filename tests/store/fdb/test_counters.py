@@ -12,7 +12,7 @@ from jobs_service.errors import InvalidSettings
 from jobs_service.settings import Settings as PlainSettings
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction, open_address
-from jobs_service.store.background_priority import background, in_background
+from jobs_service.store.base import background, in_background
 from jobs_service.store.fdb import FdbStore
 from tests.contract.support import write
 from tests.store.fdb.clusters import cluster_test

@@ -113,7 +113,7 @@ async def test_a_foreign_change_of_the_metadata_version_costs_no_look_up(monkeyp
         looked_up.append(path)
         return look_up(native, path)
 
-    monkeypatch.setattr("jobs_service.store.fdb.locator.look_up", counting)
+    monkeypatch.setattr("jobs_service.store.fdb.store.look_up", counting)
     store = at("tests/metadata")
     await store.open()
     prefix = await store.prefix()

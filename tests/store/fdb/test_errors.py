@@ -12,7 +12,7 @@ from jobs_service.errors import (
     TransactionTooLarge,
     TransactionTooOld,
 )
-from jobs_service.store.fdb.errors import error_of, may_have_committed
+from jobs_service.store.fdb.client import error_of, may_have_committed
 
 MAYBE = {
     "commit_unknown_result": 1021,

@@ -20,8 +20,15 @@ from jobs_service.errors import StoreError, StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store import open_address
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb.cluster_file import Cluster, Coordinator, FileWatch, default_cluster_file, read_cluster_file
-from jobs_service.store.fdb.diagnosis import Reason, reason_in
+from jobs_service.store.fdb.diagnosis import (
+    Cluster,
+    Coordinator,
+    FileWatch,
+    Reason,
+    default_cluster_file,
+    read_cluster_file,
+    reason_in,
+)
 from tests.contract.support import patience, value_of, write
 from tests.store.fdb.clusters import CLUSTER, cluster_test
 from tests.stores import plain_settings
@@ -248,7 +255,7 @@ async def test_a_cluster_that_goes_away_while_it_is_used_is_said_to_be_away_unti
 async def test_a_store_in_use_whose_file_names_another_cluster_logs_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jobs_service.store.fdb.cluster_file._LOOK_EVERY", 0.0)
+    monkeypatch.setattr("jobs_service.store.fdb.diagnosis._LOOK_EVERY", 0.0)
     file = tmp_path / "fdb.cluster"
     file.write_text(named_cluster())
     store = open_address(f"fdb:{file}", Settings(), Sources())
@@ -287,8 +294,8 @@ async def test_closing_does_not_wait_for_who_looks_why_nothing_answers(
         loop.call_soon_threadsafe(begun.set)
         go_on.wait()
 
-    monkeypatch.setattr("jobs_service.store.fdb.silence._SILENT", 0.0)
-    monkeypatch.setattr("jobs_service.store.fdb.silence.why_silent", look)
+    monkeypatch.setattr("jobs_service.store.fdb.store._SILENT", 0.0)
+    monkeypatch.setattr("jobs_service.store.fdb.store.why_silent", look)
     file = tmp_path / "fdb.cluster"
     file.write_text("test:test@127.0.0.1:1")
     store = open_address(f"fdb:{file}", Settings(), Sources())
@@ -320,8 +327,8 @@ async def test_who_comes_while_it_is_looked_why_nothing_answers_is_told_what_is_
             asyncio.get_running_loop().call_soon(asking.cancel if self.asked == 1 else go_on.set)
             return await super()._reason(cluster)
 
-    monkeypatch.setattr("jobs_service.store.fdb.silence._SILENT", 0.0)
-    monkeypatch.setattr("jobs_service.store.fdb.silence.why_silent", look)
+    monkeypatch.setattr("jobs_service.store.fdb.store._SILENT", 0.0)
+    monkeypatch.setattr("jobs_service.store.fdb.store.why_silent", look)
     file = tmp_path / "fdb.cluster"
     file.write_text("test:test@127.0.0.1:1")
     store = Asked(str(file), settings=plain_settings(), sources=Sources())

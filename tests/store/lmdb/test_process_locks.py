@@ -13,9 +13,14 @@ import pytest
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.lmdb import LmdbStore, process_locks
-from jobs_service.store.lmdb.descriptors import lock_file
-from jobs_service.store.lmdb.file_use import PROCESSES, SHARED
-from jobs_service.store.lmdb.process_locks import INSTANCE_BYTES, MOST_AT_ONCE, ProcessLocks
+from jobs_service.store.lmdb.process_locks import (
+    INSTANCE_BYTES,
+    MOST_AT_ONCE,
+    PROCESSES,
+    SHARED,
+    ProcessLocks,
+    lock_file,
+)
 from tests.store.lmdb.test_store import refusal
 
 

@@ -20,7 +20,7 @@ from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.room import map_size
+from jobs_service.store.lmdb.environment import map_size
 from tests.contract.support import contents, number, patience, value_of, write
 from tests.store.lmdb.lmdb_process import ROOT, Process, process
 from tests.store.lmdb.test_store import opened, own_threads

@@ -10,11 +10,9 @@ from typing import Any, Final
 from jobs_service.settings import Settings
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.environment import open_environment
-from jobs_service.store.lmdb.file_use import FileUse
-from jobs_service.store.lmdb.memory_map import MemoryMap
-from jobs_service.store.lmdb.room import Room
-from jobs_service.store.lmdb.thread_calls import Answer, Request
+from jobs_service.store.lmdb.environment import Room, open_environment
+from jobs_service.store.lmdb.process_locks import FileUse
+from jobs_service.store.lmdb.threads import Answer, MemoryMap, Request
 from tests.contract.support import END
 
 _LOOP: Final = asyncio.new_event_loop()

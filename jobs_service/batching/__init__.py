@@ -1,1 +1,0 @@
-"""Operations of many callers in few transactions, and how such transactions follow each other."""

@@ -1,0 +1,264 @@
+"""Arguments and options that several verbs share."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, BinaryIO, Final, Literal, NoReturn, TypeAlias
+
+import typer
+from typer.core import TyperCommand
+
+from jobs_service import durations
+from jobs_service.names import parsed, parsed_priority
+from jobs_service.sources import Sources
+
+DURATION_HELP = "90, 30s, 10m, 1h30m, 2d"
+
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
+class Verb(TyperCommand):
+    """A verb with a usage line as in manuals: `TYPE [ID]`, where typer would write `{TYPE} [ID]`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words after the command's name."""
+        return [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+
+def _types(context: typer.Context, incomplete: str) -> Iterable[str]:
+    from jobs_service.cli.verbs import completion
+
+    return completion.types(context, incomplete)
+
+
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=_types)]
+OptionalType = Annotated[
+    str | None, typer.Argument(metavar="TYPE", help="Only jobs of this type.", autocompletion=_types)
+]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Names the job within its type.")]
+NewTypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout",
+        metavar="S",
+        help="Make the type where it is missing, with this activity timeout; one that is there keeps its own: "
+        f"{DURATION_HELP}.",
+    ),
+]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="ADDRESS",
+        help="lmdb:PATH (embedded), fdb:[CLUSTER_FILE] (FoundationDB) or memory: (gone at the end). "
+        "Default: the variable JOBS_SERVICE_STORE, else lmdb:jobs-data.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+DataOption = Annotated[
+    str | None, typer.Option("--data", metavar="JSON|@FILE|-", help="The job's JSON value; - reads standard input.")
+]
+PriorityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--priority",
+        metavar="N",
+        help="Lower runs first: an integer; a string is written '\"text\"' and runs before all integers.",
+    ),
+]
+InOption = Annotated[
+    str | None, typer.Option("--in", metavar="10m", help=f"Run no earlier than so long from now: {DURATION_HELP}.")
+]
+AtOption = Annotated[
+    str | None, typer.Option("--at", metavar="ISO", help="Run no earlier than this time: 2030-01-31T09:00:00+01:00.")
+]
+
+
+def parse_type(text: str) -> Any:
+    """Return the job type that an argument stands for.
+
+    Raises:
+        typer.BadParameter: it is not a type.
+    """
+    return _argument(text, "TYPE")
+
+
+def parse_id(text: str) -> Any:
+    """Return the job id that an argument stands for.
+
+    Raises:
+        typer.BadParameter: it is not an id.
+    """
+    return _argument(text, "ID")
+
+
+def parse_priority(text: str) -> Any:
+    """Return the priority that an option stands for, as `parsed_priority` does.
+
+    Raises:
+        typer.BadParameter: it is not a priority.
+    """
+    try:
+        return parsed_priority(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--priority") from None
+
+
+def _argument(text: str, name: str) -> Any:
+    try:
+        return parsed(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None
+
+
+MOST_BYTES: Final = 10_000_000
+"""Most bytes of input for a job, which holds far less. Without a limit, input could fill the memory."""
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def duration(text: str, name: str, *others: str) -> float:
+    """Return a duration in seconds.
+
+    Args:
+        text: a plain number of seconds, or numbers with the units d, h, m, s in that order: `1h30m`.
+        name: the name of the argument, for the error.
+        others: other texts that the argument accepts, for the error.
+
+    Raises:
+        typer.BadParameter: it is not a duration.
+    """
+    try:
+        return durations.parsed(text, *others)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=name) from None
+
+
+def positive_duration(text: str, name: str) -> float:
+    """Return a duration of more than 0 in seconds; see `duration`."""
+    seconds = duration(text, name)
+    if seconds <= 0:
+        raise typer.BadParameter("it must be more than 0", param_hint=name)
+    return seconds
+
+
+def moment(text: str) -> datetime:
+    """Return an aware time.
+
+    Raises:
+        ValueError: it is not a time, or it has no offset from UTC; the message says which.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no ISO 8601 time; write 2030-01-31T09:00:00Z") from None
+    if time.tzinfo is None:
+        raise ValueError(f"{text!r} has no offset from UTC; add Z, +01:00 or the like")
+    return time
+
+
+def run_at(after: str | None, at: str | None) -> datetime | float | None:
+    """Return the time of `--in` or `--at`; None if neither is given.
+
+    Raises:
+        typer.BadParameter: both are given, or the given one is not a time.
+    """
+    if after is not None and at is not None:
+        raise typer.BadParameter("give one of them", param_hint="--in and --at")
+    if after is not None:
+        return Sources().wall_time() + duration(after, "--in")
+    if at is None:
+        return None
+    try:
+        return moment(at)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--at") from None
+
+
+def data(text: str) -> Any:
+    """Return the JSON value of `--data`.
+
+    Args:
+        text: JSON, or `@` and a file's name, or `-` for standard input.
+
+    Raises:
+        typer.BadParameter: it is not JSON, or the file cannot be read.
+    """
+    try:
+        return strict_json(_source(text))
+    except OSError as error:
+        raise typer.BadParameter(f"{text[1:]}: {error.strerror or error}", param_hint="--data") from None
+    except ValueError as error:
+        hint = "" if text.startswith("@") or text == "-" else """; quote it for the shell: '"text"'"""
+        raise typer.BadParameter(f"{error}{hint}", param_hint="--data") from None
+
+
+def whole(file: BinaryIO) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        ValueError: it is larger than any job can be.
+    """
+    content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"more than {MOST_BYTES} bytes, which no job takes")
+    return content
+
+
+def text_of(file: str, name: str) -> str:
+    """Return the text in a file.
+
+    Args:
+        file: its name, or `-` for standard input.
+        name: the name of the argument, for the error.
+
+    Raises:
+        typer.BadParameter: it cannot be read, it is no text, or it is larger than any job can be.
+    """
+    try:
+        if file == "-":
+            return whole(sys.stdin.buffer).decode()
+        with open(file, "rb") as opened:
+            return whole(opened).decode()
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror or error}", param_hint=name) from None
+    except UnicodeDecodeError:
+        raise typer.BadParameter(f"{file}: it is no text in UTF-8", param_hint=name) from None
+    except ValueError as error:
+        raise typer.BadParameter(f"{file}: {error}", param_hint=name) from None
+
+
+def strict_json(text: str | bytes) -> Any:
+    """Return a JSON value.
+
+    Raises:
+        ValueError: it is not JSON; the message says why.
+    """
+    try:
+        return _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error.msg} at character {error.pos + 1})") from None
+    except UnicodeDecodeError:
+        raise ValueError("not JSON (not UTF-8)") from None
+    except RecursionError:
+        raise ValueError("not usable JSON (nested too deeply)") from None
+    except ValueError as error:
+        raise ValueError(f"not usable JSON ({error})") from None
+
+
+def _source(text: str) -> str | bytes:
+    if text == "-":
+        return whole(sys.stdin.buffer)
+    if text.startswith("@"):
+        with open(text[1:], "rb") as file:
+            return whole(file)
+    return text

@@ -1,0 +1,517 @@
+"""The stand-in for an unreadable record in lists of jobs."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import math
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from jobs_service import run_data
+from jobs_service import run_data as runs_of
+from jobs_service.arguments import EARLIEST, LATEST, check_state, member
+from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, shown
+from jobs_service.layer import queue
+from jobs_service.layer.batch_bounds import SHARE
+from jobs_service.layer.damage import id_of_ready
+from jobs_service.layer.keyspace import (
+    AFTER,
+    DATA,
+    PERIODIC,
+    STAMP_CODE,
+    TIME_BYTES,
+    Keyspace,
+    TypeFinder,
+    TypeKeys,
+    end_of_priority,
+    is_id,
+    pack_id,
+    pack_seconds,
+    type_in,
+    unpack_id,
+    unpacked,
+)
+from jobs_service.layer.queue import LONG_PAGE, MOST_TAKEN, is_due
+from jobs_service.layer.record import READY, SCHEDULED, ZERO_PRIORITY, Record
+from jobs_service.model import Job, JobId, JobState, JobType, Outcome
+from jobs_service.model.job import Status
+from jobs_service.model.type_state import FOR_EVER, QueueState, Retention
+from jobs_service.run_data import ERROR, JobError
+from jobs_service.store.base import KeyValue, Limits, Snapshot
+
+
+class Unreadable:
+    """Stands in for an unreadable record in lists of jobs: it has a state of its own, and its error says why.
+
+    Args:
+        why: the error met.
+    """
+
+    __slots__ = ("run_data",)
+
+    state: Final = JobState.UNREADABLE
+    lock: Final = None
+    priority: Final = ZERO_PRIORITY
+    named_priority: Final = 0
+    run_at: Final = None
+    outcome: Final = None
+    cancel: Final = False
+    resubmit: Final = False
+    next: Final = None
+    seq_bytes: Final = None
+    json: Final = b""
+
+    def __init__(self, why: RecordDamaged) -> None:
+        error = JobError(type(why).__name__, str(why))
+        self.run_data = runs_of.with_part(b"", ERROR, runs_of.error_json(error))
+
+    def size(self) -> int:
+        """Return 0: it is never rewritten."""
+        return 0
+
+
+FIRST_CHUNK: Final = 16
+LARGEST_CHUNK: Final = 256
+"""Rows that are read at once: first and at most. A transaction can read as many, however large their records are."""
+_GROWTH: Final = 4
+
+
+class JobPage(NamedTuple):
+    """Some jobs in key order.
+
+    Attributes:
+        jobs: (DATA key, job); may be empty although more follow.
+        last: the last key that was read; None at the end.
+    """
+
+    jobs: Sequence[tuple[bytes, Job]]
+    last: bytes | None
+
+
+async def read_rows(
+    transaction: Snapshot, begin: bytes, end: bytes, most: int, most_bytes: int
+) -> tuple[list[KeyValue], bool]:
+    """Return the first rows of a range, at least one if there is any, and whether these are all."""
+    found: list[KeyValue] = []
+    chunk, size = FIRST_CHUNK, 0
+    while len(found) < most:
+        limit = min(chunk, most - len(found))
+        page = await transaction.get_range(begin, end, limit=limit)
+        whole = size + sum(map(len, chain.from_iterable(page)))
+        if whole > most_bytes:
+            for row in page:
+                size += len(row[0]) + len(row[1])
+                if size > most_bytes and found:
+                    return found, False
+                found.append(row)
+        else:  # as nearly always: no need to measure each row
+            found += page
+        size = whole
+        if len(page) < limit:
+            return found, True
+        begin = page[-1][0] + b"\x00"
+        # As many as fit if the next ones are as large as those so far.
+        fitting = (most_bytes - size) * len(found) // size
+        chunk = max(1, min(_GROWTH * chunk, LARGEST_CHUNK, fitting))
+    return found, False
+
+
+async def list_page(
+    transaction: Snapshot, keyspace: Keyspace, keys: TypeKeys | None, after: bytes | None, most: int, limits: Limits
+) -> JobPage:
+    """Return one page of jobs, as many as a part of a transaction may hold.
+
+    Args:
+        transaction, keyspace: as everywhere.
+        keys: of the type to list; None for all types.
+        after: the last key of the page before; None to begin.
+        most: jobs per page.
+        limits: of the store.
+    """
+    section = keyspace.sections[DATA] if keys is None else keys.data
+    begin = section if after is None else after + b"\x00"
+    rows, end = await read_rows(transaction, begin, section + AFTER, most, limits.transaction // SHARE)
+    last = None if end or not rows else rows[-1][0]
+    if keys is not None:
+        type, start = keys.type, len(keys.data)
+        with contextlib.suppress(RecordDamaged, IndexError, ValueError):
+            return JobPage(
+                [(key, Job(type, unpack_id(key[start:]), Record.decode(raw, True))) for key, raw in rows], last
+            )
+    finder = TypeFinder(keyspace)
+    found = ((key, _job_at(keys or _type_of(finder, key), key, raw)) for key, raw in rows)
+    return JobPage([(key, job) for key, job in found if job is not None], last)
+
+
+def _type_of(finder: TypeFinder, key: bytes) -> TypeKeys | None:
+    """Return the keys of a DATA key's type, None if it cannot be parsed."""
+    try:
+        return finder.keys_of_data(key)
+    except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
+        return None
+
+
+def _job_at(keys: TypeKeys | None, key: bytes, raw: bytes) -> Job | None:
+    """Return the job of a row; None if its key cannot be parsed, because the job has no name then."""
+    if keys is None:
+        return None
+    packed_id = key[len(keys.data) :]
+    try:
+        id = unpack_id(packed_id)
+    except (IndexError, ValueError):
+        return None
+    try:
+        return Job(keys.type, id, Record.decode(raw, True))
+    except RecordDamaged as error:
+        return Job(keys.type, id, Unreadable(error)) if is_id(packed_id) else None
+
+
+class Listing:
+    """Jobs in key order: awaited, a list; iterated, one after the other."""
+
+    def __init__(self, jobs: AsyncIterator[Job]) -> None:
+        self._jobs = jobs
+
+    def __aiter__(self) -> AsyncIterator[Job]:
+        return self._jobs
+
+    def __await__(self) -> Generator[Any, None, list[Job]]:
+        return self._all().__await__()
+
+    async def _all(self) -> list[Job]:
+        return [job async for job in self._jobs]
+
+
+_MOST_ROWS: Final = 2000
+_MOST_BYTES: Final = 1_000_000
+"""Rows, and bytes of records, that one transaction reads."""
+
+_BY_ID: Final = b"i"
+_RETRYING: Final = b"t"
+_INDEXES: Final = {
+    Status.READY: b"r",
+    Status.SCHEDULED: b"s",
+    Status.RETRYING: _RETRYING,
+    Status.RUNNING: b"a",
+    Status.FAILED: b"f",
+}
+"""The first byte of a cursor: the order of its place."""
+
+
+class Terms(NamedTuple):
+    """The terms of a page.
+
+    Attributes:
+        order: b"i" by id, otherwise an index's order.
+        fits: whether a job found by its id is wanted.
+        prefix: of packed ids; empty for all.
+        newest_first: whether to read from the other end.
+        after: the end of the page before, in this order; None to begin.
+    """
+
+    order: bytes
+    fits: Callable[[Job], bool] | None
+    prefix: bytes
+    newest_first: bool
+    after: bytes | None
+
+
+class Page(NamedTuple):
+    """The jobs that one transaction has found.
+
+    Attributes:
+        jobs: at most the wanted number.
+        last: the place of the last row that was read; None at the end.
+    """
+
+    jobs: list[Job]
+    last: bytes | None
+
+
+def terms(state: Any, after: Any, newest_first: Any, prefix: Any, now: float) -> Terms:
+    """Return the checked terms of a page.
+
+    Raises:
+        InvalidJob: one of them is invalid.
+    """
+    fits = check_state(state, now)
+    status = member(Status, state)
+    order = _BY_ID if status is None else _INDEXES.get(status, _BY_ID)
+    begins = b"" if prefix is None else pack_id(prefix)[:-1]
+    return Terms(order, fits, begins, bool(newest_first), None if after is None else _decoded(after, order))
+
+
+def cursor(terms: Terms, place: bytes) -> str:
+    """Return a place as URL-safe text."""
+    return base64.urlsafe_b64encode(terms.order + place).decode().rstrip("=")
+
+
+def _decoded(after: Any, order: bytes) -> bytes:
+    try:
+        if not issubclass(type(after), str):  # it is asked nothing, whatever it is
+            raise TypeError
+        place = base64.b64decode(after + "=" * (-len(after) % 4), b"-_", validate=True)
+    except (TypeError, ValueError):
+        refused = f"after {shown(after)}: {a_kind_of(after)}; allowed is what `next` of a page has"
+        raise InvalidJob(refused) from None
+    if place[:1] != order:
+        refused = "it is not `next` of a page of jobs in this state; allowed is what that has, for the same state"
+        raise InvalidJob(f"after {shown(after)}: {refused}")
+    return place[1:]
+
+
+async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes | None, most: int) -> Page:
+    """Return the next jobs, as far as a bounded look finds them.
+
+    Args:
+        transaction, keys: of the type.
+        terms: of the page.
+        after: the end of the look before; None to begin.
+        most: most jobs.
+    """
+    head, end = _range(keys, terms)
+    begin, start = head, len(_head(keys, terms.order))
+    if after is not None:
+        place = _head(keys, terms.order) + after
+        begin, end = (begin, min(end, place)) if terms.newest_first else (max(begin, place + b"\x00"), end)
+    jobs: list[Job] = []
+    rows = size = 0
+    last = b""
+    chunk = min(FIRST_CHUNK + 1, most + 1)
+    while True:
+        found = await transaction.get_range(begin, end, limit=chunk, reverse=terms.newest_first)
+        ids = [_id_in(keys, terms.order, row) for row in found]
+        wanted = [id for id in ids if id is not None and id.startswith(terms.prefix)]
+        raws = await _records(transaction, keys, terms.order, found, wanted)
+        for (key, _), id in zip(found, ids, strict=True):
+            if len(jobs) == most or size > _MOST_BYTES:
+                return Page(jobs, last)
+            last = key[start:]
+            raw = None if id is None else raws.get(id)
+            if id is not None and raw is not None:
+                size += len(raw)
+                jobs += _fitting(keys, terms, id, raw, last)
+        rows += len(found)
+        if len(found) < chunk:
+            return Page(jobs, None)
+        if rows >= _MOST_ROWS:
+            return Page(jobs, last)
+        if terms.newest_first:
+            end = found[-1][0]
+        else:
+            begin = found[-1][0] + b"\x00"
+        fitting = (_MOST_BYTES - size) * rows // max(size, 1)
+        # Where all so far were wanted, the next ones probably are.
+        missing = most + 1 - len(jobs) if len(jobs) == rows else LARGEST_CHUNK
+        chunk = max(1, min(_GROWTH * chunk, LARGEST_CHUNK, fitting, missing))
+
+
+async def _records(
+    transaction: Snapshot, keys: TypeKeys, order: bytes, found: list[KeyValue], ids: list[bytes]
+) -> dict[bytes, bytes | None]:
+    """Return the records of jobs by packed id."""
+    if order == _BY_ID:
+        return {key[len(keys.data) :]: value for key, value in found}
+    return dict(zip(ids, await transaction.get_many([keys.data + id for id in ids]), strict=True))
+
+
+def _head(keys: TypeKeys, order: bytes) -> bytes:
+    """Return the prefix of all keys of an order."""
+    return {
+        _BY_ID: keys.data,
+        b"r": keys.ready,
+        b"s": keys.scheduled,
+        _RETRYING: keys.retrying,
+        b"a": keys.activity,
+        b"f": keys.failed,
+    }[order]
+
+
+def _range(keys: TypeKeys, terms: Terms) -> tuple[bytes, bytes]:
+    head = _head(keys, terms.order)
+    if terms.order not in (_BY_ID, _RETRYING) or not terms.prefix:
+        return head, head + AFTER
+    # Bytes may go on with 0xff, and no prefix consists of them alone: it begins with the code of its kind.
+    kept = terms.prefix.rstrip(b"\xff")
+    return head + terms.prefix, head + kept[:-1] + bytes((kept[-1] + 1,))
+
+
+def _id_in(keys: TypeKeys, order: bytes, row: KeyValue) -> bytes | None:
+    """Return the packed id in a row; None if it has none."""
+    key, value = row
+    if order == b"r":
+        return id_of_ready(keys, key)
+    behind = len(_head(keys, order)) + (TIME_BYTES if order == b"s" else 0)
+    id = value if order in b"af" else key[behind:]
+    return id if is_id(id) else None
+
+
+def _fitting(keys: TypeKeys, terms: Terms, id: bytes, raw: bytes, place: bytes) -> Iterator[Job]:
+    """Yield the job if it is wanted: with an index, if it is in that place."""
+    record: Record | Unreadable
+    try:
+        record = Record.decode(raw, True)
+    except RecordDamaged as error:
+        if terms.order != _BY_ID:
+            return
+        record = Unreadable(error)
+    job = Job(keys.type, unpack_id(id), record)
+    if terms.order == _BY_ID:
+        if terms.fits is None or terms.fits(job):
+            yield job
+        return
+    assert isinstance(record, Record)
+    is_there = {
+        b"r": record.place == READY and not job.retrying,
+        b"s": record.place == SCHEDULED and not job.retrying,
+        _RETRYING: job.retrying,
+        b"a": record.lock is not None and STAMP_CODE + _seq(record) == place,
+        b"f": record.outcome is Outcome.FAILED and STAMP_CODE + _seq(record) == place,
+    }
+    if is_there[terms.order]:
+        yield job
+
+
+def _seq(record: Record) -> bytes:
+    assert isinstance(record.seq, bytes)
+    return record.seq
+
+
+_MOST_LOOKS: Final = 32
+"""Most ready jobs of a type that are read to find the oldest one: the first of each priority, up to so many."""
+
+
+async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:
+    """Return the state of a type's queue."""
+    oldest: tuple[float, JobId] | None = None
+    untold: JobId | None = None
+    begin = keys.ready
+    for _ in range(_MOST_LOOKS):
+        # The first of each priority is its oldest.
+        found = await transaction.get_range(begin, keys.ready + AFTER, limit=1)
+        if not found:
+            break
+        key = found[0][0]
+        packed_id = id_of_ready(keys, key)
+        record = None if packed_id is None else await _record(transaction, keys, packed_id)
+        if packed_id is None or record is None:  # damaged: this only reads; the next accept removes the entry
+            begin = key + b"\x00"
+            continue
+        since = _pending_since(record)
+        if since is None:  # unknown: try the job behind it
+            untold = unpack_id(packed_id) if untold is None else untold
+            begin = key + b"\x00"
+            continue
+        if oldest is None or since < oldest[0]:
+            oldest = since, unpack_id(packed_id)
+        begin = key[: end_of_priority(keys, key)] + AFTER
+    since, id = oldest or (None, untold)
+    paused = await transaction.get(keys.paused) is not None
+    return QueueState(id, since, await queue.next_scheduled(transaction, keys), paused)
+
+
+async def retention(transaction: Snapshot, keys: TypeKeys) -> Retention:
+    """Return the retention of a type's finished jobs."""
+    packed = await transaction.get(keys.retention)
+    return FOR_EVER if packed is None else Retention.decode(packed)
+
+
+async def last_ticks(transaction: Snapshot, keyspace: Keyspace) -> list[tuple[JobType, float]]:
+    """Return the periodic types with the time of their last tick, or of their handler's first start before that."""
+    section = keyspace.sections[PERIODIC]
+    found = await transaction.get_range(section, section + AFTER)
+    ticks = [(type_in(key[len(section) :]), tick_of(value)) for key, value in found]
+    return [(type, last) for type, last in ticks if type is not None and last is not None]
+
+
+def tick_of(packed: bytes | None) -> float | None:
+    """Return the last tick of a periodic type; None if there was none yet, or if it cannot be read."""
+    found = unpacked(packed)
+    return found[0] if len(found) == 1 and isinstance(found[0], float) and math.isfinite(found[0]) else None
+
+
+async def _record(transaction: Snapshot, keys: TypeKeys, packed_id: bytes) -> Record | None:
+    """Return a job's record; None if it is missing or unreadable."""
+    raw = await transaction.get(keys.data + packed_id)
+    try:
+        return None if raw is None else Record.decode(raw)
+    except RecordDamaged:
+        return None
+
+
+def _pending_since(record: Record) -> float | None:
+    """Return when a ready job became ready; None if its record does not have the time."""
+    try:
+        history = run_data.history_of(record.run_data)
+    except RecordDamaged:
+        return None
+    times = [event.at for event in history[:1] if EARLIEST <= event.at <= LATEST]
+    return max([*times, *([] if record.run_at is None else [record.run_at])], default=None)
+
+
+async def count(
+    transaction: Snapshot, keys: TypeKeys, due_by: float | None, limit: int, after: bytes | None
+) -> tuple[int, bytes | None]:
+    """Count pending jobs in one page of keys.
+
+    Args:
+        due_by: counts only jobs due by then, seconds since the epoch; None for all.
+        limit: keys to read.
+        after: the last key of the page before; None to begin.
+
+    Returns:
+        The number, and the last key of this page; None at the end.
+    """
+    counted = 0
+    if after is None or after < keys.scheduled:
+        begin = keys.ready if after is None else after + b"\x00"
+        found = await transaction.get_range(begin, keys.ready + AFTER, limit=limit)
+        counted = sum(is_due(value, due_by) for _, value in found)
+        if len(found) == limit:
+            return counted, found[-1][0]
+        # In the same state: a job that becomes ready meanwhile would be in neither part.
+        limit -= len(found)
+        after = keys.scheduled
+    until = AFTER if due_by is None else pack_seconds(due_by) + AFTER
+    found = await transaction.get_range(after + b"\x00", keys.scheduled + until, limit=limit)
+    return counted + len(found), found[-1][0] if len(found) == limit else None
+
+
+async def count_due(transaction: Snapshot, keys: TypeKeys, now: float, limit: int, max_priority: bytes | None) -> int:
+    """Count due jobs, up to a limit, as far as a bounded look at the queue finds them.
+
+    Scheduled jobs that have come due are in the order of their times: at most 16,000 are passed over because their
+    priority is unwanted or a clock ahead of this one made them ready. Jobs behind them are counted when they are ready.
+
+    Args:
+        now: seconds since the epoch.
+        limit: jobs to count.
+        max_priority: packed; the largest counted priority. None for all.
+    """
+    end = keys.ready + AFTER if max_priority is None else keys.ready + max_priority + AFTER
+    counted = await _count(transaction, keys.ready, end, limit, lambda run_at: is_due(run_at, now))
+    if counted < limit:
+        until = keys.scheduled + pack_seconds(now) + AFTER
+        counted += await _count(
+            transaction,
+            keys.scheduled,
+            until,
+            limit - counted,
+            lambda priority: max_priority is None or priority <= max_priority,
+        )
+    return counted
+
+
+async def _count(transaction: Snapshot, begin: bytes, end: bytes, limit: int, counts: Callable[[bytes], bool]) -> int:
+    """Count the matching values between two keys, up to a limit; the number of others that are read is bounded."""
+    counted = looked_at = 0
+    page = min(max(limit, queue.PAGE), LONG_PAGE)
+    while True:
+        found = await transaction.get_range(begin, end, limit=page)
+        counted += sum(counts(value) for _, value in found)
+        looked_at += len(found)
+        if counted >= limit or len(found) < page or looked_at - counted >= MOST_TAKEN:
+            return min(counted, limit)
+        begin = found[-1][0] + b"\x00"
