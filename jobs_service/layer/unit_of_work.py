@@ -42,29 +42,63 @@ from jobs_service.tracing import Trace
 _PAGE_GROWTH: Final = 4
 
 
-class LoadedJobs:
-    """The jobs that a transaction has read, each read once.
+_MAX_ORDER: Final = 0xFFFF
 
-    Attributes:
+
+T = TypeVar("T")
+
+_ONE = (1).to_bytes(8, "little")
+_ADDED_BYTES: Final = 300
+"""Approximate bytes that a new job takes in a store beside its data and keys."""
+_CLAIMED_AT_ONCE: Final = 100_000
+
+
+class UnitOfWork:
+    """The jobs touched by one run of a transaction function.
+
+    Args:
         transaction: the store's transaction.
         keyspace: of the keys.
-        entries: the jobs by their DATA keys.
-        damaged: jobs whose records were read and cannot be decoded: they are not among the entries.
-        is_full: whether so much was read or rewritten that further operations should go into another transaction.
+        sources: wall-clock time and randomness.
+        instance: id of the store's instance, with which the locks of accepted jobs begin.
     """
 
-    # UnitOfWork.__init__ sets them all, for this class and the one between: a unit is made for each transaction, and a
-    # call of super().__init__ costs more than all of these assignments.
     __slots__ = (
+        "_active",
+        "_adds",
+        "_ample_key",
+        "_ample_value",
+        "_awake",
+        "_claimed",
         "_followed",
         "_is_followed",
+        "_journal",
+        "_left",
         "_limits",
         "_most_written",
+        "_new_run_data",
+        "_orders",
         "_read",
+        "_recounted",
+        "_set_aside",
+        "_size",
+        "_taken_away",
+        "_tallied",
+        "_tallies",
+        "_tally",
+        "_watched",
+        "_woken",
         "damaged",
         "entries",
+        "existing_types",
+        "has_application",
+        "instance",
         "is_full",
         "keyspace",
+        "now",
+        "retentions",
+        "sources",
+        "trace",
         "transaction",
     )
 
@@ -78,6 +112,74 @@ class LoadedJobs:
     _read: int
     _followed: dict[bytes, bytes | None]
     _is_followed: bool
+    retentions: dict[bytes, Retention]
+    sources: Sources
+    _active: dict[bytes, TypeKeys]
+    _awake: set[bytes]
+    _left: dict[Entry, Record]
+    _orders: int
+    _recounted: list[tuple[TypeKeys, int, int]]
+    _set_aside: dict[tuple[TypeKeys, bytes], bytes]
+    _taken_away: dict[TypeKeys, None]
+    _tallied: TypeKeys | None
+    _tallies: dict[TypeKeys, Tally]
+    _tally: Tally
+    _watched: dict[TypeKeys, float]
+    _woken: dict[bytes, TypeKeys]
+
+    sweeps: ClassVar[bool] = True
+    """Whether its transaction accepts the removal of ranges."""
+
+    def __init__(self, transaction: Transaction, keyspace: Keyspace, sources: Sources, instance: bytes = b"") -> None:
+        self.transaction = transaction
+        self.keyspace = keyspace
+        self.sources = sources
+        self.instance = instance
+        self.now = sources.wall_time()
+        # Trace context for jobs that bring none of their own.
+        self.trace: Trace | None = None
+        self.entries = {}
+        # Jobs whose records were read but cannot be decoded: they are not among the entries.
+        self.damaged = {}
+        self._set_aside = {}
+        self._recounted = []
+        self._left = {}
+        # Here and below dictionaries use one of a type's keys, not its TypeKeys: Python keeps the hash of bytes, while
+        # TypeKeys would cost a call of __hash__ each time.
+        # Timeouts of types known to exist, as long as this transaction does not change types.
+        self.existing_types: set[bytes] = set()
+        self._limits = limits = transaction.limits
+        # Keys and records smaller than these are well within every limit: no need to compute exact sizes.
+        self._ample_key = min(limits.key // 2, limits.value // 8)
+        self._ample_value = limits.value // 4
+        self._orders = 0
+        # The state before each change, inside of `all_or_nothing`.
+        self._journal: list[tuple[Entry, Record | None, bool]] | None = None
+        # Events of jobs, by type; and the type of the latest event.
+        self._tallies = {}
+        self._tallied = None
+        self._adds = False
+        # Bytes that may be added without asking the store.
+        self._claimed = 0
+        self._new_run_data = run_data.started_anew(b"", self.now)
+        # Whether the application may write keys of its own in this transaction.
+        self.has_application = False
+        # Bytes of the records that were read, and of those that will be written.
+        self._read = 0
+        self._size = 0
+        self._most_written = limits.transaction // SHARE
+        self.is_full = False
+        self._woken = {}
+        self._active = {}
+        self._taken_away = {}
+        # Types known to be awake, and from when on monitors must watch over jobs of this transaction.
+        self._awake = set()
+        self._watched = {}
+        # Whether notifiers follow the types of the jobs that were read, and whether they follow any of them.
+        self._followed = {}
+        self._is_followed = False
+        # Retentions that were read already.
+        self.retentions = {}
 
     async def load(self, place: Place) -> Entry:
         """Return the job's entry, read from the store the first time.
@@ -216,49 +318,6 @@ class LoadedJobs:
                     return fit
             page *= _PAGE_GROWTH
         return entries
-
-
-_MAX_ORDER: Final = 0xFFFF
-
-
-class TouchedTypes(LoadedJobs):
-    """The types whose jobs a transaction touches: their waiters are woken, and monitors watch over them.
-
-    Attributes:
-        retentions: of finished jobs, by type, as far as they were read.
-    """
-
-    __slots__ = (
-        "_active",
-        "_awake",
-        "_left",
-        "_orders",
-        "_recounted",
-        "_set_aside",
-        "_taken_away",
-        "_tallied",
-        "_tallies",
-        "_tally",
-        "_watched",
-        "_woken",
-        "retentions",
-        "sources",
-    )
-
-    retentions: dict[bytes, Retention]
-    sources: Sources
-    _active: dict[bytes, TypeKeys]
-    _awake: set[bytes]
-    _left: dict[Entry, Record]
-    _orders: int
-    _recounted: list[tuple[TypeKeys, int, int]]
-    _set_aside: dict[tuple[TypeKeys, bytes], bytes]
-    _taken_away: dict[TypeKeys, None]
-    _tallied: TypeKeys | None
-    _tallies: dict[TypeKeys, Tally]
-    _tally: Tally
-    _watched: dict[TypeKeys, float]
-    _woken: dict[bytes, TypeKeys]
 
     @property
     def has_watched(self) -> bool:
@@ -453,94 +512,6 @@ class TouchedTypes(LoadedJobs):
             packed = await self.transaction.snapshot.get(keys.retention)
             retention = self.retentions[keys.retention] = FOR_EVER if packed is None else Retention.decode(packed)
         return retention
-
-
-T = TypeVar("T")
-
-_ONE = (1).to_bytes(8, "little")
-_ADDED_BYTES: Final = 300
-"""Approximate bytes that a new job takes in a store beside its data and keys."""
-_CLAIMED_AT_ONCE: Final = 100_000
-
-
-class UnitOfWork(TouchedTypes):
-    """The jobs touched by one run of a transaction function.
-
-    Args:
-        transaction: the store's transaction.
-        keyspace: of the keys.
-        sources: wall-clock time and randomness.
-        instance: id of the store's instance, with which the locks of accepted jobs begin.
-    """
-
-    sweeps: ClassVar[bool] = True
-    """Whether its transaction accepts the removal of ranges."""
-
-    __slots__ = (
-        "_adds",
-        "_ample_key",
-        "_ample_value",
-        "_claimed",
-        "_journal",
-        "_new_run_data",
-        "_size",
-        "existing_types",
-        "has_application",
-        "instance",
-        "now",
-        "trace",
-    )
-
-    def __init__(self, transaction: Transaction, keyspace: Keyspace, sources: Sources, instance: bytes = b"") -> None:
-        self.transaction = transaction
-        self.keyspace = keyspace
-        self.sources = sources
-        self.instance = instance
-        self.now = sources.wall_time()
-        # Trace context for jobs that bring none of their own.
-        self.trace: Trace | None = None
-        self.entries = {}
-        # Jobs whose records were read but cannot be decoded: they are not among the entries.
-        self.damaged = {}
-        self._set_aside = {}
-        self._recounted = []
-        self._left = {}
-        # Here and below dictionaries use one of a type's keys, not its TypeKeys: Python keeps the hash of bytes, while
-        # TypeKeys would cost a call of __hash__ each time.
-        # Timeouts of types known to exist, as long as this transaction does not change types.
-        self.existing_types: set[bytes] = set()
-        self._limits = limits = transaction.limits
-        # Keys and records smaller than these are well within every limit: no need to compute exact sizes.
-        self._ample_key = min(limits.key // 2, limits.value // 8)
-        self._ample_value = limits.value // 4
-        self._orders = 0
-        # The state before each change, inside of `all_or_nothing`.
-        self._journal: list[tuple[Entry, Record | None, bool]] | None = None
-        # Events of jobs, by type; and the type of the latest event.
-        self._tallies = {}
-        self._tallied = None
-        self._adds = False
-        # Bytes that may be added without asking the store.
-        self._claimed = 0
-        self._new_run_data = run_data.started_anew(b"", self.now)
-        # Whether the application may write keys of its own in this transaction.
-        self.has_application = False
-        # Bytes of the records that were read, and of those that will be written.
-        self._read = 0
-        self._size = 0
-        self._most_written = limits.transaction // SHARE
-        self.is_full = False
-        self._woken = {}
-        self._active = {}
-        self._taken_away = {}
-        # Types known to be awake, and from when on monitors must watch over jobs of this transaction.
-        self._awake = set()
-        self._watched = {}
-        # Whether notifiers follow the types of the jobs that were read, and whether they follow any of them.
-        self._followed = {}
-        self._is_followed = False
-        # Retentions that were read already.
-        self.retentions = {}
 
     def new_locks(self, count: int, is_elsewhere: bool = False) -> list[bytes]:
         """Return new, random locks.

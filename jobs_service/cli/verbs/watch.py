@@ -58,7 +58,8 @@ async def changes(jobs: JobsService, type: Any) -> AsyncIterator[Job | JobEvent]
             present[job.id] = snapshot
             if len(present) > MOST_JOBS:
                 raise program.AnswerIsNo(
-                    f"type {shown(type)} has more than {MOST_JOBS} jobs: watch one of them, or see {program.PROGRAM} top"
+                    f"type {shown(type)} has more than {MOST_JOBS} jobs: "
+                    f"watch one of them, or see {program.PROGRAM} top"
                 )
             if job.state is JobState.RUNNING if before is None else before.get(job.id) != snapshot:
                 yield job

@@ -76,26 +76,83 @@ from jobs_service.store.fdb.watches import SLACK, FdbWatches
 from jobs_service.store.sync_transaction import drive, no_coroutine, ran_too_long, stray_await
 from jobs_service.uncancelable import outlast, own_task
 
+_SILENT: Final = 1.0
+"""Seconds without a first answer before the store looks for the reason."""
 
-class Connection:
-    """The common base of the parts of a store; the store sets the attributes when it is opened."""
+
+log = EventLog("jobs_service.store")
+
+_MARKS: Final = b"\xfe"
+"""Follows the directory's prefix; no tuple begins with it."""
+
+
+T = TypeVar("T")
+
+
+_LAST_WORDS: Final = 1000
+"""Milliseconds that closing waits for the removal of the store's marks."""
+
+
+_MOST_WATCHES: Final = 1_000_000
+# One for the watches, one for the directory layer, whose calls block, one for finding out why nothing answers.
+_THREADS: Final = 3
+
+
+class FdbStore(Store):
+    """A FoundationDB cluster.
+
+    Args:
+        cluster_file: its path; empty for the client library's default.
+        settings: transaction_timeout, fdb_library, fdb_max_watches, fdb_watch_poll.
+        sources: names of marks, jitter of pauses.
+        directory: the path of the directory that has the jobs' keys.
+    """
 
     address: str
     _opened: bool
     _settings: Settings
     _sources: Sources
     _counters: ClusterCounters
-    _loop: asyncio.AbstractEventLoop | None
     _executor: ThreadPoolExecutor
     _network: Network
     _bridge: Bridge
-    _database: Any
-    # The cluster file's content at the opening of the store, None without a file; and the watch on later changes.
-    _cluster: Cluster | None
     _file: FileWatch
     # The marks of this store's commits; None until the directory has been found.
     _marks: Marks | None
     _background: set[asyncio.Task[None]]
+    commit_times: CommitTimes
+    _explaining: bool
+    _looking: asyncio.Future[Reason | None] | None
+    # Where the directory was found; None before the cluster's first answer.
+    _location: Location | None
+    _directory: tuple[str, ...]
+    _prefix: bytes | None
+    # Held by the one call that looks the directory up for all.
+    _finding: asyncio.Lock
+    _watches: FdbWatches
+
+    overlaps = True
+
+    serves_threads = True
+
+    def __init__(
+        self, cluster_file: str, *, settings: Settings, sources: Sources, directory: tuple[str, ...] = DIRECTORY
+    ) -> None:
+        self.address = address_of(cluster_file, directory)
+        # The offset of a versionstamp stands behind the key or value, and the client counts it.
+        self.limits = Limits(key=Limits.key - OFFSET_BYTES, value=Limits.value - OFFSET_BYTES)
+        self._counters = ClusterCounters()
+        self.commit_times = CommitTimes()
+        self._cluster_file = cluster_file
+        self._directory = directory
+        self._settings = settings
+        self._sources = sources
+        self._opened = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._database: Any = None
+        self._cluster: Cluster | None = None
+        self._silence: Reason | None = None
+        self._explaining = False
 
     async def pause(self, longest: float) -> None:
         """Wait for a random part of so many seconds."""
@@ -122,181 +179,6 @@ class Connection:
             task.cancel()
         if self._background:
             await asyncio.wait(set(self._background))
-
-
-_SILENT: Final = 1.0
-"""Seconds without a first answer before the store looks for the reason."""
-
-
-class SilenceExplainer(Connection):
-    """The part of a store that explains a silent cluster."""
-
-    # The reason that was found last; None while the cluster answers.
-    _silence: Reason | None
-    _explaining: bool
-    _looking: asyncio.Future[Reason | None] | None
-    # Where the directory was found; None before the cluster's first answer.
-    _location: Location | None
-
-    def _explain_later(self) -> None:
-        """Find the reason of the silence in the background: the error of the next failing call names it."""
-        if self._location is not None and self._cluster is not None and not self._explaining and self._opened:
-            self._explaining = True
-            self._run_in_background(self._explain(self._cluster))
-
-    async def _explain(self, cluster: Cluster) -> None:
-        try:
-            self._silence = await self._reason(cluster)
-        finally:
-            self._explaining = False
-
-    async def _reason(self, cluster: Cluster) -> Reason | None:
-        """Return the reason of the silence, which takes seconds to find.
-
-        The search outlives a canceled caller, and later callers share it: it may take longer than each of them waits.
-        """
-        assert self._loop is not None
-        if self._looking is None:
-            self._looking = self._loop.run_in_executor(self._executor, why_silent, self._database, cluster)
-            self._looking.add_done_callback(self._looked)
-        return await asyncio.shield(self._looking)
-
-    def _looked(self, looking: asyncio.Future[Reason | None]) -> None:
-        self._looking = None
-        looking.exception()  # Retrieved, so that asyncio does not complain if nobody waits for it.
-
-    async def _explain_silence(self, looking: asyncio.Future[Location]) -> None:
-        """Wait for the cluster's first answer; if it is late, find out why.
-
-        Raises:
-            StoreUnavailable: it will never come.
-        """
-        assert self._loop is not None
-        await asyncio.wait([looking], timeout=_SILENT)
-        if looking.done() or self._cluster is None:
-            return
-        self._silence = await self._reason(self._cluster)
-        if self._silence is not None and self._silence.lasting and not looking.done():
-            raise StoreUnavailable(self._silence.text)
-
-
-log = EventLog("jobs_service.store")
-
-_MARKS: Final = b"\xfe"
-"""Follows the directory's prefix; no tuple begins with it."""
-
-
-class Locator(SilenceExplainer):
-    """The part of a store that finds its directory."""
-
-    _directory: tuple[str, ...]
-    _prefix: bytes | None
-    # Held by the one call that looks the directory up for all.
-    _finding: asyncio.Lock
-
-    async def _locate(self) -> bytes:
-        """Return the directory's prefix; look it up if it is unknown."""
-        if self._prefix is None:
-            async with self._finding:
-                if self._prefix is None:
-                    await self._look_up()
-        assert self._prefix is not None
-        return self._prefix
-
-    async def _look_up(self) -> None:
-        assert self._loop is not None
-        native = self._database.create_transaction()
-        limit = self._settings.transaction_timeout
-        native.options.set_timeout(int(limit * 1000))
-        looking = self._loop.run_in_executor(self._executor, look_up, native, self._directory)
-        # Retrieve the error, so that asyncio does not complain if nobody waits any more.
-        looking.add_done_callback(lambda done: done.cancelled() or done.exception())
-        try:
-            if self._location is None:
-                await self._explain_silence(looking)
-            found = await looking
-        except fdb.FDBError as error:
-            if error.code == TRANSACTION_TIMED_OUT and self._silence is not None:
-                raise StoreUnavailable(
-                    f"store {self.address} did not answer within {limit:g} s: {self._silence}; try again later"
-                ) from None
-            raise translated(error) from None
-        except StoreError as error:
-            self._network.cancel(native)
-            raise type(error)(f"store {self.address}: {error}") from None
-        except asyncio.CancelledError:
-            self._network.cancel(native)
-            raise
-        self._silence = None
-        self._counters.directory_lookups += 1
-        self._location = found
-        if found.prefix != self._prefix:
-            self._prefix = found.prefix
-            self._marks = Marks(found.prefix + _MARKS, self._sources.token)
-
-    async def _check_directory(self, native: Any, metadata: Any, expected: bytes | None) -> None:
-        """Check that a transaction sees the directory in the place that the store's user expects.
-
-        Raises:
-            DirectoryMoved: the directory is elsewhere now.
-        """
-        await self._bridge.until(metadata)
-        if self._prefix is not None and not self._is_found_at(metadata.value):
-            await self._find_again(native, metadata.value)
-        if expected is not None and expected != self._prefix:
-            raise DirectoryMoved(
-                f"store {self.address}: the directory {'/'.join(self._directory)} was moved or removed and there is a "
-                "new one; nothing was written"
-            )
-
-    def _is_found_at(self, metadata: bytes | None) -> bool:
-        return self._location is None or self._location.metadata == metadata
-
-    async def _find_again(self, native: Any, metadata: bytes | None) -> None:
-        """Find the directory in the state of a transaction with another metadata version."""
-        location = self._location
-        assert location is not None
-        if await is_still_there(native, location, self._bridge.until):
-            # Transactions overlap. The newest state counts: older ones are seldom seen again.
-            if (metadata or b"") > (location.metadata or b"") and self._location is location:
-                self._location = replace(location, metadata=metadata)
-            return
-        async with self._finding:
-            if not self._is_found_at(metadata):
-                await self._look_up()
-
-    async def _compare_file(self) -> None:
-        """Log an error if the cluster file names another cluster than the one in use: the client does not notice it."""
-        native = self._database.create_transaction()
-        try:
-            used = native.get(CONNECTION_STRING)
-            await self._bridge.until(used)
-            other = self._file.differing(bytes(used.value or b"").decode())
-        except fdb.FDBError:
-            return
-        finally:
-            self._network.cancel(native)
-        if other is not None:
-            log.error(
-                "cluster_file_changed",
-                store=self.address,
-                file=self._file.path,
-                names=other.text,
-                used=bytes(used.value or b"").decode(),
-            )
-
-
-T = TypeVar("T")
-
-
-_LAST_WORDS: Final = 1000
-"""Milliseconds that closing waits for the removal of the store's marks."""
-
-
-class Committer(Connection):
-    """The committing part of a store."""
-
-    commit_times: CommitTimes
 
     @property
     def marks(self) -> Marks | None:
@@ -460,11 +342,137 @@ class Committer(Connection):
         finally:
             self._network.cancel(native)
 
+    def _explain_later(self) -> None:
+        """Find the reason of the silence in the background: the error of the next failing call names it."""
+        if self._location is not None and self._cluster is not None and not self._explaining and self._opened:
+            self._explaining = True
+            self._run_in_background(self._explain(self._cluster))
 
-class WatchMaker(Connection):
-    """The part of a store that makes watches."""
+    async def _explain(self, cluster: Cluster) -> None:
+        try:
+            self._silence = await self._reason(cluster)
+        finally:
+            self._explaining = False
 
-    _watches: FdbWatches
+    async def _reason(self, cluster: Cluster) -> Reason | None:
+        """Return the reason of the silence, which takes seconds to find.
+
+        The search outlives a canceled caller, and later callers share it: it may take longer than each of them waits.
+        """
+        assert self._loop is not None
+        if self._looking is None:
+            self._looking = self._loop.run_in_executor(self._executor, why_silent, self._database, cluster)
+            self._looking.add_done_callback(self._looked)
+        return await asyncio.shield(self._looking)
+
+    def _looked(self, looking: asyncio.Future[Reason | None]) -> None:
+        self._looking = None
+        looking.exception()  # Retrieved, so that asyncio does not complain if nobody waits for it.
+
+    async def _explain_silence(self, looking: asyncio.Future[Location]) -> None:
+        """Wait for the cluster's first answer; if it is late, find out why.
+
+        Raises:
+            StoreUnavailable: it will never come.
+        """
+        assert self._loop is not None
+        await asyncio.wait([looking], timeout=_SILENT)
+        if looking.done() or self._cluster is None:
+            return
+        self._silence = await self._reason(self._cluster)
+        if self._silence is not None and self._silence.lasting and not looking.done():
+            raise StoreUnavailable(self._silence.text)
+
+    async def _locate(self) -> bytes:
+        """Return the directory's prefix; look it up if it is unknown."""
+        if self._prefix is None:
+            async with self._finding:
+                if self._prefix is None:
+                    await self._look_up()
+        assert self._prefix is not None
+        return self._prefix
+
+    async def _look_up(self) -> None:
+        assert self._loop is not None
+        native = self._database.create_transaction()
+        limit = self._settings.transaction_timeout
+        native.options.set_timeout(int(limit * 1000))
+        looking = self._loop.run_in_executor(self._executor, look_up, native, self._directory)
+        # Retrieve the error, so that asyncio does not complain if nobody waits any more.
+        looking.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            if self._location is None:
+                await self._explain_silence(looking)
+            found = await looking
+        except fdb.FDBError as error:
+            if error.code == TRANSACTION_TIMED_OUT and self._silence is not None:
+                raise StoreUnavailable(
+                    f"store {self.address} did not answer within {limit:g} s: {self._silence}; try again later"
+                ) from None
+            raise translated(error) from None
+        except StoreError as error:
+            self._network.cancel(native)
+            raise type(error)(f"store {self.address}: {error}") from None
+        except asyncio.CancelledError:
+            self._network.cancel(native)
+            raise
+        self._silence = None
+        self._counters.directory_lookups += 1
+        self._location = found
+        if found.prefix != self._prefix:
+            self._prefix = found.prefix
+            self._marks = Marks(found.prefix + _MARKS, self._sources.token)
+
+    async def _check_directory(self, native: Any, metadata: Any, expected: bytes | None) -> None:
+        """Check that a transaction sees the directory in the place that the store's user expects.
+
+        Raises:
+            DirectoryMoved: the directory is elsewhere now.
+        """
+        await self._bridge.until(metadata)
+        if self._prefix is not None and not self._is_found_at(metadata.value):
+            await self._find_again(native, metadata.value)
+        if expected is not None and expected != self._prefix:
+            raise DirectoryMoved(
+                f"store {self.address}: the directory {'/'.join(self._directory)} was moved or removed and there is a "
+                "new one; nothing was written"
+            )
+
+    def _is_found_at(self, metadata: bytes | None) -> bool:
+        return self._location is None or self._location.metadata == metadata
+
+    async def _find_again(self, native: Any, metadata: bytes | None) -> None:
+        """Find the directory in the state of a transaction with another metadata version."""
+        location = self._location
+        assert location is not None
+        if await is_still_there(native, location, self._bridge.until):
+            # Transactions overlap. The newest state counts: older ones are seldom seen again.
+            if (metadata or b"") > (location.metadata or b"") and self._location is location:
+                self._location = replace(location, metadata=metadata)
+            return
+        async with self._finding:
+            if not self._is_found_at(metadata):
+                await self._look_up()
+
+    async def _compare_file(self) -> None:
+        """Log an error if the cluster file names another cluster than the one in use: the client does not notice it."""
+        native = self._database.create_transaction()
+        try:
+            used = native.get(CONNECTION_STRING)
+            await self._bridge.until(used)
+            other = self._file.differing(bytes(used.value or b"").decode())
+        except fdb.FDBError:
+            return
+        finally:
+            self._network.cancel(native)
+        if other is not None:
+            log.error(
+                "cluster_file_changed",
+                store=self.address,
+                file=self._file.path,
+                names=other.text,
+                used=bytes(used.value or b"").decode(),
+            )
 
     async def _arm(self, transaction: FdbTransaction) -> None:
         """Make the watches of a transaction without writes."""
@@ -552,44 +560,6 @@ class WatchMaker(Connection):
             finally:
                 self._network.cancel(native)
             await attempts.again(failure)
-
-
-_MOST_WATCHES: Final = 1_000_000
-# One for the watches, one for the directory layer, whose calls block, one for finding out why nothing answers.
-_THREADS: Final = 3
-
-
-class FdbStore(Committer, Locator, WatchMaker, Store):
-    """A FoundationDB cluster.
-
-    Args:
-        cluster_file: its path; empty for the client library's default.
-        settings: transaction_timeout, fdb_library, fdb_max_watches, fdb_watch_poll.
-        sources: names of marks, jitter of pauses.
-        directory: the path of the directory that has the jobs' keys.
-    """
-
-    overlaps = True
-    serves_threads = True
-
-    def __init__(
-        self, cluster_file: str, *, settings: Settings, sources: Sources, directory: tuple[str, ...] = DIRECTORY
-    ) -> None:
-        self.address = address_of(cluster_file, directory)
-        # The offset of a versionstamp stands behind the key or value, and the client counts it.
-        self.limits = Limits(key=Limits.key - OFFSET_BYTES, value=Limits.value - OFFSET_BYTES)
-        self._counters = ClusterCounters()
-        self.commit_times = CommitTimes()
-        self._cluster_file = cluster_file
-        self._directory = directory
-        self._settings = settings
-        self._sources = sources
-        self._opened = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._database: Any = None
-        self._cluster: Cluster | None = None
-        self._silence: Reason | None = None
-        self._explaining = False
 
     @property
     def is_open(self) -> bool:

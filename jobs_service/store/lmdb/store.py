@@ -47,12 +47,58 @@ from jobs_service.uncancelable import outlast
 log = EventLog("jobs_service.store")
 
 
-class Responder:
-    """The common base of a store's writer and reader; the store sets the attributes."""
+def lose(watches: list[Watch]) -> None:
+    """Fail the watches of a transaction that did not commit."""
+    for watch in watches:
+        watch.fire(StoreError("the watch was lost: its transaction did not commit"))
+
+
+_QUIET: Final = 1.0
+"""Seconds without a commit after which the checks for other processes' commits become rarer."""
+_RARER: Final = 2
+_LOOKS_REST: Final = 10
+"""Least wait after looking up all watched keys, as a multiple of the time that it took."""
+_CHECK_PERIOD: Final = 1.0
+"""Seconds between two checks of the store's file names while there are no requests."""
+_LONGEST_REST: Final = 3.0
+"""Most seconds of that wait: a look-up also takes very long while the process, or its disk, stands still."""
+
+
+_STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
+_MAX_BATCH: Final = 4000
+_MAX_BATCH_BYTES: Final = 16_000_000
+_READER_CHECK_PERIOD: Final = 64
+"""Commits between two checks for dead readers: LMDB cannot reuse pages that a reader pins, even a killed one."""
+
+
+def _look() -> None:
+    """Wake the reader thread from its queue, so that it begins to check for other processes' commits."""
+
+
+def _succeed(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail(future: asyncio.Future[None], error: StoreError) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+T = TypeVar("T")
+
+
+class LmdbStore(Store):
+    """The embedded store.
+
+    Args:
+        path: a directory; made if missing.
+        settings: durable, lmdb_map_size, watch_poll, transaction_timeout, process_check_period.
+        sources: randomness, the clock and the points where tests stop threads; None for the machine's.
+    """
 
     address: str
     limits: Limits
-    _loop: asyncio.AbstractEventLoop | None
     _monotonic: Callable[[], float]
     # Called with the names of points at which a test may stop a thread, or another one go first.
     _at: Callable[[str], object]
@@ -62,12 +108,51 @@ class Responder:
     _use: FileUse
     _map: MemoryMap
     _processes: ProcessLocks
-    _when_lost: dict[Callable[[StoreLost], object], None]
+    _settings: Settings
+    _read_deadlines: Deadlines
+    _seen_commit: int
+    # Times of the clock: when another commit was seen last, and when the watched keys may be looked up again.
+    _seen_at: float
+    _next_look: float
+    _next_check: float
+    _reads_run: int
+    path: Path
+    instance: bytes
+    _write_deadlines: Deadlines
+    # The reader's thread, its queue, and the numbers of this process's commits, for which it need not search.
+    _reader: threading.Thread
+    commit_times: CommitTimes
+    _counters: Counters
 
-    @property
-    def location(self) -> str:
-        """The address for logs: it names the same store in every working directory."""
-        raise NotImplementedError
+    serves_threads = True
+
+    def __init__(self, path: str | os.PathLike[str], *, settings: Settings, sources: Sources | None = None) -> None:
+        self.path = Path(path)
+        self.address = f"lmdb:{self.path}"
+        self.limits = Limits(key=511)
+        self._settings = settings
+        self._sources = Sources() if sources is None else sources
+        self._monotonic = self._sources.monotonic
+        self._at = self._sources.at
+        self._directory: Path | None = None
+        self._environment: lmdb.Environment | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+        self._writes: SimpleQueue[Request[Any] | None] = SimpleQueue()
+        self._reads: SimpleQueue[Request[Any] | Callable[[], None] | None] = SimpleQueue()
+        self._watches = Watches(self._at)
+        self._has_logged_damage = False
+        self._own_commits: deque[int] = deque()
+        self._seen_commit = 0
+        self._seen_at = 0.0
+        self._next_look = 0.0
+        self._next_check = 0.0
+        self._when_lost: dict[Callable[[StoreLost], object], None] = {}
+        self._copying: set[asyncio.Future[int]] = set()
+        self._opened = False
+        self.commit_times = CommitTimes()
+        self._counters = Counters()
+        self._reads_run = 0
 
     def _run(self, answer: Answer, own: LmdbTransaction) -> None:
         """Run one transaction function and look up its watched keys; keep the result or the error in the answer."""
@@ -149,40 +234,6 @@ class Responder:
         elif self._loop is not None and (result or request.future.exception() is None):
             # In a callback of its own: if it fails, the other requests still get their answers.
             self._loop.call_soon(request.abandoned, result[0] if result else request.future.result())
-
-
-def lose(watches: list[Watch]) -> None:
-    """Fail the watches of a transaction that did not commit."""
-    for watch in watches:
-        watch.fire(StoreError("the watch was lost: its transaction did not commit"))
-
-
-_QUIET: Final = 1.0
-"""Seconds without a commit after which the checks for other processes' commits become rarer."""
-_RARER: Final = 2
-_LOOKS_REST: Final = 10
-"""Least wait after looking up all watched keys, as a multiple of the time that it took."""
-_CHECK_PERIOD: Final = 1.0
-"""Seconds between two checks of the store's file names while there are no requests."""
-_LONGEST_REST: Final = 3.0
-"""Most seconds of that wait: a look-up also takes very long while the process, or its disk, stands still."""
-
-
-class Reader(Responder):
-    """The part of a store on the reader's thread; the store sets the attributes."""
-
-    _settings: Settings
-    _environment: lmdb.Environment | None
-    _reads: SimpleQueue[Request[Any] | Callable[[], None] | None]
-    _read_deadlines: Deadlines
-    # Numbers of LMDB transactions: those that the writer has committed, and the newest one that was seen.
-    _own_commits: deque[int]
-    _seen_commit: int
-    # Times of the clock: when another commit was seen last, and when the watched keys may be looked up again.
-    _seen_at: float
-    _next_look: float
-    _next_check: float
-    _reads_run: int
 
     def _run_reader(self) -> None:
         environment = self._environment
@@ -316,32 +367,6 @@ class Reader(Responder):
         finally:
             transaction.abort()
             self._map.end()
-
-
-_STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
-_MAX_BATCH: Final = 4000
-_MAX_BATCH_BYTES: Final = 16_000_000
-_READER_CHECK_PERIOD: Final = 64
-"""Commits between two checks for dead readers: LMDB cannot reuse pages that a reader pins, even a killed one."""
-
-
-class Writer(Responder):
-    """The part of a store on the writer's thread; the store sets the attributes."""
-
-    path: Path
-    instance: bytes
-    _settings: Settings
-    _environment: lmdb.Environment | None
-    _ended: asyncio.Future[None]
-    _writes: SimpleQueue[Request[Any] | None]
-    _write_deadlines: Deadlines
-    # The reader's thread, its queue, and the numbers of this process's commits, for which it need not search.
-    _reader: threading.Thread
-    _reads: SimpleQueue[Request[Any] | Callable[[], None] | None]
-    _own_commits: deque[int]
-    commit_times: CommitTimes
-    _counters: Counters
-    _monotonic: Callable[[], float]
 
     def _run_writer(self, opened: asyncio.Future[None]) -> None:
         # It may wait for another process long after `close` has given up, and `open` then makes new ones.
@@ -523,63 +548,6 @@ class Writer(Responder):
             else:
                 alone = failed([answer.request], error)
             self._send_answers(self._write_deadlines, alone, fired)
-
-
-def _look() -> None:
-    """Wake the reader thread from its queue, so that it begins to check for other processes' commits."""
-
-
-def _succeed(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _fail(future: asyncio.Future[None], error: StoreError) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
-T = TypeVar("T")
-
-
-class LmdbStore(Writer, Reader, Store):
-    """The embedded store.
-
-    Args:
-        path: a directory; made if missing.
-        settings: durable, lmdb_map_size, watch_poll, transaction_timeout, process_check_period.
-        sources: randomness, the clock and the points where tests stop threads; None for the machine's.
-    """
-
-    serves_threads = True
-
-    def __init__(self, path: str | os.PathLike[str], *, settings: Settings, sources: Sources | None = None) -> None:
-        self.path = Path(path)
-        self.address = f"lmdb:{self.path}"
-        self.limits = Limits(key=511)
-        self._settings = settings
-        self._sources = Sources() if sources is None else sources
-        self._monotonic = self._sources.monotonic
-        self._at = self._sources.at
-        self._directory: Path | None = None
-        self._environment: lmdb.Environment | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
-        self._writes: SimpleQueue[Request[Any] | None] = SimpleQueue()
-        self._reads: SimpleQueue[Request[Any] | Callable[[], None] | None] = SimpleQueue()
-        self._watches = Watches(self._at)
-        self._has_logged_damage = False
-        self._own_commits: deque[int] = deque()
-        self._seen_commit = 0
-        self._seen_at = 0.0
-        self._next_look = 0.0
-        self._next_check = 0.0
-        self._when_lost: dict[Callable[[StoreLost], object], None] = {}
-        self._copying: set[asyncio.Future[int]] = set()
-        self._opened = False
-        self.commit_times = CommitTimes()
-        self._counters = Counters()
-        self._reads_run = 0
 
     @property
     def location(self) -> str:
