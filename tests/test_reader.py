@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jobs_service import JobsService
 from jobs_service.layer import awake_types, changes, declared_settings, keyspace, rows
 from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.rows import MARK_BYTES, Request, SessionRow, TokenRow, mark_key
+from jobs_service.layer.rows import MARK_BYTES, RepeatableRequest, SessionRow, TokenRow, mark_key
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import ProcessAction, ProcessRequest
 from jobs_service.model.type_state import Retention
@@ -116,7 +116,7 @@ async def _fill(store: Store) -> None:
         assert leaving is not None
         await leaving.finish()
         await jobs.set_type_timeout("followed", 5)
-        await jobs.remote.add_once(Request("key", b"what"), "followed", "a", None)
+        await jobs.remote.add_once(RepeatableRequest("key", b"what"), "followed", "a", None)
         await jobs.add("followed", b"b\x00", {"b": None})
         job = await jobs.accept("followed")
         assert job is not None

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from jobs_service import InvalidSettings, JobsError, JobsService, Settings
-from jobs_service.runner.options import Changes, HandlerOptions
+from jobs_service.runner.options import ChangeableOptions, HandlerOptions
 from jobs_service.settings import FILE_VARIABLE, PREFIX, HandlerSettings
 
 NUMBERS = [name for name, field in Settings.model_fields.items() if field.annotation in (int, float)]
@@ -319,7 +319,7 @@ def test_a_mistake_in_a_handlers_options_is_told(content: str, message: str, fil
 @pytest.mark.parametrize("name", HandlerSettings.model_fields)
 def test_a_handlers_options_have_the_ranges_that_they_have_in_code(name: str) -> None:
     signs = {"gt": 0.001, "ge": 0, "le": 0}
-    assert set(HandlerSettings.model_fields) == set(Changes.__annotations__)
+    assert set(HandlerSettings.model_fields) == set(ChangeableOptions.__annotations__)
     for bound in HandlerSettings.model_fields[name].metadata:
         for sign, beyond in signs.items():
             if not hasattr(bound, sign):

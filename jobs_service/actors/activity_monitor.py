@@ -440,7 +440,7 @@ class ActivityMonitor(DutifulActor):
         """Re-enqueue one batch of the jobs at or below a stamp."""
         attempts: list[Attempt] = []  # one for each size: half of a batch that was too much has not been tried before
 
-        def attempt(size: int) -> Awaitable[activity.Batch | None]:
+        def attempt(size: int) -> Awaitable[activity.TaskPart | None]:
             attempts.append(Attempt())
             return self._take_for_lost(until, timeout, size, attempts[-1])
 
@@ -461,11 +461,13 @@ class ActivityMonitor(DutifulActor):
         self._clean = until
         self._be_quiet_if_clean()
 
-    async def _take_for_lost(self, until: bytes, timeout: float, size: int, attempt: Attempt) -> activity.Batch | None:
+    async def _take_for_lost(
+        self, until: bytes, timeout: float, size: int, attempt: Attempt
+    ) -> activity.TaskPart | None:
         """Re-enqueue one batch; return None if the type's timeout has changed since silence was measured."""
         keys = self.keys
 
-        async def take(unit: UnitOfWork) -> activity.Batch | None:
+        async def take(unit: UnitOfWork) -> activity.TaskPart | None:
             attempt.begin()
             # Do not read the activity stamp: each heartbeat of the type changes it, so that on a busy type this
             # transaction would conflict for ever. The entries that are read conflict for the jobs that matter.

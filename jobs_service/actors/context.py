@@ -178,7 +178,7 @@ class KeyspaceKeeper(Actor):
 
 _TYPES_PAGE: Final = 1000
 
-PageOfTypes: TypeAlias = Callable[[Snapshot, Keyspace, bytes | None, int], Awaitable[awake_types.Page]]
+PageOfTypes: TypeAlias = Callable[[Snapshot, Keyspace, bytes | None, int], Awaitable[awake_types.TypePage]]
 
 
 class DutifulActor(Actor):
@@ -215,13 +215,13 @@ class DutifulActor(Actor):
         """
         return await self._context.retried(lambda: self._context.transact(work), unless=unless, **self._fields)
 
-    async def _page(self, page_of: PageOfTypes, transaction: Snapshot, after: bytes | None) -> awake_types.Page:
+    async def _page(self, page_of: PageOfTypes, transaction: Snapshot, after: bytes | None) -> awake_types.TypePage:
         return await page_of(transaction, self._context.keyspace, after, _TYPES_PAGE)
 
     async def _types(self, page_of: PageOfTypes, after: bytes | None = None) -> AsyncIterator[list[bytes]]:
         """Yield packed types after a given one, by pages that are read in a transaction each."""
 
-        async def read(transaction: Snapshot) -> awake_types.Page:
+        async def read(transaction: Snapshot) -> awake_types.TypePage:
             return await self._page(page_of, transaction, after)
 
         while True:

@@ -18,11 +18,11 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from jobs_service import json_data, run_data
 from jobs_service.actors.context import Context, log, rest_after
-from jobs_service.actors.subscriptions import Hub, Target
+from jobs_service.actors.subscriptions import Hub, SubscribedJob
 from jobs_service.errors import JobNotFound, RecordDamaged, StoreError, job_name
 from jobs_service.layer import changes
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
-from jobs_service.layer.changes import Found, Position
+from jobs_service.layer.changes import ChangedJobs, Position
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record
 from jobs_service.model import JobEvent, JobState, next_run
@@ -207,7 +207,7 @@ class Notifier(Actor):
 
             async def select(
                 transaction: Transaction, position: Position = position, by_key: Container[bytes] = by_key
-            ) -> tuple[Found | None, list[bytes]]:
+            ) -> tuple[ChangedJobs | None, list[bytes]]:
                 found = await changes.since(transaction, self._keys, position, _CHANGES_PAGE)
                 data = self._keys.data
                 ids = () if found is None else found.packed_ids
@@ -302,7 +302,7 @@ class Notifier(Actor):
         if self._position is not None and self._position.changed > seen.changed:
             self._remove_at, self._removable = self._time() + _SEEN_FOR, self._position
 
-    def _report_to(self, target: Target, raw: _Raw) -> None:
+    def _report_to(self, target: SubscribedJob, raw: _Raw) -> None:
         reported = target.reported
         if isinstance(raw, _Left):
             # For later subscribers the job does not exist.

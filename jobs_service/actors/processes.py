@@ -19,8 +19,9 @@ from jobs_service.layer import rows as process_rows
 from jobs_service.layer import running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.entry import JobSnapshot
+from jobs_service.layer.keyspace import Place
 from jobs_service.layer.rows import ProcessRow
-from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, JobType, ProcessRequest
 from jobs_service.store.base import Transaction, Watch
 

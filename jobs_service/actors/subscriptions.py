@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a client has no keys
 FINAL = frozenset({JobState.FINISHED, JobState.REMOVED})
 
 
-class Target:
+class SubscribedJob:
     """One job of one subscription.
 
     Attributes:
@@ -74,12 +74,12 @@ class Mailbox:
     __slots__ = ("_arrivals", "_newest", "_order", "open_targets")
 
     def __init__(self) -> None:
-        self._newest: dict[Target, JobEvent | JobsError] = {}
-        self._order: deque[Target] = deque()
+        self._newest: dict[SubscribedJob, JobEvent | JobsError] = {}
+        self._order: deque[SubscribedJob] = deque()
         self._arrivals: list[asyncio.Future[None]] = []
         self.open_targets = 0
 
-    def put(self, target: Target, event: JobEvent | JobsError) -> None:
+    def put(self, target: SubscribedJob, event: JobEvent | JobsError) -> None:
         """Keep the target's newest event and wake the subscriber."""
         if target not in self._newest:
             self._order.append(target)
@@ -114,7 +114,7 @@ class Mailbox:
             raise news[1]
         return news[1]
 
-    async def take_news(self) -> tuple[Target, JobEvent | JobsError] | None:
+    async def take_news(self) -> tuple[SubscribedJob, JobEvent | JobsError] | None:
         """Return the next event or error, with its target; None when every target has ended."""
         while not self._order:
             if self.open_targets == 0:
@@ -174,7 +174,7 @@ class Hub:
 
     def __init__(self) -> None:
         # Mappings to None serve as sets that keep their order, so that a simulated run can be repeated.
-        self._targets: dict[TypeKeys, dict[bytes, dict[Target, None]]] = {}
+        self._targets: dict[TypeKeys, dict[bytes, dict[SubscribedJob, None]]] = {}
         self._fresh: dict[TypeKeys, dict[bytes, None]] = {}
         self._listeners: dict[TypeKeys, Callable[[], None]] = {}
         self.added = 0
@@ -187,7 +187,7 @@ class Hub:
         """Return the types that have subscriptions."""
         return list(self._targets)
 
-    def targets(self, keys: TypeKeys) -> dict[bytes, dict[Target, None]]:
+    def targets(self, keys: TypeKeys) -> dict[bytes, dict[SubscribedJob, None]]:
         """Return a type's targets by DATA key."""
         return self._targets.get(keys, {})
 
@@ -227,7 +227,7 @@ class Hub:
         """Set the function that starts a notifier for a type without one; None when there is no type server."""
         self._start_notifier = start
 
-    def add(self, targets: Sequence[Target]) -> None:
+    def add(self, targets: Sequence[SubscribedJob]) -> None:
         """Begin to report on the jobs of these targets.
 
         Raises:
@@ -248,7 +248,7 @@ class Hub:
             elif self._start_notifier is not None:
                 self._start_notifier(keys)
 
-    def discard(self, target: Target) -> None:
+    def discard(self, target: SubscribedJob) -> None:
         """Forget a target; a missing one is no error."""
         with self._changing():
             by_key = self._targets.get(target.keys)
@@ -263,7 +263,7 @@ class Hub:
                 del self._targets[target.keys]
                 self._fresh.pop(target.keys, None)
 
-    def forget(self, targets: Sequence[Target]) -> None:
+    def forget(self, targets: Sequence[SubscribedJob]) -> None:
         """Discard the targets of a subscription that is garbage.
 
         The garbage collector calls this on any thread and at any point, even within `add`: then the targets are
@@ -301,7 +301,7 @@ class Subscription:
     def __init__(self, hub: Hub, jobs: Sequence[tuple[TypeKeys, JobId]]) -> None:
         self._hub = hub
         self._mailbox = Mailbox()
-        self._targets = [Target(keys, id, self._mailbox) for keys, id in jobs]
+        self._targets = [SubscribedJob(keys, id, self._mailbox) for keys, id in jobs]
         self._begun = False
         self._is_closed = False
 

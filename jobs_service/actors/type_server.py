@@ -23,7 +23,7 @@ from jobs_service.layer.keyspace import ACTIVITY, HOURS, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Transaction, Watch
-from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Process, Restart
+from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Restart, SupervisedProcess
 
 _WAKE_UP: Final = "wake up"
 """The message that a duty of the server may be due."""
@@ -189,7 +189,7 @@ class TypeServer(DutifulActor):
         """Return the awake types; set a watch that fires when they change, and note the next alarm."""
         keyspace = self._context.keyspace
 
-        async def first(transaction: Transaction) -> tuple[Watch, float, awake_types.Page]:
+        async def first(transaction: Transaction) -> tuple[Watch, float, awake_types.TypePage]:
             # The other pages are read in later transactions. A change in between changes the counter, which has this
             # watch, so that all is read again.
             watch = transaction.watch(awake_types.counter(keyspace))
@@ -387,6 +387,6 @@ class TypeServer(DutifulActor):
     async def _start_child(self, supervisor: DynamicSupervisor, keys: TypeKeys, actor: Actor) -> None:
         self.monitor(await supervisor.start_child(ChildSpec(keys.name, lambda: actor, Restart.TEMPORARY)))
 
-    async def _stop_child(self, supervisor: DynamicSupervisor, process: Process) -> None:
+    async def _stop_child(self, supervisor: DynamicSupervisor, process: SupervisedProcess) -> None:
         self.demonitor(process)
         await supervisor.stop_child(process)

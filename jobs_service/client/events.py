@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from jobs_service import names
-from jobs_service.actors.subscriptions import Hub, Target, is_same
+from jobs_service.actors.subscriptions import Hub, SubscribedJob, is_same
 from jobs_service.client.connection import Backoff, Connection, Lost, segment
 from jobs_service.errors import (
     JobNotFound,
@@ -65,11 +65,11 @@ class RemoteHub(Hub):
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
-        self._waiting: list[Target] = []
-        self._streams: dict[Target, _Stream] = {}
+        self._waiting: list[SubscribedJob] = []
+        self._streams: dict[SubscribedJob, _Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def add(self, targets: Sequence[Target]) -> None:
+    def add(self, targets: Sequence[SubscribedJob]) -> None:
         """Begin to deliver the events of their jobs to targets. Raises ServiceClosed unless the client is open."""
         super().add(targets)
         for target in targets:
@@ -78,7 +78,7 @@ class RemoteHub(Hub):
             asyncio.get_running_loop().call_soon(self._start)
         self._waiting += targets
 
-    def discard(self, target: Target) -> None:
+    def discard(self, target: SubscribedJob) -> None:
         """Remove a target if it is present."""
         super().discard(target)
         stream = self._streams.pop(target, None)
@@ -108,12 +108,12 @@ class RemoteHub(Hub):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _merged(self) -> list[Target]:
+    def _merged(self) -> list[SubscribedJob]:
         """End groups of many small streams, each with a connection of its own, and return their targets.
 
         Only streams of about the same size are merged, so that a target changes its stream a few times only.
         """
-        taken: list[Target] = []
+        taken: list[SubscribedJob] = []
         streams = [*dict.fromkeys(self._streams.values())]
         for size in _SIZES:
             alike = [stream for stream in streams if size <= stream.size < _TOGETHER * size]
@@ -121,7 +121,7 @@ class RemoteHub(Hub):
                 taken += [target for stream in alike for target in stream.give_up()]
         return taken
 
-    def _has(self, target: Target) -> bool:
+    def _has(self, target: SubscribedJob) -> bool:
         return target in self.targets(target.keys).get(target.data_key, {})
 
 
@@ -132,10 +132,10 @@ class _Stream:
         task: the task that runs it.
     """
 
-    def __init__(self, connection: Connection, targets: Iterable[Target]) -> None:
+    def __init__(self, connection: Connection, targets: Iterable[SubscribedJob]) -> None:
         self._connection = connection
         self._backoff = Backoff(connection.sources)
-        self._targets: dict[bytes, dict[Target, None]] = {}
+        self._targets: dict[bytes, dict[SubscribedJob, None]] = {}
         for target in targets:
             self._targets.setdefault(target.data_key, {})[target] = None
         self._last_id: str | None = None
@@ -148,7 +148,7 @@ class _Stream:
         """The number of its jobs."""
         return len(self._targets)
 
-    def give_up(self) -> list[Target]:
+    def give_up(self) -> list[SubscribedJob]:
         """End the stream, and return its targets for another one."""
         targets = [target for targets in self._targets.values() for target in targets]
         self._targets.clear()
@@ -156,7 +156,7 @@ class _Stream:
             self.task.cancel()
         return targets
 
-    def leave(self, target: Target) -> None:
+    def leave(self, target: SubscribedJob) -> None:
         """Remove a target; the stream ends with its last one."""
         self._forget(target)
         if not self._targets and self.task is not None:
@@ -243,7 +243,7 @@ class _Stream:
             for target in self._targets.pop(key, {}):
                 target.fail(error)
 
-    def _forget(self, target: Target) -> None:
+    def _forget(self, target: SubscribedJob) -> None:
         targets = self._targets.get(target.data_key)
         if targets is not None:
             targets.pop(target, None)

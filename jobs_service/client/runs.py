@@ -30,7 +30,7 @@ from jobs_service.runner.heartbeat import BEATS
 from jobs_service.runner.runner import Runner, log_retention
 from jobs_service.runner.schedule import Every
 from jobs_service.runner.service_access import EndCall, Held
-from jobs_service.runner.ticker import Done, Periodic
+from jobs_service.runner.ticker import AddedTicks, Periodic
 from jobs_service.service import JobsService
 from jobs_service.service.presence import checked
 from jobs_service.settings import Settings
@@ -291,7 +291,7 @@ class RemoteAccess:
 
     # Ticks
 
-    async def tick(self, periodic: Periodic, most: int, seen: float | None) -> Done:
+    async def tick(self, periodic: Periodic, most: int, seen: float | None) -> AddedTicks:
         handler, schedule = periodic.handler, periodic.schedule
         form: dict[str, Any] = (
             {"every": schedule.seconds}
@@ -308,10 +308,10 @@ class RemoteAccess:
         body = with_json(form, data=json_data.encode(handler.data(UNSET)))
         found = await self._call("POST", self.keys(handler.type), "/tick", body)
 
-        def read(form: Any) -> Done:
+        def read(form: Any) -> AddedTicks:
             in_the_way = b"" if form["in_the_way"] else None
             given_up, ahead = form["given_up"], form["ahead"]
-            return Done(form["ids"], form["last"], form["now"], in_the_way, form["dropped"], given_up, ahead)
+            return AddedTicks(form["ids"], form["last"], form["now"], in_the_way, form["dropped"], given_up, ahead)
 
         return self._connection.read(read, found)
 

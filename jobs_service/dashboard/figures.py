@@ -27,7 +27,7 @@ HEIGHT: Final = 28.0
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class ChartBar:
     """A rectangle of a chart.
 
     Attributes:
@@ -56,7 +56,7 @@ class Chart:
 
     width: float
     height: float
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[ChartBar, ...] = ()
     line: str = ""
     area: str = ""
     says: str = ""
@@ -85,7 +85,7 @@ def stacked(
             # Even a single event beside very many others must be visible.
             tall = max(values[place] / most * (height - 1), 1.5)
             bars.append(
-                Bar(
+                ChartBar(
                     kind,
                     round(place * step, 2),
                     round(max(height - below - tall, 0.0), 2),

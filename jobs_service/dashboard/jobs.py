@@ -115,7 +115,7 @@ def replications(jobs: list[Job], now: float) -> list[Replication]:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FilteredPage:
     """The jobs on one page of a filter.
 
     Attributes:
@@ -138,7 +138,7 @@ async def find(
     newest_first: bool = False,
     most: int = ON_A_PAGE,
     most_read: int = MOST_READ,
-) -> Found:
+) -> FilteredPage:
     """Return one page of matching jobs, with a limit on the number of reads.
 
     Args:
@@ -159,8 +159,8 @@ async def find(
             read += page.read
             # A short page: the store has skipped very many jobs in other states, and returns the next position.
             if page.read < at_once or len(jobs) >= most or read >= most_read:
-                return Found(jobs, page.next, read)
-    return Found(jobs, None, read)
+                return FilteredPage(jobs, page.next, read)
+    return FilteredPage(jobs, None, read)
 
 
 async def one(service: JobsService, type: JobType, id: JobId) -> Job:

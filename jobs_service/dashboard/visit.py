@@ -29,7 +29,7 @@ ROLES: Final = ("nobody", "read", "work", "write", "admin")
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class UserRights:
     """The rights of a user.
 
     Attributes:
@@ -87,13 +87,13 @@ def _luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def role_of(request: Request, state: Any) -> Role:
+def role_of(request: Request, state: Any) -> UserRights:
     """Return the rights of the request's user."""
     who = request.state.who
     if who is None:
-        return Role(role="nobody")
+        return UserRights(role="nobody")
     can_log_out = who.session is not None
-    return Role(who.name, who.role.label, not state.options.read_only, proven=who.proven, can_log_out=can_log_out)
+    return UserRights(who.name, who.role.label, not state.options.read_only, proven=who.proven, can_log_out=can_log_out)
 
 
 def refuse_commands(visit: Visit, type: JobType) -> None:
@@ -128,7 +128,7 @@ class Visit:
     state: Any
     shared: SharedCounts | None = None
     now: float = field(default_factory=time.time)
-    role: Role = field(init=False)
+    role: UserRights = field(init=False)
 
     def __post_init__(self) -> None:
         self.role = role_of(self.request, self.state)

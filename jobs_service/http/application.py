@@ -30,7 +30,7 @@ from jobs_service.http import (
 )
 from jobs_service.http.endpoint import ENDPOINTS, Call, Endpoint, Routes, path_of, query_of
 from jobs_service.http.problems import Refusal
-from jobs_service.http.state import STREAM, Options, State
+from jobs_service.http.state import STREAM, ServerOptions, ServerState
 from jobs_service.http.tokens import Identity
 from jobs_service.log import EventLog
 
@@ -82,8 +82,8 @@ class Application:
         options: settings of the server.
     """
 
-    def __init__(self, service: JobsService, options: Options | None = None) -> None:
-        self.state = State(service, options)
+    def __init__(self, service: JobsService, options: ServerOptions | None = None) -> None:
+        self.state = ServerState(service, options)
         self._routes = Routes(ENDPOINTS)
         # The dashboard imports http, and may be missing.
         self._dashboard = import_module(_DASHBOARD) if find_spec(_DASHBOARD) else None
@@ -231,7 +231,7 @@ class Application:
         return found
 
 
-def application(service: JobsService, options: Options | None = None) -> Application:
+def application(service: JobsService, options: ServerOptions | None = None) -> Application:
     """Return a service as an ASGI application."""
     return Application(service, options)
 
@@ -243,14 +243,14 @@ def mounted(service: JobsService, options: Mapping[str, Any]) -> Application:
         InvalidSettings: an unknown option.
     """
     # The mount point takes the place of a prefix.
-    known = [field.name for field in fields(Options) if field.name not in ("limits", "prefix")]
+    known = [field.name for field in fields(ServerOptions) if field.name not in ("limits", "prefix")]
     for name in options:
         if name not in known:
             raise InvalidSettings(f"asgi has no option {in_one_line(name, 40)}{meant(name, known)}")
     chosen: dict[str, Any] = {
         name: tuple(value) if name in ("allowed_hosts", "proxies") else value for name, value in options.items()
     }
-    return Application(service, Options(**chosen))
+    return Application(service, ServerOptions(**chosen))
 
 
 def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from jobs_service.errors import shown
 from jobs_service.http import wire
 from jobs_service.http.problems import Refusal
-from jobs_service.http.state import Limits
+from jobs_service.http.state import ServerLimits
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -22,7 +22,7 @@ _MOST_COMPLAINTS = 10
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 
 
-async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
+async def chunks(request: Request, limits: ServerLimits) -> AsyncIterator[bytes]:
     """Yield the parts of a body as they come.
 
     Raises:
@@ -42,7 +42,7 @@ async def chunks(request: Request, limits: Limits) -> AsyncIterator[bytes]:
             yield part
 
 
-async def whole(request: Request, limits: Limits) -> bytes:
+async def whole(request: Request, limits: ServerLimits) -> bytes:
     """Return the body of a request.
 
     Raises:
@@ -64,7 +64,7 @@ async def whole(request: Request, limits: Limits) -> bytes:
 class _deadline:
     """Limits the total time of a body."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self._seconds = limits.whole_body_time
         self._timeout = asyncio.timeout(self._seconds)
 
@@ -78,7 +78,7 @@ class _deadline:
             raise Refusal("too-slow", f"the body took more than {self._seconds:g} s") from None
 
 
-async def lines(request: Request, limits: Limits, most: int) -> AsyncIterator[list[bytes]]:
+async def lines(request: Request, limits: ServerLimits, most: int) -> AsyncIterator[list[bytes]]:
     """Yield the non-empty lines of a body as they come, up to so many at once.
 
     Raises:
@@ -96,7 +96,7 @@ async def lines(request: Request, limits: Limits, most: int) -> AsyncIterator[li
         yield [rest]
 
 
-def _fitting(line: bytes, limits: Limits) -> bytes:
+def _fitting(line: bytes, limits: ServerLimits) -> bytes:
     if len(line) > limits.body:
         raise Refusal("body-too-large", f"a line of more than {limits.body} bytes")
     return line
@@ -171,7 +171,7 @@ def _plain(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"at": [str(part)[:100] for part in each["at"]], "what": str(each["what"])[:300]} for each in found]
 
 
-def _too_large(limits: Limits) -> Refusal:
+def _too_large(limits: ServerLimits) -> Refusal:
     return Refusal("body-too-large", f"a body of more than {limits.body} bytes; NDJSON has no limit as a whole")
 
 

@@ -12,7 +12,7 @@ from jobs_service.service import actions
 from jobs_service.service.actions import Seen
 
 if TYPE_CHECKING:
-    from jobs_service.http.state import State
+    from jobs_service.http.state import ServerState
     from jobs_service.http.tokens import Identity
 
 _RETENTION = ("keep", "keep_failed")
@@ -27,7 +27,7 @@ class Changes:
         client: address of the client.
     """
 
-    def __init__(self, state: State, who: Identity | None, client: str) -> None:
+    def __init__(self, state: ServerState, who: Identity | None, client: str) -> None:
         self._state = state
         self._service = state.service
         self._who = who

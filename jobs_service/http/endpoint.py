@@ -18,7 +18,7 @@ from jobs_service import names
 from jobs_service.http import wire
 from jobs_service.http.changes import Changes
 from jobs_service.http.problems import Refusal
-from jobs_service.http.state import State
+from jobs_service.http.state import ServerState
 from jobs_service.http.tokens import Identity, Role
 from jobs_service.model import JobId, JobType
 from jobs_service.service.remote import Remote
@@ -86,7 +86,7 @@ class Call:
         changes: the changes that the caller may ask for; see there for `check_may_run` and `changed`.
     """
 
-    def __init__(self, state: State, request: Request, who: Identity, client: str, is_secure: bool) -> None:
+    def __init__(self, state: ServerState, request: Request, who: Identity, client: str, is_secure: bool) -> None:
         self.state = state
         self.request = request
         self.who = who
@@ -253,7 +253,7 @@ _SHORT: Final = {"type": ("type",), "job": ("type", "id")}
 """Names that `/v1/type` and `/v1/job` take from the query instead of the path."""
 
 
-class Found(NamedTuple):
+class RoutedPath(NamedTuple):
     """The target of a path.
 
     Attributes:
@@ -278,7 +278,7 @@ class Routes:
                 node = node.setdefault(segment, {})
             node.setdefault("", {})[each.method] = each
 
-    def find(self, path: bytes, query: Mapping[str, str]) -> Found | None:
+    def find(self, path: bytes, query: Mapping[str, str]) -> RoutedPath | None:
         """Return the target of a path; None for none.
 
         Args:
@@ -313,7 +313,7 @@ class Routes:
             found[name[1:-1]] = text if name == "{problem}" else _name(text)
             node = node[name]
         methods = node.get("")
-        return None if methods is None else Found(methods, found, used)
+        return None if methods is None else RoutedPath(methods, found, used)
 
 
 def path_of(scope: Mapping[str, Any]) -> bytes:

@@ -13,7 +13,7 @@ from starlette.requests import cookie_parser
 
 from jobs_service.errors import shown
 from jobs_service.http.problems import Refusal
-from jobs_service.http.state import State
+from jobs_service.http.state import ServerState
 from jobs_service.http.token_file import is_loopback
 from jobs_service.http.tokens import TOKEN_ROLES, Identity, Role
 from jobs_service.model import JobType
@@ -180,7 +180,7 @@ def _is_ours(origin: str, host: str, allowed: tuple[str, ...], *, by_port: bool 
     return name == _name_of(host) and (not port or port == (_port_of(place) or usual))
 
 
-async def identify(state: State, scope: Mapping[str, Any], headers: Headers) -> Identity | None:
+async def identify(state: ServerState, scope: Mapping[str, Any], headers: Headers) -> Identity | None:
     """Return the caller; None if it needs credentials and has none.
 
     Raises:
@@ -232,7 +232,7 @@ def unauthorized(why: str) -> Refusal:
     return Refusal("unauthorized", why, headers={"WWW-Authenticate": 'Bearer realm="jobs_service"'})
 
 
-def check_role(state: State, who: Identity | None, role: Role, *, changes: bool) -> Identity:
+def check_role(state: ServerState, who: Identity | None, role: Role, *, changes: bool) -> Identity:
     """Check that the caller has a role, and return its identity.
 
     Raises:
@@ -251,7 +251,7 @@ def check_role(state: State, who: Identity | None, role: Role, *, changes: bool)
     return who
 
 
-def check_may_run(state: State, who: Identity | None, type: JobType) -> None:
+def check_may_run(state: ServerState, who: Identity | None, type: JobType) -> None:
     """Check that the caller may control the runs of a type: add its jobs, take and end them, make them run again.
 
     A daemon runs jobs of the service's own types with its own rights, so no caller may write their contents: bulk
@@ -267,7 +267,7 @@ def check_may_run(state: State, who: Identity | None, type: JobType) -> None:
         check_commands(state, who)
 
 
-def check_commands(state: State, who: Identity | None) -> None:
+def check_commands(state: ServerState, who: Identity | None) -> None:
     """Check that the caller may use commands.
 
     Raises:

@@ -24,8 +24,7 @@ from jobs_service.redaction import Redaction
 from jobs_service.service import queries
 from jobs_service.service.bulk_actions import act_on_some, asked
 from jobs_service.service.failures import newest_failures
-from jobs_service.service.remote import Repeated
-from jobs_service.service.remote import Request as Known
+from jobs_service.service.remote import RepeatableRequest, Repeated
 from jobs_service.uncancelable import outlast
 
 AT_ONCE: Final = 500
@@ -65,7 +64,7 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
     of_enqueue = (form.unique, form.unique_for, form.max_attempts, form.time_limit, form.redact)
     special = any(each is not None for each in of_enqueue)
     data = form.data if "data" in form.model_fields_set else UNSET
-    known = None if key is None else Known(key, hashlib.sha256(raw).digest())
+    known = None if key is None else RepeatableRequest(key, hashlib.sha256(raw).digest())
     # Without an id, or with an option of `enqueue` alone, the job is enqueued: it gets an id, and its limits.
     if form.id is None or form.delay is not None or special:
         found = await _enqueued(call, form, data, known)
@@ -78,7 +77,7 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
     return now, True
 
 
-async def _enqueued(call: Call, form: forms.NewJobForm, data: Any, known: Known | None) -> Job | Repeated:
+async def _enqueued(call: Call, form: forms.NewJobForm, data: Any, known: RepeatableRequest | None) -> Job | Repeated:
     how = How(
         form.id,
         form.priority,
@@ -99,7 +98,7 @@ async def _enqueued(call: Call, form: forms.NewJobForm, data: Any, known: Known 
     return found
 
 
-async def _added(call: Call, form: forms.NewJobForm, data: Any, known: Known | None) -> Job | Repeated:
+async def _added(call: Call, form: forms.NewJobForm, data: Any, known: RepeatableRequest | None) -> Job | Repeated:
     options: dict[str, Any] = {"priority": form.priority, "run_at": form.run_at}
     options["if_exists"] = form.if_exists or "error"
     if known is not None:
@@ -145,7 +144,7 @@ async def add_together(
     jobs = [NewJob(form.id, form.data, form.priority, form.run_at) for form in wanted]
     if key is None or not jobs:
         return await call.service.add_many(call.type, jobs, if_exists=if_exists), False
-    known = Known(key, hashlib.sha256(raw).digest())
+    known = RepeatableRequest(key, hashlib.sha256(raw).digest())
     try:
         found = await call.remote.add_many_once(known, call.type, jobs, if_exists=if_exists)
     except TransactionTooLarge:

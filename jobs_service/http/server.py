@@ -19,7 +19,7 @@ import uvicorn
 from jobs_service.errors import InvalidSettings, in_one_line
 from jobs_service.http import token_file
 from jobs_service.http.application import Application
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.http.token_file import is_loopback
 from jobs_service.log import EventLog
 from jobs_service.sources import raised_file_limit
@@ -171,7 +171,7 @@ class Address:
     """
 
     address: str
-    options: Options
+    options: ServerOptions
     certificate: str | None = None
     key: str | None = None
 

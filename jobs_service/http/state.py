@@ -57,7 +57,7 @@ def colour_of(given: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """The limits of one server; bytes and seconds.
 
     Attributes:
@@ -207,7 +207,7 @@ STREAM: Final = "stream"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServerOptions:
     """The settings of a server.
 
     Attributes:
@@ -238,7 +238,7 @@ class Options:
     colour: str = ""
     audit_log: str | None = None
     authenticate: Callable[[Mapping[str, Any]], Any] | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:
         colour_of(self.colour)
@@ -248,7 +248,7 @@ class Options:
             )
 
 
-class State:
+class ServerState:
     """The state that the requests of one server share.
 
     Args:
@@ -263,9 +263,9 @@ class State:
         accepts: recent accepts and their jobs.
     """
 
-    def __init__(self, service: JobsService, options: Options | None = None) -> None:
+    def __init__(self, service: JobsService, options: ServerOptions | None = None) -> None:
         self.service = service
-        self.options = options if options is not None else Options()
+        self.options = options if options is not None else ServerOptions()
         limits = self.options.limits
         self.tokens = Tokens(service, self._revoked)
         self.audit = Audit(self.options.audit_log)

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from jobs_service import names
 from jobs_service.actors.context import rest_after
-from jobs_service.actors.subscriptions import Mailbox, Target
+from jobs_service.actors.subscriptions import Mailbox, SubscribedJob
 from jobs_service.errors import (
     JobNotFound,
     JobsError,
@@ -38,7 +38,7 @@ from jobs_service.model import Job, JobEvent, JobId, JobState
 from jobs_service.store.base import Transaction, Watch
 
 if TYPE_CHECKING:
-    from jobs_service.http.state import State
+    from jobs_service.http.state import ServerState
     from jobs_service.service import JobsService
 
 
@@ -49,7 +49,7 @@ class Gone(Exception):
     """The client has gone before its answer."""
 
 
-class Presence:
+class ClientPresence:
     """Watches whether the client of a request is still connected; a context manager around the work for it.
 
     Args:
@@ -60,7 +60,7 @@ class Presence:
         self._request = request
         self.leaving: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Presence:
+    async def __aenter__(self) -> ClientPresence:
         self.leaving = asyncio.create_task(self._left())
         # Lets the task begin to wait before the first look at it.
         await asyncio.sleep(0)
@@ -138,7 +138,7 @@ class TypeFeed:
         keys: of the type.
     """
 
-    def __init__(self, state: State, keys: TypeKeys) -> None:
+    def __init__(self, state: ServerState, keys: TypeKeys) -> None:
         self._state = state
         self._context = state.service.remote.context
         self._keys = keys
@@ -315,7 +315,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        state: State,
+        state: ServerState,
         request: Request,
         who: Identity | None,
         address: str,
@@ -347,7 +347,7 @@ class EventStream(Response):
             try:
                 if state.closing.is_set():
                     self.end()
-                async with Presence(self._request) as presence:
+                async with ClientPresence(self._request) as presence:
                     assert presence.leaving is not None
                     await self._send(scope, receive, send, presence.leaving)
             finally:
@@ -403,7 +403,7 @@ class EventStream(Response):
         return await self._state.holds(self.session)
 
 
-class _Job(Target):
+class _Job(SubscribedJob):
     """One job that a client follows.
 
     Attributes:
@@ -423,7 +423,7 @@ class _Job(Target):
 
 
 async def job_parts(
-    state: State, jobs: Sequence[tuple[TypeKeys, JobId]], last_id: str, *, alone: bool
+    state: ServerState, jobs: Sequence[tuple[TypeKeys, JobId]], last_id: str, *, alone: bool
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of jobs, as bytes for one client.
 
@@ -440,7 +440,7 @@ async def job_parts(
     known = [last_id.rpartition(".")[2]] if size == 1 else _known_of(last_id, size)
     targets = [_Job(keys, id, mailbox, told) for (keys, id), told in zip(jobs, known, strict=True)]
     mailbox.open_targets = size
-    unheard: set[Target] = {*targets}
+    unheard: set[SubscribedJob] = {*targets}
     there = await existing(state.service, [*dict.fromkeys(keys for keys, _ in jobs)])
     parts = bytearray()
     try:
@@ -464,7 +464,7 @@ async def job_parts(
             hub.discard(target)
 
 
-async def _frame(state: State, target: Target, event: JobEvent | JobsError, *, raises: bool) -> bytes:
+async def _frame(state: ServerState, target: SubscribedJob, event: JobEvent | JobsError, *, raises: bool) -> bytes:
     """Return an event as bytes; none if the client knows its content already."""
     assert isinstance(target, _Job)
     head = "event: problem"

@@ -14,7 +14,7 @@ from jobs_service.http import forms, problems, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer, pieces
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import Accept
-from jobs_service.http.streams import Gone, Presence
+from jobs_service.http.streams import ClientPresence, Gone
 from jobs_service.http.tokens import Role
 from jobs_service.log import EventLog
 from jobs_service.model import UNSET, Job, JobError, Outcome, RunningJob
@@ -89,7 +89,7 @@ class _Accepting(Response):
         state = call.state
         timeout = min(form.timeout, state.options.limits.poll_time)
         with state.polls.taken_by(call.who.name or call.client):
-            async with Presence(call.request) as presence:
+            async with ClientPresence(call.request) as presence:
                 work = call.remote.accept(
                     call.type,
                     form.limit,
@@ -359,7 +359,7 @@ class _Watching(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._call.state
         with state.polls.taken_by(self._call.who.name or self._call.client):
-            async with Presence(self._call.request) as presence:
+            async with ClientPresence(self._call.request) as presence:
                 try:
                     found = await presence.unless_gone(self._changed(), state.closing, _nothing)
                 except Gone:

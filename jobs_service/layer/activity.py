@@ -146,7 +146,7 @@ async def active_ids(
     return [(key[len(head) :], unpack_id(value)) for key, value in found if is_id(value)]
 
 
-class Batch(NamedTuple):
+class TaskPart(NamedTuple):
     """One transaction's part of a long task.
 
     Attributes:
@@ -158,7 +158,9 @@ class Batch(NamedTuple):
     more: bool
 
 
-async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int, own: Container[bytes] = ()) -> Batch:
+async def re_enqueue(
+    unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int, own: Container[bytes] = ()
+) -> TaskPart:
     """Treat running jobs last active at or before a stamp as lost: pending again, or finished if canceled.
 
     Args:
@@ -194,7 +196,7 @@ async def re_enqueue(unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int,
                 unit.condemn(entry, error)
         # A stray entry, left by damage: remove it, or every later call would find it first.
         take_out(unit, keys, key, entry.packed_id)
-    return Batch(lost, len(found) == limit or len(entries) < len(found))
+    return TaskPart(lost, len(found) == limit or len(entries) < len(found))
 
 
 async def pause(unit: UnitOfWork, keys: TypeKeys) -> None:

@@ -44,7 +44,7 @@ NEVER: Final = math.inf
 _ONE: Final = (1).to_bytes(8, "little")
 
 
-class Page(NamedTuple):
+class TypePage(NamedTuple):
     """Some types, as packed, in key order.
 
     Attributes:
@@ -86,19 +86,19 @@ async def wake(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys, at:
     return True
 
 
-async def awake_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> Page:
+async def awake_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> TypePage:
     """Return a page of the awake types behind a packed one."""
     return await _page(transaction, keyspace.sections[AWAKE], after, limit)
 
 
-async def existing_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> Page:
+async def existing_types(transaction: Snapshot, keyspace: Keyspace, after: bytes | None, limit: int) -> TypePage:
     """Return a page of the existing types behind a packed one."""
     return await _page(transaction, keyspace.sections[ACTIVITY_TIMEOUT], after, limit)
 
 
-async def _page(transaction: Snapshot, section: bytes, after: bytes | None, limit: int) -> Page:
+async def _page(transaction: Snapshot, section: bytes, after: bytes | None, limit: int) -> TypePage:
     found = await transaction.get_range(section + (after or b"") + b"\x00", section + AFTER, limit=limit)
-    return Page([key[len(section) :] for key, _ in found], len(found) == limit)
+    return TypePage([key[len(section) :] for key, _ in found], len(found) == limit)
 
 
 async def next_alarm(transaction: Snapshot, keyspace: Keyspace) -> float:

@@ -60,7 +60,7 @@ class Position(NamedTuple):
     active: bytes
 
 
-class Found(NamedTuple):
+class ChangedJobs(NamedTuple):
     """Changes behind a position.
 
     Attributes:
@@ -130,7 +130,7 @@ def doubt(transaction: Transaction, keys: TypeKeys, sources: Sources) -> bytes:
     return generation
 
 
-async def since(transaction: Snapshot, keys: TypeKeys, position: Position, limit: int) -> Found | None:
+async def since(transaction: Snapshot, keys: TypeKeys, position: Position, limit: int) -> ChangedJobs | None:
     """Return the jobs that have changed behind a position; None if that is no longer known.
 
     Args:
@@ -157,7 +157,7 @@ async def since(transaction: Snapshot, keys: TypeKeys, position: Position, limit
     found = {packed_id: None for _, value in rows for packed_id in _ids(value)}
     found |= {packed_id: None for _, packed_id in active}
     more = len(rows) == limit or len(active) == limit
-    return Found([*found], Position(generation, changed, lively), more, bool(rows))
+    return ChangedJobs([*found], Position(generation, changed, lively), more, bool(rows))
 
 
 async def remove_seen(transaction: Transaction, keys: TypeKeys, position: Position) -> None:

@@ -33,9 +33,9 @@ from jobs_service.errors import (
 from jobs_service.layer import counters, declared_settings
 from jobs_service.layer.damage import remove_damaged
 from jobs_service.layer.entry import Entry, JobSnapshot
-from jobs_service.layer.keyspace import TypeKeys, pack_priority, pack_type, place_of, unpacked_type
+from jobs_service.layer.keyspace import Place, TypeKeys, pack_priority, pack_type, place_of, unpacked_type
 from jobs_service.layer.record import Record
-from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob, Removal
 from jobs_service.model.enqueueing import ENQUEUE_OPTIONS as ENQUEUE_OPTIONS
 from jobs_service.model.enqueueing import UNIQUE, delay_of, is_unique, one_value, rule_of, unique_key
@@ -412,7 +412,7 @@ _TIME_LIMITS: Final = Bounds(above=True, optional=True)
 _MOST_ATTEMPTS: Final = 65_535
 
 
-class Named(Enqueueable[Any, Any]):
+class NamedHandler(Enqueueable[Any, Any]):
     """A handler that is named by its type; if this program does not have it, only the type is known.
 
     Args:
@@ -456,7 +456,7 @@ class Named(Enqueueable[Any, Any]):
         return data if self._handler is None else self._handler.whole(data)
 
 
-class Wanted(NamedTuple):
+class WantedJob(NamedTuple):
     """One job to enqueue.
 
     Attributes:
@@ -483,7 +483,7 @@ def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> En
     if isinstance(handler, Enqueueable):
         return handler
     if isinstance(handler, str | bytes | int | tuple) and not isinstance(handler, bool):
-        return Named(handler, known)
+        return NamedHandler(handler, known)
     raise InvalidJob(
         f"{shown(handler)}: {a_kind_of(handler)}; enqueue takes what @jobs.handler(type) made of a function, or a type"
     )
@@ -491,7 +491,7 @@ def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> En
 
 def wanted(
     handler: Enqueueable[Any, Any], args: Any, arguments: Mapping[str, Any], how: How, sources: Sources
-) -> Wanted:
+) -> WantedJob:
     """Return the job to enqueue.
 
     Args:
@@ -513,7 +513,7 @@ def wanted(
     spec.redaction = handler.redaction
     if how.unique_for is not None:
         spec.unique_for = check_duration("unique_for", how.unique_for) or 0.0
-    return Wanted(id, spec, rule_of(handler, how))
+    return WantedJob(id, spec, rule_of(handler, how))
 
 
 def due(run_at: Any, delay: Any, sources: Sources) -> Any:

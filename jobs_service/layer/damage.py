@@ -18,12 +18,13 @@ from jobs_service.layer.keyspace import (
     SET_ASIDE,
     TIME_BYTES,
     Keyspace,
+    Place,
     TypeFinder,
     TypeKeys,
     end_of_priority,
     is_id,
 )
-from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Snapshot
 
 _SEQ_BYTES: Final = 12

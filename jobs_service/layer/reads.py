@@ -218,7 +218,7 @@ class Terms(NamedTuple):
     after: bytes | None
 
 
-class Page(NamedTuple):
+class FoundJobs(NamedTuple):
     """The jobs that one transaction has found.
 
     Attributes:
@@ -262,7 +262,7 @@ def _decoded(after: Any, order: bytes) -> bytes:
     return place[1:]
 
 
-async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes | None, most: int) -> Page:
+async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes | None, most: int) -> FoundJobs:
     """Return the next jobs, as far as a bounded look finds them.
 
     Args:
@@ -287,7 +287,7 @@ async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes
         raws = await _records(transaction, keys, terms.order, found, wanted)
         for (key, _), id in zip(found, ids, strict=True):
             if len(jobs) == most or size > _MOST_BYTES:
-                return Page(jobs, last)
+                return FoundJobs(jobs, last)
             last = key[start:]
             raw = None if id is None else raws.get(id)
             if id is not None and raw is not None:
@@ -295,9 +295,9 @@ async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes
                 jobs += _fitting(keys, terms, id, raw, last)
         rows += len(found)
         if len(found) < chunk:
-            return Page(jobs, None)
+            return FoundJobs(jobs, None)
         if rows >= _MOST_ROWS:
-            return Page(jobs, last)
+            return FoundJobs(jobs, last)
         if terms.newest_first:
             end = found[-1][0]
         else:

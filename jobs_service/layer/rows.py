@@ -16,8 +16,8 @@ from jobs_service.errors import ProcessGone, StoreError, in_one_line, shown
 from jobs_service.layer import creation
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry, JobSnapshot
-from jobs_service.layer.keyspace import AFTER, COPYING, Keyspace, TypeKeys, pack_seconds, unpacked
-from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.layer.keyspace import AFTER, COPYING, Keyspace, Place, TypeKeys, pack_seconds, unpacked
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId
 from jobs_service.model.process import HandlerSlots, ProcessAction, ProcessInfo, ProcessRequest, ProcessState
 from jobs_service.store.base import Snapshot, Store, Transaction, Watch
@@ -352,7 +352,7 @@ class SessionRow:
     hash: str
 
 
-class Request(NamedTuple):
+class RepeatableRequest(NamedTuple):
     """A request that may be repeated.
 
     Attributes:
@@ -464,7 +464,11 @@ def _session_key(keyspace: Keyspace, expires: float, digest: str) -> bytes:
 
 
 async def once(
-    unit: UnitOfWork, place: Place, request: Request, operation: Callable[..., Awaitable[Entry]], *arguments: Any
+    unit: UnitOfWork,
+    place: Place,
+    request: RepeatableRequest,
+    operation: Callable[..., Awaitable[Entry]],
+    *arguments: Any,
 ) -> JobSnapshot | Repeated:
     """Do an operation on a job, unless the same request has done so before.
 
@@ -482,7 +486,7 @@ async def once(
 
 
 async def add_many_once(
-    unit: UnitOfWork, request: Request, places: Sequence[Place], specs: Sequence[Spec], if_exists: IfExists
+    unit: UnitOfWork, request: RepeatableRequest, places: Sequence[Place], specs: Sequence[Spec], if_exists: IfExists
 ) -> list[Entry] | Repeated:
     """Add several jobs of one type in this transaction, unless the same request has done so before.
 
@@ -500,7 +504,7 @@ async def add_many_once(
     return entries
 
 
-async def _before(unit: UnitOfWork, keys: TypeKeys, request: Request) -> Repeated | None:
+async def _before(unit: UnitOfWork, keys: TypeKeys, request: RepeatableRequest) -> Repeated | None:
     """Return the result of a repeated request; None for a new one."""
     packed_key = _request_key(keys, request)
     found = await unit.transaction.get(_head(unit.keyspace, REQUESTS) + packed_key)
@@ -516,7 +520,7 @@ async def _before(unit: UnitOfWork, keys: TypeKeys, request: Request) -> Repeate
     return Repeated(None)  # nor does a row that is damaged say that it was this request
 
 
-def _note(unit: UnitOfWork, place: Place, request: Request) -> None:
+def _note(unit: UnitOfWork, place: Place, request: RepeatableRequest) -> None:
     """Record that a request has added a job."""
     packed_key = _request_key(place[0], request)
     expires = unit.now + KEPT_FOR
@@ -525,7 +529,7 @@ def _note(unit: UnitOfWork, place: Place, request: Request) -> None:
     unit.transaction.set(_head(unit.keyspace, REQUESTS_BY_TIME) + pack_seconds(expires) + packed_key, b"")
 
 
-def _request_key(keys: TypeKeys, request: Request) -> bytes:
+def _request_key(keys: TypeKeys, request: RepeatableRequest) -> bytes:
     packed: bytes = keys.packed + fdb.tuple.pack((request.key,))
     return packed
 

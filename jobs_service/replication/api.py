@@ -13,7 +13,7 @@ from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.endpoint import SecretSource
 from jobs_service.replication.options import InvalidReplication, ReplicationOptions
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, installation_id, keep_beside, masked, sweep, want
-from jobs_service.runner.options import Options
+from jobs_service.runner.options import HandlerKeywords
 from jobs_service.sources import raised_file_limit
 
 LONGEST: Final = 5.0
@@ -143,7 +143,9 @@ async def replicate_as(jobs: JobsService, options: ReplicationOptions, name: str
     return job
 
 
-def register_replication(jobs: JobsService, *, secrets: SecretSource | None = None, **options: Unpack[Options]) -> None:
+def register_replication(
+    jobs: JobsService, *, secrets: SecretSource | None = None, **options: Unpack[HandlerKeywords]
+) -> None:
     """Let a service's `run` run replications.
 
     Args:
@@ -157,9 +159,9 @@ def register_replication(jobs: JobsService, *, secrets: SecretSource | None = No
     """
     from jobs_service.replication.job import OptionsWatch, run_replication  # needs aiohttp; adding jobs does not
 
-    given: Options = {"max_attempts": None, **options}
+    given: HandlerKeywords = {"max_attempts": None, **options}
     starts, watch = Starts(), OptionsWatch(jobs)
-    takes_turns: Options = {"slots": CONTINUOUS_SLOTS, **given, "continuous": True}
+    takes_turns: HandlerKeywords = {"slots": CONTINUOUS_SLOTS, **given, "continuous": True}
     raised_file_limit()  # each has a connection to its source, and more while documents come
 
     @jobs.handler(ONE_SHOT, **given)

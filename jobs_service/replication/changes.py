@@ -15,17 +15,17 @@ from jobs_service.replication.contract import (
     Database,
     EndOfChanges,
     MaxBackoff,
-    Refusal,
     ReplicationError,
+    RevisionRefusal,
     Seq,
     ServerSilent,
 )
 from jobs_service.replication.options import ReplicationOptions
-from jobs_service.replication.tally import Tally
+from jobs_service.replication.tally import ReplicationTally
 
 
 @dataclass(slots=True, eq=False)
-class Batch:
+class ChangesBatch:
     """A batch of changes that a worker copies.
 
     Attributes:
@@ -55,20 +55,20 @@ class ThroughSequence:
     def __init__(self, start: Seq) -> None:
         self.seq = start
         self.highest = start
-        self._open: deque[Batch] = deque()
+        self._open: deque[ChangesBatch] = deque()
 
-    def begin(self, seq: Seq | None, changes: int = 0) -> Batch:
+    def begin(self, seq: Seq | None, changes: int = 0) -> ChangesBatch:
         """Begin the next batch of the feed.
 
         Args:
             seq: the last sequence in it, None without one.
             changes: the number of changes in it.
         """
-        batch = Batch(seq, changes)
+        batch = ChangesBatch(seq, changes)
         self._open.append(batch)
         return batch
 
-    def end(self, batch: Batch) -> None:
+    def end(self, batch: ChangesBatch) -> None:
         """End a batch: all of its documents are on the target, or are refused for good."""
         batch.is_done = True
         if batch.seq is not None:
@@ -102,7 +102,7 @@ class ChangeBatch:
     """
 
     changes: list[Change]
-    place: Batch
+    place: ChangesBatch
 
 
 class ChangeQueue:
@@ -211,7 +211,7 @@ class ChangesReader:
         source: Database,
         queue: ChangeQueue,
         options: ReplicationOptions,
-        tally: Tally,
+        tally: ReplicationTally,
         since: Seq,
         newest: Seq = None,
     ) -> None:
@@ -300,7 +300,7 @@ class ChangesReader:
         self._tally.rows += 1
         most = self._options.max_document_id_length
         if most is not None and len(change.id.encode(errors="surrogatepass")) > most:
-            self._tally.skip(Refusal(change.id, change.revs[0] if change.revs else None, "id_too_long"))
+            self._tally.skip(RevisionRefusal(change.id, change.revs[0] if change.revs else None, "id_too_long"))
         elif change.id:  # old servers could have a document with an empty id, which cannot be read
             await self._queue.put(change)
         if change.seq is not None:

@@ -153,7 +153,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class FeedHeartbeat:
     """A continuous feed is alive and has nothing new."""
 
 
@@ -208,7 +208,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RevisionRefusal:
     """A revision of a document that a server did not give or take, and the reason."""
 
     id: str
@@ -235,7 +235,7 @@ class Database(Protocol):
     async def create(self, parameters: Mapping[str, Any] | None = None) -> bool:
         """Create the database, with `parameters` in the query (q, n, partitioned). Return False if it existed."""
 
-    def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | Heartbeat, None]:
+    def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | FeedHeartbeat, None]:
         """Yield the rows after `since`; a normal feed ends with `EndOfChanges`.
 
         Close the iterator (`aclosing`). There are no retries here: after an error begin again from the last sequence.
@@ -249,7 +249,7 @@ class Database(Protocol):
 
     async def bulk_get(
         self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
-    ) -> list[list[Document | Refusal]]:
+    ) -> list[list[Document | RevisionRefusal]]:
         """Return documents by (id, revision, ancestors at the target), in order.
 
         Attachments are stubs; with `inline`, attachments that no ancestor has come as `data`.
@@ -260,20 +260,20 @@ class Database(Protocol):
 
     def open_revs(
         self, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
-    ) -> AsyncGenerator[Document | Refusal, None]:
+    ) -> AsyncGenerator[Document | RevisionRefusal, None]:
         """Yield these revisions of one document, with attachments streamed unless one of `ancestors` has them.
 
         Each document's attachments must be read, or left, before the next document is requested. Close the iterator
         (`aclosing`). After an error in the middle begin again with the remaining revisions.
         """
 
-    async def bulk_docs(self, documents: Sequence[bytes]) -> list[Refusal]:
+    async def bulk_docs(self, documents: Sequence[bytes]) -> list[RevisionRefusal]:
         """Write documents, each encoded as JSON, with their own revisions; return the refusals.
 
         Raises `TooLarge` or `BadBatch` if the whole request was refused and nothing was written: divide it.
         """
 
-    async def put(self, document: Document) -> Refusal | None:
+    async def put(self, document: Document) -> RevisionRefusal | None:
         """Write one document with its attachments, streamed.
 
         Attachments can be read once: with `attachments` a failure raises an error with `transient` set, and the caller

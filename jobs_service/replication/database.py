@@ -21,24 +21,24 @@ from jobs_service.replication.contract import (
     DatabaseMissing,
     Document,
     EndOfChanges,
+    FeedHeartbeat,
     Forbidden,
-    Heartbeat,
     InvalidEndpoint,
     LocalConflict,
     Missing,
     MissingStub,
     NotSupported,
     ProtocolError,
-    Refusal,
     ReplicationError,
     RequestFailed,
+    RevisionRefusal,
     Seq,
     TooLarge,
     Unauthorized,
     UploadBroken,
 )
-from jobs_service.replication.endpoint import Endpoint, SecretSource, parse_endpoint
-from jobs_service.replication.http import SHARED, Answer, HttpClient, HttpSettings, RateLimiter, Stream
+from jobs_service.replication.endpoint import DatabaseAddress, SecretSource, parse_endpoint
+from jobs_service.replication.http import SHARED, Answer, AnswerStream, HttpClient, HttpSettings, RateLimiter
 from jobs_service.replication.revisions import assigned, of_json, of_multipart, queries, refusal_of, revisions_query
 
 PAGE: Final = 2000
@@ -93,7 +93,7 @@ def page_of(body: bytes | bytearray) -> tuple[list[Change], EndOfChanges]:
     return [_change(row) for row in rows], EndOfChanges(form["last_seq"], pending if type(pending) is int else None)
 
 
-async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | Heartbeat]:
+async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | FeedHeartbeat]:
     """Yield the rows of a normal feed as they come, each in a line as CouchDB writes them, or all in one.
 
     Raises:
@@ -103,7 +103,7 @@ async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfC
     has_begun = False
     async for line in _split(chunks):
         if not line.strip():
-            yield Heartbeat()
+            yield FeedHeartbeat()
         elif not has_begun:
             if line.strip() != _BEGIN:
                 rows, end = page_of(line)
@@ -121,11 +121,11 @@ async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfC
     raise RequestFailed("the feed of changes was cut off", transient=True)
 
 
-async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | Heartbeat]:
+async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | FeedHeartbeat]:
     """Yield the rows of a continuous feed as they come. Raises `RequestFailed` if it is cut off."""
     async for line in _split(chunks):
         if not line.strip():
-            yield Heartbeat()
+            yield FeedHeartbeat()
             continue
         row = decoded(line)
         if isinstance(row, dict) and "last_seq" in row and "id" not in row:
@@ -183,14 +183,14 @@ _SILENT_BEATS: Final = 3
 
 
 async def open_database(
-    given: str | Mapping[str, Any] | Endpoint,
+    given: str | Mapping[str, Any] | DatabaseAddress,
     *,
     what: str = "endpoint",
     secrets: SecretSource | None = None,
     settings: HttpSettings | None = None,
 ) -> HttpDatabase:
     """Return a database for an endpoint, its secrets resolved. Raises `InvalidEndpoint`."""
-    endpoint = given if isinstance(given, Endpoint) else parse_endpoint(given, what=what)
+    endpoint = given if isinstance(given, DatabaseAddress) else parse_endpoint(given, what=what)
     return HttpDatabase(await endpoint.resolved(secrets), settings)
 
 
@@ -199,7 +199,7 @@ class HttpDatabase:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: DatabaseAddress,
         settings: HttpSettings | None = None,
         limiter: RateLimiter = SHARED,
         most_answer: int = MOST_ANSWER,
@@ -212,7 +212,7 @@ class HttpDatabase:
         self._asks_first = True
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> DatabaseAddress:
         """The endpoint, with its secrets."""
         return self._http.endpoint
 
@@ -248,7 +248,9 @@ class HttpDatabase:
             raise self._error("PUT", "", answer)
         return True
 
-    async def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | Heartbeat, None]:
+    async def changes(
+        self, since: Seq, feed: ChangesFeed
+    ) -> AsyncGenerator[Change | EndOfChanges | FeedHeartbeat, None]:
         """Yield the rows after `since`."""
         if feed.limit is None and feed.until is None:
             method, query, body = feed_request(since, feed, None)
@@ -299,7 +301,7 @@ class HttpDatabase:
 
     async def bulk_get(
         self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
-    ) -> list[list[Document | Refusal]]:
+    ) -> list[list[Document | RevisionRefusal]]:
         """Return documents from one answer."""
         docs = [{"id": id, "rev": rev} | ({"atts_since": list(since)} if since else {}) for id, rev, since in wanted]
         query = [("revs", "true"), ("latest", "true"), ("attachments", "true" if inline else "false")]
@@ -319,7 +321,7 @@ class HttpDatabase:
 
     async def open_revs(
         self, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
-    ) -> AsyncGenerator[Document | Refusal, None]:
+    ) -> AsyncGenerator[Document | RevisionRefusal, None]:
         """Yield these revisions, with the attachments that the ancestors lack."""
         path = _path(id)
         groups = self._groups(path, revs, ancestors)
@@ -339,7 +341,7 @@ class HttpDatabase:
                         yield each
             groups = groups[1:]
 
-    async def bulk_docs(self, documents: Sequence[bytes]) -> list[Refusal]:
+    async def bulk_docs(self, documents: Sequence[bytes]) -> list[RevisionRefusal]:
         """Write documents with their own revisions; return the refusals."""
         body = b'{"new_edits":false,"docs":[' + b",".join(documents) + b"]}"
         answer = await self._post("/_bulk_docs", body)
@@ -355,7 +357,7 @@ class HttpDatabase:
         refusals = [refusal_of(each) for each in results if isinstance(each, Mapping) and each.get("error")]
         return [replace(each, reason=self.endpoint.redacted(each.reason)) for each in refusals]
 
-    async def put(self, document: Document) -> Refusal | None:
+    async def put(self, document: Document) -> RevisionRefusal | None:
         """Write one document, its attachments streamed."""
         path, query = _path(document.id), [("new_edits", "false")]
         key = (document.id, document.rev)
@@ -450,8 +452,8 @@ class HttpDatabase:
         return queries(revs, ancestors, self._longest_url - fixed)
 
     async def _revisions(
-        self, id: str, stream: Stream, revs: Sequence[str], ancestors: Sequence[str]
-    ) -> AsyncGenerator[Document | Refusal, None]:
+        self, id: str, stream: AnswerStream, revs: Sequence[str], ancestors: Sequence[str]
+    ) -> AsyncGenerator[Document | RevisionRefusal, None]:
         kind, parameters = content_type(stream.headers.get("Content-Type", "application/json"))
         if stream.status == 200 and kind.startswith("multipart/"):
             async with aclosing(of_multipart(id, Parts(stream.chunks, parameters.get("boundary", "")))) as documents:
@@ -466,7 +468,7 @@ class HttpDatabase:
         answer = Answer(stream.status, stream.headers, body)
         if stream.status == 404 and not self._is_gone(answer):
             for rev in revs:
-                yield Refusal(id, rev, "not_found", self._reason(answer), 404)
+                yield RevisionRefusal(id, rev, "not_found", self._reason(answer), 404)
             return
         if stream.status != 200:
             raise self._error("GET", _path(id), answer)
@@ -481,12 +483,12 @@ class HttpDatabase:
             async for chunk in stream.chunks:
                 yield chunk
 
-    async def _expect(self, stream: Stream, method: str, path: str) -> None:
+    async def _expect(self, stream: AnswerStream, method: str, path: str) -> None:
         if stream.status != 200:
             body = b"".join([chunk async for chunk in stream.chunks])
             raise self._error(method, path, Answer(stream.status, stream.headers, body))
 
-    def _written(self, document: Document, path: str, answer: Answer) -> Refusal | None:
+    def _written(self, document: Document, path: str, answer: Answer) -> RevisionRefusal | None:
         status, form = answer.status, _form(answer)
         if status in (200, 201, 202):
             return None
@@ -494,7 +496,7 @@ class HttpDatabase:
         if status == 412 and error == "missing_stub":
             raise MissingStub(f"{self.masked} lacks an attachment of {document.id!r}: {reason}", status=412)
         if status in (400, 401, 403, 409, 413, 415, 417):
-            return Refusal(document.id, document.rev, error or _NAMES.get(status, str(status)), reason, status)
+            return RevisionRefusal(document.id, document.rev, error or _NAMES.get(status, str(status)), reason, status)
         raise self._error("PUT", path, answer)
 
     def _reason(self, answer: Answer) -> str:

@@ -64,7 +64,7 @@ class Proxy:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class DatabaseAddress:
     """A database's address without credentials, and the means to connect to it."""
 
     url: str
@@ -111,7 +111,7 @@ class Endpoint:
         )
         return [self.url, headers]
 
-    async def resolved(self, secrets: SecretSource | None = None) -> "Endpoint":
+    async def resolved(self, secrets: SecretSource | None = None) -> "DatabaseAddress":
         """Return the endpoint with the values of `env:NAME`, `file:PATH` and `secret:NAME`.
 
         Raises `InvalidEndpoint` if a value is missing; the message names the reference, never the value.
@@ -130,7 +130,9 @@ class Endpoint:
         )
 
 
-def parse_endpoint(given: str | Mapping[str, Any], *, what: str = "endpoint", proxy: str | None = None) -> Endpoint:
+def parse_endpoint(
+    given: str | Mapping[str, Any], *, what: str = "endpoint", proxy: str | None = None
+) -> DatabaseAddress:
     """Read a URL, or an object `{url, auth: {basic: {username, password}}, headers, proxy, tls}`.
 
     Args:
@@ -153,7 +155,7 @@ def parse_endpoint(given: str | Mapping[str, Any], *, what: str = "endpoint", pr
     url, user, password = _split(form.get("url"), what, tuple(_PORTS))
     auth_user, auth_password = _basic(form.get("auth"), what)
     headers = _strings(form.get("headers"), f"{what}.headers")
-    return Endpoint(
+    return DatabaseAddress(
         url=url,
         user=auth_user if auth_user is not None else user,
         password=auth_password if auth_user is not None else password,

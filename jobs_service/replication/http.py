@@ -32,7 +32,7 @@ from jobs_service.replication.contract import (
     Unauthorized,
     UploadBroken,
 )
-from jobs_service.replication.endpoint import Endpoint, Proxy, Secret, Tls
+from jobs_service.replication.endpoint import DatabaseAddress, Proxy, Secret, Tls
 
 FAILURES: tuple[type[Exception], ...] = (aiohttp.ClientError, OSError, ValueError)
 """The errors of a failed request; TimeoutError is an OSError."""
@@ -313,7 +313,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Stream:
+class AnswerStream:
     """An answer with a body that is still coming."""
 
     status: int
@@ -336,7 +336,9 @@ class _Ask:
 class HttpClient:
     """The connections to one endpoint with resolved secrets. Use it on one event loop, and close it."""
 
-    def __init__(self, endpoint: Endpoint, settings: HttpSettings | None = None, limiter: RateLimiter = SHARED) -> None:
+    def __init__(
+        self, endpoint: DatabaseAddress, settings: HttpSettings | None = None, limiter: RateLimiter = SHARED
+    ) -> None:
         self.endpoint = endpoint
         self.settings = settings or HttpSettings()
         self._limiter = limiter
@@ -405,7 +407,7 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
         read_timeout: float | None = None,
-    ) -> AsyncIterator[Stream]:
+    ) -> AsyncIterator[AnswerStream]:
         """As `request`, but with a streamed body; only failures before its first piece are retried.
 
         `read_timeout` (seconds) is the longest silence of the server. A body that is cut off raises `RequestFailed`.
@@ -418,7 +420,7 @@ class HttpClient:
         async with self._slots:
             response = await self._repeated(ask, keep, self.settings.retries)
             try:
-                yield Stream(response.status, response.headers, self._chunks(ask, response))
+                yield AnswerStream(response.status, response.headers, self._chunks(ask, response))
             finally:
                 response.close()
 

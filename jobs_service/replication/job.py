@@ -49,7 +49,7 @@ from jobs_service.replication.stored import (
     unmasked,
     version_of_wanted,
 )
-from jobs_service.replication.tally import DocumentRefused, Statistics, Tally
+from jobs_service.replication.tally import DocumentRefused, ReplicationTally, Statistics
 
 log = EventLog("jobs_service.replication")
 
@@ -94,7 +94,7 @@ class Replicator:
         target: Database,
         options: ReplicationOptions,
         ids: Callable[[str | None], Sequence[str]],
-        tally: Tally,
+        tally: ReplicationTally,
         hold: Callable[[dict[str, Any]], Awaitable[object]],
         *,
         leaves_failing: bool = False,
@@ -286,7 +286,7 @@ class ProgressReporter:
         tally: the counters of the run.
     """
 
-    def __init__(self, job: RunningJob, replicator: Replicator, tally: Tally) -> None:
+    def __init__(self, job: RunningJob, replicator: Replicator, tally: ReplicationTally) -> None:
         self._job = job
         self._replicator = replicator
         self._tally = tally
@@ -412,7 +412,9 @@ async def run_replication(
         )
     except (InvalidReplication, CredentialsMissing) as error:
         raise Discard(str(error)) from None
-    tally = Tally(Statistics.from_data(data.get("statistics") or {}), data.get("skipped"), strict=options.strict)
+    tally = ReplicationTally(
+        Statistics.from_data(data.get("statistics") or {}), data.get("skipped"), strict=options.strict
+    )
     if asked_too_much(job):
         options = options.gentler()
     await starts.wait()
@@ -433,7 +435,7 @@ async def _replicate(
     job: RunningJob,
     data: Mapping[str, Any],
     options: ReplicationOptions,
-    tally: Tally,
+    tally: ReplicationTally,
     secrets: SecretSource | None,
     watch: OptionsWatch,
 ) -> dict[str, Any]:

@@ -20,15 +20,15 @@ from jobs_service.replication.contract import (
     Missing,
     MissingStub,
     NotSupported,
-    Refusal,
     ReplicationError,
     RequestFailed,
     RevisionMissing,
+    RevisionRefusal,
     TooLarge,
 )
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.revisions import SmallAttachments, portions, small_attachments
-from jobs_service.replication.tally import Tally
+from jobs_service.replication.tally import ReplicationTally
 
 TRY_AGAIN: Final = 37.0
 """Seconds after which a skipped request is sent once more: a bit longer than a checkpoint interval."""
@@ -113,7 +113,7 @@ class DocumentWriter:
     def __init__(
         self,
         target: Database,
-        tally: Tally,
+        tally: ReplicationTally,
         *,
         takes_encoded: bool = True,
         leaves_failing: bool = False,
@@ -159,7 +159,7 @@ class DocumentWriter:
         except RequestFailed as error:
             if error.status != _FAILED_INSIDE:
                 raise
-            refusal = Refusal(document.id, document.rev, "not_written", str(error), error.status)
+            refusal = RevisionRefusal(document.id, document.rev, "not_written", str(error), error.status)
             # A target that takes no writes at all, because of a full disk for instance, does not fail at this document.
             if self._leaves_failing and await self._target.takes_writes():
                 self._tally.skip(refusal)
@@ -189,7 +189,7 @@ class DocumentWriter:
         if refusals:
             await self._settle(refusals, documents)
 
-    async def _settle(self, refusals: list[Refusal], documents: list[_Encoded]) -> None:
+    async def _settle(self, refusals: list[RevisionRefusal], documents: list[_Encoded]) -> None:
         """Skip documents that the target refuses for good, and write other refused documents alone."""
         by_revision = {(each.id, each.rev): each for each in documents}
         by_id = {each.id: each for each in documents}
@@ -197,7 +197,7 @@ class DocumentWriter:
             refused = by_revision.get((refusal.id, refusal.rev or "")) or by_id.get(refusal.id)
             if is_for_good(refusal):
                 rev = refusal.rev or (refused.rev if refused else None)
-                self._tally.skip(Refusal(refusal.id, rev, refusal.error, refusal.reason, refusal.status))
+                self._tally.skip(RevisionRefusal(refusal.id, rev, refusal.error, refusal.reason, refusal.status))
             elif refused is None:
                 raise _failed(refusal)
             else:
@@ -210,17 +210,17 @@ class DocumentWriter:
             if again.transient:
                 raise
             what = "too_large" if isinstance(error, TooLarge) else "bad_request"
-            self._tally.skip(Refusal(document.id, document.rev, what, str(again), error.status))
+            self._tally.skip(RevisionRefusal(document.id, document.rev, what, str(again), error.status))
 
 
-def is_for_good(refusal: Refusal) -> bool:
+def is_for_good(refusal: RevisionRefusal) -> bool:
     """Return whether the refusal is permanent."""
     if refusal.error in _REFUSED_FOR_GOOD or refusal.status in _REFUSING_STATUS:
         return True
     return refusal.status in (400, None) and refusal.reason.startswith("Attachment name ")
 
 
-def _failed(refusal: Refusal) -> DocumentNotWritten:
+def _failed(refusal: RevisionRefusal) -> DocumentNotWritten:
     return DocumentNotWritten(
         f"the target did not write document {refusal.id!r}, revision {refusal.rev}: "
         f"{refusal.error} {refusal.reason}".strip(),
@@ -242,7 +242,7 @@ _SMALLEST_BULK: Final = 4
 _SMALLEST_BATCH: Final = 10
 
 
-class Wanted(NamedTuple):
+class WantedRevision(NamedTuple):
     """A revision that the target lacks."""
 
     id: str
@@ -271,7 +271,7 @@ class Pipeline:
         queue: ChangeQueue,
         through: ThroughSequence,
         options: ReplicationOptions,
-        tally: Tally,
+        tally: ReplicationTally,
         *,
         takes_encoded: bool = True,
         leaves_failing: bool = False,
@@ -331,7 +331,7 @@ class Pipeline:
         await writer.flush()
         return writer.bytes_added
 
-    async def _missing(self, changes: Iterable[Change]) -> list[Wanted]:
+    async def _missing(self, changes: Iterable[Change]) -> list[WantedRevision]:
         revs: dict[str, dict[str, None]] = {}
         for change in changes:
             revs.setdefault(change.id, {}).update(dict.fromkeys(change.revs))
@@ -345,7 +345,7 @@ class Pipeline:
             found = checked
         self._tally.statistics.missing_checked += checked
         self._tally.statistics.missing_found += found
-        return [Wanted(id, rev, each.ancestors) for id, each in missing.items() for rev in each.revs]
+        return [WantedRevision(id, rev, each.ancestors) for id, each in missing.items() for rev in each.revs]
 
     async def _diff(self, revs: dict[str, list[str]]) -> dict[str, Missing]:
         """Ask the target for missing revisions; skip documents with ids that it refuses (partitioned databases do)."""
@@ -355,16 +355,16 @@ class Pipeline:
             if len(revs) == 1:
                 for id, each in revs.items():
                     for rev in each:
-                        self._tally.skip(Refusal(id, rev, "bad_request", str(error), error.status))
+                        self._tally.skip(RevisionRefusal(id, rev, "bad_request", str(error), error.status))
                 return {}
         items, half = [*revs.items()], len(revs) // 2
         return await self._diff(dict(items[:half])) | await self._diff(dict(items[half:]))
 
-    async def _bulk_get(self, wanted: list[Wanted], writer: DocumentWriter) -> list[Wanted]:
+    async def _bulk_get(self, wanted: list[WantedRevision], writer: DocumentWriter) -> list[WantedRevision]:
         """Copy documents by bulk requests; return the revisions that are still to be read alone."""
         if not (wanted and self._uses_bulk_get and self._bulk_get_ratio.is_worth_it()):
             return wanted
-        left: list[Wanted] = []
+        left: list[WantedRevision] = []
         position = 0
         while position < len(wanted):
             some = wanted[position : position + self._bulk_size]
@@ -396,10 +396,10 @@ class Pipeline:
         self._bulk_size = min(self._options.worker_batch_size, max(_SMALLEST_BULK, fitting))
 
     async def _take_answers(
-        self, asked: list[Wanted], answers: list[list[Document | Refusal]], writer: DocumentWriter
-    ) -> list[Wanted]:
-        left: list[Wanted] = []
-        small: dict[Wanted, SmallAttachments] = {}
+        self, asked: list[WantedRevision], answers: list[list[Document | RevisionRefusal]], writer: DocumentWriter
+    ) -> list[WantedRevision]:
+        left: list[WantedRevision] = []
+        small: dict[WantedRevision, SmallAttachments] = {}
         seen: set[tuple[str, str]] = set()
         answers.reverse()  # each answer is freed as soon as it is handled
         for wanted in asked:
@@ -418,15 +418,17 @@ class Pipeline:
                     continue
                 seen.add((document.id, document.rev))
                 if attachments.stubs:
-                    small[Wanted(document.id, document.rev, wanted.ancestors)] = attachments
+                    small[WantedRevision(document.id, document.rev, wanted.ancestors)] = attachments
                 else:
                     self._tally.statistics.docs_read += 1
                     await writer.add(document)
         return left + await self._get_inline(small, writer)
 
-    async def _get_inline(self, small: dict[Wanted, SmallAttachments], writer: DocumentWriter) -> list[Wanted]:
+    async def _get_inline(
+        self, small: dict[WantedRevision, SmallAttachments], writer: DocumentWriter
+    ) -> list[WantedRevision]:
         """Copy documents with small attachments; return the revisions that are still to be read alone."""
-        left: list[Wanted] = []
+        left: list[WantedRevision] = []
         for some in portions(small.items(), WANTED_BYTES):
             try:
                 # Without ancestors: a document with all its attachments inline needs none at the target.
@@ -445,8 +447,8 @@ class Pipeline:
                     left.append(wanted)
         return left
 
-    async def _copy_alone(self, wanted: list[Wanted], writer: DocumentWriter) -> None:
-        by_id: dict[str, list[Wanted]] = {}
+    async def _copy_alone(self, wanted: list[WantedRevision], writer: DocumentWriter) -> None:
+        by_id: dict[str, list[WantedRevision]] = {}
         for each in wanted:
             by_id.setdefault(each.id, []).append(each)
         documents = iter(by_id.items())
@@ -458,7 +460,7 @@ class Pipeline:
 
         await run_together(*(copy_some() for _ in range(min(self._most_alone, len(by_id)))))
 
-    async def _copy_document(self, id: str, wanted: list[Wanted], writer: DocumentWriter) -> None:
+    async def _copy_document(self, id: str, wanted: list[WantedRevision], writer: DocumentWriter) -> None:
         """Copy revisions of one document, with retries."""
         ancestors = wanted[0].ancestors
         left = {each.rev for each in wanted}
@@ -492,16 +494,16 @@ class Pipeline:
     async def _copy_apart(self, id: str, revs: list[str], error: TooLarge, writer: DocumentWriter) -> None:
         """Copy each revision of a too large document alone, to find the ones that are too large."""
         if len(revs) == 1:
-            self._tally.skip(Refusal(id, revs[0], "document_too_large", str(error)))
+            self._tally.skip(RevisionRefusal(id, revs[0], "document_too_large", str(error)))
             return
         for rev in revs:
-            await self._copy_document(id, [Wanted(id, rev, ())], writer)
+            await self._copy_document(id, [WantedRevision(id, rev, ())], writer)
 
     def _miss(self, id: str, revs: list[str]) -> None:
         if not self._leaves_failing:
             raise RevisionMissing(f"the source has no revision {revs[0]} of document {id!r}")
         for rev in revs:
-            self._tally.skip(Refusal(id, rev, "not_found", "the source tells of it, and does not give it"))
+            self._tally.skip(RevisionRefusal(id, rev, "not_found", "the source tells of it, and does not give it"))
 
     async def _read_document(
         self, id: str, left: set[str], ancestors: tuple[str, ...], writer: DocumentWriter
@@ -515,7 +517,7 @@ class Pipeline:
         came: dict[str, Document] = {}
         async with aclosing(self._source.open_revs(id, sorted(left), ancestors)) as documents:
             async for each in documents:
-                if isinstance(each, Refusal):
+                if isinstance(each, RevisionRefusal):
                     missing.append(each.rev or "")
                 elif each.rev not in came:
                     came[each.rev] = each

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 from jobs_service.replication.bodies import Parts, decoded
-from jobs_service.replication.contract import Document, ProtocolError, Refusal
+from jobs_service.replication.contract import Document, ProtocolError, RevisionRefusal
 
 MOST_DOCUMENT: Final = 256 << 20
 """Most bytes of one revision's JSON."""
@@ -107,7 +107,7 @@ def revisions_query(revs: Sequence[str], ancestors: Sequence[str]) -> list[tuple
     return query
 
 
-async def of_multipart(id: str, parts: Parts) -> AsyncGenerator[Document | Refusal, None]:
+async def of_multipart(id: str, parts: Parts) -> AsyncGenerator[Document | RevisionRefusal, None]:
     """Yield the revisions in a multipart/mixed answer."""
     async for part in parts:
         kind, parameters = part.content_type
@@ -132,11 +132,11 @@ def of_json(
     answers: Any,
     ancestors: Sequence[str],
     fetch: Fetch,
-) -> list[Document | Refusal]:
+) -> list[Document | RevisionRefusal]:
     """Return the revisions in a JSON answer; `fetch` reads an attachment by name, revision and encoding."""
     if not isinstance(answers, list):
         raise ProtocolError(f"an answer about document {id!r} is no list")
-    found: list[Document | Refusal] = []
+    found: list[Document | RevisionRefusal] = []
     for answer in answers:
         form = _object(answer)
         if "ok" not in form:
@@ -161,14 +161,14 @@ def document_of(id: str, body: dict[str, Any], attachments: Sequence[StreamedAtt
     return Document(id, body["_rev"], body, attachments)
 
 
-def missing(id: str, form: Mapping[str, Any]) -> Refusal:
+def missing(id: str, form: Mapping[str, Any]) -> RevisionRefusal:
     """Return the refusal of a revision, from any of the servers' forms."""
     error = form.get("error")
     if isinstance(error, Mapping):
-        return Refusal(id, error.get("rev"), str(error.get("error", "unknown")), str(error.get("reason", "")))
+        return RevisionRefusal(id, error.get("rev"), str(error.get("error", "unknown")), str(error.get("reason", "")))
     if "missing" in form:
-        return Refusal(id, str(form["missing"]), "not_found", "missing")
-    return Refusal(id, form.get("rev"), str(error or "unknown"), str(form.get("reason", "")))
+        return RevisionRefusal(id, str(form["missing"]), "not_found", "missing")
+    return RevisionRefusal(id, form.get("rev"), str(error or "unknown"), str(form.get("reason", "")))
 
 
 def _following(name: str, stub: dict[str, Any], parts: Parts) -> StreamedAttachment:
@@ -278,19 +278,19 @@ def _is_whole(given: Any, stub: Mapping[str, Any]) -> bool:
     return bool(len(content) == stub["length"])
 
 
-def refusal_of(form: Mapping[str, Any]) -> Refusal:
+def refusal_of(form: Mapping[str, Any]) -> RevisionRefusal:
     """Return the refusal of a write, from any of the servers' forms."""
     error = form["error"] if isinstance(form["error"], str) else form.get("name", "unknown")
     status = form.get("status")
     reason = str(form.get("reason") or form.get("message") or "")
-    return Refusal(
+    return RevisionRefusal(
         str(form.get("id", "")), form.get("rev"), str(error), reason, status if type(status) is int else None
     )
 
 
 def assigned(
     wanted: Sequence[tuple[str, str, Sequence[str]]], results: Sequence[Any]
-) -> list[list[Document | Refusal]]:
+) -> list[list[Document | RevisionRefusal]]:
     """Return the results in the order of the requested revisions.
 
     PouchDB returns several revisions of a document in an order of its own, or together.
@@ -303,18 +303,18 @@ def assigned(
     asked = [id for id, _, _ in wanted]
     if [id for id, _ in forms] == asked and len(set(asked)) == len(asked):
         return [[_found(id, form) for form in docs] for id, docs in forms]
-    by_id: dict[str, list[Document | Refusal]] = {}
+    by_id: dict[str, list[Document | RevisionRefusal]] = {}
     for id, docs in forms:
         by_id.setdefault(id, []).extend(_found(id, form) for form in docs)
-    found: list[list[Document | Refusal]] = []
+    found: list[list[Document | RevisionRefusal]] = []
     for id, rev, _ in wanted:
         mine = [each for each in by_id.get(id, ()) if each.rev == rev or _is_ancestor(rev, each)]
-        found.append(mine or [Refusal(id, rev, "not_found", "not in the answer")])
+        found.append(mine or [RevisionRefusal(id, rev, "not_found", "not in the answer")])
     return found
 
 
-def _is_ancestor(rev: str, found: Document | Refusal) -> bool:
-    if isinstance(found, Refusal):
+def _is_ancestor(rev: str, found: Document | RevisionRefusal) -> bool:
+    if isinstance(found, RevisionRefusal):
         return False
     revisions = found.body.get("_revisions") or {}
     number, _, name = rev.partition("-")
@@ -322,7 +322,7 @@ def _is_ancestor(rev: str, found: Document | Refusal) -> bool:
     return bool(0 <= at < len(ids) and ids[at] == name)
 
 
-def _found(id: str, form: Any) -> Document | Refusal:
+def _found(id: str, form: Any) -> Document | RevisionRefusal:
     if isinstance(form, Mapping) and isinstance(form.get("ok"), dict):
         return document_of(id, form["ok"])
     return missing(id, form if isinstance(form, Mapping) else {})

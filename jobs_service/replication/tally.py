@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from jobs_service.replication.bodies import encoded
-from jobs_service.replication.contract import Refusal, ReplicationError
+from jobs_service.replication.contract import ReplicationError, RevisionRefusal
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class DocumentRefused(ReplicationError):
     """The target refuses a document for good, and the replication is strict."""
 
 
-class Tally:
+class ReplicationTally:
     """Counters, and a list of skipped documents.
 
     Args:
@@ -98,7 +98,7 @@ class Tally:
         self._skipped: deque[dict[str, Any]] = deque(skipped or (), maxlen=MOST_SKIPPED)
         self._strict = strict
 
-    def skip(self, refusal: Refusal) -> None:
+    def skip(self, refusal: RevisionRefusal) -> None:
         """Count a document that cannot be copied.
 
         Raises:

@@ -17,9 +17,8 @@ from typing import Any, Final, TypeVar
 from jobs_service.actors.context import log as other_log
 from jobs_service.errors import DirectoryMoved, JobsError
 from jobs_service.layer.batch_bounds import TOO_MUCH, Pace, too_much_for
-from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.running_jobs import LockStatus
-from jobs_service.layer.unit_of_work import Place
 from jobs_service.log import EventLog
 from jobs_service.model import JobId
 from jobs_service.runner.active_runs import ActiveRuns

@@ -33,7 +33,7 @@ JITTER: Final = 0.1
 """Largest random share that is added to a pause: jobs that crashed together do not run again together."""
 
 
-class Changes(TypedDict, total=False):
+class ChangeableOptions(TypedDict, total=False):
     """The options that can change while the handler runs."""
 
     slots: int
@@ -42,7 +42,7 @@ class Changes(TypedDict, total=False):
     max_history: int
 
 
-class Options(Changes, total=False):
+class HandlerKeywords(ChangeableOptions, total=False):
     """The options that a handler may be registered with, for type checkers; see HandlerOptions."""
 
     max_attempts: int | None
@@ -165,16 +165,16 @@ class HandlerOptions:
         """The `redact` paths as a Redaction; None if unset."""
         return None if self.redact is None else Redaction(self.redact)
 
-    def with_changes(self, **changes: Unpack[Changes]) -> HandlerOptions:
+    def with_changes(self, **changes: Unpack[ChangeableOptions]) -> HandlerOptions:
         """Return the options with changed slots, max_churn, interval or max_history.
 
         Raises:
             InvalidSettings: another option, or a value outside its range.
         """
         for name, value in changes.items():
-            if name not in Changes.__annotations__:
+            if name not in ChangeableOptions.__annotations__:
                 refused = f"option {in_one_line(str(name), 40)}={shown(value)}: it cannot change while the handler runs"
-                raise InvalidSettings(f"{refused}; only {', '.join(Changes.__annotations__)} can")
+                raise InvalidSettings(f"{refused}; only {', '.join(ChangeableOptions.__annotations__)} can")
         return replace(self, **cast(dict[str, Any], changes))
 
 
@@ -196,10 +196,9 @@ def handler_options(given: Mapping[str, Any], **defaults: Any) -> HandlerOptions
         InvalidSettings: there is no such option, or a value is outside its range.
     """
     for name, value in given.items():
-        if name not in Options.__annotations__:
-            raise InvalidSettings(
-                f"there is no option {in_one_line(name, 40)}={shown(value)}{meant(name, Options.__annotations__)}"
-            )
+        if name not in HandlerKeywords.__annotations__:
+            known = HandlerKeywords.__annotations__
+            raise InvalidSettings(f"there is no option {in_one_line(name, 40)}={shown(value)}{meant(name, known)}")
     return HandlerOptions(**{**defaults, **given})
 
 

@@ -23,9 +23,8 @@ from jobs_service.errors import (
     wait_of,
 )
 from jobs_service.layer import running_jobs
-from jobs_service.layer.keyspace import TypeKeys, pack_id
+from jobs_service.layer.keyspace import Place, TypeKeys, pack_id
 from jobs_service.layer.record import NextRun
-from jobs_service.layer.unit_of_work import Place
 from jobs_service.log import EventLog
 from jobs_service.model import HistoryEvent, Job, JobError, Outcome, RunningJob
 from jobs_service.redaction import Redaction

@@ -18,7 +18,7 @@ from jobs_service.runner.options import KEEP_TICKS
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import SlotSharing, WorkerPool
-from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
+from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
 from jobs_service.uncancelable import own_task, through_cancellation
 
 _NAME: Final = "runner"
@@ -84,7 +84,7 @@ class Runner:
         self._loop_watch = LoopWatch(service, [*self._runs.values()])
         self._worker_pools: dict[bytes, WorkerPool] = {}
         self._changed = asyncio.Event()
-        children: list[ChildSpec[Process]] = []
+        children: list[ChildSpec[SupervisedProcess]] = []
         for runs in self._runs.values():
             children.append(ChildSpec(f"lane {runs.keys.name}", partial(self._worker_pool, runs)))
         children.append(ChildSpec("heartbeats", self._heartbeats))
@@ -144,14 +144,16 @@ class Runner:
             worker_pool.options_changed()
             self._changed.set()
 
-    def _supervisor(self, name: str, children: list[ChildSpec[Process]], longest_pause: float) -> PatientSupervisor:
+    def _supervisor(
+        self, name: str, children: list[ChildSpec[SupervisedProcess]], longest_pause: float
+    ) -> PatientSupervisor:
         settings = self._service.settings
         first_pause = min(settings.retry_backoff, longest_pause)
         calm = settings.restart_period
         return PatientSupervisor(name, children, first_pause=first_pause, longest_pause=longest_pause, calm=calm)
 
     def _heartbeats(self) -> PatientSupervisor:
-        children: list[ChildSpec[Process]] = [
+        children: list[ChildSpec[SupervisedProcess]] = [
             ChildSpec(f"heartbeat {runs.keys.name}", partial(Heartbeat, self._service, runs))
             for runs in self._runs.values()
         ]

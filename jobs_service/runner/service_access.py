@@ -18,7 +18,7 @@ from jobs_service.sources import Sources
 from jobs_service.store.base import Watch
 
 if TYPE_CHECKING:
-    from jobs_service.runner.ticker import Done, Periodic
+    from jobs_service.runner.ticker import AddedTicks, Periodic
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class ServiceAccess(Protocol):
             size: approximate bytes of the write.
         """
 
-    async def tick(self, periodic: Periodic, most: int, seen: float | None) -> Done:
+    async def tick(self, periodic: Periodic, most: int, seen: float | None) -> AddedTicks:
         """Add a periodic handler's due jobs, up to so many; see `ticker.add_due`."""
 
     async def watch_tick(self, periodic: Periodic, key: bytes) -> Watch | None:

@@ -109,7 +109,7 @@ class Ticker(Actor):
             done.last if periodic.missed is Missed.ALL else max(done.last, done.now)
         ), None
 
-    def _tell(self, done: Done) -> None:
+    def _tell(self, done: AddedTicks) -> None:
         """Log the added jobs, and remember the last tick."""
         type = self._periodic.handler.type
         if done.ahead is not None and done.ahead != self._ahead:
@@ -122,7 +122,7 @@ class Ticker(Actor):
             log.warning("ticks_dropped", type=type, until=tick_id(done.dropped), kept=MOST_MADE_UP)
         self._seen, self._ahead = done.last, done.ahead
 
-    async def _add_due(self, most: int) -> Done:
+    async def _add_due(self, most: int) -> AddedTicks:
         return await self._service.retried(
             lambda: self._service.tick(self._periodic, most, self._seen),
             unless=too_much_for(most),
@@ -150,7 +150,7 @@ async def _fired(watch: Watch | None, seconds: float) -> None:
         watch.cancel()
 
 
-class Done(NamedTuple):
+class AddedTicks(NamedTuple):
     """The result of `add_due`; times are seconds since the epoch.
 
     Attributes:
@@ -172,7 +172,7 @@ class Done(NamedTuple):
     ahead: float | None = None
 
 
-async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float | None = None) -> Done:
+async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float | None = None) -> AddedTicks:
     """Add the jobs of the due ticks, as many as a transaction can hold, and store the last of them.
 
     Nothing is added while the type is paused; nor, unless jobs may overlap, before the last job has finished. Ticks of
@@ -201,7 +201,7 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float |
     if ahead is not None or (last is not None and schedule.next_after(last) <= unit.now):
         in_the_way, given_up = await _in_the_way(unit, periodic, ticks, last, ahead)
         if in_the_way is not None:
-            return Done([], newest, unit.now, in_the_way, ahead=ahead)
+            return AddedTicks([], newest, unit.now, in_the_way, ahead=ahead)
     elif ticks and await unit.is_paused(keys):
         ticks = []
     del ticks[most if periodic.overlap else 1 :]  # those that may not overlap come one after the other
@@ -215,7 +215,7 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float |
             break
     if ids or noted is None or ahead is not None:
         unit.transaction.set(key, fdb.tuple.pack((newest,)))
-    return Done(ids, newest, unit.now, None, dropped, given_up, ahead)
+    return AddedTicks(ids, newest, unit.now, None, dropped, given_up, ahead)
 
 
 async def _in_the_way(

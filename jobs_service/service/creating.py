@@ -16,16 +16,16 @@ from jobs_service.arguments import IfExists, check_force, check_if_exists, check
 from jobs_service.batching import GroupCommit, in_order, in_parts
 from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
-from jobs_service.layer.creation import Enqueueable, How, Spec, Wanted, handler_of, new_job_spec, wanted
+from jobs_service.layer.creation import Enqueueable, How, Spec, WantedJob, handler_of, new_job_spec, wanted
 from jobs_service.layer.entry import enqueued_job, job_of
-from jobs_service.layer.keyspace import TypeKeys, place_of
-from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.layer.keyspace import Place, TypeKeys, place_of
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobId, JobType, NewJob, Removal
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import ServiceTree
 from jobs_service.service.store_access import StoreAccess
 
-AskedT = TypeVar("AskedT", NewJob, Wanted)
+AskedT = TypeVar("AskedT", NewJob, WantedJob)
 
 
 @dataclass(slots=True)
@@ -156,17 +156,17 @@ class Creator:
     async def _enqueue_many(
         self, handler: Enqueueable[Any, Any], keys: TypeKeys, jobs: Iterable[Any], how: How
     ) -> list[Job]:
-        async def write(unit: UnitOfWork, jobs: Sequence[tuple[Place, Wanted]]) -> list[Job]:
+        async def write(unit: UnitOfWork, jobs: Sequence[tuple[Place, WantedJob]]) -> list[Job]:
             await unit.prefetch([place for place, _ in jobs])
             return [
                 enqueued_job(await creation.enqueue(unit, place, each.spec, each.rule, handler.timeout))
                 for place, each in jobs
             ]
 
-        def writing(jobs: Sequence[tuple[Place, Wanted]]) -> Callable[[UnitOfWork], Awaitable[list[Job]]]:
+        def writing(jobs: Sequence[tuple[Place, WantedJob]]) -> Callable[[UnitOfWork], Awaitable[list[Job]]]:
             return lambda unit: write(unit, jobs)
 
-        async def write_front(unit: UnitOfWork, jobs: Sequence[tuple[Place, Wanted]]) -> list[Job]:
+        async def write_front(unit: UnitOfWork, jobs: Sequence[tuple[Place, WantedJob]]) -> list[Job]:
             return await write(unit, jobs[: len(await unit.load_fitting(keys, [place[2] for place, _ in jobs]))])
 
         wants = (wanted(handler, args, {}, how, self._context.sources) for args in check_iterable("jobs", jobs))

@@ -24,7 +24,7 @@ from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.store_access import StoreAccess
-from jobs_service.supervision import ChildSpec, PatientSupervisor, Process, run_tree
+from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
 from jobs_service.uncancelable import through_cancellation
 
 log = EventLog("jobs_service")
@@ -72,7 +72,7 @@ class Presence:
             return
         self.id = sources.token(rows.ID_BYTES).hex()
         self._role, self._stop, self._started = role, stop, sources.wall_time()
-        writers: list[ChildSpec[Process]] = [ChildSpec("process row", self._new_writer)]
+        writers: list[ChildSpec[SupervisedProcess]] = [ChildSpec("process row", self._new_writer)]
         tree = PatientSupervisor(
             "presence",
             writers,

@@ -24,11 +24,10 @@ from jobs_service.errors import (
 )
 from jobs_service.layer import activity, counters, damage, declared_settings, reads
 from jobs_service.layer.declared_settings import ALL_SECRET
-from jobs_service.layer.keyspace import Keyspace, TypeKeys, pack_id, pack_type
+from jobs_service.layer.keyspace import Keyspace, Place, TypeKeys, pack_id, pack_type
 from jobs_service.layer.reads import LARGEST_CHUNK, Unreadable, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import COUNT_PAGE
-from jobs_service.layer.unit_of_work import Place
 from jobs_service.model import Job, JobId, JobState, JobType, RunAt
 from jobs_service.model.job import exact_type
 from jobs_service.model.type_state import Interval, JobsPage, TypeCounts, TypeSettings

@@ -20,13 +20,13 @@ from jobs_service.batching import GroupCommit
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobsError, WorkerConflict, job_name
 from jobs_service.layer import creation, queue, rows, running_jobs
-from jobs_service.layer.creation import Enqueueable, How, Named, wanted
+from jobs_service.layer.creation import Enqueueable, How, NamedHandler, wanted
 from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.keyspace import Place, pack_priority, place_of
 from jobs_service.layer.record import ZERO_PRIORITY, Record
+from jobs_service.layer.rows import RepeatableRequest as RepeatableRequest
 from jobs_service.layer.rows import Repeated as Repeated
-from jobs_service.layer.rows import Request as Request
 from jobs_service.layer.rows import SessionRow as SessionRow
 from jobs_service.layer.rows import TokenRow as TokenRow
 from jobs_service.layer.running_jobs import LockStatus, RunReport
@@ -37,7 +37,7 @@ from jobs_service.redaction import Redaction
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.schedule import Cron, Every, Missed
 from jobs_service.runner.service_access import EndCall, Held
-from jobs_service.runner.ticker import Done, Periodic
+from jobs_service.runner.ticker import AddedTicks, Periodic
 from jobs_service.service import queries
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
@@ -184,7 +184,7 @@ class RemoteRuns:
         timeout: float,
         most: int,
         seen: float | None,
-    ) -> Done:
+    ) -> AddedTicks:
         """Add the jobs of a periodic handler that are due.
 
         Args:
@@ -341,7 +341,7 @@ class Remote:
 
     async def add_once(
         self,
-        request: Request,
+        request: RepeatableRequest,
         type: JobType,
         id: JobId | None,
         data: Any,
@@ -362,7 +362,7 @@ class Remote:
         return await self._once(place, spec.size(), request, creation.add, spec, check_if_exists(if_exists))
 
     async def add_many_once(
-        self, request: Request, type: JobType, jobs: Sequence[NewJob], *, if_exists: IfExists = "error"
+        self, request: RepeatableRequest, type: JobType, jobs: Sequence[NewJob], *, if_exists: IfExists = "error"
     ) -> list[Job] | Repeated:
         """Add jobs like `add_many`, but in one transaction, unless the same request was carried out before.
 
@@ -421,11 +421,13 @@ class Remote:
         """Return jobs as they are now, None for a missing one; raises RecordDamaged for an unreadable one."""
         return await queries.jobs(self.access, type, ids)
 
-    def handler(self, type: JobType, redaction: Redaction | None = None) -> Named:
+    def handler(self, type: JobType, redaction: Redaction | None = None) -> NamedHandler:
         """Return a handler to enqueue jobs of a type with, and with the redaction that the remote handler declares."""
-        return Named(type, self._registry.handlers, redaction)
+        return NamedHandler(type, self._registry.handlers, redaction)
 
-    async def enqueue_once(self, request: Request, handler: Named, data: Any, how: How) -> Job | Repeated:
+    async def enqueue_once(
+        self, request: RepeatableRequest, handler: NamedHandler, data: Any, how: How
+    ) -> Job | Repeated:
         """Add a job like `enqueue`, unless the same request was carried out before."""
         self.access.check_open()
         asked = wanted(handler, data, {}, how, self.context.sources)
@@ -437,7 +439,7 @@ class Remote:
         return found
 
     async def _once(
-        self, place: Place, size: int, request: Request, operation: Callable[..., Any], *arguments: Any
+        self, place: Place, size: int, request: RepeatableRequest, operation: Callable[..., Any], *arguments: Any
     ) -> Job | Repeated:
         found = await self._operations.operate(rows.once, place, request, operation, *arguments, size=size)
         return found if isinstance(found, Repeated) else enqueued_job(found)

@@ -48,7 +48,7 @@ from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retent
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
 from jobs_service.runner.handler import Handler, Registration, registration
-from jobs_service.runner.options import KEEP_TICKS, Changes, Options, handler_options
+from jobs_service.runner.options import KEEP_TICKS, ChangeableOptions, HandlerKeywords, handler_options
 from jobs_service.runner.runner import SlotUse
 from jobs_service.runner.schedule import Cron, Every, Missed, parse_every
 from jobs_service.runner.ticker import Periodic
@@ -707,7 +707,7 @@ class JobsService:
 
     # Handlers
 
-    def handler(self, type: JobType, **options: Unpack[Options]) -> Registration:
+    def handler(self, type: JobType, **options: Unpack[HandlerKeywords]) -> Registration:
         """Return a decorator that makes a function the handler of a type: `run` calls it for each of the type's jobs.
 
         The function is a coroutine function, or a plain function, which runs in a thread of its own. It is called as
@@ -732,7 +732,7 @@ class JobsService:
         type: JobType | None = None,
         missed: Missed | str = Missed.ONCE,
         overlap: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[HandlerKeywords],
     ) -> Registration:
         """Return a decorator that makes a function the handler of periodic jobs, one per period.
 
@@ -762,7 +762,7 @@ class JobsService:
         type: JobType | None = None,
         missed: Missed | str = Missed.ONCE,
         overlap: bool = False,
-        **options: Unpack[Options],
+        **options: Unpack[HandlerKeywords],
     ) -> Registration:
         """Return a decorator that makes a function the handler of periodic jobs at the times of a cron expression.
 
@@ -778,7 +778,7 @@ class JobsService:
         schedule, wanted = Cron(expression, timezone), handler_options(options, keep=KEEP_TICKS)
         return self._registry.register_periodic(schedule, type, missed, overlap, wanted)
 
-    def commands(self, **options: Unpack[Options]) -> None:
+    def commands(self, **options: Unpack[HandlerKeywords]) -> None:
         """Run command jobs in this service: every program that can add jobs to the store can then run any command here.
 
         Args:
@@ -800,7 +800,7 @@ class JobsService:
         """The periodic handlers by type, with their schedules and policies for missed ticks."""
         return {exact_type(each.handler.type): each for each in self._registry.periodic}
 
-    def configure(self, type: JobType, **changes: Unpack[Changes]) -> None:
+    def configure(self, type: JobType, **changes: Unpack[ChangeableOptions]) -> None:
         """Change options of a handler, also while it runs.
 
         Args:

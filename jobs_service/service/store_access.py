@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from jobs_service.actors.context import Context
 from jobs_service.errors import ServiceClosed, SupervisorFailed, anew
-from jobs_service.layer.keyspace import Keyspace, TypeKeys, place_of
-from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.layer.keyspace import Keyspace, Place, TypeKeys, place_of
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, JobType
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.store.sync_transaction import foreign_await

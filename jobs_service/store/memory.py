@@ -41,7 +41,7 @@ from jobs_service.store.base import (
     open_loop,
 )
 from jobs_service.store.checks import transaction_ended
-from jobs_service.store.overlay import CLEAR_RANGE, BufferedTransaction, Reads, Write, outcome
+from jobs_service.store.overlay import CLEAR_RANGE, BufferedTransaction, ReadRanges, Write, outcome
 from jobs_service.store.sync_transaction import drive, ran_too_long
 
 _BEFORE_END: Final = (True, False)
@@ -237,7 +237,7 @@ class MemoryTransaction(BufferedTransaction):
     def __init__(self, store: MemoryStore, *, read_only: bool = False) -> None:
         self._store: MemoryStore | None = store
         self.version = store.versions.enter()
-        self.conflicts = Reads()
+        self.conflicts = ReadRanges()
         self.committed = False
         view = View(store.versions, self.version)
         super().__init__(view, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)

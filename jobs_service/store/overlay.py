@@ -329,7 +329,7 @@ class BaseState(Protocol):
         """Yield the pairs from begin up to, not including, end; lazily, in either direction."""
 
 
-class Reads:
+class ReadRanges:
     """The ranges that a transaction has read; the commit looks for conflicts in them."""
 
     __slots__ = ("ranges",)
@@ -387,7 +387,9 @@ class BufferedTransaction(CheckedTransaction):
         """Return the store's error for one of `base_errors`."""
         raise NotImplementedError
 
-    def __init__(self, base: BaseState, limits: Limits, *, reads: Reads | None = None, read_only: bool = False) -> None:
+    def __init__(
+        self, base: BaseState, limits: Limits, *, reads: ReadRanges | None = None, read_only: bool = False
+    ) -> None:
         super().__init__(limits, read_only=read_only)
         self._base = base
         self._reads = reads
@@ -436,7 +438,7 @@ class BufferedTransaction(CheckedTransaction):
             self._cleared is None and self._stamped.unreadable() is None and self._written.keys().isdisjoint(keys)
         )
 
-    def get_now(self, key: bytes, reads: Reads | None) -> bytes | None:
+    def get_now(self, key: bytes, reads: ReadRanges | None) -> bytes | None:
         """Return the key's value in this transaction's view, and record the read in `reads`."""
         if not isinstance(key, bytes):
             raise not_readable(key)
@@ -461,7 +463,9 @@ class BufferedTransaction(CheckedTransaction):
         except self.base_errors as error:
             raise self.base_failure(error) from error
 
-    def get_range_now(self, begin: Bound, end: Bound, limit: int, reverse: bool, reads: Reads | None) -> list[KeyValue]:
+    def get_range_now(
+        self, begin: Bound, end: Bound, limit: int, reverse: bool, reads: ReadRanges | None
+    ) -> list[KeyValue]:
         """Return pairs in this transaction's view, and record the range of the read in `reads`."""
         if not isinstance(begin, bytes):
             begin = self._resolve(begin, reads)
@@ -575,7 +579,7 @@ class BufferedTransaction(CheckedTransaction):
 
     # How the transaction sees the base state
 
-    def _sum(self, key: bytes, adds: _Operands, reads: Reads | None) -> bytes:
+    def _sum(self, key: bytes, adds: _Operands, reads: ReadRanges | None) -> bytes:
         """Return the base's value with the adds; they stay adds, so that a later read is recorded as well."""
         if reads is not None:
             reads.add(key, key + b"\x00")
@@ -622,7 +626,7 @@ class BufferedTransaction(CheckedTransaction):
         for low, high in reversed(gaps) if reverse else gaps:
             yield from self._base.scan(low, high, reverse)
 
-    def _resolve(self, selector: Bound, reads: Reads | None) -> bytes:
+    def _resolve(self, selector: Bound, reads: ReadRanges | None) -> bytes:
         """Return the key of a selector in this transaction's view, clamped to the ends."""
         selector = check_selector(selector)
         start = min(selector.key + b"\x00", SYSTEM_KEYS) if selector.or_equal else selector.key

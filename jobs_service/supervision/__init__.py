@@ -4,7 +4,7 @@ It knows nothing of jobs, and needs only asyncio.
 """
 
 from jobs_service.supervision.actor import Actor, Down, Message
-from jobs_service.supervision.process import ActorStopped, Killed, Node, Process, UnknownMessage
+from jobs_service.supervision.process import ActorStopped, Killed, Node, SupervisedProcess, UnknownMessage
 from jobs_service.supervision.supervisor import (
     ChildSpec,
     DynamicSupervisor,
@@ -26,9 +26,9 @@ __all__ = [
     "Message",
     "Node",
     "PatientSupervisor",
-    "Process",
     "Restart",
     "Strategy",
+    "SupervisedProcess",
     "Supervising",
     "Supervisor",
     "UnknownMessage",

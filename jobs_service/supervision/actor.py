@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from jobs_service.errors import StoreLost
-from jobs_service.supervision.process import ActorStopped, Killed, Kind, Process, UnknownMessage, log
+from jobs_service.supervision.process import ActorStopped, Killed, Kind, SupervisedProcess, UnknownMessage, log
 
 
 @dataclass(slots=True)
@@ -43,11 +43,11 @@ class Down:
         cause: as `Process.cause`.
     """
 
-    process: Process
+    process: SupervisedProcess
     cause: BaseException | None
 
 
-class Actor(Process):
+class Actor(SupervisedProcess):
     """One task that takes messages from its inbox, one at a time. Override `init`, `handle`, `terminate`, or `run`.
 
     Use it on the loop's thread only. An actor ends when `run` returns or raises, when its supervisor stops it (it is
@@ -63,7 +63,7 @@ class Actor(Process):
         # A set that keeps its order: callers get the end in the order of their requests.
         self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._linked: set[asyncio.Task[Any]] = set()
-        self._monitored: dict[Process, Callable[[], None]] = {}
+        self._monitored: dict[SupervisedProcess, Callable[[], None]] = {}
         self._ending = False
 
     async def init(self) -> None:
@@ -136,10 +136,10 @@ class Actor(Process):
             await self._wait_for_arrival(timeout)
         return self._inbox.popleft() if self._inbox else None
 
-    def monitor(self, other: Process) -> None:
+    def monitor(self, other: SupervisedProcess) -> None:
         """Have a `Down` message sent to this actor when `other` ends; at once if it has ended already."""
 
-        def down(process: Process, cause: BaseException | None) -> None:
+        def down(process: SupervisedProcess, cause: BaseException | None) -> None:
             self._monitored.pop(process, None)
             self.cast(Down(process, cause))
 
@@ -148,7 +148,7 @@ class Actor(Process):
             if not other.has_ended:
                 self._monitored[other] = forget
 
-    def demonitor(self, other: Process) -> None:
+    def demonitor(self, other: SupervisedProcess) -> None:
         """Undo `monitor`, for example before stopping the process on purpose."""
         if forget := self._monitored.pop(other, None):
             forget()

@@ -59,7 +59,7 @@ class Killed(JobsError):
 log = EventLog("jobs_service.supervision")
 
 
-class Process(ABC):
+class SupervisedProcess(ABC):
     """One task with a name and a state, which begins once, ends once and calls back with the cause of its end.
 
     The code that starts a process owns it and must wait for its end, also when canceled: supervisors and `run_tree` do.
@@ -252,7 +252,7 @@ class Process(ABC):
                 log.exception("exit_callback_failed", child=self.name, supervisor=self.supervisor)
 
 
-async def stop_in_order(processes: Iterable[Process]) -> asyncio.CancelledError | None:
+async def stop_in_order(processes: Iterable[SupervisedProcess]) -> asyncio.CancelledError | None:
     """Stop one process after the other: each has ended before the next is asked to.
 
     The caller's cancellation does not cut this short.
@@ -266,6 +266,6 @@ async def stop_in_order(processes: Iterable[Process]) -> asyncio.CancelledError 
     return canceled
 
 
-async def _stop(process: Process) -> asyncio.CancelledError | None:
+async def _stop(process: SupervisedProcess) -> asyncio.CancelledError | None:
     process.request_stop()
     return await wait_until(lambda: not process.is_alive, process.ended)

@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from jobs_service.errors import StoreLost, SupervisorFailed
-from jobs_service.supervision.process import ActorStopped, Kind, Node, Process, log, stop_in_order
+from jobs_service.supervision.process import ActorStopped, Kind, Node, SupervisedProcess, log, stop_in_order
 
-P_co = TypeVar("P_co", bound=Process, covariant=True)
+P_co = TypeVar("P_co", bound=SupervisedProcess, covariant=True)
 
 
 class Restart(Enum):
@@ -59,7 +59,7 @@ class Child:
     """
 
     spec: ChildSpec[Any]
-    process: Process | None = field(default=None)
+    process: SupervisedProcess | None = field(default=None)
     life: int = 0
     restarts: int = 0
     restarting: bool = False
@@ -98,7 +98,7 @@ class RestartIntensity:
         return len(self._times) <= self.max_restarts
 
 
-class Supervising(Process):
+class Supervising(SupervisedProcess):
     """A process that starts other processes and restarts them after their ends.
 
     It handles one event at a time, in the order of their occurrence, like Erlang's supervisors. It ends on request, or
@@ -121,11 +121,11 @@ class Supervising(Process):
         self._news: asyncio.Future[None] | None = None
 
     @property
-    def children(self) -> list[Process]:
+    def children(self) -> list[SupervisedProcess]:
         """The children in the order of their start, including ended ones that are not forgotten."""
         return [child.process for child in self._places() if child.process is not None]
 
-    def child(self, name: str) -> Process | None:
+    def child(self, name: str) -> SupervisedProcess | None:
         """Return the newest process of a child by name; a restart makes another one. None if unknown."""
         return next((child.process for child in self._places() if child.spec.name == name), None)
 
@@ -180,11 +180,11 @@ class Supervising(Process):
             f" within {period:g} s; the last time because of {cause!r}"
         ) from cause
 
-    async def _start(self, child: Child) -> Process:
+    async def _start(self, child: Child) -> SupervisedProcess:
         """Start a new life of the child, and return when it has initialized; raise the error of its start."""
         child.life = life = child.life + 1
         child.process = None
-        process: Process = child.spec.start()
+        process: SupervisedProcess = child.spec.start()
         child.process = process
         process.supervisor = self.name
         await process.start()
@@ -254,7 +254,7 @@ class Supervisor(Supervising):
     def __init__(
         self,
         name: str,
-        children: Sequence[ChildSpec[Process]],
+        children: Sequence[ChildSpec[SupervisedProcess]],
         *,
         strategy: Strategy,
         max_restarts: int = 3,
@@ -320,7 +320,7 @@ class PatientSupervisor(Supervisor):
     def __init__(
         self,
         name: str,
-        children: Sequence[ChildSpec[Process]],
+        children: Sequence[ChildSpec[SupervisedProcess]],
         *,
         first_pause: float,
         longest_pause: float,
@@ -360,7 +360,7 @@ class PatientSupervisor(Supervisor):
         await super()._stop_children()
 
 
-async def run_tree(supervisor: Process, *, started: Callable[[], object] | None = None) -> None:
+async def run_tree(supervisor: SupervisedProcess, *, started: Callable[[], object] | None = None) -> None:
     """Start a root supervisor, and wait until it ends. Cancel the caller to stop the tree.
 
     Everything in the tree has ended, in reverse order of its start, before this returns or raises, however often the
@@ -388,7 +388,7 @@ async def run_tree(supervisor: Process, *, started: Callable[[], object] | None 
         raise cause
 
 
-P = TypeVar("P", bound=Process)
+P = TypeVar("P", bound=SupervisedProcess)
 
 
 class DynamicSupervisor(Supervising):
@@ -431,7 +431,7 @@ class DynamicSupervisor(Supervising):
             self._gone(child)
             raise
 
-    async def stop_child(self, which: Process | str) -> None:
+    async def stop_child(self, which: SupervisedProcess | str) -> None:
         """Stop a child, given as an object or by name, and return when it has ended. No effect if there is none.
 
         A caller that is canceled meanwhile returns at once; the child ends all the same.
@@ -447,11 +447,11 @@ class DynamicSupervisor(Supervising):
     def _places(self) -> Iterable[Child]:
         return self._by_name.values()
 
-    def child(self, name: str) -> Process | None:
+    def child(self, name: str) -> SupervisedProcess | None:
         child = self._by_name.get(name)
         return None if child is None else child.process
 
-    def _find(self, which: Process | str) -> Child | None:
+    def _find(self, which: SupervisedProcess | str) -> Child | None:
         if isinstance(which, str):
             return self._by_name.get(which)
         child = self._by_name.get(which.name)

@@ -12,9 +12,9 @@ from jobs_service.actors.processes import ProcessMonitor
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
 from jobs_service.layer import creation, queue
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.keyspace import place_of
+from jobs_service.layer.keyspace import Place, place_of
 from jobs_service.layer.queue import AcceptTerms
-from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobState
 from jobs_service.store.memory import Faults, MemoryTransaction
 from tests.actors.support import counted, opened, set_timeout

@@ -12,7 +12,8 @@ from jobs_service.batching import Call
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.entry import JobSnapshot
-from jobs_service.layer.unit_of_work import Place, UnitOfWork
+from jobs_service.layer.keyspace import Place
+from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.memory import Faults, MemoryTransaction
 from tests.actors.support import counted, opened, set_timeout
 from tests.batching.grouping import Group, Held, group_of, ids

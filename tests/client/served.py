@@ -13,14 +13,14 @@ from uvicorn.server import ServerState
 
 from jobs_service import Job, JobsClient, JobsService, RunningJob, Settings
 from jobs_service.http.application import Application
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.store import Store
 
 
 @asynccontextmanager
-async def listening(jobs: JobsService, options: Options | None = None, port: int = 0) -> AsyncIterator[str]:
+async def listening(jobs: JobsService, options: ServerOptions | None = None, port: int = 0) -> AsyncIterator[str]:
     """Serve a service on loopback, and yield its URL; on leaving all connections end at once."""
-    application = Application(jobs, Options(is_open=True) if options is None else options)
+    application = Application(jobs, ServerOptions(is_open=True) if options is None else options)
     config = uvicorn.Config(application, lifespan="off", log_config=None, access_log=False, ws="none")
     config.load()
     state = ServerState()

@@ -22,7 +22,7 @@ from jobs_service import (
     ServiceClosed,
     StoreUnavailable,
 )
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from tests.client.lossy import LossyTransport
 from tests.client.served import listening
 from tests.service.support import J1, PATIENCE, T1, TIMEOUT, eventually
@@ -250,7 +250,7 @@ def test_a_timeout_that_cannot_be_is_refused(timeout: Any) -> None:
 
 
 async def test_without_a_token_a_server_that_wants_one_is_an_error_of_its_own() -> None:
-    async with JobsService("memory:") as served, listening(served, Options()) as url, JobsClient(url) as jobs:
+    async with JobsService("memory:") as served, listening(served, ServerOptions()) as url, JobsClient(url) as jobs:
         for call in (jobs.types(), jobs.add(T1, J1), jobs.wait(T1, J1)):
             with pytest.raises(AccessDenied, match="token"):
                 await call

@@ -18,7 +18,7 @@ import pytest
 
 from jobs_service import JobsService, JobState, Settings
 from jobs_service.http.server import Address, serving
-from jobs_service.http.state import Limits, Options
+from jobs_service.http.state import ServerLimits, ServerOptions
 from tests.client.served import listening
 from tests.docs.pages import examples
 from tests.service.support import PATIENCE, eventually
@@ -91,7 +91,7 @@ def test_the_worker_has_forty_lines() -> None:
 async def test_the_commands_of_the_page_run_a_job(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_STATE_HOME")
-    address = Address("127.0.0.1:0", Options())
+    address = Address("127.0.0.1:0", ServerOptions())
     async with (
         JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs,
         serving(jobs, address) as server,
@@ -210,7 +210,7 @@ async def test_an_error_says_what_its_cause_is(site: Site, tmp_path: Path) -> No
 
 @needs_node
 async def test_it_stops_at_once_while_it_waits_for_jobs(site: Site, tmp_path: Path) -> None:
-    options = Options(is_open=True, limits=Limits(poll_time=3600))
+    options = ServerOptions(is_open=True, limits=ServerLimits(poll_time=3600))
     async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs, options) as url:
         await jobs.set_type_timeout("download", 30)
         await jobs.add("download", "page", {"url": site.url})

@@ -29,7 +29,7 @@ from jobs_service import (
     Settings,
     Snooze,
 )
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.client.lossy import LossyTransport
 from tests.client.served import listening
@@ -47,7 +47,7 @@ async def running(app: JobsService, role: str = "work", **more: Any) -> AsyncIte
     async with (
         asyncio.timeout(PATIENCE),
         JobsService("memory:", settings=settings) as served,
-        listening(served, Options()) as url,
+        listening(served, ServerOptions()) as url,
     ):
         token = await add_token(served, role, role)
         async with JobsClient(url, token=token, **more) as client, asyncio.TaskGroup() as tasks:
@@ -373,7 +373,7 @@ async def test_a_token_that_may_only_read_runs_nothing() -> None:
     @app.handler(TYPE)
     async def mail() -> None: ...
 
-    async with asyncio.timeout(PATIENCE), JobsService("memory:") as served, listening(served, Options()) as url:
+    async with asyncio.timeout(PATIENCE), JobsService("memory:") as served, listening(served, ServerOptions()) as url:
         client = JobsClient(url, token=await add_token(served, "reader", "read"))
         with pytest.raises(AccessDenied, match="needs the role work"):
             await client.run(app)

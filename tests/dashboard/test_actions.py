@@ -11,7 +11,7 @@ import pytest
 from jobs_service import JobNotFound, JobsService, JobState, Outcome
 from jobs_service.cli.parsing import parse_priority
 from jobs_service.http.application import Application
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.runner.commands import COMMAND_TYPE
 from tests.dashboard.support import eventually, fill, text
 from tests.http.support import BASE, also_on_a_cluster, served
@@ -181,7 +181,7 @@ async def test_a_periodic_job_is_run_by_hand(address: str) -> None:
     async def refresh() -> None: ...
 
     async with service:
-        transport = httpx.ASGITransport(Application(service, Options(is_open=True)))
+        transport = httpx.ASGITransport(Application(service, ServerOptions(is_open=True)))
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
             answer = await client.post("/periodic/act", data={"type": "refresh"})
             assert answer.headers["location"] == "/periodic?said=ticked"
@@ -201,7 +201,7 @@ CHANGES = (
 
 @pytest.mark.parametrize(("path", "form"), CHANGES)
 async def test_a_server_that_changes_nothing_refuses_every_button(path: str, form: dict[str, str]) -> None:
-    async with served(options=Options(is_open=True, read_only=True)) as (jobs, client):
+    async with served(options=ServerOptions(is_open=True, read_only=True)) as (jobs, client):
         await fill(jobs)
         answer = await client.post(path, data=form)
         assert answer.status_code == 403
@@ -212,7 +212,7 @@ async def test_a_server_that_changes_nothing_refuses_every_button(path: str, for
 
 @pytest.mark.parametrize(("path", "form"), CHANGES)
 async def test_who_may_only_read_presses_nothing(path: str, form: dict[str, str]) -> None:
-    async with served(options=Options(authenticate=lambda scope: ("grafana", "read"))) as (jobs, client):
+    async with served(options=ServerOptions(authenticate=lambda scope: ("grafana", "read"))) as (jobs, client):
         await fill(jobs)
         answer = await client.post(path, data=form)
         assert answer.status_code == 403
@@ -226,7 +226,7 @@ async def test_who_may_only_read_presses_nothing(path: str, form: dict[str, str]
 
 
 async def test_nobody_is_led_to_the_login() -> None:
-    async with served(options=Options()) as (_, client):
+    async with served(options=ServerOptions()) as (_, client):
         answer = await client.get("/type?type=email&state=failed")
         assert answer.status_code == 303
         assert answer.headers["location"] == "/login?next=%2Ftype%3Ftype%3Demail%26state%3Dfailed"
@@ -292,7 +292,7 @@ async def test_a_process_takes_no_more_jobs_and_takes_them_again_and_ends(addres
         await service.enqueue(email, id="first")
         await began.wait()
         [process] = await eventually(service.processes)
-        application = Application(service, Options(is_open=True))
+        application = Application(service, ServerOptions(is_open=True))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=BASE) as client:
 
             async def shows(words: str) -> None:
@@ -323,7 +323,7 @@ async def _shows(client: httpx.AsyncClient, words: str) -> bool:
 
 
 async def test_only_an_admin_ends_a_process() -> None:
-    async with served(options=Options(authenticate=lambda scope: ("ada", "write"))) as (_, client):
+    async with served(options=ServerOptions(authenticate=lambda scope: ("ada", "write"))) as (_, client):
         for action in ("quiet", "stop"):
             assert (await client.post("/processes/act", data={"action": action, "id": "0" * 12})).status_code == 403
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from jobs_service.dashboard import pages
-from jobs_service.http.state import Limits, Options
+from jobs_service.http.state import ServerLimits, ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.http.support import also_on_a_cluster, listening
 
@@ -99,7 +99,7 @@ async def test_one_look_at_the_store_serves_all_pages(monkeypatch: pytest.Monkey
 
 
 async def test_a_token_that_is_removed_ends_the_pages_that_were_opened_with_it() -> None:
-    async with listening(options=Options()) as (jobs, client):
+    async with listening(options=ServerOptions()) as (jobs, client):
         headers = {"Authorization": f"Bearer {await add_token(jobs, 'ada', 'read')}"}
         async with page(client, headers) as stream:
             await jobs.remote.remove_token("ada")
@@ -107,7 +107,7 @@ async def test_a_token_that_is_removed_ends_the_pages_that_were_opened_with_it()
 
 
 async def test_pages_that_are_open_take_no_places_of_requests() -> None:
-    options = Options(is_open=True, limits=Limits(requests=1))
+    options = ServerOptions(is_open=True, limits=ServerLimits(requests=1))
     async with listening(options=options) as (_, client), AsyncExitStack() as stack:
         for _ in range(3):
             await stack.enter_async_context(page(client))

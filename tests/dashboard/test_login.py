@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.dashboard.support import text
 from tests.http.support import also_on_a_cluster, served
@@ -11,7 +11,7 @@ from tests.http.support import also_on_a_cluster, served
 
 @also_on_a_cluster
 async def test_a_token_becomes_a_cookie_that_leads_to_where_one_wanted_to_go() -> None:
-    async with served(options=Options()) as (jobs, client):
+    async with served(options=ServerOptions()) as (jobs, client):
         token = await add_token(jobs, "ada", "read")
         wanted = (await client.get("/failures")).headers["location"]
         page = (await client.get(wanted)).text
@@ -30,7 +30,7 @@ async def test_a_token_becomes_a_cookie_that_leads_to_where_one_wanted_to_go() -
 
 
 async def test_what_is_no_token_is_refused_and_leads_nowhere() -> None:
-    async with served(options=Options()) as (jobs, client):
+    async with served(options=ServerOptions()) as (jobs, client):
         token = await add_token(jobs, "ada", "read")
         for wrong in ("", "x", token[:-1], "é" * 500):
             answer = await client.post("/login", data={"token": wrong})
@@ -46,7 +46,7 @@ async def test_what_is_no_token_is_refused_and_leads_nowhere() -> None:
     "foreign", ['prefs={"dark":1}', 'a="', "a b=c", "é=ü", "=", ";;", "jobs_service_session=1:of-a-server-above"]
 )
 async def test_the_cookies_of_other_servers_of_the_host_keep_nobody_out(foreign: str) -> None:
-    async with served(options=Options()) as (jobs, client):
+    async with served(options=ServerOptions()) as (jobs, client):
         token = await add_token(jobs, "ada", "read")
         login = await client.post("/login", data={"token": token}, headers={b"Cookie": foreign.encode("latin-1")})
         own = login.headers["set-cookie"].partition(";")[0]
@@ -57,7 +57,7 @@ async def test_the_cookies_of_other_servers_of_the_host_keep_nobody_out(foreign:
 
 
 async def test_a_page_of_others_logs_nobody_in() -> None:
-    async with served(options=Options()) as (jobs, client):
+    async with served(options=ServerOptions()) as (jobs, client):
         token = await add_token(jobs, "ada", "read")
         answer: httpx.Response = await client.post(
             "/login", data={"token": token}, headers={"Sec-Fetch-Site": "cross-site"}

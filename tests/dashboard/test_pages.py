@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from jobs_service import InvalidSettings, JobError, JobsPage, JobsService, Outcome
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.dashboard.support import fill, text
 from tests.http.support import also_on_a_cluster, served
@@ -264,7 +264,7 @@ async def test_periodic_jobs_have_their_schedule_and_the_next_tick() -> None:
     async with service:
         from jobs_service.http.application import Application
 
-        assert await page_of(Application(service, Options(is_open=True)), "/periodic") >= {
+        assert await page_of(Application(service, ServerOptions(is_open=True)), "/periodic") >= {
             "nightly",
             "0 3 * * * Europe/Berlin",
             "one job for all of them",
@@ -322,7 +322,7 @@ async def test_names_that_are_no_texts_go_through_addresses_unharmed() -> None:
 
 
 async def test_the_environment_has_its_name_and_colour_on_every_page() -> None:
-    async with served(options=Options(is_open=True, environment="staging <1>", colour="#fc0")) as (jobs, client):
+    async with served(options=ServerOptions(is_open=True, environment="staging <1>", colour="#fc0")) as (jobs, client):
         await fill(jobs)
         pages = (*PAGES, *TYPE_PAGES, "/login", "/type", "/job?type=email&id=nobody")
         found = {path: (await client.get(path)).text for path in pages}
@@ -337,7 +337,7 @@ async def test_the_environment_has_its_name_and_colour_on_every_page() -> None:
 @pytest.mark.parametrize("colour", ["tomato", "#12345", "red; } body { display: none"])
 def test_a_colour_that_is_none_is_refused(colour: str) -> None:
     with pytest.raises(InvalidSettings, match=r"allowed are red, orange, .*, #RGB and #RRGGBB"):
-        Options(colour=colour)
+        ServerOptions(colour=colour)
 
 
 async def test_colours_and_times_are_chosen_without_javascript() -> None:
@@ -361,7 +361,7 @@ async def test_under_a_prefix_every_link_stays_below_it() -> None:
 
     async with JobsService("memory:") as jobs:
         await fill(jobs)
-        app = Starlette(routes=[Mount("/admin/jobs", Application(jobs, Options(is_open=True)))])
+        app = Starlette(routes=[Mount("/admin/jobs", Application(jobs, ServerOptions(is_open=True)))])
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as client:
             for path in ("/", "/type?type=email", "/job?type=email&id=failed"):
                 page = (await client.get(f"/admin/jobs{path}")).text

@@ -13,7 +13,7 @@ import pytest
 
 from jobs_service import HandlerSlots, JobsService, ProcessState
 from jobs_service.dashboard import pages
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.layer import rows as process_rows
 from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -122,7 +122,7 @@ async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
         assert "End this process" not in (await client.get("/processes")).text
         await put(jobs, row("a"))
         assert "End this process" in (await client.get("/processes")).text
-    options = Options(authenticate=lambda scope: ("ada", "write"))
+    options = ServerOptions(authenticate=lambda scope: ("ada", "write"))
     async with served(options=options) as (jobs, client):
         await put(jobs, row("a"))
         page = (await client.get("/processes")).text

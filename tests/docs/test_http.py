@@ -17,7 +17,7 @@ from jobs_service.http import application as application
 from jobs_service.http import problems
 from jobs_service.http.endpoint import ENDPOINTS, Endpoint
 from jobs_service.http.problems import KINDS
-from jobs_service.http.state import Limits
+from jobs_service.http.state import ServerLimits
 from tests.docs.pages import examples, read, rows, section
 from tests.docs.running import run
 from tests.http.support import served
@@ -64,7 +64,7 @@ def test_every_problem_has_its_status() -> None:
 
 
 def test_the_limits_are_those_of_the_code() -> None:
-    limits = Limits()
+    limits = ServerLimits()
     text = section("docs/http.md", "Limits").replace(",", "")
     assert f"{limits.body >> 20} MiB" in text
     assert f"{limits.head >> 10} KiB" in text

@@ -13,7 +13,7 @@ import pytest
 from jobs_service import JobsService
 from jobs_service.http.application import Application
 from jobs_service.http.server import Server, bound
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 
 BASE = "http://127.0.0.1:8700"
 here = "memory:"
@@ -24,11 +24,11 @@ also_on_a_cluster = pytest.mark.usefixtures("address")
 
 @asynccontextmanager
 async def served(
-    store: str | None = None, options: Options | None = None, **more: Any
+    store: str | None = None, options: ServerOptions | None = None, **more: Any
 ) -> AsyncIterator[tuple[JobsService, httpx.AsyncClient]]:
     """Yield an open service, and a client of its HTTP interface that calls the application directly."""
     async with JobsService(here if store is None else store, **more) as jobs:
-        application = Application(jobs, Options(is_open=True) if options is None else options)
+        application = Application(jobs, ServerOptions(is_open=True) if options is None else options)
         transport = httpx.ASGITransport(application, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
             yield jobs, client
@@ -47,7 +47,7 @@ def problem(response: httpx.Response, status: int, kind: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def listening(
-    store: str | None = None, options: Options | None = None, **more: Any
+    store: str | None = None, options: ServerOptions | None = None, **more: Any
 ) -> AsyncIterator[tuple[JobsService, httpx.AsyncClient]]:
     """Yield an open service, and a client that reaches it through a socket."""
     async with (
@@ -59,9 +59,9 @@ async def listening(
 
 
 @asynccontextmanager
-async def running(jobs: JobsService, options: Options | None = None) -> AsyncIterator[str]:
+async def running(jobs: JobsService, options: ServerOptions | None = None) -> AsyncIterator[str]:
     """Serve an open service as long as the block runs, and yield where."""
-    application = Application(jobs, Options(is_open=True) if options is None else options)
+    application = Application(jobs, ServerOptions(is_open=True) if options is None else options)
     server = Server(application, bound("127.0.0.1", 0))
     await server.start()
     try:

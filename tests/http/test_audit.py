@@ -14,12 +14,12 @@ from structlog.testing import capture_logs
 from jobs_service import InvalidSettings, JobsService, NewJob
 from jobs_service.http import audit
 from jobs_service.http.audit import Audit
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.http.support import served
 from tests.service.support import eventually
 
-OPEN = Options(is_open=True)
+OPEN = ServerOptions(is_open=True)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -51,7 +51,7 @@ SECRET = "s3cret-of-ada"
 
 async def test_what_was_done_is_written_down_without_what_is_in_jobs(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
-    async with served(options=Options(audit_log=str(file))) as (jobs, client):
+    async with served(options=ServerOptions(audit_log=str(file))) as (jobs, client):
         client.headers["Authorization"] = f"Bearer {await add_token(jobs, 'ada', 'admin')}"
         path, data = "/v1/types/email", {"to": SECRET}
         await client.put(path, json={"timeout": 30, "keep": 60})
@@ -83,7 +83,7 @@ async def test_what_was_done_is_written_down_without_what_is_in_jobs(tmp_path: P
 
 async def test_logins_and_refusals_are_written_down(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
-    async with served(options=Options(audit_log=str(file))) as (jobs, client):
+    async with served(options=ServerOptions(audit_log=str(file))) as (jobs, client):
         token = await add_token(jobs, "ada", "read")
         await client.post("/login", data={"token": "wrong"})
         await client.post("/login", data={"token": token})
@@ -126,7 +126,7 @@ def test_refusals_that_were_left_out_are_counted_with_the_next(tmp_path: Path, m
 
 async def test_what_was_taken_out_is_written_down(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
-    async with served(options=Options(audit_log=str(file))) as (jobs, client):
+    async with served(options=ServerOptions(audit_log=str(file))) as (jobs, client):
         await jobs.set_type_timeout("email", 30)
         await jobs.add_many("email", [NewJob(str(number), {"to": SECRET}) for number in range(3)])
         client.headers["Authorization"] = f"Bearer {await add_token(jobs, 'ada', 'read')}"

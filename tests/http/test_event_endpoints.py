@@ -14,7 +14,7 @@ import pytest
 from jobs_service import JobsService, NewJob
 from jobs_service.http.application import Application
 from jobs_service.http.server import Server, bound
-from jobs_service.http.state import Limits, Options
+from jobs_service.http.state import ServerLimits, ServerOptions
 from jobs_service.http.tokens import add_token
 from jobs_service.layer.keyspace import FOLLOWED, STAMP_CODE
 from jobs_service.store import Transaction
@@ -271,7 +271,7 @@ async def _mark(response: httpx.Response) -> str:
 
 
 async def test_a_stream_says_that_it_lives() -> None:
-    options = Options(is_open=True, limits=Limits(heartbeat=0.02))
+    options = ServerOptions(is_open=True, limits=ServerLimits(heartbeat=0.02))
     async with listening(options=options) as (jobs, client):
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "a")
@@ -285,7 +285,7 @@ async def test_streams_end_with_the_server_and_leave_nothing_behind(address: str
     async with JobsService(address) as jobs:
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "a")
-        application = Application(jobs, Options(is_open=True))
+        application = Application(jobs, ServerOptions(is_open=True))
         server = Server(application, bound("127.0.0.1", 0))
         await server.start()
         async with httpx.AsyncClient(base_url=server.url, timeout=20) as client, AsyncExitStack() as stack:
@@ -301,7 +301,7 @@ async def test_streams_end_with_the_server_and_leave_nothing_behind(address: str
 
 
 async def test_a_client_has_so_many_streams_at_most() -> None:
-    options = Options(is_open=True, limits=Limits(streams_of_client=1))
+    options = ServerOptions(is_open=True, limits=ServerLimits(streams_of_client=1))
     async with listening(options=options) as (jobs, client):
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "a")
@@ -311,7 +311,7 @@ async def test_a_client_has_so_many_streams_at_most() -> None:
 
 
 async def test_a_token_has_so_many_jobs_told_of_however_many_streams_they_are_in() -> None:
-    options = Options(limits=Limits(followed=50, followed_of_client=30))
+    options = ServerOptions(limits=ServerLimits(followed=50, followed_of_client=30))
     async with listening(options=options) as (jobs, client), AsyncExitStack() as stack:
         await jobs.set_type_timeout("email", 30)
         await jobs.add_many("email", [NewJob(str(number)) for number in range(20)])

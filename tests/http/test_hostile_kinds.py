@@ -16,7 +16,7 @@ import pytest
 from jobs_service import JobsService
 from jobs_service.http import problems
 from jobs_service.http.problems import KINDS
-from jobs_service.http.state import Limits, Options
+from jobs_service.http.state import ServerLimits, ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.contract.support import contents
 from tests.http import hostile
@@ -29,7 +29,7 @@ AT_ONCE = 50
 PATIENCE = 20.0
 """Seconds; only ends a request that would never end."""
 MOST_GROWTH = 64 << 20
-LIMITS = Limits(body=hostile.BODY, body_time=0.3, poll_time=0.3)
+LIMITS = ServerLimits(body=hostile.BODY, body_time=0.3, poll_time=0.3)
 KNOWN = {*KINDS, *problems.ERRORS}
 
 
@@ -85,7 +85,7 @@ async def attacked(url: str, kinds: tuple[Callable[..., Hostile], ...]) -> list[
 
 @pytest.mark.parametrize("is_open", [True, False], ids=["everybody may do everything", "tokens"])
 async def test_hostile_requests_are_refused_and_change_nothing(is_open: bool) -> None:
-    options = replace(Options(is_open=is_open), limits=LIMITS)
+    options = replace(ServerOptions(is_open=is_open), limits=LIMITS)
     async with JobsService("memory:", supervise=False) as jobs:
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "kept", {"n": 1})
@@ -144,7 +144,7 @@ async def test_a_page_that_is_asked_otherwise_answers_with_a_problem() -> None:
 async def test_a_request_whose_body_does_not_come_changes_nothing_though_nothing_in_it_is_wanted() -> None:
     async with JobsService("memory:", supervise=False) as jobs:
         await jobs.set_type_timeout("email", 30)
-        async with running(jobs, Options(is_open=True, limits=LIMITS)) as url:
+        async with running(jobs, ServerOptions(is_open=True, limits=LIMITS)) as url:
             found = httpx.URL(url)
             whole = hostile.post("/v1/types/email/pause", b"{} ")
             answer = await hostile.sent(found.host, found.port or 0, Hostile("pause", [whole[:-1]]), PATIENCE)

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from jobs_service import JobsService, __version__
 from jobs_service.http.daemon_endpoints import document
 from jobs_service.http.endpoint import ENDPOINTS
-from jobs_service.http.state import Limits, Options
+from jobs_service.http.state import ServerLimits, ServerOptions
 from tests.http.support import running
 
 LONG = ("/v1/events", "/v1/types/{type}/events", "/v1/types/{type}/jobs/{id}/events")
@@ -44,7 +44,7 @@ class Running:
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        options = Options(is_open=True, limits=Limits(poll_time=0.01))
+        options = ServerOptions(is_open=True, limits=ServerLimits(poll_time=0.01))
         async with JobsService("memory:") as jobs, running(jobs, options) as self.url:
             await jobs.set_type_timeout("0", 30)
             await jobs.add("0", "0")

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from jobs_service import JobsClient, JobsService, ProcessGone, ProcessInfo, ProcessState
 from jobs_service.http import wire
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.model import HandlerSlots, ProcessAction, ProcessRequest
 from tests.http.support import also_on_a_cluster, problem, running, served
 from tests.http.test_wire import integers, texts, times, types
 
-OPEN = Options(is_open=True)
+OPEN = ServerOptions(is_open=True)
 NOBODY = "0123456789ab"
 
 
@@ -88,7 +88,7 @@ def test_a_process_comes_back_as_it_was(info: ProcessInfo) -> None:
 @also_on_a_cluster
 async def test_it_is_shown_and_does_what_it_is_asked(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
-    options = Options(authenticate=lambda scope: ("ada", "admin"), audit_log=str(file))
+    options = ServerOptions(authenticate=lambda scope: ("ada", "admin"), audit_log=str(file))
     async with served(options=options) as (jobs, client), listed(jobs) as process:
         [form] = (await client.get("/v1/processes")).json()["processes"]
         assert (form["id"], form["state"], form["role"], form["request"]) == (process.id, "running", "runner", None)
@@ -109,7 +109,7 @@ async def test_it_is_shown_and_does_what_it_is_asked(tmp_path: Path) -> None:
 
 @also_on_a_cluster
 async def test_who_may_only_write_may_look_and_ask_for_nothing() -> None:
-    options = Options(authenticate=lambda scope: ("ada", "write"))
+    options = ServerOptions(authenticate=lambda scope: ("ada", "write"))
     async with served(options=options) as (jobs, client), listed(jobs) as process:
         assert (await client.get("/v1/processes")).status_code == 200
         for action in ProcessAction:

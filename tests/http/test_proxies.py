@@ -17,7 +17,7 @@ import pytest
 from jobs_service import InvalidSettings, JobsClient, JobsService
 from jobs_service.http.application import Application
 from jobs_service.http.server import Address, serving
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.docs.pages import read
 from tests.http.support import problem, running, served
@@ -73,12 +73,12 @@ async def nginx(site: str, upstream: str, directory: Path) -> AsyncIterator[str]
 
 @asynccontextmanager
 async def proxied(
-    site: str, directory: Path, options: Options | None = None
+    site: str, directory: Path, options: ServerOptions | None = None
 ) -> AsyncIterator[tuple[JobsService, str, httpx.AsyncClient]]:
     """Yield a service, nginx's port in front of it, and a client that calls nginx tasks.example.org."""
     async with (
         JobsService("memory:") as jobs,
-        serving(jobs, Address("127.0.0.1:0", options or Options())) as server,
+        serving(jobs, Address("127.0.0.1:0", options or ServerOptions())) as server,
         nginx(site, server.url.removeprefix("http://"), directory) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client,
     ):
@@ -99,7 +99,9 @@ async def test_the_recipe_for_nginx_serves_people_and_programs(tmp_path: Path) -
         "/jobs",
         "tasks.example.org",
     )
-    options = Options(prefix="/jobs", allowed_hosts=("tasks.example.org",), proxies=("127.0.0.1",), audit_log=str(log))
+    options = ServerOptions(
+        prefix="/jobs", allowed_hosts=("tasks.example.org",), proxies=("127.0.0.1",), audit_log=str(log)
+    )
     async with proxied(RECIPE, tmp_path, options) as (jobs, port, client):
         problem(await client.get("/jobs/v1/types"), 401, "unauthorized")
         asked = await client.get("/jobs/failures", headers=BROWSER)
@@ -179,7 +181,11 @@ async def test_a_stranger_may_nothing_where_nginx_was_told_nothing(told: str, tm
         refused = await client.post("/login", data={"token": token}, headers=typed(port))
         assert (refused.status_code, refused.headers["content-type"]) == (403, "text/html; charset=utf-8")
         assert "--allow-host NAME" in refused.text
-    async with proxied(UNTOLD % told, tmp_path, Options(allowed_hosts=("tasks.example.org",))) as (jobs, port, client):
+    async with proxied(UNTOLD % told, tmp_path, ServerOptions(allowed_hosts=("tasks.example.org",))) as (
+        jobs,
+        port,
+        client,
+    ):
         token = await add_token(jobs, "ada", "read")
         assert (await client.post("/login", data={"token": token}, headers=typed(port))).status_code == 303
 
@@ -191,7 +197,7 @@ async def test_an_application_that_is_open_to_its_machine_is_not_so_to_what_a_pr
     for told in ("", f"{OF_1_29_7} proxy_set_header X-Real-IP $remote_addr;"):
         async with (
             JobsService("memory:") as jobs,
-            running(jobs, Options(is_open=True)) as url,
+            running(jobs, ServerOptions(is_open=True)) as url,
             nginx(UNTOLD % told, url.removeprefix("http://"), tmp_path) as port,
             httpx.AsyncClient() as client,
         ):
@@ -209,7 +215,11 @@ async def test_an_upstream_with_a_name_is_refused_with_a_page_that_says_what_to_
         page = await client.get("/login", headers=BROWSER)
         assert (page.status_code, page.headers["content-type"]) == (403, "text/html; charset=utf-8")
         assert "the Host &#39;backend&#39; is not known here; allow it with --allow-host NAME" in page.text
-    async with proxied(site, tmp_path, Options(allowed_hosts=("backend", "tasks.example.org"))) as (jobs, port, client):
+    async with proxied(site, tmp_path, ServerOptions(allowed_hosts=("backend", "tasks.example.org"))) as (
+        jobs,
+        port,
+        client,
+    ):
         token = await add_token(jobs, "ada", "read")
         assert (await client.post("/login", data={"token": token}, headers=typed(port))).status_code == 303
 
@@ -217,7 +227,7 @@ async def test_an_upstream_with_a_name_is_refused_with_a_page_that_says_what_to_
 @needs_nginx
 async def test_a_host_whose_port_the_proxy_leaves_out_logs_in(tmp_path: Path) -> None:
     site = UNTOLD % "proxy_set_header Host $host;"
-    async with proxied(site, tmp_path, Options(allowed_hosts=("tasks.example.org",))) as (jobs, port, client):
+    async with proxied(site, tmp_path, ServerOptions(allowed_hosts=("tasks.example.org",))) as (jobs, port, client):
         token = await add_token(jobs, "ada", "read")
         assert (await client.post("/login", data={"token": token}, headers=typed(port))).status_code == 303
 
@@ -241,14 +251,14 @@ async def test_a_host_whose_port_the_proxy_leaves_out_logs_in(tmp_path: Path) ->
     ],
 )
 async def test_the_origin_is_this_server_whatever_port_was_taken_away(host: str, origin: str, status: int) -> None:
-    async with served(options=Options()) as (jobs, client):
+    async with served(options=ServerOptions()) as (jobs, client):
         token = await add_token(jobs, "ada", "read")
         answer = await client.post("/login", data={"token": token}, headers={"Host": host, "Origin": origin})
         assert answer.status_code == status
 
 
 async def test_the_origin_is_what_a_proxy_says_was_asked_for_where_it_names_another_host_itself() -> None:
-    async with served(options=Options()) as (jobs, client):
+    async with served(options=ServerOptions()) as (jobs, client):
         token = await add_token(jobs, "ada", "read")
         said = {"Host": "127.0.0.1:8700", "X-Forwarded-Host": "tasks.example.org:8080"}  # as Apache does by default
         for origin, status in (("http://tasks.example.org:8080", 303), ("http://evil.example", 403)):
@@ -263,7 +273,7 @@ OF_TRAEFIK = {**OF_CADDY, "X-Forwarded-Port": "443", "X-Forwarded-Server": "edge
 @pytest.mark.parametrize("headers", [OF_CADDY, {**OF_CADDY, "Via": "1.1 Caddy"}, OF_TRAEFIK])
 async def test_caddy_and_traefik_are_believed_where_they_are_named(headers: dict[str, str], tmp_path: Path) -> None:
     log = tmp_path / "audit.jsonl"
-    options = Options(
+    options = ServerOptions(
         allowed_hosts=("tasks.example.org",), proxies=("127.0.0.1",), prefix="/jobs", audit_log=str(log), is_open=True
     )
     headers = {"Host": "tasks.example.org", **headers}
@@ -286,4 +296,4 @@ async def test_caddy_and_traefik_are_believed_where_they_are_named(headers: dict
 @pytest.mark.parametrize("prefix", ["jobs", "/jobs/", "/a b", "//", "/..", "/v1", "/docs/x", "/é"])
 def test_a_prefix_that_cannot_be_is_refused(prefix: str) -> None:
     with pytest.raises(InvalidSettings, match=r"^prefix "):
-        Application(JobsService("memory:"), Options(prefix=prefix))
+        Application(JobsService("memory:"), ServerOptions(prefix=prefix))

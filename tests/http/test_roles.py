@@ -13,7 +13,7 @@ from starlette.routing import Route
 from jobs_service.http.application import Application
 from jobs_service.http.endpoint import ENDPOINTS, Endpoint
 from jobs_service.http.gate import INTERNAL_TYPES
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import TOKEN_ROLES, Role, add_token
 from jobs_service.runner.commands import COMMAND_TYPE
 from tests.http.support import problem, served
@@ -62,7 +62,7 @@ def paths_of(each: Endpoint, type: str) -> Iterator[str]:
 async def test_every_role_tries_every_address_of_a_type(type: str) -> None:
     endpoints = [each for each in ENDPOINTS if "{type}" in each.path and not each.path.endswith("/events")]
     assert sum(map(says_what_runs, endpoints)) == 10
-    async with served(options=Options(commands=True)) as (jobs, client):
+    async with served(options=ServerOptions(commands=True)) as (jobs, client):
         await jobs.set_type_timeout(type, 30)
         await jobs.add(type, "asked", {"action": "count", "type": "email", "filter": {}})
         before = await jobs.get(type, "asked")
@@ -90,7 +90,7 @@ async def test_every_role_tries_every_address_of_a_type(type: str) -> None:
 
 
 async def test_every_role_tries_every_page() -> None:
-    async with served(options=Options()) as (jobs, client):
+    async with served(options=ServerOptions()) as (jobs, client):
         tokens = {role: await add_token(jobs, name, name) for name, role in TOKEN_ROLES.items()}
         routes = [route for route in Application(jobs)._pages.routes if isinstance(route, Route)]
         tried = 0
@@ -120,7 +120,7 @@ def needed(method: str, path: str) -> Role:
 
 @pytest.mark.parametrize("type", INTERNAL)
 async def test_no_page_has_jobs_of_the_services_own_types_run(type: str) -> None:
-    async with served(options=Options()) as (jobs, client):
+    async with served(options=ServerOptions()) as (jobs, client):
         await jobs.set_type_timeout(type, 30)
         await jobs.add(type, "asked", {"action": "count"}, run_at=9_000_000_000)
         token = await add_token(jobs, "ada", "admin")

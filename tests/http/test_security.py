@@ -21,14 +21,14 @@ from starlette.routing import Mount
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http import gate
 from jobs_service.http.endpoint import ENDPOINTS
-from jobs_service.http.state import Limits, Options, State
+from jobs_service.http.state import ServerLimits, ServerOptions, ServerState
 from jobs_service.http.tokens import Role, add_token
 from jobs_service.layer.rows import TOKENS
 from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.store import Transaction
 from tests.http.support import BASE, also_on_a_cluster, events, listening, problem, running, served
 
-OPEN = Options(is_open=True)
+OPEN = ServerOptions(is_open=True)
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -54,7 +54,7 @@ async def test_without_tokens_everybody_on_loopback_may_do_everything_but_run_co
 
 
 async def test_elsewhere_nobody_may_do_anything_without_a_token() -> None:
-    async with served(options=Options()) as (_, client):
+    async with served(options=ServerOptions()) as (_, client):
         for each in ENDPOINTS:
             path = each.path.replace("{type}", "email").replace("{id}", "a")
             response = await client.request(each.method, path)
@@ -204,7 +204,7 @@ async def test_a_logout_ends_the_login_wherever_its_cookie_is() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/types/email/jobs/a/events", "/v1/types/email/events", "/live?of=types"])
 async def test_a_logout_ends_the_streams_of_the_login_and_no_others(path: str) -> None:
-    options = Options(limits=Limits(heartbeat=0.05))
+    options = ServerOptions(limits=ServerLimits(heartbeat=0.05))
     async with listening(options=options) as (jobs, client), running(jobs, options) as elsewhere:
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "a")
@@ -419,12 +419,12 @@ async def test_options_that_there_are_not_are_refused() -> None:
 
 @pytest.mark.parametrize("said", ["king", 7, ["read"], ("ada", "king"), ("ada", "read", "more")])
 async def test_who_an_application_says_nothing_known_of_is_let_in_nowhere(said: Any) -> None:
-    options = Options(authenticate=lambda scope: said)
+    options = ServerOptions(authenticate=lambda scope: said)
     async with served(options=options) as (jobs, client):
         problem(await client.get("/v1/types"), 500, "internal")
         scope: dict[str, Any] = {"headers": []}
         with pytest.raises(ValueError, match=r"allowed are None, read, .*, admin, and \(name, role\)"):
-            await gate.identify(State(jobs, options), scope, gate.Headers(scope))
+            await gate.identify(ServerState(jobs, options), scope, gate.Headers(scope))
 
 
 async def test_a_token_that_others_have_added_holds_at_once(lasting: str) -> None:

@@ -17,13 +17,13 @@ import pytest
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http.application import Application
 from jobs_service.http.server import Server, bound, parse_address
-from jobs_service.http.state import Limits, Options
+from jobs_service.http.state import ServerLimits, ServerOptions
 from jobs_service.http.token_file import is_loopback
 from jobs_service.http.tokens import add_token
 from tests.http.support import listening, problem, running
 
 CERTIFICATES = Path(__file__).parents[1] / "replication" / "certificates"
-HASTY = Options(is_open=True, limits=Limits(body_time=0.1, body=2000, poll_time=20))
+HASTY = ServerOptions(is_open=True, limits=ServerLimits(body_time=0.1, body=2000, poll_time=20))
 GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/types/email/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -56,7 +56,7 @@ class Socket:
 
 
 @asynccontextmanager
-async def connected(options: Options = HASTY) -> AsyncIterator[tuple[JobsService, Socket]]:
+async def connected(options: ServerOptions = HASTY) -> AsyncIterator[tuple[JobsService, Socket]]:
     """Yield an open service, and a connection to its server."""
     async with JobsService("memory:") as jobs, running(jobs, options) as url:
         await jobs.set_type_timeout("email", 30)
@@ -165,7 +165,7 @@ async def test_a_worker_that_half_closes_its_connection_takes_nothing() -> None:
 
 
 async def test_a_worker_that_waits_gets_a_job_and_others_find_no_place() -> None:
-    options = Options(is_open=True, limits=Limits(polls=1))
+    options = ServerOptions(is_open=True, limits=ServerLimits(polls=1))
     async with listening(options=options) as (jobs, client):
         await jobs.set_type_timeout("email", 30)
         waiting = asyncio.create_task(client.post("/v1/types/email/accept", json={"timeout": 20}))
@@ -178,9 +178,9 @@ async def test_a_worker_that_waits_gets_a_job_and_others_find_no_place() -> None
 
 
 async def test_requests_that_are_never_sent_whole_take_places_of_their_client_alone() -> None:
-    limits = Limits(requests=4, requests_of_client=2, strangers=3, strangers_of_address=2)
+    limits = ServerLimits(requests=4, requests_of_client=2, strangers=3, strangers_of_address=2)
     async with (
-        listening(options=Options(limits=limits, proxies=("127.0.0.1",))) as (jobs, client),
+        listening(options=ServerOptions(limits=limits, proxies=("127.0.0.1",))) as (jobs, client),
         AsyncExitStack() as sockets,
     ):
         await jobs.set_type_timeout("email", 30)
@@ -238,7 +238,7 @@ async def test_lines_are_answered_while_more_are_sent() -> None:
 
 async def test_https_with_a_certificate_and_its_key() -> None:
     async with JobsService("memory:") as jobs:
-        application = Application(jobs, Options(is_open=True))
+        application = Application(jobs, ServerOptions(is_open=True))
         server = Server(application, bound("127.0.0.1", 0), str(CERTIFICATES / "server.pem"))
         await server.start()
         try:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from jobs_service import JobEvent, JobsService, StoreUnavailable
-from jobs_service.actors.subscriptions import Target
-from jobs_service.http.state import State
+from jobs_service.actors.subscriptions import SubscribedJob
+from jobs_service.http.state import ServerState
 from jobs_service.http.streams import job_parts
 from jobs_service.model import JobState, Outcome
 
@@ -22,13 +22,13 @@ def event(state: JobState, data: Any = None) -> JobEvent:
 
 
 @asynccontextmanager
-async def followed() -> AsyncIterator[tuple[JobsService, AsyncGenerator[bytes, None], Target]]:
+async def followed() -> AsyncIterator[tuple[JobsService, AsyncGenerator[bytes, None], SubscribedJob]]:
     """Yield a service, the events of a job for a client that has had the first, and the job in the hub."""
     async with JobsService("memory:") as jobs:
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "a")
         keys = jobs.remote.access.keys("email")
-        async with aclosing(job_parts(State(jobs), [(keys, "a")], "", alone=True)) as parts:
+        async with aclosing(job_parts(ServerState(jobs), [(keys, "a")], "", alone=True)) as parts:
             assert b'"pending"' in await anext(parts)
             [[target]] = jobs.remote.hub.targets(keys).values()
             yield jobs, parts, target

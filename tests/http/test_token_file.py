@@ -12,11 +12,11 @@ import pytest
 from jobs_service import AccessDenied, JobsClient, JobsService
 from jobs_service.http import token_file
 from jobs_service.http.server import Address, serving
-from jobs_service.http.state import Options
+from jobs_service.http.state import ServerOptions
 from tests.cli.support import HANG, event_named, on_terminal, started, without_escapes
 from tests.http.support import problem, running
 
-ANYWHERE = Address("127.0.0.1:0", Options())
+ANYWHERE = Address("127.0.0.1:0", ServerOptions())
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ async def test_a_daemon_that_is_started_anew_has_another_token_and_its_clients_g
             client = await stack.enter_async_context(JobsClient(url))
             await client.types()
             cookie = await _logged_in(server.login_url())
-        async with serving(jobs, Address(url.removeprefix("http://"), Options())):
+        async with serving(jobs, Address(url.removeprefix("http://"), ServerOptions())):
             await client.types()
             assert token_file.found(url) not in (None, token)
             async with httpx.AsyncClient(base_url=url) as other:

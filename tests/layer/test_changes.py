@@ -8,7 +8,7 @@ import pytest
 
 from jobs_service import JobsService
 from jobs_service.layer import changes
-from jobs_service.layer.changes import Found, Position
+from jobs_service.layer.changes import ChangedJobs, Position
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
@@ -30,7 +30,7 @@ async def test_who_has_seen_a_part_of_a_transaction_whose_rows_others_remove_loo
     await store.open()
     await store.transact(lambda transaction: changes.follow(transaction, KEYS))
 
-    async def since(position: Position, limit: int) -> Found | None:
+    async def since(position: Position, limit: int) -> ChangedJobs | None:
         return await store.read(lambda transaction: changes.since(transaction, KEYS, position, limit))
 
     begun = await store.read(lambda transaction: changes.begin(transaction, KEYS))

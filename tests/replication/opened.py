@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from jobs_service.replication.contract import ChangesFeed, Database, Document, Refusal
+from jobs_service.replication.contract import ChangesFeed, Database, Document, RevisionRefusal
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings, RateLimiter
@@ -36,7 +36,7 @@ async def opened(db: Database, id: str, revs: Sequence[str], ancestors: Sequence
     found: list[Any] = []
     async with aclosing(db.open_revs(id, revs, ancestors)) as documents:
         async for each in documents:
-            if isinstance(each, Refusal):
+            if isinstance(each, RevisionRefusal):
                 found.append(each)
             else:
                 bytes_of = {}
@@ -48,7 +48,7 @@ async def opened(db: Database, id: str, revs: Sequence[str], ancestors: Sequence
 
 async def copy(
     source: Database, target: Database, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
-) -> list[Refusal | None]:
+) -> list[RevisionRefusal | None]:
     async with aclosing(source.open_revs(id, revs, ancestors)) as documents:
         return [await target.put(each) async for each in documents if isinstance(each, Document)]
 

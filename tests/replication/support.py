@@ -15,7 +15,7 @@ from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.job import Replicator
 from jobs_service.replication.options import ReplicationOptions, replication_ids
-from jobs_service.replication.tally import Tally
+from jobs_service.replication.tally import ReplicationTally
 from tests.replication.server import Server
 from tests.replication.server.databases import StoredDatabase
 
@@ -40,7 +40,7 @@ async def databases(
         await second.close()
 
 
-class WatchedTally(Tally):
+class WatchedTally(ReplicationTally):
     """A tally that tells how far it has come."""
 
     _changed: asyncio.Event | None = None

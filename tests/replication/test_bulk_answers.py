@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.contract import ProtocolError, Refusal
+from jobs_service.replication.contract import ProtocolError, RevisionRefusal
 from jobs_service.replication.revisions import assigned, refusal_of
 
 
@@ -33,7 +33,7 @@ def test_answers_about_several_revisions_of_one_document(results: list[Any]) -> 
     wanted = [("x", "1-a", ()), ("x", "1-b", ()), ("x", "1-z", ())]
     answers = assigned(wanted, results)
     assert [[each.rev for each in answer] for answer in answers] == [["2-c"], ["1-b"], ["1-z"]]
-    assert answers[2] == [Refusal("x", "1-z", "not_found", "not in the answer")]
+    assert answers[2] == [RevisionRefusal("x", "1-z", "not_found", "not in the answer")]
 
 
 @pytest.mark.parametrize("results", [[7], [{"id": "x"}], [{"id": "x", "docs": {}}]])
@@ -50,5 +50,5 @@ def test_an_answer_about_another_document_is_an_error() -> None:
 def test_refusals_of_couchdb_and_pouchdb() -> None:
     couch = {"id": "x", "rev": "1-a", "error": "forbidden", "reason": "no"}
     pouch = {"id": "x", "status": 403, "name": "forbidden", "message": "no", "error": True}
-    assert refusal_of(couch) == Refusal("x", "1-a", "forbidden", "no")
-    assert refusal_of(pouch) == Refusal("x", None, "forbidden", "no", 403)
+    assert refusal_of(couch) == RevisionRefusal("x", "1-a", "forbidden", "no")
+    assert refusal_of(pouch) == RevisionRefusal("x", None, "forbidden", "no", 403)

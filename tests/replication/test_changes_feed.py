@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.contract import Change, ChangesFeed, EndOfChanges, Heartbeat, ProtocolError, RequestFailed
+from jobs_service.replication.contract import (
+    Change,
+    ChangesFeed,
+    EndOfChanges,
+    FeedHeartbeat,
+    ProtocolError,
+    RequestFailed,
+)
 from jobs_service.replication.database import feed_request, lines_of, page_of, rows_of
 
 _ROWS = (
@@ -23,7 +30,7 @@ async def _pieces(data: bytes, size: int) -> AsyncIterator[bytes]:
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 1000])
 async def test_rows_are_read_however_they_are_cut(size: int) -> None:
     found: list[Any] = [row async for row in lines_of(_pieces(_ROWS + b'{"last_seq":"2-b","pending":0}\n', size))]
-    assert [type(row) for row in found] == [Change, Heartbeat, Change, EndOfChanges]
+    assert [type(row) for row in found] == [Change, FeedHeartbeat, Change, EndOfChanges]
     assert found[0].revs == ("1-a", "1-b")
     assert (found[2].id, found[2].seq, found[2].deleted) == ("\u00e4", None, True)
     assert found[3] == EndOfChanges("2-b", 0)
@@ -50,7 +57,7 @@ _FEED = b'{"results":[\n\n{"seq":"1-a","id":"x]","changes":[]},\n{"seq":"2-b","i
 @pytest.mark.parametrize("size", [1, 7, 1000])
 async def test_rows_of_a_normal_feed_come_before_its_end_is_known(size: int, end: bytes) -> None:
     found: list[Any] = [row async for row in rows_of(_pieces(_FEED % end, size))]
-    assert [type(row) for row in found] == [Heartbeat, Change, Change, EndOfChanges]
+    assert [type(row) for row in found] == [FeedHeartbeat, Change, Change, EndOfChanges]
     assert [row.id for row in found[1:3]] == ["x]", "y"]
     assert found[3] == EndOfChanges("2-b", 3)
 

@@ -15,7 +15,7 @@ from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.options import ReplicationOptions
-from jobs_service.replication.tally import Tally
+from jobs_service.replication.tally import ReplicationTally
 from tests.replication.server import Fault, Server
 from tests.replication.support import LIMIT, asked, write_branch
 
@@ -29,10 +29,10 @@ async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
         yield running
 
 
-async def read(server: Server, stop_after: int = 0, **options: Any) -> tuple[list[str], Tally]:
+async def read(server: Server, stop_after: int = 0, **options: Any) -> tuple[list[str], ReplicationTally]:
     """Read a feed to its end, or until so many rows have come, and return the ids in their order."""
     asked_for = ReplicationOptions.from_data({"source": server.url, "target": server.url, **options})
-    tally, ids = Tally(), []
+    tally, ids = ReplicationTally(), []
     queue = ChangeQueue(ThroughSequence(0), 10, 10_000, fills_batches=False)
     source = HttpDatabase(parse_endpoint(f"{server.url}/db"), HttpSettings(retries=0))
     reading = asyncio.create_task(ChangesReader(source, queue, asked_for, tally, 0).run())

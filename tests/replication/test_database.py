@@ -15,14 +15,14 @@ from jobs_service.replication.contract import (
     DatabaseMissing,
     Document,
     EndOfChanges,
+    FeedHeartbeat,
     Forbidden,
-    Heartbeat,
     LocalConflict,
     Missing,
     NotSupported,
     ProtocolError,
-    Refusal,
     RequestFailed,
+    RevisionRefusal,
     TooLarge,
     Unauthorized,
 )
@@ -61,7 +61,7 @@ async def test_a_normal_feed_is_read_whole_or_in_pages(
         assert [row.id for row in rows] == [f"d{number}" for number in range(7)]
         assert [row.deleted for row in rows] == [False] * 6 + [True]
         assert isinstance(end, EndOfChanges)
-        assert [type(row) for row in await rows_of(db, end.last_seq) if row != Heartbeat()] == [EndOfChanges]
+        assert [type(row) for row in await rows_of(db, end.last_seq) if row != FeedHeartbeat()] == [EndOfChanges]
         assert [row.id for row in await rows_of(db, rows[3].seq) if isinstance(row, Change)] == ["d4", "d5", "d6"]
         *some, _ = await rows_of(db, feed=ChangesFeed(limit=4))
         assert [row.id for row in some] == ["d0", "d1", "d2", "d3"]
@@ -121,9 +121,9 @@ async def test_a_continuous_feed_brings_changes_and_heartbeats_and_says_when_it_
         async with aclosing(db.changes(0, ChangesFeed(continuous=True, heartbeat=0.02))) as rows:
             first = await anext(rows)
             assert isinstance(first, Change)
-            assert isinstance(await anext(rows), Heartbeat)
+            assert isinstance(await anext(rows), FeedHeartbeat)
             stored.write({"_id": "y"}, True)
-            while isinstance(row := await anext(rows), Heartbeat):
+            while isinstance(row := await anext(rows), FeedHeartbeat):
                 pass
             assert isinstance(row, Change)
             assert row.id == "y"
@@ -158,8 +158,8 @@ async def test_bulk_get_brings_documents_in_order_and_says_what_it_lacks() -> No
         answers = await db.bulk_get([("b", "1-a", ()), ("e", "2-b", ()), ("a", "2-b", ("1-a",)), ("c", "1-x", ())])
         assert [[each.rev for each in answer] for answer in answers] == [["2-b"], ["2-b"], ["2-b"], ["1-x"]]
         assert answers[0] == [Document("b", "2-b", revision("b", "2-b", "1-a", n="b"))]
-        assert answers[1] == [Refusal("e", "2-b", "unavailable", "as the test wants it")]
-        assert isinstance(answers[3][0], Refusal)
+        assert answers[1] == [RevisionRefusal("e", "2-b", "unavailable", "as the test wants it")]
+        assert isinstance(answers[3][0], RevisionRefusal)
 
 
 async def test_bulk_get_that_is_not_there_or_too_large() -> None:
@@ -176,7 +176,9 @@ async def test_documents_are_written_with_their_revisions_and_refused_ones_come_
     oddities = Oddities(validate=lambda document: "no" if document.get("bad") else None)
     async with database(oddities) as (server, db):
         documents = [revision("a/b+c%\u00e4", "3-c", "2-b", "1-a"), revision("bad", "1-a", bad=True)]
-        assert await db.bulk_docs([encoded(each) for each in documents]) == [Refusal("bad", "1-a", "forbidden", "no")]
+        assert await db.bulk_docs([encoded(each) for each in documents]) == [
+            RevisionRefusal("bad", "1-a", "forbidden", "no")
+        ]
         assert server.database("db").documents["a/b+c%\u00e4"].history("3-c") == ["3-c", "2-b", "1-a"]
 
 
@@ -195,11 +197,11 @@ async def test_revisions_that_are_not_there_and_later_ones() -> None:
     async with database() as (server, db):
         server.database("db").write(revision("x", "2-b", "1-a"), False)
         answers = await opened(db, "x", ["1-a", "3-z"])
-        assert [each if isinstance(each, Refusal) else each[0] for each in answers] == [
+        assert [each if isinstance(each, RevisionRefusal) else each[0] for each in answers] == [
             "2-b",
-            Refusal("x", "3-z", "not_found", "missing"),
+            RevisionRefusal("x", "3-z", "not_found", "missing"),
         ]
-        assert await opened(db, "none", ["1-a"]) == [Refusal("none", "1-a", "not_found", "missing")]
+        assert await opened(db, "none", ["1-a"]) == [RevisionRefusal("none", "1-a", "not_found", "missing")]
 
 
 async def test_many_revisions_are_asked_for_in_several_addresses() -> None:

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.contract import Document, MissingStub, ProtocolError, Refusal, RequestFailed, UploadBroken
+from jobs_service.replication.contract import (
+    Document,
+    MissingStub,
+    ProtocolError,
+    RequestFailed,
+    RevisionRefusal,
+    UploadBroken,
+)
 from jobs_service.replication.http import HttpSettings
 from tests.replication.opened import copy, database, opened, revision
 from tests.replication.server import Fault, Oddities
@@ -103,7 +110,7 @@ async def test_what_one_document_is_refused_for() -> None:
         assert await put(_unknown=1) == ("doc_validation", 400)
         stub = {"content_type": "x/y", "revpos": 1, "data": base64.b64encode(b"x" * 100).decode()}
         source.database("db").write(revision("x", "1-a", _attachments={"a": stub}), False)
-        assert await copy(from_db, db, "x", ["1-a"]) == [Refusal("x", "1-a", "attachment_too_large", "a", 413)]
+        assert await copy(from_db, db, "x", ["1-a"]) == [RevisionRefusal("x", "1-a", "attachment_too_large", "a", 413)]
 
 
 async def test_an_upload_that_is_refused_before_it_was_sent_is_told_why() -> None:
@@ -113,7 +120,7 @@ async def test_an_upload_that_is_refused_before_it_was_sent_is_told_why() -> Non
         source.database("db").write(revision("x", "1-a", _attachments={"a": stub}), False)
         source.database("db").write(revision("x", "1-b"), False)
         assert await copy(from_db, db, "x", ["1-a", "1-b"]) == [
-            Refusal("x", "1-a", "too_large", "the request entity is too large", 413),
+            RevisionRefusal("x", "1-a", "too_large", "the request entity is too large", 413),
             None,
         ]
 

@@ -19,8 +19,8 @@ from jobs_service.replication.contract import (
     EndOfChanges,
     LocalConflict,
     Missing,
-    Refusal,
     ReplicationError,
+    RevisionRefusal,
 )
 from jobs_service.replication.database import HttpDatabase, open_database
 from tests.replication.partners import couch_database, pouch_server
@@ -109,7 +109,7 @@ async def test_what_a_replication_asks_of_a_database(kind: str, tmp_path: Path) 
             assert await db.put(Document(id, d1, _document(id, d1, put=True))) is None
         if kind != "pouchdb":  # It dies of it.
             async with aclosing(db.open_revs("x", [_rev(9, "c")])) as opened:
-                assert [type(each) for each in [each async for each in opened]] == [Refusal]
+                assert [type(each) for each in [each async for each in opened]] == [RevisionRefusal]
 
 
 async def test_attachments_come_back_with_the_same_bytes(kind: str, tmp_path: Path) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.contract import Document, Refusal, ReplicationError
+from jobs_service.replication.contract import Document, ReplicationError, RevisionRefusal
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.pipeline import DocumentWriter, is_for_good
-from jobs_service.replication.tally import Tally
+from jobs_service.replication.tally import ReplicationTally
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import asked, rev
 
@@ -36,7 +36,7 @@ def document(id: str, **fields: Any) -> Document:
 
 
 async def test_documents_wait_for_each_other(server: Server, target: HttpDatabase) -> None:
-    tally = Tally()
+    tally = ReplicationTally()
     writer = DocumentWriter(target, tally)
     for number in range(10):
         await writer.add(document(f"{number}"))
@@ -47,7 +47,7 @@ async def test_documents_wait_for_each_other(server: Server, target: HttpDatabas
 
 
 async def test_they_wait_until_they_are_large_together(server: Server, target: HttpDatabase) -> None:
-    writer = DocumentWriter(target, Tally(), most_bytes=300)
+    writer = DocumentWriter(target, ReplicationTally(), most_bytes=300)
     for number in range(4):
         await writer.add(document(f"{number}", text="x" * 100))
     assert len(asked(server, "_bulk_docs")) == 2
@@ -55,7 +55,7 @@ async def test_they_wait_until_they_are_large_together(server: Server, target: H
 
 
 async def test_nothing_is_asked_for_nothing(server: Server, target: HttpDatabase) -> None:
-    await DocumentWriter(target, Tally()).flush()
+    await DocumentWriter(target, ReplicationTally()).flush()
     assert server.requests == []
 
 
@@ -65,7 +65,7 @@ async def test_a_batch_that_is_refused_is_divided_until_one_is_left(
 ) -> None:
     # The whole batch, the half with the bad one, and so on down to it.
     server.faults.append(Fault("POST /db/_bulk_docs", status=status, times=1))
-    tally = Tally()
+    tally = ReplicationTally()
     writer = DocumentWriter(target, tally)
     for number in range(8):
         await writer.add(document(f"{number}"))
@@ -78,7 +78,7 @@ async def test_a_batch_that_is_refused_is_divided_until_one_is_left(
 
 async def test_one_that_was_refused_on_the_way_is_written_after_all(server: Server, target: HttpDatabase) -> None:
     server.faults.append(Fault("PUT /db/_design", status=403))
-    tally = Tally()
+    tally = ReplicationTally()
     await DocumentWriter(target, tally).put(document("_design/app"))
     assert list(server.databases["db"].documents) == ["_design/app"]
     assert tally.skipped_data() == []
@@ -87,22 +87,22 @@ async def test_one_that_was_refused_on_the_way_is_written_after_all(server: Serv
 async def test_what_is_refused_for_no_good_reason_is_an_error(server: Server, target: HttpDatabase) -> None:
     server.faults.append(Fault("PUT /db/_design", status=409, times=2))
     with pytest.raises(ReplicationError) as failed:
-        await DocumentWriter(target, Tally()).put(document("_design/app"))
+        await DocumentWriter(target, ReplicationTally()).put(document("_design/app"))
     assert failed.value.transient
 
 
 @pytest.mark.parametrize(
     ("refusal", "whether"),
     [
-        (Refusal("a", "1-a", "forbidden"), True),
-        (Refusal("a", "1-a", "unauthorized"), True),
-        (Refusal("a", "1-a", "whatever", status=413), True),
-        (Refusal("a", "1-a", "illegal_docid"), True),
-        (Refusal("a", "1-a", "bad_request", "Attachment name '_x' starts with ...", 400), True),
-        (Refusal("a", "1-a", "bad_request", "something else", 400), False),
-        (Refusal("a", "1-a", "internal_server_error"), False),
-        (Refusal("a", "1-a", "conflict", status=409), False),
+        (RevisionRefusal("a", "1-a", "forbidden"), True),
+        (RevisionRefusal("a", "1-a", "unauthorized"), True),
+        (RevisionRefusal("a", "1-a", "whatever", status=413), True),
+        (RevisionRefusal("a", "1-a", "illegal_docid"), True),
+        (RevisionRefusal("a", "1-a", "bad_request", "Attachment name '_x' starts with ...", 400), True),
+        (RevisionRefusal("a", "1-a", "bad_request", "something else", 400), False),
+        (RevisionRefusal("a", "1-a", "internal_server_error"), False),
+        (RevisionRefusal("a", "1-a", "conflict", status=409), False),
     ],
 )
-def test_what_is_refused_for_good(refusal: Refusal, whether: bool) -> None:
+def test_what_is_refused_for_good(refusal: RevisionRefusal, whether: bool) -> None:
     assert is_for_good(refusal) is whether

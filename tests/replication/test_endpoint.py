@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs_service.replication.contract import InvalidEndpoint
-from jobs_service.replication.endpoint import Endpoint, Secret, masked_form, masked_text, parse_endpoint
+from jobs_service.replication.endpoint import DatabaseAddress, Secret, masked_form, masked_text, parse_endpoint
 
 
 def test_credentials_are_split_off_the_address() -> None:
@@ -90,7 +90,7 @@ async def test_secrets_come_from_the_environment_a_file_or_the_runner(
 
 @pytest.mark.parametrize("reference", ["env:NOT_THERE_AT_ALL", "file:/not/there", "secret:x"])
 async def test_a_secret_that_is_not_there_is_named(reference: str) -> None:
-    endpoint = Endpoint("http://host/db", user="me", password=Secret(reference))
+    endpoint = DatabaseAddress("http://host/db", user="me", password=Secret(reference))
     with pytest.raises(InvalidEndpoint, match=reference):
         await endpoint.resolved()
 

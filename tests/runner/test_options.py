@@ -11,7 +11,7 @@ import pytest
 from jobs_service import JobsService
 from jobs_service.errors import InvalidSettings, JobsError
 from jobs_service.model import RunningJob
-from jobs_service.runner.options import HandlerOptions, Options
+from jobs_service.runner.options import HandlerKeywords, HandlerOptions
 
 NUMBERS = {
     "slots": (0, 100_000),
@@ -80,7 +80,7 @@ def test_the_defaults_are_those_of_couchdb_and_of_the_documentation() -> None:
 
 
 def test_every_option_that_is_a_number_is_in_these_tests_and_a_type_checker_knows_each() -> None:
-    assert {*Options.__annotations__} == {*NUMBERS, "continuous", "fifo", "redact"}
+    assert {*HandlerKeywords.__annotations__} == {*NUMBERS, "continuous", "fifo", "redact"}
     assert {field.name for field in dataclasses.fields(HandlerOptions)} == {*NUMBERS, "continuous", "fifo", "redact"}
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jobs_service import Discard, Retry
 from jobs_service.model import HistoryEvent, HistoryKind
-from jobs_service.runner.options import HandlerOptions, Options, handler_options
+from jobs_service.runner.options import HandlerKeywords, HandlerOptions, handler_options
 from jobs_service.runner.retry_policy import (
     NextAttempt,
     backoff,
@@ -48,14 +48,14 @@ def decided(
     )
 
 
-def without_jitter(**options: Unpack[Options]) -> HandlerOptions:
+def without_jitter(**options: Unpack[HandlerKeywords]) -> HandlerOptions:
     """Return options of a handler that retries for ever."""
-    merged: Options = {"max_attempts": None, "jitter": 0.0}
+    merged: HandlerKeywords = {"max_attempts": None, "jitter": 0.0}
     merged.update(options)
     return handler_options(merged)
 
 
-def retried_at(history: History, now: float, **options: Unpack[Options]) -> float:
+def retried_at(history: History, now: float, **options: Unpack[HandlerKeywords]) -> float:
     """Return when a job runs again that is tried again."""
     found = decided(history, now, options=without_jitter(**options))
     assert found is not None

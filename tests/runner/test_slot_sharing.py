@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from jobs_service import JobsService, JobTransaction, RunningJob
-from jobs_service.runner.options import Options
+from jobs_service.runner.options import HandlerKeywords
 from tests.runner.support import add, opened, running
 from tests.virtual_time import in_virtual_time
 
@@ -26,14 +26,14 @@ class Shared:
         ran: how often each has.
     """
 
-    def __init__(self, jobs: JobsService, first: Options, second: Options) -> None:
+    def __init__(self, jobs: JobsService, first: HandlerKeywords, second: HandlerKeywords) -> None:
         self.jobs = jobs
         self.inside: set[tuple[str, str]] = set()
         self.ran: Counter[tuple[str, str]] = Counter()
         self._register("first", first)
         self._register("second", second)
 
-    def _register(self, type: str, options: Options) -> None:
+    def _register(self, type: str, options: HandlerKeywords) -> None:
         @self.jobs.handler(type, **options)
         async def work(job: RunningJob) -> None:
             name = (type, str(job.id))
@@ -49,12 +49,12 @@ class Shared:
         return sum(name[0] == type for name in self.inside)
 
 
-CONTINUOUS = Options(slots=10, continuous=True, interval=INTERVAL)
+CONTINUOUS = HandlerKeywords(slots=10, continuous=True, interval=INTERVAL)
 
 
 @asynccontextmanager
 async def sharing(
-    max_jobs: int, first: int, second: int, options: Options = CONTINUOUS, other: Options = CONTINUOUS
+    max_jobs: int, first: int, second: int, options: HandlerKeywords = CONTINUOUS, other: HandlerKeywords = CONTINUOUS
 ) -> AsyncIterator[Shared]:
     """Have so many jobs of either type run under one limit; those of the first type come first."""
     async with opened() as jobs:
@@ -81,7 +81,7 @@ async def test_jobs_of_all_types_take_turns_in_the_slots_of_the_common_limit() -
 
 @in_virtual_time
 async def test_a_handler_whose_slots_are_all_taken_leaves_slots_of_the_common_limit_to_others() -> None:
-    async with sharing(3, 9, 2, Options(slots=3, continuous=True, interval=INTERVAL)) as stage:
+    async with sharing(3, 9, 2, HandlerKeywords(slots=3, continuous=True, interval=INTERVAL)) as stage:
         await asyncio.sleep(12 * INTERVAL)
         assert len(stage.ran) == 11
         assert len(stage.inside) == 3
@@ -89,7 +89,7 @@ async def test_a_handler_whose_slots_are_all_taken_leaves_slots_of_the_common_li
 
 @in_virtual_time
 async def test_one_rotation_of_the_common_limit_stops_no_more_jobs_than_wait() -> None:
-    async with sharing(5, 5, 2, Options(slots=5, continuous=True, interval=INTERVAL)) as stage:
+    async with sharing(5, 5, 2, HandlerKeywords(slots=5, continuous=True, interval=INTERVAL)) as stage:
         await asyncio.sleep(INTERVAL)
         assert (stage.of("first"), stage.of("second")) == (3, 2)
         assert stage.ran.total() == 7
@@ -97,7 +97,7 @@ async def test_one_rotation_of_the_common_limit_stops_no_more_jobs_than_wait() -
 
 @in_virtual_time
 async def test_the_common_limit_takes_no_slot_from_one_shot_jobs() -> None:
-    async with sharing(2, 2, 2, Options(slots=5, interval=INTERVAL)) as stage:
+    async with sharing(2, 2, 2, HandlerKeywords(slots=5, interval=INTERVAL)) as stage:
         await asyncio.sleep(10 * INTERVAL)
         assert stage.of("first") == 2
 
@@ -129,7 +129,7 @@ async def test_below_the_common_limit_no_job_stops_for_one_that_comes_after_anot
 
 @in_virtual_time
 async def test_one_rotation_of_the_common_limit_stops_no_more_jobs_than_have_slots_of_their_own() -> None:
-    async with sharing(3, 3, 3, other=Options(slots=1, continuous=True, interval=INTERVAL)) as stage:
+    async with sharing(3, 3, 3, other=HandlerKeywords(slots=1, continuous=True, interval=INTERVAL)) as stage:
         await asyncio.sleep(INTERVAL)
         assert (stage.of("first"), stage.of("second")) == (2, 1)
         assert stage.ran.total() == 4
@@ -159,7 +159,7 @@ async def test_jobs_with_one_id_in_several_types_are_kept_apart() -> None:
 
 @in_virtual_time
 async def test_another_interval_of_one_handler_is_one_of_the_common_limit_at_once() -> None:
-    slow = Options(slots=10, continuous=True, interval=3600)
+    slow = HandlerKeywords(slots=10, continuous=True, interval=3600)
     async with sharing(1, 1, 1, slow, slow) as stage:
         await asyncio.sleep(300)
         assert stage.of("first") == 1

@@ -104,6 +104,6 @@ async def test_a_service_takes_no_job_from_itself_however_silent_it_was() -> Non
             own = context.own_runs[keys.packed]
             every = b"\xff" * 10
             found = await context.transact(lambda unit: activity.re_enqueue(unit, keys, every, 10, own))
-            assert found == activity.Batch([], False)
+            assert found == activity.TaskPart([], False)
             assert story(await ended(jobs, "mine")) == ["added", "started", "finished"]
         assert context.own_runs == {}

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from jobs_service import JobsService, JobTransaction, Settings, StoreUnavailable
-from jobs_service.store.lmdb.threads import Deadlines, Request
+from jobs_service.store.lmdb.threads import Deadlines, ThreadCall
 from tests.runner.support import Weather, opened, store_of
 from tests.virtual_time import in_virtual_time
 
@@ -76,7 +76,7 @@ async def test_a_request_that_a_thread_has_answered_is_not_called_late() -> None
     async def nothing(_: object) -> None:
         """Do nothing."""
 
-    answered, begun, waiting = (Request(nothing, loop.create_future(), loop.time() + 1.0, None) for _ in range(3))
+    answered, begun, waiting = (ThreadCall(nothing, loop.create_future(), loop.time() + 1.0, None) for _ in range(3))
     for request in (answered, begun, waiting):
         deadlines.watch_over(request)
     assert answered.take()

@@ -14,7 +14,7 @@ from jobs_service import Job, JobEvent, JobsService, Settings, StoreUnavailable
 from jobs_service.cli.verbs import watch
 from jobs_service.dashboard.figures import SharedCounts
 from jobs_service.dashboard.pages import changes
-from jobs_service.http.state import State
+from jobs_service.http.state import ServerState
 from jobs_service.http.streams import TypeFeed
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore
@@ -153,7 +153,7 @@ async def test_a_type_has_its_monitor_soon_after_an_outage(answers: int) -> None
 @in_virtual_time
 async def test_the_events_of_a_type_over_http_come_soon_after_an_outage(answers: int) -> None:
     async with opened() as (jobs, away), asyncio.timeout(10 * OUTAGE):
-        parts = TypeFeed(State(jobs), jobs.remote.access.keys(T1)).parts("")
+        parts = TypeFeed(ServerState(jobs), jobs.remote.access.keys(T1)).parts("")
         await anext(parts)
         await outage(away, lambda: jobs.add(T1, "a"), answers)
         for number in range(ROUNDS):

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from jobs_service import JobError, JobEvent, JobsService, JobTransaction, Outcome
-from jobs_service.actors.subscriptions import Mailbox, Target
+from jobs_service.actors.subscriptions import Mailbox, SubscribedJob
 from jobs_service.json_data import same
 from jobs_service.model import JobState
 from tests.runner.support import opened, running
@@ -108,7 +108,7 @@ async def test_a_subscriber_hears_of_a_change_that_python_takes_for_none(
 
 def test_an_event_that_differs_only_for_json_is_not_taken_for_the_one_before() -> None:
     mailbox = Mailbox()
-    target = Target.__new__(Target)
+    target = SubscribedJob.__new__(SubscribedJob)
     target.ended = False
     target.taken = JobEvent("t", "i", JobState.RUNNING, {"a": 0}, None, b"1")
     mailbox.put(target, JobEvent("t", "i", JobState.RUNNING, {"a": 1}, None, b"2"))

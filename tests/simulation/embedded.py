@@ -22,7 +22,7 @@ from jobs_service.settings import Settings
 from jobs_service.store.base import Limits, Watch
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb.process_locks import close_file
-from jobs_service.store.lmdb.threads import Answer, Deadlines, Request
+from jobs_service.store.lmdb.threads import Deadlines, ThreadAnswer, ThreadCall
 from jobs_service.store.lmdb.transaction import LmdbTransaction
 from jobs_service.testing import Process
 
@@ -254,7 +254,7 @@ class EmbeddedStore(LmdbStore):
         super().__init__(machine.directory, settings=settings, sources=process.sources)
         self.address = "lmdb:simulated"
         self.limits = limits
-        self._committing: list[Answer] = []
+        self._committing: list[ThreadAnswer] = []
 
     @property
     def location(self) -> str:
@@ -330,7 +330,7 @@ class EmbeddedStore(LmdbStore):
         """Whether there is not room for all that several requests have written together."""
         return len(self._committing) > 1 and self.machine.world.choices.fault("batch") is not None
 
-    def _run(self, answer: Answer, own: Any) -> None:
+    def _run(self, answer: ThreadAnswer, own: Any) -> None:
         machine = self.machine
         own.process = self.process
         if own._read_only:
@@ -342,7 +342,9 @@ class EmbeddedStore(LmdbStore):
         if own._read_only and answer.error is None and own._state.failure is None:
             machine.tell(own)
 
-    def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:
+    def _commit(
+        self, environment: lmdb.Environment, batch: deque[ThreadCall[Any]], answers: list[ThreadAnswer]
+    ) -> list[Watch]:
         self._committing = answers
         try:
             fired = super()._commit(environment, batch, answers)
@@ -354,7 +356,7 @@ class EmbeddedStore(LmdbStore):
                 self.machine.tell(answer.transaction)
         return fired
 
-    def _answer(self, deadlines: Deadlines, answers: list[Answer], fired: list[Watch]) -> None:
+    def _answer(self, deadlines: Deadlines, answers: list[ThreadAnswer], fired: list[Watch]) -> None:
         fired.sort(key=_key_of)  # in no order otherwise, as sets are
         super()._answer(deadlines, answers, fired)
 

@@ -342,12 +342,12 @@ def _put_back(original: Operation) -> Operation:
 def _re_enqueue(original: Operation) -> Operation:
     async def noted(
         unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int, own: Container[bytes] = ()
-    ) -> activity.Batch:
+    ) -> activity.TaskPart:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, keys, until, limit, own)  # type: ignore[no-any-return]
         try:
-            lost: activity.Batch = await original(unit, keys, until, limit, own)
+            lost: activity.TaskPart = await original(unit, keys, until, limit, own)
         except Exception as error:
             journal.append(Entry("lost", keys, None, (until, limit), _now(unit), error.__class__))
             raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jobs_service import JobsService
 from jobs_service.actors.notifier import Notifier
-from jobs_service.actors.subscriptions import Hub, Mailbox, Target
+from jobs_service.actors.subscriptions import Hub, Mailbox, SubscribedJob
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.store.base import Watch
@@ -145,7 +145,7 @@ class Leftovers:
         if counted is None:
             counted, add = self._subscribed.setdefault(hub, Counter()), hub.add
 
-            def count_and_add(targets: Sequence[Target]) -> None:
+            def count_and_add(targets: Sequence[SubscribedJob]) -> None:
                 counted.update(target.keys for target in targets)
                 add(targets)
 

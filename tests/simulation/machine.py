@@ -21,7 +21,7 @@ from jobs_service.store.lmdb import store as opening
 from jobs_service.store.lmdb import store as reader
 from jobs_service.store.lmdb import store as writer
 from jobs_service.store.lmdb.process_locks import PROCESSES, FileUse, close_file, open_file
-from jobs_service.store.lmdb.threads import Answer
+from jobs_service.store.lmdb.threads import ThreadAnswer
 from jobs_service.store.lmdb.transaction import apply_log
 from jobs_service.store.overlay import CLEAR, SET
 from jobs_service.testing import Process, World
@@ -206,7 +206,7 @@ class Machine:
             if thread.point == "writer: begins":
                 thread.wake()
 
-    def committed(self, store: EmbeddedStore, answers: Sequence[Answer]) -> None:
+    def committed(self, store: EmbeddedStore, answers: Sequence[ThreadAnswer]) -> None:
         """Take note of what a store has committed, in the order of the versionstamps."""
         versions = self.world.cluster.versions
         number = 0

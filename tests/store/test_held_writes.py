@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jobs_service.errors import StoreError, TransactionTooLarge
 from jobs_service.store.base import KeySelector, Limits, Snapshot, Transaction
 from jobs_service.store.memory import Versions, View
-from jobs_service.store.overlay import SET, BufferedTransaction, HeldBack, Reads
+from jobs_service.store.overlay import SET, BufferedTransaction, HeldBack, ReadRanges
 from jobs_service.store.sync_transaction import drive
 
 KEY = st.integers(0, 9).map(lambda number: b"%d" % number)
@@ -135,7 +135,7 @@ def test_selectors_are_refused_while_writes_are_held_back() -> None:
 
 @pytest.mark.parametrize("read", ["get", "get_many", "get_range", "key", "range", None])
 def test_reads_conflict_unless_they_are_snapshots(read: str | None) -> None:
-    reads = Reads()
+    reads = ReadRanges()
     versions = Versions()
     held = HeldBack(BufferedTransaction(View(versions, versions.enter()), Limits(), reads=reads))
     held.set(b"own", b"")

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from jobs_service.supervision import Actor, ChildSpec, Process, Restart, Strategy, Supervisor
+from jobs_service.supervision import Actor, ChildSpec, Restart, Strategy, SupervisedProcess, Supervisor
 
 
 class Crash(Exception):
@@ -99,7 +99,7 @@ def of_probes(
 
 
 @asynccontextmanager
-async def running(process: Process) -> AsyncIterator[None]:
+async def running(process: SupervisedProcess) -> AsyncIterator[None]:
     """Run a process for the length of a block."""
     await process.start()
     try:
@@ -113,7 +113,7 @@ async def settled() -> None:
     await asyncio.sleep(1e-6)
 
 
-def tell(process: Process | None, message: Any) -> None:
+def tell(process: SupervisedProcess | None, message: Any) -> None:
     """Cast a message to an actor, for processes whose kind the type checker cannot know."""
     assert isinstance(process, Actor)
     process.cast(message)

@@ -19,9 +19,9 @@ from jobs_service.supervision import (
     ChildSpec,
     Down,
     DynamicSupervisor,
-    Process,
     Restart,
     Strategy,
+    SupervisedProcess,
     Supervisor,
     run_tree,
 )
@@ -61,7 +61,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.trace = Trace()
-        specs: list[ChildSpec[Process]] = [
+        specs: list[ChildSpec[SupervisedProcess]] = [
             probe("a", self.trace, pause=1),
             ChildSpec("inner", self._inner),
             ChildSpec("dynamic", lambda: DynamicSupervisor("dynamic")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs_service.errors import SupervisorFailed
-from jobs_service.supervision import ChildSpec, Process, Strategy, Supervisor, run_tree
+from jobs_service.supervision import ChildSpec, Strategy, SupervisedProcess, Supervisor, run_tree
 from tests.supervision.nesting import BOTH, nested
 from tests.supervision.probes import Crash, Probe, Trace, of_probes, probe, running, settled, tell
 from tests.virtual_time import in_virtual_time
@@ -27,7 +27,7 @@ async def test_a_failed_start_stops_those_before_in_reverse_and_ends_the_supervi
 async def test_a_child_that_cannot_even_be_made_fails_the_start() -> None:
     trace = Trace()
 
-    def no_child() -> Process:
+    def no_child() -> SupervisedProcess:
         raise Crash("no child")
 
     supervisor = Supervisor("top", [probe("a", trace), ChildSpec("b", no_child)], strategy=Strategy.ONE_FOR_ONE)

@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from jobs_service.errors import SupervisorFailed
-from jobs_service.supervision import Actor, ChildSpec, DynamicSupervisor, Node, Process, Restart, Strategy, Supervisor
+from jobs_service.supervision import (
+    Actor,
+    ChildSpec,
+    DynamicSupervisor,
+    Node,
+    Restart,
+    Strategy,
+    SupervisedProcess,
+    Supervisor,
+)
 from tests.supervision.probes import Crash, Probe, Trace, of_probes, probe, running, settled, tell
 from tests.virtual_time import in_virtual_time
 
@@ -145,7 +154,7 @@ async def test_a_failed_helper_of_an_ending_actor_and_a_failed_exit_callback_are
 
 
 def tree_of(dynamic: DynamicSupervisor) -> Supervisor:
-    specs: list[ChildSpec[Process]] = [probe("a", Trace(), pause=2), ChildSpec("dynamic", lambda: dynamic)]
+    specs: list[ChildSpec[SupervisedProcess]] = [probe("a", Trace(), pause=2), ChildSpec("dynamic", lambda: dynamic)]
     return Supervisor("top", specs, strategy=Strategy.REST_FOR_ONE)
 
 

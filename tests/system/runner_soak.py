@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs_service import HistoryEvent, HistoryKind, Job, JobsService, JobTransaction, NewJob, Outcome, RunningJob
-from jobs_service.runner.options import Options
+from jobs_service.runner.options import HandlerKeywords
 from tests.checker import assert_sound
 from tests.system.forking import ForkServer
 from tests.system.roles import quiet
@@ -37,7 +37,7 @@ MOST_PENDING = 100
 """Jobs that wait at any time: a lost one goes to the end of the queue, and its turn is to come soon."""
 PATIENCE = 120.0
 """Seconds without a job ending after which a soak has failed."""
-OPTIONS = Options(slots=40, max_attempts=None, backoff=0.1)
+OPTIONS = HandlerKeywords(slots=40, max_attempts=None, backoff=0.1)
 
 
 def runner(address: str, seed: str, longest: float) -> None:

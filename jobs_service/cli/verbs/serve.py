@@ -118,9 +118,9 @@ def serve(
     if http is not None:
         _require_http()
         from jobs_service.http.server import Address
-        from jobs_service.http.state import Options
+        from jobs_service.http.state import ServerOptions
 
-        options = Options(
+        options = ServerOptions(
             allowed_hosts=tuple(allow_host or ()),
             proxies=tuple(map(_ip_address, proxy or ())),
             read_only=read_only,

@@ -60,7 +60,7 @@ class Coordinator:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterFile:
     """The content of a cluster file.
 
     Attributes:
@@ -86,7 +86,7 @@ class Cluster:
 
     def is_same_as(self, text: str) -> bool:
         """Whether a line names the same cluster with the same coordinators, in any order."""
-        other = Cluster.parse(text)
+        other = ClusterFile.parse(text)
         return (
             other is not None
             and self.text.partition("@")[0] == other.text.partition("@")[0]
@@ -94,14 +94,14 @@ class Cluster:
         )
 
 
-def read_cluster_file(path: str) -> Cluster:
+def read_cluster_file(path: str) -> ClusterFile:
     """Read a cluster file.
 
     Raises:
         StoreError: it cannot be read, or is no cluster file: the client would wait for ever with it.
     """
     try:
-        found = Cluster.parse(Path(path).read_text(encoding="utf-8"))
+        found = ClusterFile.parse(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise StoreError(f"store {shown(f'fdb:{path}')}: the cluster file cannot be read: {error.strerror}") from None
     except ValueError:
@@ -152,14 +152,14 @@ class FileWatch:
         self._seen = stamp
         return changed or self._suspected
 
-    def differing(self, used: str) -> Cluster | None:
+    def differing(self, used: str) -> ClusterFile | None:
         """Return the cluster that the file names if it is another one; None also while the difference may be temporary.
 
         Args:
             used: the cluster file's line as the client uses it.
         """
         try:
-            said = Cluster.parse(Path(self.path).read_text(encoding="utf-8"))
+            said = ClusterFile.parse(Path(self.path).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             said = None  # It names no cluster, so it misleads nobody.
         if said is None or said.is_same_as(used):
@@ -202,7 +202,7 @@ class Reason:
         return self.text
 
 
-def why_silent(database: Any, cluster: Cluster) -> Reason | None:
+def why_silent(database: Any, cluster: ClusterFile) -> Reason | None:
     """Return why a cluster does not answer, None if no reason shows; blocks.
 
     Args:
@@ -228,7 +228,7 @@ def why_silent(database: Any, cluster: Cluster) -> Reason | None:
     return _status_reason(database)
 
 
-def _of(coordinators: Sequence[Coordinator] | dict[Coordinator, str], cluster: Cluster) -> str:
+def _of(coordinators: Sequence[Coordinator] | dict[Coordinator, str], cluster: ClusterFile) -> str:
     names = ", ".join(str(each) for each in list(coordinators)[:_MOST_NAMED])
     more = ", ..." if len(coordinators) > _MOST_NAMED else ""
     return f"{len(coordinators)} of {len(cluster.coordinators)} coordinators ({names}{more})"

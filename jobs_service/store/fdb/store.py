@@ -55,7 +55,7 @@ from jobs_service.store.fdb.client import (
 )
 from jobs_service.store.fdb.diagnosis import (
     CONNECTION_STRING,
-    Cluster,
+    ClusterFile,
     FileWatch,
     Reason,
     default_cluster_file,
@@ -150,7 +150,7 @@ class FdbStore(Store):
         self._opened = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._database: Any = None
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterFile | None = None
         self._silence: Reason | None = None
         self._explaining = False
 
@@ -348,13 +348,13 @@ class FdbStore(Store):
             self._explaining = True
             self._run_in_background(self._explain(self._cluster))
 
-    async def _explain(self, cluster: Cluster) -> None:
+    async def _explain(self, cluster: ClusterFile) -> None:
         try:
             self._silence = await self._reason(cluster)
         finally:
             self._explaining = False
 
-    async def _reason(self, cluster: Cluster) -> Reason | None:
+    async def _reason(self, cluster: ClusterFile) -> Reason | None:
         """Return the reason of the silence, which takes seconds to find.
 
         The search outlives a canceled caller, and later callers share it: it may take longer than each of them waits.

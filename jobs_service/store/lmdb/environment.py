@@ -53,7 +53,7 @@ def limit_of(size: int) -> int:
     return small if small // _SHARE < _LEAST_RESERVE else size * _SHARE // (_SHARE + 1)
 
 
-class Room:
+class StoreRoom:
     """The remaining room of a store. Used by its writer thread.
 
     Args:

@@ -36,10 +36,10 @@ from jobs_service.store.base import (
     not_open,
     open_loop,
 )
-from jobs_service.store.lmdb.environment import Room, copy_environment, open_environment
+from jobs_service.store.lmdb.environment import StoreRoom, copy_environment, open_environment
 from jobs_service.store.lmdb.process_locks import FileUse, ProcessLocks
-from jobs_service.store.lmdb.threads import Answer, Deadlines, MemoryMap, Request, failed
-from jobs_service.store.lmdb.transaction import LmdbTransaction, State, apply_log, store_error
+from jobs_service.store.lmdb.threads import Deadlines, MemoryMap, ThreadAnswer, ThreadCall, failed
+from jobs_service.store.lmdb.transaction import LmdbTransaction, TransactionState, apply_log, store_error
 from jobs_service.store.lmdb.watches import Watches
 from jobs_service.store.sync_transaction import drive, ran_too_long
 from jobs_service.uncancelable import outlast
@@ -102,7 +102,7 @@ class LmdbStore(Store):
     _monotonic: Callable[[], float]
     # Called with the names of points at which a test may stop a thread, or another one go first.
     _at: Callable[[str], object]
-    _room: Room
+    _room: StoreRoom
     _has_logged_damage: bool
     _watches: Watches
     _use: FileUse
@@ -138,8 +138,8 @@ class LmdbStore(Store):
         self._environment: lmdb.Environment | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
-        self._writes: SimpleQueue[Request[Any] | None] = SimpleQueue()
-        self._reads: SimpleQueue[Request[Any] | Callable[[], None] | None] = SimpleQueue()
+        self._writes: SimpleQueue[ThreadCall[Any] | None] = SimpleQueue()
+        self._reads: SimpleQueue[ThreadCall[Any] | Callable[[], None] | None] = SimpleQueue()
         self._watches = Watches(self._at)
         self._has_logged_damage = False
         self._own_commits: deque[int] = deque()
@@ -154,7 +154,7 @@ class LmdbStore(Store):
         self._counters = Counters()
         self._reads_run = 0
 
-    def _run(self, answer: Answer, own: LmdbTransaction) -> None:
+    def _run(self, answer: ThreadAnswer, own: LmdbTransaction) -> None:
         """Run one transaction function and look up its watched keys; keep the result or the error in the answer."""
         answer.error = None
         began = self._monotonic()
@@ -175,14 +175,14 @@ class LmdbStore(Store):
         else:
             answer.transaction = own
 
-    def _fail_for_good(self, deadlines: Deadlines, requests: Iterable[Request[Any]]) -> None:
+    def _fail_for_good(self, deadlines: Deadlines, requests: Iterable[ThreadCall[Any]]) -> None:
         """Fail requests for good: the next process would open other files of the store."""
         lost = self._use.lost
         assert lost is not None
         self._tell(self._lose_all, lost)
         self._tell(self._answer, deadlines, failed(requests, lost), [])
 
-    def _send_answers(self, deadlines: Deadlines, answers: list[Answer], fired: list[Watch]) -> None:
+    def _send_answers(self, deadlines: Deadlines, answers: list[ThreadAnswer], fired: list[Watch]) -> None:
         for answer in answers:
             answer.request.is_answered = True
             if isinstance(answer.error, StoreDamaged) and not self._has_logged_damage:
@@ -206,7 +206,7 @@ class LmdbStore(Store):
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
 
-    def _answer(self, deadlines: Deadlines, answers: list[Answer], fired: list[Watch]) -> None:
+    def _answer(self, deadlines: Deadlines, answers: list[ThreadAnswer], fired: list[Watch]) -> None:
         for answer in answers:
             request = answer.request
             future = request.future
@@ -226,7 +226,7 @@ class LmdbStore(Store):
         for watch in fired:
             watch.fire()
 
-    def _abandon(self, request: Request[Any], *result: Any) -> None:
+    def _abandon(self, request: ThreadCall[Any], *result: Any) -> None:
         """Give an unclaimed result to the request's `abandoned`; without one, drop the request's watches."""
         if request.abandoned is None:
             for watch in request.watches:
@@ -243,7 +243,7 @@ class LmdbStore(Store):
         stopping = False
         self._seen_at = self._monotonic()
         while not stopping:
-            batch: list[Request[Any]] = []
+            batch: list[ThreadCall[Any]] = []
             try:
                 # Each check wakes the thread, and for most of a day nothing happens.
                 rest = poll if self._monotonic() - self._seen_at < _QUIET else _RARER * poll
@@ -253,7 +253,7 @@ class LmdbStore(Store):
                 while True:
                     if item is None:
                         stopping = True
-                    elif isinstance(item, Request):
+                    elif isinstance(item, ThreadCall):
                         batch.append(item)
                     item = reads.get_nowait()
             except Empty:
@@ -266,7 +266,7 @@ class LmdbStore(Store):
                 self._send_answers(self._read_deadlines, failed(batch, store_error(self.address, error)), [])
         self._at("reader: ends")
 
-    def _read(self, environment: lmdb.Environment, batch: list[Request[Any]]) -> None:
+    def _read(self, environment: lmdb.Environment, batch: list[ThreadCall[Any]]) -> None:
         """Check for other processes' commits, run a batch of reads on one state, and answer them.
 
         Raises:
@@ -282,7 +282,7 @@ class LmdbStore(Store):
             if not batch and number == self._seen_commit:
                 self._look_at_files()  # the usual case
                 return
-            state = State(transaction)
+            state = TransactionState(transaction)
             fired = self._changed_elsewhere(state, number)
             self._at("reader: has looked for commits")
             answers = []
@@ -290,12 +290,12 @@ class LmdbStore(Store):
             for request in batch:
                 if not request.take():
                     continue
-                answer = Answer(request)
+                answer = ThreadAnswer(request)
                 answers.append(answer)
                 if state.failure is not None:  # LMDB's transaction is useless
                     transaction.abort()
                     transaction = environment.begin()
-                    state = State(transaction)
+                    state = TransactionState(transaction)
                 self._run(answer, LmdbTransaction(state, self.limits, self.address, read_only=True))
                 own = answer.transaction
                 if own is not None:
@@ -322,7 +322,7 @@ class LmdbStore(Store):
             self._next_check = now + _CHECK_PERIOD
             self._use.check()
 
-    def _changed_elsewhere(self, state: State, number: int) -> list[Watch]:
+    def _changed_elsewhere(self, state: TransactionState, number: int) -> list[Watch]:
         """Return the watches to fire after another process's commit since the last check."""
         seen = self._seen_commit
         if number == seen:
@@ -360,7 +360,7 @@ class LmdbStore(Store):
             self._at("reader: looks again")
             if newer == number:
                 return []
-            return self._watches.changed_in(State(transaction), newer, [watch.key for watch in watched])
+            return self._watches.changed_in(TransactionState(transaction), newer, [watch.key for watch in watched])
         except lmdb.Error:
             self._own_commits.clear()  # so that the next check looks at all watched keys, whoever has committed
             return []
@@ -432,10 +432,10 @@ class LmdbStore(Store):
         )
         return self._use.lost
 
-    def _write(self, environment: lmdb.Environment, batch: deque[Request[Any]]) -> None:
+    def _write(self, environment: lmdb.Environment, batch: deque[ThreadCall[Any]]) -> None:
         """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""
         while batch:
-            answers: list[Answer] = []
+            answers: list[ThreadAnswer] = []
             try:
                 fired = self._commit(environment, batch, answers)
             except Exception as error:
@@ -452,7 +452,9 @@ class LmdbStore(Store):
                 self._at("writer: answers")
                 self._send_answers(self._write_deadlines, answers, fired)
 
-    def _commit(self, environment: lmdb.Environment, batch: deque[Request[Any]], answers: list[Answer]) -> list[Watch]:
+    def _commit(
+        self, environment: lmdb.Environment, batch: deque[ThreadCall[Any]], answers: list[ThreadAnswer]
+    ) -> list[Watch]:
         """Run requests from the front of the batch in one LMDB transaction, commit, and return the watches to fire.
 
         Raises:
@@ -465,7 +467,7 @@ class LmdbStore(Store):
         self._at("writer: has begun")
         watched: list[Watch] = []
         try:
-            state = State(transaction)
+            state = TransactionState(transaction)
             number = transaction.id()
             if number % _READER_CHECK_PERIOD == 0:
                 environment.reader_check()
@@ -479,7 +481,7 @@ class LmdbStore(Store):
                 request = batch.popleft()
                 if not request.take():
                     continue  # withdrawn: its caller was canceled, or its time was up
-                answer = Answer(request)
+                answer = ThreadAnswer(request)
                 answers.append(answer)
                 self._run(answer, LmdbTransaction(state, self.limits, self.address, claim=room.claim))
                 if state.failure is not None:
@@ -534,10 +536,10 @@ class LmdbStore(Store):
                 answer.transaction.stamp.value = answer.stamp
         return self._watches.changed(written, number)
 
-    def _retry_alone(self, environment: lmdb.Environment, answers: list[Answer], error: StoreError) -> None:
+    def _retry_alone(self, environment: lmdb.Environment, answers: list[ThreadAnswer], error: StoreError) -> None:
         """After a failed commit, give each request its own commit, so that only the guilty one fails."""
         for answer in answers:
-            alone: list[Answer] = []
+            alone: list[ThreadAnswer] = []
             fired: list[Watch] = []
             if len(answers) > 1:
                 answer.request.claim.append(True)
@@ -564,7 +566,7 @@ class LmdbStore(Store):
         self._pid = os.getpid()
         # The working directory may change while the store is open.
         self._directory = directory = self.path.absolute()
-        self._room = Room(directory, self.location, self._settings.lmdb_map_size)
+        self._room = StoreRoom(directory, self.location, self._settings.lmdb_map_size)
         self._processes = ProcessLocks(directory, self._sources.token)
         seconds = self._settings.transaction_timeout
         begun = "; it had begun and may still take effect"
@@ -645,7 +647,7 @@ class LmdbStore(Store):
         # The future is the loop's, which answers when it turns again. Nobody else has it yet, so a thread may make it.
         future: asyncio.Future[T] = loop.create_future()
         future.add_done_callback(answer)
-        request: Request[T] = Request(work, future, math.inf, None)
+        request: ThreadCall[T] = ThreadCall(work, future, math.inf, None)
         self._writes.put(request)
         seconds = self._settings.transaction_timeout
         if not has_run.wait(seconds) and request.withdraw(future):
@@ -665,7 +667,7 @@ class LmdbStore(Store):
     ) -> T:
         """Run the function on a thread, and return its result."""
         deadline = loop.time() + self._settings.transaction_timeout
-        request: Request[T] = Request(function, loop.create_future(), deadline, abandoned)
+        request: ThreadCall[T] = ThreadCall(function, loop.create_future(), deadline, abandoned)
         deadlines.watch_over(request)
         queue.put(request)
         try:

@@ -18,7 +18,7 @@ from jobs_service.store.lmdb.transaction import LmdbTransaction
 T = TypeVar("T")
 
 
-class Request(Generic[T]):
+class ThreadCall(Generic[T]):
     """One call of transact or read, passed to a thread.
 
     Attributes:
@@ -71,12 +71,12 @@ async def _nothing(transaction: Any) -> Any:
     """The function of a withdrawn request; it never runs."""
 
 
-class Answer:
+class ThreadAnswer:
     """The result or the error of one request."""
 
     __slots__ = ("error", "request", "result", "stamp", "transaction")
 
-    def __init__(self, request: Request[Any]) -> None:
+    def __init__(self, request: ThreadCall[Any]) -> None:
         self.request = request
         self.result: Any = None
         self.error: BaseException | None = None
@@ -99,18 +99,18 @@ class Deadlines:
         self._seconds = seconds
         self._what = what
         self._begun = begun
-        self._waiting: deque[Request[Any]] = deque()
+        self._waiting: deque[ThreadCall[Any]] = deque()
         self._answered = loop.create_future()
         self._answered.cancel()
         self._timer: asyncio.TimerHandle | None = None
 
-    def watch_over(self, request: Request[Any]) -> None:
+    def watch_over(self, request: ThreadCall[Any]) -> None:
         """Fail the request when its deadline passes."""
         self._waiting.append(request)
         if self._timer is None:
             self._timer = self._loop.call_at(request.deadline, self._expire)
 
-    def withdraw(self, request: Request[Any]) -> None:
+    def withdraw(self, request: ThreadCall[Any]) -> None:
         """Withdraw a request whose caller has gone, if no thread has begun it."""
         request.withdraw(self._answered)
 
@@ -147,12 +147,12 @@ class Deadlines:
             self._timer = self._loop.call_at(self._waiting[0].deadline, self._expire)
 
 
-def failed(requests: Iterable[Request[Any]], error: StoreError) -> list[Answer]:
+def failed(requests: Iterable[ThreadCall[Any]], error: StoreError) -> list[ThreadAnswer]:
     """Return answers that fail these requests, each with its own copy of the error."""
     answers = []
     for request in requests:
         request.take()
-        answer = Answer(request)
+        answer = ThreadAnswer(request)
         answer.error = type(error)(str(error))
         answers.append(answer)
     return answers

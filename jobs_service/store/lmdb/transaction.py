@@ -45,7 +45,7 @@ def is_out_of_room(error: Exception) -> bool:
     return isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-class State:
+class TransactionState:
     """The state of an LMDB transaction.
 
     Args:
@@ -106,7 +106,7 @@ class LmdbTransaction(BufferedTransaction):
 
     def __init__(
         self,
-        base: State,
+        base: TransactionState,
         limits: Limits,
         address: str,
         *,

@@ -18,7 +18,7 @@ from jobs_service.store.fdb.client import (
     error_of,
 )
 from jobs_service.store.memory import Versions, View
-from jobs_service.store.overlay import BufferedTransaction, Reads
+from jobs_service.store.overlay import BufferedTransaction, ReadRanges
 from jobs_service.testing.loop import Choices
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class SimulatedTransaction(BufferedTransaction):
         self.timed_out = False
         self.blocking = False
         self.ended = False
-        self.conflicts = Reads()
+        self.conflicts = ReadRanges()
         self._snapshot_reads: Snapshot | None = None
         view = View(cluster.versions, self.version)
         super().__init__(view, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService
-from jobs_service.actors.subscriptions import Hub, Target
+from jobs_service.actors.subscriptions import Hub, SubscribedJob
 from tests.service.support import J1, PATIENCE, T1, eventually
 
 
@@ -46,7 +46,7 @@ async def test_it_is_forgotten_on_the_loop_wherever_it_is_found(
     threads: list[int] = []
     discard = Hub.discard
 
-    def noting(hub: Hub, target: Target) -> None:
+    def noting(hub: Hub, target: SubscribedJob) -> None:
         threads.append(threading.get_ident())
         discard(hub, target)
 

@@ -21,7 +21,7 @@ from jobs_service.sources import Sources
 from jobs_service.store import open_address
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.diagnosis import (
-    Cluster,
+    ClusterFile,
     Coordinator,
     FileWatch,
     Reason,
@@ -39,7 +39,7 @@ OTHER = "other:id@127.0.0.1:4501"
 
 
 def test_a_cluster_file_is_read_as_the_client_reads_it() -> None:
-    cluster = Cluster.parse("# a comment\n\n  some_name:Id1@10.0.0.1:4500:tls,[::1]:4501,db.example.org:4502  \n")
+    cluster = ClusterFile.parse("# a comment\n\n  some_name:Id1@10.0.0.1:4500:tls,[::1]:4501,db.example.org:4502  \n")
     assert cluster is not None
     assert cluster.description == "some_name"
     assert cluster.coordinators == (
@@ -49,7 +49,7 @@ def test_a_cluster_file_is_read_as_the_client_reads_it() -> None:
     )
     assert str(cluster.coordinators[0]) == "10.0.0.1:4500:tls"
     for bad in ["", "a:b", "a@1.2.3.4:5", "a:b@1.2.3.4", f"{FIRST}\n{OTHER}"]:
-        assert Cluster.parse(bad) is None
+        assert ClusterFile.parse(bad) is None
 
 
 def test_without_a_name_the_file_is_the_one_that_the_client_takes(
@@ -322,7 +322,7 @@ async def test_who_comes_while_it_is_looked_why_nothing_answers_is_told_what_is_
     class Asked(FdbStore):
         asked = 0
 
-        async def _reason(self, cluster: Cluster) -> Reason | None:
+        async def _reason(self, cluster: ClusterFile) -> Reason | None:
             self.asked += 1
             asyncio.get_running_loop().call_soon(asking.cancel if self.asked == 1 else go_on.set)
             return await super()._reason(cluster)

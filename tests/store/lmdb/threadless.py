@@ -10,9 +10,9 @@ from typing import Any, Final
 from jobs_service.settings import Settings
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.environment import Room, open_environment
+from jobs_service.store.lmdb.environment import StoreRoom, open_environment
 from jobs_service.store.lmdb.process_locks import FileUse
-from jobs_service.store.lmdb.threads import Answer, MemoryMap, Request
+from jobs_service.store.lmdb.threads import MemoryMap, ThreadAnswer, ThreadCall
 from tests.contract.support import END
 
 _LOOP: Final = asyncio.new_event_loop()
@@ -32,13 +32,13 @@ class ThreadlessStore(LmdbStore):
         self._use = FileUse(path, self.location)
         self.environment = open_environment(path, settings, self._use)
         self._map = MemoryMap(self.environment, self._has_grown, self._cannot_grow)
-        self._room = Room(path, self.location, settings.lmdb_map_size)
+        self._room = StoreRoom(path, self.location, settings.lmdb_map_size)
 
     def commit(self, function: TransactionFunction[Any]) -> bytes | None:
         """Run a function in a transaction, commit, and return its versionstamp."""
-        answers: list[Answer] = []
+        answers: list[ThreadAnswer] = []
         unheard: asyncio.Future[Any] = asyncio.Future(loop=_LOOP)
-        self._commit(self.environment, deque([Request(function, unheard, 0.0, None)]), answers)
+        self._commit(self.environment, deque([ThreadCall(function, unheard, 0.0, None)]), answers)
         [answer] = answers
         if answer.error is not None:
             raise answer.error
