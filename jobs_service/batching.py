@@ -30,6 +30,39 @@ a watch, and all accept again. A caller that wants no watch gets an empty list i
 Call: TypeAlias = tuple[Callable[..., Awaitable[Any]], Place, tuple[Any, ...]]
 """An operation on a job, the job's place, and the other arguments."""
 
+L = TypeVar("L")
+
+SharedTerms: TypeAlias = tuple[TypeKeys, AcceptTerms, bool]
+"""The common key of workers that share an accept: the type, the terms, and whether they want a watch."""
+
+_LONGEST_WAIT: Final = 0.1
+"""Seconds after which an accept no longer waits for the end of the previous one, which the store may delay."""
+
+T = TypeVar("T")
+
+_MOST_OPERATIONS: Final = 500
+_MOST_BYTES: Final = 2_000_000
+_READ_TOGETHER: Final = 250
+"""Jobs that are read together before their operations: a transaction can read so many of the largest records."""
+
+_PLACE_OF: Final = attrgetter("place")
+_READS_OF: Final = attrgetter("reads")
+
+_HALVED: Final = (*TOO_MUCH, StoreFull, StoreDamaged)
+"""Errors that fewer operations in one transaction may avoid: the damage or excess may come from a single operation."""
+
+_ALONE: Final = 32
+"""On a cluster, a caller with at least this many operations gets its own transaction, which commits in parallel with
+others, such as the accept of the next jobs."""
+
+Transact: TypeAlias = Callable[[Callable[[UnitOfWork], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
+
+Job = TypeVar("Job")
+
+PipelinedOperation: TypeAlias = Callable[[UnitOfWork], Awaitable[T]]
+PipelinedTransact: TypeAlias = Callable[[PipelinedOperation[T]], Coroutine[Any, Any, T]]
+TransactAfter: TypeAlias = Callable[[asyncio.Future[Any], PipelinedOperation[T]], Coroutine[Any, Any, T]]
+
 
 class Operation(Protocol):
     """Work on a unit of work, with its caller."""
@@ -244,15 +277,6 @@ class SharedAccept:
         return False
 
 
-L = TypeVar("L")
-
-SharedTerms: TypeAlias = tuple[TypeKeys, AcceptTerms, bool]
-"""The common key of workers that share an accept: the type, the terms, and whether they want a watch."""
-
-_LONGEST_WAIT: Final = 0.1
-"""Seconds after which an accept no longer waits for the end of the previous one, which the store may delay."""
-
-
 class AcceptTurns(Generic[L]):
     """The accepts of one process that wait for their turn.
 
@@ -309,26 +333,6 @@ class AcceptTurns(Generic[L]):
             timer.cancel()
             for key in [key for key in self._waiting if key[0] == keys]:
                 self.begin(key)
-
-
-T = TypeVar("T")
-
-_MOST_OPERATIONS: Final = 500
-_MOST_BYTES: Final = 2_000_000
-_READ_TOGETHER: Final = 250
-"""Jobs that are read together before their operations: a transaction can read so many of the largest records."""
-
-_PLACE_OF: Final = attrgetter("place")
-_READS_OF: Final = attrgetter("reads")
-
-_HALVED: Final = (*TOO_MUCH, StoreFull, StoreDamaged)
-"""Errors that fewer operations in one transaction may avoid: the damage or excess may come from a single operation."""
-
-_ALONE: Final = 32
-"""On a cluster, a caller with at least this many operations gets its own transaction, which commits in parallel with
-others, such as the accept of the next jobs."""
-
-Transact: TypeAlias = Callable[[Callable[[UnitOfWork], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
 
 
 class GroupCommit:
@@ -547,13 +551,6 @@ def _answer(batch: list[Operation], answers: list[tuple[Any, Exception | None]])
 
 def _is_accept(operation: Operation) -> bool:
     return isinstance(operation, SharedAccept)
-
-
-Job = TypeVar("Job")
-
-PipelinedOperation: TypeAlias = Callable[[UnitOfWork], Awaitable[T]]
-PipelinedTransact: TypeAlias = Callable[[PipelinedOperation[T]], Coroutine[Any, Any, T]]
-TransactAfter: TypeAlias = Callable[[asyncio.Future[Any], PipelinedOperation[T]], Coroutine[Any, Any, T]]
 
 
 async def in_order(

@@ -17,6 +17,15 @@ from jobs_service import names
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_TIME: Final = "no time: allowed are texts as 2026-11-22T22:00:00Z and seconds since the epoch"
 
+T = TypeVar("T")
+
+_TIME_SCHEMA: Final[dict[str, Any]] = {
+    "description": "ISO 8601 in UTC; seconds since the epoch beyond all dates; null for a damaged time",
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}, {"type": "null"}],
+}
+
+_ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}
+
 
 def dumps(value: Any) -> bytes:
     """Encode a value of JSON's types."""
@@ -87,9 +96,6 @@ def seconds_of(form: Any) -> float | None:
     return (date - _EPOCH).total_seconds()
 
 
-T = TypeVar("T")
-
-
 def _form(read: Callable[[Any], Any], write: Callable[[Any], Any], schema: dict[str, Any]) -> GetPydanticSchema:
     """Return the annotation of values that have a form of their own."""
     serialization = core_schema.plain_serializer_function_ser_schema(write)
@@ -125,10 +131,6 @@ AS_NAME: Final = _form(
         ],
     },
 )
-_TIME_SCHEMA: Final[dict[str, Any]] = {
-    "description": "ISO 8601 in UTC; seconds since the epoch beyond all dates; null for a damaged time",
-    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}, {"type": "null"}],
-}
 
 Time = Annotated[float, _form(_seconds, time, _TIME_SCHEMA)]
 """Seconds since the epoch."""
@@ -171,9 +173,6 @@ def read(kind: type[T], form: Any) -> T:
     """
     found: T = _adapter(kind).validate_python(form)
     return found
-
-
-_ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}
 
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:

@@ -17,6 +17,9 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from jobs_service.run_data import JobError
 
+PREFIX = "json:"
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+
 
 def name(value: Any) -> Any:
     """Return a type, an id or a priority: bytes as {"bytes": hexadecimal}, a tuple as a list, str and int as they are.
@@ -37,10 +40,6 @@ def name(value: Any) -> Any:
 def error(value: JobError | None) -> dict[str, str] | None:
     """Return a run's error as an object."""
     return None if value is None else {"type": value.type, "message": value.message, "traceback": value.traceback}
-
-
-PREFIX = "json:"
-_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def shown(value: Any) -> str:

@@ -28,6 +28,35 @@ from jobs_service.store.base import Transaction, Watch
 _FIRST: Final = 0.01
 _SHRINKS_BY: Final = 0.9
 
+_COARSEST = 0.25
+_FINEST = 2.0**-7
+_MISSING_TYPE_CHECK = 5.0
+_MOST_JITTER = 10.0
+"""Seconds by which a sample comes sooner at random, at most: many processes must not read at the same moment."""
+_MOST_TYPES = 1000
+# Bounds in seconds: shorter and longer timeouts are sampled like these.
+_SHORTEST = 0.001
+_LONGEST = 1e7
+_AT_ONCE = -math.inf
+
+CHECK_TIMEOUT: Final = "check timeout"
+"""The message that the type's timeout may have changed: the next sample, which reads it, is taken at once."""
+
+_PENDING_CHANGED: Final = "pending changed"
+_SAMPLED: Final = "sampled"
+_CLOCK_CHECK = 5.0
+_QUEUE_HOLDOFF = 0.05
+_SHOWN_IDS = 10
+_SILENT: Final = "their workers fell silent"
+_LONGEST_IDLE: Final = 60.0
+_NEVER = math.inf
+_UNREAD_FOR: Final = 60.0
+"""Seconds after which a remaining row of changes has no reader left: notifiers remove their rows sooner."""
+
+_LONGEST_STAGGER: Final = 0.25
+_LARGEST_BATCH: Final = 10
+"""Most due or expired jobs per transaction while there are no lost jobs, as a multiple of `pending_batch`."""
+
 
 class Stagger:
     """The pause before each attempt at one kind of work.
@@ -80,18 +109,6 @@ class Attempt:
     @property
     def collided(self) -> bool:
         return self._runs > 1
-
-
-_COARSEST = 0.25
-_FINEST = 2.0**-7
-_MISSING_TYPE_CHECK = 5.0
-_MOST_JITTER = 10.0
-"""Seconds by which a sample comes sooner at random, at most: many processes must not read at the same moment."""
-_MOST_TYPES = 1000
-# Bounds in seconds: shorter and longer timeouts are sampled like these.
-_SHORTEST = 0.001
-_LONGEST = 1e7
-_AT_ONCE = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,25 +255,6 @@ class Sampler:
         finally:
             if timer is not None:
                 timer.cancel()
-
-
-CHECK_TIMEOUT: Final = "check timeout"
-"""The message that the type's timeout may have changed: the next sample, which reads it, is taken at once."""
-
-_PENDING_CHANGED: Final = "pending changed"
-_SAMPLED: Final = "sampled"
-_CLOCK_CHECK = 5.0
-_QUEUE_HOLDOFF = 0.05
-_SHOWN_IDS = 10
-_SILENT: Final = "their workers fell silent"
-_LONGEST_IDLE: Final = 60.0
-_NEVER = math.inf
-_UNREAD_FOR: Final = 60.0
-"""Seconds after which a remaining row of changes has no reader left: notifiers remove their rows sooner."""
-
-_LONGEST_STAGGER: Final = 0.25
-_LARGEST_BATCH: Final = 10
-"""Most due or expired jobs per transaction while there are no lost jobs, as a multiple of `pending_batch`."""
 
 
 class _Unread(NamedTuple):

@@ -26,6 +26,10 @@ _MOST_DAMAGED: Final = 10_000
 _LONGEST_PAUSE = 60.0
 """Most seconds between two attempts on a damaged file of the store."""
 
+_TYPES_PAGE: Final = 1000
+
+PageOfTypes: TypeAlias = Callable[[Snapshot, Keyspace, bytes | None, int], Awaitable[awake_types.TypePage]]
+
 
 class OnceEach:
     """Remembers occurrences, so that each is logged once.
@@ -174,11 +178,6 @@ class KeyspaceKeeper(Actor):
 
     async def init(self) -> None:
         await self._context.retried(self._context.open_keyspace)
-
-
-_TYPES_PAGE: Final = 1000
-
-PageOfTypes: TypeAlias = Callable[[Snapshot, Keyspace, bytes | None, int], Awaitable[awake_types.TypePage]]
 
 
 class DutifulActor(Actor):

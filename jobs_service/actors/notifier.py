@@ -33,6 +33,21 @@ from jobs_service.supervision import Actor
 _SHORTEST_REST: Final = 0.002
 """Rests of the notifier below so many seconds are skipped: the loop's timers are no finer than a millisecond."""
 
+T = TypeVar("T")
+
+_READ: Final = "read"
+_FEW: Final = 8
+"""Up to so many subscribed jobs are simply read each time. That costs less than reading their changes (0.1 of 0.4 ms
+from a finish to its event on the embedded store), and spares the rows of changes."""
+
+_CHANGES_PAGE: Final = 1000
+_FIRST_BATCH: Final = 100
+_LARGEST_READ: Final = 4_000_000
+"""Approximate bytes of records per read."""
+
+_SEEN_FOR: Final = 10.0
+"""Seconds that rows of changes stay in the store for the slower notifiers of other services."""
+
 
 class TypeMonitor:
     """A loop that its notifier runs in a task linked to itself.
@@ -84,22 +99,6 @@ async def _change(watch: Watch) -> None:
     """Wait for a possible change: stores may lose watches, and then the stamp is read again."""
     with contextlib.suppress(StoreError):
         await watch.wait()
-
-
-T = TypeVar("T")
-
-_READ: Final = "read"
-_FEW: Final = 8
-"""Up to so many subscribed jobs are simply read each time. That costs less than reading their changes (0.1 of 0.4 ms
-from a finish to its event on the embedded store), and spares the rows of changes."""
-
-_CHANGES_PAGE: Final = 1000
-_FIRST_BATCH: Final = 100
-_LARGEST_READ: Final = 4_000_000
-"""Approximate bytes of records per read."""
-
-_SEEN_FOR: Final = 10.0
-"""Seconds that rows of changes stay in the store for the slower notifiers of other services."""
 
 
 class _Left(NamedTuple):

@@ -29,6 +29,17 @@ _PAGE: Final = 250
 """Running jobs that one transaction reads: so many of the largest records are within its limits."""
 _SHOWN_IDS: Final = 10
 
+_HOLDOFF: Final = 0.2
+"""Least seconds between two writes, even if changes come faster."""
+_SPREAD: Final = 0.1
+"""Jitter of the heartbeat period, as a fraction, so that processes do not write all at once."""
+_CLEAN_EVERY: Final = 3600.0
+"""Seconds between two searches for rows that ended processes have left."""
+_REMOVED_AT_ONCE: Final = 100
+"""Left rows that one transaction removes."""
+
+_Page: TypeAlias = tuple[list[ProcessRow], bytes | None]
+
 
 class ProcessMonitor(DutifulActor):
     """Finds store instances of dead processes, and re-enqueues the jobs that they held.
@@ -99,18 +110,6 @@ class ProcessMonitor(DutifulActor):
             ids[seen.keys.type].append(seen.id)
         for type, some in ids.items():
             log.warning("jobs_lost", type=type, count=len(some), ids=some[:_SHOWN_IDS], reason="their process died")
-
-
-_HOLDOFF: Final = 0.2
-"""Least seconds between two writes, even if changes come faster."""
-_SPREAD: Final = 0.1
-"""Jitter of the heartbeat period, as a fraction, so that processes do not write all at once."""
-_CLEAN_EVERY: Final = 3600.0
-"""Seconds between two searches for rows that ended processes have left."""
-_REMOVED_AT_ONCE: Final = 100
-"""Left rows that one transaction removes."""
-
-_Page: TypeAlias = tuple[list[ProcessRow], bytes | None]
 
 
 async def all_rows(

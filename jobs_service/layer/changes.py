@@ -45,6 +45,9 @@ _NO_STAMP: Final = bytes(STAMP_BYTES)
 _NEW: Final = b"\x01"
 _IN_DOUBT: Final = b"\x02"
 
+_LARGEST_READ: Final = 1_000_000
+"""Bytes of rows after which a transaction removes no more of them."""
+
 
 class Position(NamedTuple):
     """A follower's position in the changes of a type.
@@ -203,10 +206,6 @@ def _ids(value: bytes) -> Iterator[bytes]:
             continue
         yield value[start:end]
         start = end
-
-
-_LARGEST_READ: Final = 1_000_000
-"""Bytes of rows after which a transaction removes no more of them."""
 
 
 class Removed(NamedTuple):

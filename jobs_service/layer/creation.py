@@ -49,6 +49,10 @@ from jobs_service.run_data import HistoryKind
 from jobs_service.sources import MOST_AHEAD, Sources
 from jobs_service.tracing import MODULE
 
+_RANDOM_ID_BYTES: Final = 16
+_TIME_LIMITS: Final = Bounds(above=True, optional=True)
+_MOST_ATTEMPTS: Final = 65_535
+
 
 class Spec:
     """The state that a creator wants for a job, checked and encoded before any transaction begins.
@@ -405,11 +409,6 @@ def new_job_spec(type: JobType, job: Any) -> Spec:
     if not isinstance(job, NewJob):
         raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
     return spec_of(type, job.id, job.data, job.priority, job.run_at)
-
-
-_RANDOM_ID_BYTES: Final = 16
-_TIME_LIMITS: Final = Bounds(above=True, optional=True)
-_MOST_ATTEMPTS: Final = 65_535
 
 
 class NamedHandler(Enqueueable[Any, Any]):

@@ -26,6 +26,11 @@ from jobs_service.store.base import Snapshot
 _FIELDS: Final = 3
 _REMOVED: Final[bytes] = fdb.tuple.pack(())
 
+ALL_SECRET: Final = Redaction(("data:", "result:", "error:", "progress:"))
+"""Hides all of a job that programs have written, if the rules cannot be read."""
+
+_PAGE: Final = 100
+
 
 class Declared(NamedTuple):
     """The options of a handler that are kept with its type; times in seconds.
@@ -68,12 +73,6 @@ async def noted(unit: UnitOfWork, keys: TypeKeys) -> tuple[float | None, Retenti
         values[0] if values else None,
         Retention(*values[1:]) if len(values) == _FIELDS else None,
     )
-
-
-ALL_SECRET: Final = Redaction(("data:", "result:", "error:", "progress:"))
-"""Hides all of a job that programs have written, if the rules cannot be read."""
-
-_PAGE: Final = 100
 
 
 async def redaction(transaction: Snapshot, keys: TypeKeys) -> Redaction:

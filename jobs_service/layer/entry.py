@@ -14,6 +14,11 @@ from jobs_service.store.base import LONGEST_STAMPED_KEY, OFFSET_BYTES, Limits, T
 
 T = TypeVar("T")
 
+_KEY_OVERHEAD: Final = 13
+
+_SHARE_OF_RUNS: Final = 32
+"""This part of a record is kept free for data about the job's runs beside a result: 3,125 bytes."""
+
 
 class JobSnapshot(NamedTuple):
     """A job at one moment of a transaction.
@@ -135,12 +140,6 @@ def jobs_listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:
         return []
     job = job_of(entry)
     return [job] if state is None or state(job) else []
-
-
-_KEY_OVERHEAD: Final = 13
-
-_SHARE_OF_RUNS: Final = 32
-"""This part of a record is kept free for data about the job's runs beside a result: 3,125 bytes."""
 
 
 def room_left(limits: Limits, record: Record) -> int:

@@ -78,6 +78,43 @@ _MAX_NAME: Final = 20_000
 PLAIN_IDS: Final = frozenset({str, bytes})
 _ELEMENTS: Final = (str, bytes, int, float, type(None), uuid.UUID, fdb.tuple.SingleFloat)
 
+DATA: Final = 1
+READY: Final = 2
+SCHEDULED: Final = 3
+WATCH_PENDING: Final = 4
+WATCH_ACTIVITY: Final = 5
+ACTIVITY_TIMEOUT: Final = 6
+ACTIVITY: Final = 7
+WATCH_CANCELED: Final = 8
+PAUSED: Final = 9
+RETENTION: Final = 10
+EXPIRING: Final = 11
+PERIODIC: Final = 12
+COPYING: Final = 13
+DECLARED: Final = 14
+SET_ASIDE: Final = 15
+AWAKE: Final = 16
+ASLEEP: Final = 17
+ALARM: Final = 18
+FOLLOWED: Final = 19
+CHANGES: Final = 20
+COUNTS: Final = 21
+MINUTES: Final = 22
+HOURS: Final = 23
+FAILED: Final = 24
+REDACTION: Final = 25
+LAST: Final = 26
+RETRYING: Final = 27
+_SECTIONS: Final = 27
+
+_GOES_ON: Final = 0xFF
+_class_of = type
+_MAX_CACHED_TYPES: Final = 10_000
+"""Types whose keys are cached; each takes about a kilobyte, and some microseconds to make anew."""
+
+_LEAST_BEHIND_TYPE: Final = 1 + 13 + 2
+"""Bytes of the shortest priority, of a versionstamp with its surroundings, and of the shortest id."""
+
 
 def pack_type(type: Any) -> bytes:
     """Return the tuple layer's encoding of a type, checked."""
@@ -259,44 +296,6 @@ class _Elements:
 def _check_bits(value: int) -> None:
     if value.bit_length() > _MAX_INTEGER_BITS:
         raise ValueError(f"an integer of {value.bit_length()} bits; {_MAX_INTEGER_BITS} are allowed")
-
-
-DATA: Final = 1
-READY: Final = 2
-SCHEDULED: Final = 3
-WATCH_PENDING: Final = 4
-WATCH_ACTIVITY: Final = 5
-ACTIVITY_TIMEOUT: Final = 6
-ACTIVITY: Final = 7
-WATCH_CANCELED: Final = 8
-PAUSED: Final = 9
-RETENTION: Final = 10
-EXPIRING: Final = 11
-PERIODIC: Final = 12
-COPYING: Final = 13
-DECLARED: Final = 14
-SET_ASIDE: Final = 15
-AWAKE: Final = 16
-ASLEEP: Final = 17
-ALARM: Final = 18
-FOLLOWED: Final = 19
-CHANGES: Final = 20
-COUNTS: Final = 21
-MINUTES: Final = 22
-HOURS: Final = 23
-FAILED: Final = 24
-REDACTION: Final = 25
-LAST: Final = 26
-RETRYING: Final = 27
-_SECTIONS: Final = 27
-
-_GOES_ON: Final = 0xFF
-_class_of = type
-_MAX_CACHED_TYPES: Final = 10_000
-"""Types whose keys are cached; each takes about a kilobyte, and some microseconds to make anew."""
-
-_LEAST_BEHIND_TYPE: Final = 1 + 13 + 2
-"""Bytes of the shortest priority, of a versionstamp with its surroundings, and of the shortest id."""
 
 
 class TypeKeys:

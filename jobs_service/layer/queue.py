@@ -45,6 +45,33 @@ _WIDEST: Final = 1024
 _WIDEST_FACTOR: Final = 16
 """Widest spread as a multiple of the jobs that one look takes: a wider one would read too much of the queue."""
 
+_SEQ_BYTES: Final = 12
+PAGE: Final = 256
+LONG_PAGE: Final = 2000
+MOST_TAKEN: Final = 16_000
+"""Most jobs that one accept takes or passes over: a transaction cannot rewrite more, even of the smallest."""
+
+_MOST_KEYS: Final = 4_000_000
+"""Bytes of keys of later due jobs after which an accept stops reading."""
+
+MOST_EARLY: Final = 2000
+"""Entries of early jobs after which an accept stops reading. It moves some of them away, so the next finds fewer."""
+
+Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
+"""((packed priority, one of the three kinds below, place within), packed id)."""
+
+WAS_READY: Final = 0
+MADE_READY: Final = 1
+"""By this transaction."""
+FOR_LATER: Final = 2
+"""Scheduled."""
+
+_FEW_EARLY: Final = 64
+"""Ready jobs not yet due that an accept leaves in place: they come due soon. Only a clock far ahead of this one makes
+more of them ready; these are moved back to SCHEDULED, since every accept has to read past them."""
+_CLOCK_CHECK: Final = 5.0
+_PASSED_CHECK: Final = 5.0
+
 
 class Spreading:
     """The spread of each type's queue, as one service has learnt it."""
@@ -155,19 +182,6 @@ class QueueReads:
         self._looks.clear()
 
 
-_SEQ_BYTES: Final = 12
-PAGE: Final = 256
-LONG_PAGE: Final = 2000
-MOST_TAKEN: Final = 16_000
-"""Most jobs that one accept takes or passes over: a transaction cannot rewrite more, even of the smallest."""
-
-_MOST_KEYS: Final = 4_000_000
-"""Bytes of keys of later due jobs after which an accept stops reading."""
-
-MOST_EARLY: Final = 2000
-"""Entries of early jobs after which an accept stops reading. It moves some of them away, so the next finds fewer."""
-
-
 class AcceptTerms(NamedTuple):
     """The terms on which a worker takes jobs.
 
@@ -212,16 +226,6 @@ async def candidates(
         ranked = sorted(ranked + own + later, key=lambda item: (*item[0][:2], item[0][2] + item[1]))
     # No job is here twice: the index entries of those that this transaction has moved are cleared already.
     return ranked[:wanted], early, is_cut
-
-
-Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
-"""((packed priority, one of the three kinds below, place within), packed id)."""
-
-WAS_READY: Final = 0
-MADE_READY: Final = 1
-"""By this transaction."""
-FOR_LATER: Final = 2
-"""Scheduled."""
 
 
 async def _ready_in_store(
@@ -328,13 +332,6 @@ def _ranked(keys: TypeKeys, key: bytes) -> Ranked:
 def is_due(packed_run_at: bytes, due_by: float | None) -> bool:
     # A damaged time counts as due: otherwise the job would wait for ever.
     return due_by is None or not packed_run_at or not unpack_seconds(packed_run_at) > due_by
-
-
-_FEW_EARLY: Final = 64
-"""Ready jobs not yet due that an accept leaves in place: they come due soon. Only a clock far ahead of this one makes
-more of them ready; these are moved back to SCHEDULED, since every accept has to read past them."""
-_CLOCK_CHECK: Final = 5.0
-_PASSED_CHECK: Final = 5.0
 
 
 class More(IntEnum):

@@ -41,6 +41,29 @@ from jobs_service.model.type_state import FOR_EVER, QueueState, Retention
 from jobs_service.run_data import ERROR, JobError
 from jobs_service.store.base import KeyValue, Limits, Snapshot
 
+FIRST_CHUNK: Final = 16
+LARGEST_CHUNK: Final = 256
+"""Rows that are read at once: first and at most. A transaction can read as many, however large their records are."""
+_GROWTH: Final = 4
+
+_MOST_ROWS: Final = 2000
+_MOST_BYTES: Final = 1_000_000
+"""Rows, and bytes of records, that one transaction reads."""
+
+_BY_ID: Final = b"i"
+_RETRYING: Final = b"t"
+_INDEXES: Final = {
+    Status.READY: b"r",
+    Status.SCHEDULED: b"s",
+    Status.RETRYING: _RETRYING,
+    Status.RUNNING: b"a",
+    Status.FAILED: b"f",
+}
+"""The first byte of a cursor: the order of its place."""
+
+_MOST_LOOKS: Final = 32
+"""Most ready jobs of a type that are read to find the oldest one: the first of each priority, up to so many."""
+
 
 class Unreadable:
     """Stands in for an unreadable record in lists of jobs: it has a state of its own, and its error says why.
@@ -70,12 +93,6 @@ class Unreadable:
     def size(self) -> int:
         """Return 0: it is never rewritten."""
         return 0
-
-
-FIRST_CHUNK: Final = 16
-LARGEST_CHUNK: Final = 256
-"""Rows that are read at once: first and at most. A transaction can read as many, however large their records are."""
-_GROWTH: Final = 4
 
 
 class JobPage(NamedTuple):
@@ -182,22 +199,6 @@ class Listing:
 
     async def _all(self) -> list[Job]:
         return [job async for job in self._jobs]
-
-
-_MOST_ROWS: Final = 2000
-_MOST_BYTES: Final = 1_000_000
-"""Rows, and bytes of records, that one transaction reads."""
-
-_BY_ID: Final = b"i"
-_RETRYING: Final = b"t"
-_INDEXES: Final = {
-    Status.READY: b"r",
-    Status.SCHEDULED: b"s",
-    Status.RETRYING: _RETRYING,
-    Status.RUNNING: b"a",
-    Status.FAILED: b"f",
-}
-"""The first byte of a cursor: the order of its place."""
 
 
 class Terms(NamedTuple):
@@ -377,10 +378,6 @@ def _fitting(keys: TypeKeys, terms: Terms, id: bytes, raw: bytes, place: bytes) 
 def _seq(record: Record) -> bytes:
     assert isinstance(record.seq, bytes)
     return record.seq
-
-
-_MOST_LOOKS: Final = 32
-"""Most ready jobs of a type that are read to find the oldest one: the first of each priority, up to so many."""
 
 
 async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:

@@ -80,6 +80,9 @@ RUNNING_AFTER_STAMP = struct.Struct(f">2sd3s{LOCK_BYTES}sI")
 LEAST_AT_REST: Final = AT_REST_HEAD.size + HEAD_BYTES
 LEAST_RUNNING: Final = RUNNING_HEAD.size + HEAD_BYTES
 
+NextRun: TypeAlias = tuple[bytes, float | None]
+"""Priority and run_at of the run after the present one."""
+
 
 def lock_in(raw: bytes | None) -> bytes | None:
     """Return the lock in a record as stored, without decoding the rest; None if it has none or cannot be read."""
@@ -107,10 +110,6 @@ def check_run(priority: bytes, run_at: float) -> None:
 
 def of_another_version(raw: bytes) -> RecordDamaged:
     return RecordDamaged(f"a job's record has version {raw[:1].hex() or 'none'}; this one reads version 01: upgrade")
-
-
-NextRun: TypeAlias = tuple[bytes, float | None]
-"""Priority and run_at of the run after the present one."""
 
 
 class NewSeq:

@@ -25,6 +25,35 @@ from jobs_service.store.base import Snapshot, Store, Transaction, Watch
 MARK_BYTES: Final = 8
 """Of the mark's value, which is random: each copy knows its own."""
 
+PROCESSES: Final = 50
+PROCESS_REQUESTS: Final = 51
+
+ID_BYTES: Final = 6
+"""Of a process's id, which is written in hexadecimal."""
+KEPT_FOR: Final = 86_400.0
+"""Seconds after the last heartbeat for which a process that ended without notice is shown."""
+MOST_ENDED: Final = 100
+"""Most such processes that are kept: one that fails at each start leaves no more."""
+MISSED: Final = 4
+"""Heartbeats that must be missed before a process counts as silent."""
+_DIGITS: Final = frozenset("0123456789abcdef")
+_MOST_HANDLERS: Final = 100
+_MOST_BYTES: Final = 16_384
+"""Of a row, for the names of its handlers."""
+_PAGE: Final = 100
+"""Rows read in one transaction: there may be very many, and the loop's other work goes on between."""
+_LONGEST_WHO: Final = 100
+
+TOKENS: Final = 40
+REQUESTS: Final = 41
+REQUESTS_BY_TIME: Final = 42
+SESSIONS: Final = 43
+
+_ONE: Final = (1).to_bytes(8, "little")
+_MOST_TOKENS: Final = 10_000
+_REMOVED_AT_ONCE: Final = 3
+"""Expired rows that each new one removes: more than one, so that they come to an end."""
+
 
 def mark_key(keyspace: Keyspace) -> bytes:
     """Return the key of the mark."""
@@ -46,26 +75,6 @@ def half_copied(address: str) -> StoreError:
     return StoreError(
         f"store {address} is half a copy: begin it anew with jobs-service copy FROM {address} --anew, or remove it"
     )
-
-
-PROCESSES: Final = 50
-PROCESS_REQUESTS: Final = 51
-
-ID_BYTES: Final = 6
-"""Of a process's id, which is written in hexadecimal."""
-KEPT_FOR: Final = 86_400.0
-"""Seconds after the last heartbeat for which a process that ended without notice is shown."""
-MOST_ENDED: Final = 100
-"""Most such processes that are kept: one that fails at each start leaves no more."""
-MISSED: Final = 4
-"""Heartbeats that must be missed before a process counts as silent."""
-_DIGITS: Final = frozenset("0123456789abcdef")
-_MOST_HANDLERS: Final = 100
-_MOST_BYTES: Final = 16_384
-"""Of a row, for the names of its handlers."""
-_PAGE: Final = 100
-"""Rows read in one transaction: there may be very many, and the loop's other work goes on between."""
-_LONGEST_WHO: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,18 +314,6 @@ def _time(value: Any) -> float:
     if math.isnan(seconds) or not EARLIEST <= seconds <= LATEST:
         raise ValueError("no time")
     return seconds
-
-
-TOKENS: Final = 40
-REQUESTS: Final = 41
-REQUESTS_BY_TIME: Final = 42
-SESSIONS: Final = 43
-
-
-_ONE: Final = (1).to_bytes(8, "little")
-_MOST_TOKENS: Final = 10_000
-_REMOVED_AT_ONCE: Final = 3
-"""Expired rows that each new one removes: more than one, so that they come to an end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,8 @@ from jobs_service.redaction import MARK
 from jobs_service.run_data import ERROR, PROGRESS, RESULT, HistoryKind
 from jobs_service.store.base import Snapshot
 
+_SEQ_BYTES = len(STAMP_CODE) + 12
+
 
 class LockStatus(enum.Enum):
     """Whether a worker still holds a job's lock."""
@@ -415,9 +417,6 @@ def _error_json(job: Job, error: JobError) -> bytes:
         return run_data.error_json(error)
     except InvalidJob as refusal:
         raise refusal.about(job.type, job.id) from None
-
-
-_SEQ_BYTES = len(STAMP_CODE) + 12
 
 
 async def held_jobs(

@@ -46,6 +46,17 @@ UNIQUE: Final = "unique:"
 
 _DIGEST_BYTES: Final = 16
 
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Given: TypeAlias = ArgsT | Callable[[ArgsT, Never], Never]
+"""Arguments with the type that the handler declares, so that `[1]` is a list[int | str] for such a handler.
+
+The second member matches no real value: mypy checks arguments for a callable type last, and by then it knows the
+handler. Otherwise it takes `[1]` for a list[int] and cannot infer ArgsT.
+"""
+
 
 class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
     """A handler, as far as `enqueue` needs to know it.
@@ -188,11 +199,6 @@ def unique_key(handler: Enqueueable[Any, Any], data: Any, unique: Any) -> str:
     return "".join(("", unique))  # the plain text of a member of an enumeration as well
 
 
-AnswerT_co = TypeVar("AnswerT_co", covariant=True)
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
 class TypedEnqueued(Enqueueable[ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
     """A handler whose parameters, except the job, are known to a type checker."""
 
@@ -205,14 +211,6 @@ class TheseArguments:
     """Stands for arguments that do not match a handler. A type checker accepts it for a handler of Any, about which it
     knows nothing, and names it in errors about arguments that a handler's function does not take.
     """
-
-
-Given: TypeAlias = ArgsT | Callable[[ArgsT, Never], Never]
-"""Arguments with the type that the handler declares, so that `[1]` is a list[int | str] for such a handler.
-
-The second member matches no real value: mypy checks arguments for a callable type last, and by then it knows the
-handler. Otherwise it takes `[1]` for a list[int] and cannot infer ArgsT.
-"""
 
 
 class SharedOptions(TypedDict, total=False):

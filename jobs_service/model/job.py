@@ -25,6 +25,13 @@ Priority: TypeAlias = Annotated[int | str | bytes | tuple[Any, ...], AS_NAME]
 RunAt: TypeAlias = datetime | float | int
 """An aware datetime, or seconds since the epoch."""
 
+_ZERO = b"\x14"
+"""The tuple layer's encoding of 0."""
+
+T = TypeVar("T")
+V = TypeVar("V")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
 
 class Unset(enum.Enum):
     """The default of arguments for which None is a value: the present value stays."""
@@ -80,10 +87,6 @@ class Removal(enum.StrEnum):
     """The job is gone."""
     CANCELED = "canceled"
     """The job is running: its worker was asked to finish it."""
-
-
-_ZERO = b"\x14"
-"""The tuple layer's encoding of 0."""
 
 
 def unpack_priority(packed: bytes) -> Priority:
@@ -158,11 +161,6 @@ def status_of(job: Job | JobEvent, now: float) -> Status:
             return Status.RETRYING
         return Status.READY if job.run_at is None or job.run_at.timestamp() <= now else Status.SCHEDULED
     return Status(job.outcome or Status.SUCCEEDED) if state == "finished" else Status(state)
-
-
-T = TypeVar("T")
-V = TypeVar("V")
-ResultT_co = TypeVar("ResultT_co", covariant=True)
 
 
 class JobRecord(Protocol):

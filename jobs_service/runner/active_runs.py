@@ -28,6 +28,12 @@ from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import own_task
 
+_NOTED_AGAIN: Final = 10.0
+"""Seconds before a healthy run is reported again after the store refused the report."""
+
+_LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
+_WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
+
 
 class SlotHolder(Protocol):
     """A job that runs, as rotation sees it."""
@@ -140,13 +146,6 @@ class SlotLimit:
             else:
                 self.give_back(1)  # canceled as its turn came
             raise
-
-
-_NOTED_AGAIN: Final = 10.0
-"""Seconds before a healthy run is reported again after the store refused the report."""
-
-_LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
-_WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
 
 
 class ActiveRuns:

@@ -43,6 +43,28 @@ __all__ = [
 _TIME_LIMITS: Final = Bounds(above=True)
 """Greatest `time_limit` in seconds: thirty years."""
 
+_DEFAULTS: Final[Mapping[str, Any]] = {"argv": None, "cwd": None, "env": None, "time_limit": None, "stdin": None}
+_FIELDS: Final = "argv (a list of strings), and may be cwd, env, time_limit, stdin"
+
+_CHUNK: Final = 1 << 16
+"""Bytes per read or write: the capacity of a pipe."""
+
+_MOST_LEFT: Final = 1 << 20
+"""Most bytes read after the group is gone: the greatest size of a pipe. A process that has left the group may write for
+ever.
+"""
+
+_DYING: Final = 1.0
+"""Seconds that the last processes of a group have to disappear after SIGKILL."""
+
+_LONGEST_PAUSE: Final = 0.1
+"""Most seconds between two checks for an empty group."""
+
+_groups: Final[set[int]] = set()
+"""The process groups of the running commands."""
+
+COMMAND_TYPE: Final[JobType] = "command"
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -96,10 +118,6 @@ class Command:
         return {"argv": list(self.argv)} | {name: value for name, value in fields.items() if value is not None}
 
 
-_DEFAULTS: Final[Mapping[str, Any]] = {"argv": None, "cwd": None, "env": None, "time_limit": None, "stdin": None}
-_FIELDS: Final = "argv (a list of strings), and may be cwd, env, time_limit, stdin"
-
-
 def _refusal(what: str, value: object, allowed: str) -> InvalidJob:
     return InvalidJob(f"a command's {what}={shown(value)}: allowed is {allowed}")
 
@@ -137,24 +155,6 @@ def _check_text(what: str, value: object, *, least: int = 0, nul: bool = False) 
         value.encode()
     except UnicodeEncodeError:
         raise _refusal(what, value, f"{allowed} without lone surrogates") from None
-
-
-_CHUNK: Final = 1 << 16
-"""Bytes per read or write: the capacity of a pipe."""
-
-_MOST_LEFT: Final = 1 << 20
-"""Most bytes read after the group is gone: the greatest size of a pipe. A process that has left the group may write for
-ever.
-"""
-
-_DYING: Final = 1.0
-"""Seconds that the last processes of a group have to disappear after SIGKILL."""
-
-_LONGEST_PAUSE: Final = 0.1
-"""Most seconds between two checks for an empty group."""
-
-_groups: Final[set[int]] = set()
-"""The process groups of the running commands."""
 
 
 async def run_command(command: Command, *, capture: int = 64_000, grace: float) -> CommandResult:
@@ -471,9 +471,6 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
-
-
-COMMAND_TYPE: Final[JobType] = "command"
 
 
 def command_handler(options: HandlerOptions) -> Handler[Any, Any]:

@@ -59,6 +59,19 @@ from jobs_service.sources import Sources
 
 JobT = TypeVar("JobT", bound=Job)
 
+_MOST_OF_A_REASON: Final = 200
+
+MOST_REFUSALS: Final = 14
+"""Most releases of a job because its arguments do not fit; then the job fails, after more than two hours."""
+
+FIRST_PAUSE_AFTER_REFUSAL: Final = 1.0
+"""Seconds of pause after the first refusal; each further one doubles it."""
+
+_REFUSED: Final = re.compile(r"refused: (\d+): ")
+
+_GIVEN_BACK: Final = object()
+"""The result of a plain function that noticed the request to stop and returned None."""
+
 
 class RunObserver(Protocol):
     """Observes the operations of running jobs."""
@@ -153,17 +166,6 @@ class JobWorker:
         return ended
 
 
-_MOST_OF_A_REASON: Final = 200
-
-MOST_REFUSALS: Final = 14
-"""Most releases of a job because its arguments do not fit; then the job fails, after more than two hours."""
-
-FIRST_PAUSE_AFTER_REFUSAL: Final = 1.0
-"""Seconds of pause after the first refusal; each further one doubles it."""
-
-_REFUSED: Final = re.compile(r"refused: (\d+): ")
-
-
 def _logged_variable(name: str) -> ContextVar[Any]:
     """Return structlog's context variable for a name: a lookup by name for each job is slow."""
     return copy_context().run(lambda: bind_contextvars(**{name: None})[name]).var
@@ -171,9 +173,6 @@ def _logged_variable(name: str) -> ContextVar[Any]:
 
 _LOGGED_TYPE: Final = _logged_variable("job_type")
 _LOGGED_ID: Final = _logged_variable("job_id")
-
-_GIVEN_BACK: Final = object()
-"""The result of a plain function that noticed the request to stop and returned None."""
 
 
 class Execution:

@@ -18,6 +18,11 @@ from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobCanceled, JobsError, in_one_line, job_name, shown
 from jobs_service.model import UNSET, EndedJob, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
 
+BLOCKED: Final = 1.0
+"""Seconds of one step after which the log reports a handler that blocks the loop."""
+
+T = TypeVar("T")
+
 
 def body(function: Any) -> Any:
     """Return the function whose code runs, behind functools.partial, objects with a __call__ and bound methods."""
@@ -109,10 +114,6 @@ def evaluated(name: str, annotation: Any, scope: Scope) -> Any:
     """Return an annotation with its strings evaluated; that runs the user's code, which may raise anything."""
     alone = types.SimpleNamespace(__annotations__={name: annotation})
     return typing.get_type_hints(alone, scope.globals, scope.locals, include_extras=True)[name]
-
-
-BLOCKED: Final = 1.0
-"""Seconds of one step after which the log reports a handler that blocks the loop."""
 
 
 class Steps:
@@ -243,9 +244,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-T = TypeVar("T")
 
 
 class BlockingProgress(ProgressReport):

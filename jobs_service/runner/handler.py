@@ -28,6 +28,15 @@ _JOB_CLASSES: Final = frozenset({"RunningJob", "BlockingJob"})
 _UNTYPED: Final = (Any, object, inspect.Parameter.empty)
 _POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
 
+Kind: TypeAlias = Literal["coroutine", "thread", "command"]
+"""Where a handler runs: on the loop, in a worker thread, or as its own process."""
+
+_JSON: Final = (dict, list, str, int, float, bool, type(None))
+
+JobT = TypeVar("JobT", BlockingJob, RunningJob, Job)
+JobT_contra = TypeVar("JobT_contra", BlockingJob, RunningJob, Job, contravariant=True)
+ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
+
 
 class Signature(NamedTuple):
     """The calling convention of a function.
@@ -180,12 +189,6 @@ def _is_payload(annotation: Any) -> bool:
     except InvalidSettings:
         return False
     return True
-
-
-Kind: TypeAlias = Literal["coroutine", "thread", "command"]
-"""Where a handler runs: on the loop, in a worker thread, or as its own process."""
-
-_JSON: Final = (dict, list, str, int, float, bool, type(None))
 
 
 class Handler(Enqueueable[ArgsT, ResultT_co]):
@@ -368,11 +371,6 @@ def type_of(function: Any) -> JobType:
 # The shapes of functions overlap: one with a default fits where a value is given, and where none is. The first shape
 # that fits is meant. Those that mypy takes for unreachable are reached by functions with keyword-only parameters.
 # mypy: disable-error-code="overload-overlap, overload-cannot-match"
-
-
-JobT = TypeVar("JobT", BlockingJob, RunningJob, Job)
-JobT_contra = TypeVar("JobT_contra", BlockingJob, RunningJob, Job, contravariant=True)
-ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
 
 
 class TypedHandler(Handler[ArgsT, ResultT_co], TypedEnqueued[P, ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):

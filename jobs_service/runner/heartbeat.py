@@ -43,6 +43,21 @@ _RHYTHM_CHANGED: Final = "rhythm changed"
 LONG_RUN: Final = 3600.0
 """Seconds after which the log mentions a run without a time limit that has not ended."""
 
+LONGEST_STANDSTILL: Final = 3600.0
+"""Least seconds for which a blocked loop is excused; see MOST_TIMEOUTS. After that the heartbeats of its jobs stop."""
+
+MOST_TIMEOUTS: Final = 20.0
+"""The same limit as a multiple of a type's timeout, if that is longer."""
+
+_MOST_FRAMES: Final = 5
+_AGAIN: Final = 10.0
+"""Factor of the blocked time after which the log names a handler again."""
+
+_WAKES: Final = 0.5
+"""Seconds that the thread needs to end if it does not wait for the store."""
+
+_STEPS: Final[CodeType] = Steps.__await__.__code__
+
 
 class Heartbeat(Actor):
     """Keeps the running jobs of one type alive, independently of their handlers.
@@ -170,22 +185,6 @@ class Heartbeat(Actor):
             finally:
                 watch.cancel()
             await asyncio.sleep(_HOLDOFF)
-
-
-LONGEST_STANDSTILL: Final = 3600.0
-"""Least seconds for which a blocked loop is excused; see MOST_TIMEOUTS. After that the heartbeats of its jobs stop."""
-
-MOST_TIMEOUTS: Final = 20.0
-"""The same limit as a multiple of a type's timeout, if that is longer."""
-
-_MOST_FRAMES: Final = 5
-_AGAIN: Final = 10.0
-"""Factor of the blocked time after which the log names a handler again."""
-
-_WAKES: Final = 0.5
-"""Seconds that the thread needs to end if it does not wait for the store."""
-
-_STEPS: Final[CodeType] = Steps.__await__.__code__
 
 
 class LoopWatch:

@@ -45,6 +45,31 @@ _UNEXPECTED: Final = re.compile(
     re.DOTALL,
 )
 
+_SETS: Final = frozenset({set, frozenset})
+_CONTAINERS: Final = frozenset({dict, list, tuple}) | _SETS
+_CONTAINER_CLASSES: Final = (dict, list, tuple, set, frozenset)
+_LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
+
+_PLAIN: Final = (
+    (Any, object),
+    (object, object),
+    (dict, dict),
+    (dict[str, Any], dict),
+    (list, list),
+    (list[Any], list),
+    (str, str),
+)
+
+_JSON: Final = (dict, list, tuple, str, int, float, bool, type(None))
+_AS_IT_IS: Final = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None)})
+"""Annotations of results that JSON carries unchanged."""
+_LAZY: Final = frozenset({collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator})
+"""Annotations for which pydantic makes iterators, which check their members later."""
+_UNIONS: Final = (typing.Union, types.UnionType)
+_DEEPEST: Final = 20
+_ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType))
+"""The classes of `type X = ...` and its backport: newer typing_extensions have their own class."""
+
 
 def pydantic_complaint(error: Exception) -> str:
     """Return the complaint of pydantic, or of a validator called by it, about a value."""
@@ -97,12 +122,6 @@ def path_text(location: tuple[int | str, ...]) -> str:
     """Return a field's path in the form of messages: `items[3].name`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
     return in_one_line(text.removeprefix("."), 80)
-
-
-_SETS: Final = frozenset({set, frozenset})
-_CONTAINERS: Final = frozenset({dict, list, tuple}) | _SETS
-_CONTAINER_CLASSES: Final = (dict, list, tuple, set, frozenset)
-_LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 class Codec(Protocol):
@@ -182,17 +201,6 @@ class _Plain:
         if not isinstance(data, self._kind):
             raise InvalidJob(f"the data should be a {self._kind.__name__}; it is {shown(data)}")
         return data
-
-
-_PLAIN: Final = (
-    (Any, object),
-    (object, object),
-    (dict, dict),
-    (dict[str, Any], dict),
-    (list, list),
-    (list[Any], list),
-    (str, str),
-)
 
 
 class _Typed:
@@ -468,17 +476,6 @@ class Keywords:
 def are_keywords(positional: list[inspect.Parameter], keyword_only: list[inspect.Parameter]) -> bool:
     """Return whether arguments are given by keyword: for several parameters, or a required keyword-only one."""
     return len(positional) > 1 or any(parameter.default is parameter.empty for parameter in keyword_only)
-
-
-_JSON: Final = (dict, list, tuple, str, int, float, bool, type(None))
-_AS_IT_IS: Final = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None)})
-"""Annotations of results that JSON carries unchanged."""
-_LAZY: Final = frozenset({collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator})
-"""Annotations for which pydantic makes iterators, which check their members later."""
-_UNIONS: Final = (typing.Union, types.UnionType)
-_DEEPEST: Final = 20
-_ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType))
-"""The classes of `type X = ...` and its backport: newer typing_extensions have their own class."""
 
 
 class ResultCodec:

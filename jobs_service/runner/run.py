@@ -32,6 +32,16 @@ from jobs_service.redaction import Redaction
 _MOST_SHOWN: Final = 5
 _MOST_OF_ONE: Final = 200
 
+_MOST_OF_A_MESSAGE: Final = 1000
+_FRAMES: Final = 6
+_MOST_OF_A_TRACEBACK: Final = 3000
+_MOST_OF_A_LINE: Final = 500
+"""Most characters in a traceback for a message, and for all notes of an exception."""
+_RUNNER: Final = "jobs_service.runner."
+
+_MOST_LOGGED: Final = 300
+"""Most characters of an error in a log event."""
+
 
 def leaves(error: BaseException) -> Iterator[BaseException]:
     """Yield an exception; of a group, the exceptions in it and in its inner groups."""
@@ -106,14 +116,6 @@ def _text(error: BaseException) -> str:
         return why if text == ANOTHER_ATTEMPT else f"{text}: {why}"
     except Exception:  # __str__ of a user's exception is the user's code
         return "(its message cannot be shown)"
-
-
-_MOST_OF_A_MESSAGE: Final = 1000
-_FRAMES: Final = 6
-_MOST_OF_A_TRACEBACK: Final = 3000
-_MOST_OF_A_LINE: Final = 500
-"""Most characters in a traceback for a message, and for all notes of an exception."""
-_RUNNER: Final = "jobs_service.runner."
 
 
 def describe(error: BaseException) -> JobError:
@@ -300,10 +302,6 @@ def error_of(job: RunningJob) -> JobError | None:
         return job.error
     except RecordDamaged:
         return None
-
-
-_MOST_LOGGED: Final = 300
-"""Most characters of an error in a log event."""
 
 
 class RunEnd(NamedTuple):

@@ -19,6 +19,28 @@ import fdb.tuple
 
 from jobs_service.errors import OTHER_LOOP, StoreError, StoreLost, kind_of, shown
 
+_FIRST_POWER: Final = -14
+_BUCKETS: Final = 20
+
+BOUNDS: Final = (*(2.0 ** (_FIRST_POWER + number) for number in range(_BUCKETS - 1)), math.inf)
+"""Upper bounds of the buckets of CommitTimes, in seconds: from 61 microseconds to 16 seconds, and infinity."""
+
+_BACKGROUND: Final[ContextVar[bool]] = ContextVar("jobs_service_background", default=False)
+
+T = TypeVar("T")
+
+KeyValue: TypeAlias = tuple[bytes, bytes]
+
+SYSTEM_KEYS = b"\xff"  # keys from here on belong to the store
+
+_PREFIX: bytes = fdb.tuple.pack(("jobs_service",))  # in a store that has no directories
+
+STAMP_BYTES = 10
+"""The length of a versionstamp: 8 bytes of commit version, 2 bytes of position within the batch, both big-endian."""
+
+OFFSET_BYTES = 4
+"""FoundationDB takes the offset of a versionstamp in 4 bytes behind the key or value; they count for the limits."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeySelector:
@@ -56,13 +78,6 @@ class KeySelector:
 
     def __sub__(self, offset: int) -> KeySelector:
         return KeySelector(self.key, self.or_equal, self.offset - offset)
-
-
-_FIRST_POWER: Final = -14
-_BUCKETS: Final = 20
-
-BOUNDS: Final = (*(2.0 ** (_FIRST_POWER + number) for number in range(_BUCKETS - 1)), math.inf)
-"""Upper bounds of the buckets of CommitTimes, in seconds: from 61 microseconds to 16 seconds, and infinity."""
 
 
 @dataclass(slots=True)
@@ -184,9 +199,6 @@ class Tenants:
             return True
 
 
-_BACKGROUND: Final[ContextVar[bool]] = ContextVar("jobs_service_background", default=False)
-
-
 @contextmanager
 def background() -> Iterator[None]:
     """Give low priority to the transactions that begin within the block."""
@@ -247,18 +259,6 @@ def open_loop(address: str, is_open: bool, loop: asyncio.AbstractEventLoop | Non
     return loop
 
 
-T = TypeVar("T")
-
-KeyValue: TypeAlias = tuple[bytes, bytes]
-
-SYSTEM_KEYS = b"\xff"  # keys from here on belong to the store
-
-_PREFIX: bytes = fdb.tuple.pack(("jobs_service",))  # in a store that has no directories
-
-STAMP_BYTES = 10
-"""The length of a versionstamp: 8 bytes of commit version, 2 bytes of position within the batch, both big-endian."""
-
-
 @dataclass(frozen=True)
 class Limits:
     """The limits of one transaction: FoundationDB's limits, on every store.
@@ -275,9 +275,6 @@ class Limits:
     transaction: int = 10_000_000
     seconds: float = 5.0
 
-
-OFFSET_BYTES = 4
-"""FoundationDB takes the offset of a versionstamp in 4 bytes behind the key or value; they count for the limits."""
 
 LONGEST_STAMPED_KEY = Limits.key - OFFSET_BYTES
 """Bytes of FoundationDB's longest key with a versionstamp."""

@@ -47,6 +47,11 @@ from jobs_service.store.sync_transaction import drive, ran_too_long
 _BEFORE_END: Final = (True, False)
 _version_of: Callable[[tuple[int, Any]], int] = itemgetter(0)
 
+T = TypeVar("T")
+
+_FIRST_PAUSE: Final = 0.0005
+_LONGEST_PAUSE: Final = 0.05
+
 
 class Versions:
     """The map.
@@ -193,12 +198,6 @@ class View:
 
     def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
         return self._versions.scan_at(self._version, begin, end, reverse)
-
-
-T = TypeVar("T")
-
-_FIRST_PAUSE: Final = 0.0005
-_LONGEST_PAUSE: Final = 0.05
 
 
 class Faults:

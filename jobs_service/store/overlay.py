@@ -45,6 +45,11 @@ Write = tuple[int, bytes, Any, Any]
 """(operation, key, value or end or operand, None); with a versionstamp between `before` and `after`
 (STAMPED_KEY, before, after, value) and (STAMPED_VALUE, key, before, after)."""
 
+LOWEST_STAMP: Final = b"\x00" * STAMP_BYTES
+HIGHEST_STAMP: Final = b"\xff" * STAMP_BYTES
+
+_MISSING: Final = object()
+
 
 def added(value: bytes | None, operand: bytes) -> bytes:
     """Return the little-endian sum, as long as the operand, wrapping on overflow."""
@@ -101,10 +106,6 @@ def outcome(
         else:
             written[key + stamp + argument] = last
     return written
-
-
-LOWEST_STAMP: Final = b"\x00" * STAMP_BYTES
-HIGHEST_STAMP: Final = b"\xff" * STAMP_BYTES
 
 
 class Ranges:
@@ -314,9 +315,6 @@ class HeldBack(_Reads, Transaction):
 
     def watch(self, key: bytes) -> Watch:
         return self._transaction.watch(key)
-
-
-_MISSING: Final = object()
 
 
 class BaseState(Protocol):

@@ -18,6 +18,8 @@ from jobs_service.uncancelable import wait_until
 Kind = Literal["supervisor", "dynamic", "actor"]
 State = Literal["starting", "running", "restarting", "stopping", "stopped", "failed"]
 
+log = EventLog("jobs_service.supervision")
+
 
 @dataclass(frozen=True)
 class Node:
@@ -54,9 +56,6 @@ class UnknownMessage(JobsError):
 
 class Killed(JobsError):
     """A task was canceled from outside, and not by its supervisor."""
-
-
-log = EventLog("jobs_service.supervision")
 
 
 class SupervisedProcess(ABC):

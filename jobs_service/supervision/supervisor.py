@@ -16,6 +16,8 @@ from jobs_service.supervision.process import ActorStopped, Kind, Node, Supervise
 
 P_co = TypeVar("P_co", bound=SupervisedProcess, covariant=True)
 
+P = TypeVar("P", bound=SupervisedProcess)
+
 
 class Restart(Enum):
     """When to restart a child that has ended without a request of its supervisor."""
@@ -386,9 +388,6 @@ async def run_tree(supervisor: SupervisedProcess, *, started: Callable[[], objec
         raise
     if cause is not None:
         raise cause
-
-
-P = TypeVar("P", bound=SupervisedProcess)
 
 
 class DynamicSupervisor(Supervising):

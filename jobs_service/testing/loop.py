@@ -19,6 +19,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
+T = TypeVar("T")
+
+_FEW_TIMERS: Final = 100
+_FEW_TASKS: Final = 10_000
+
+OWNER: ContextVar[Owner | None] = ContextVar("jobs_service_simulated_process", default=None)
+"""The process of the current code; tasks and callbacks inherit it, like every context variable."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -122,12 +130,6 @@ class Choices:
         self.rates.clear()
 
 
-T = TypeVar("T")
-
-_FEW_TIMERS: Final = 100
-_FEW_TASKS: Final = 10_000
-
-
 class Owner(Protocol):
     """The simulated process that owns callbacks.
 
@@ -141,10 +143,6 @@ class Owner(Protocol):
 
     def hold(self, handle: asyncio.Handle) -> None:
         """Keep a callback that must not run now."""
-
-
-OWNER: ContextVar[Owner | None] = ContextVar("jobs_service_simulated_process", default=None)
-"""The process of the current code; tasks and callbacks inherit it, like every context variable."""
 
 
 class Deadlock(Exception):

@@ -72,6 +72,22 @@ _INSTEAD_OF_A_COMMIT: Final = _RETRYABLE | {
 _CLIENT_REFUSALS: Final = range(2000, 3000)
 """Codes of calls refused by the client itself, such as too large transactions, and missing tenants."""
 
+FIRST_PAUSE: Final = 0.002
+LONGEST_PAUSE: Final = 0.5
+
+MOST_RETRIES: Final = 1000
+"""So many that the time limit of a transaction ends before, unless its function fails at once, again and again."""
+
+_YOUNG: Final = 0.5
+"""Share of the time limit up to which a run's age alone does not explain a too old transaction."""
+
+_STANDSTILL: Final = 1.0
+"""Seconds without an answer after which the cluster, not the function, took too long."""
+
+API_VERSION: Final = 730
+
+_CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
 
 def error_of(code: int, description: str) -> StoreError:
     """Return the store's error for a client's error."""
@@ -89,19 +105,6 @@ def may_have_committed(code: int) -> bool:
     commit out.
     """
     return code not in _INSTEAD_OF_A_COMMIT and code not in _CLIENT_REFUSALS
-
-
-FIRST_PAUSE: Final = 0.002
-LONGEST_PAUSE: Final = 0.5
-
-MOST_RETRIES: Final = 1000
-"""So many that the time limit of a transaction ends before, unless its function fails at once, again and again."""
-
-_YOUNG: Final = 0.5
-"""Share of the time limit up to which a run's age alone does not explain a too old transaction."""
-
-_STANDSTILL: Final = 1.0
-"""Seconds without an answer after which the cluster, not the function, took too long."""
 
 
 class Attempts:
@@ -176,11 +179,6 @@ class ClusterCounters(Counters):
     unknown_commits_happened: int = 0
     watches_lost: int = 0
     directory_lookups: int = 0
-
-
-API_VERSION: Final = 730
-
-_CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Network:

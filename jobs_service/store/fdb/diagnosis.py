@@ -33,6 +33,15 @@ _NAME: Final = "fdb.cluster"
 _FORM: Final = re.compile(r"(\w+):(\w+)@([^\s,@]+:\d+(?::tls)?(?:,[^\s,@]+:\d+(?::tls)?)*)")
 _LOOK_EVERY: Final = 3.0
 
+_STATUS: Final = b"\xff\xff/status/json"
+_PROBE_SECONDS: Final = 0.7
+_STATUS_MILLISECONDS: Final = 4000
+"""The client itself waits for 2 s before it reports a missing cluster controller."""
+_NO_CONTROLLER: Final = "no_cluster_controller"
+_MOST_PROBED: Final = 5
+_MOST_NAMED: Final = 3
+_LONGEST: Final = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
@@ -174,16 +183,6 @@ class FileWatch:
         except OSError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-_STATUS: Final = b"\xff\xff/status/json"
-_PROBE_SECONDS: Final = 0.7
-_STATUS_MILLISECONDS: Final = 4000
-"""The client itself waits for 2 s before it reports a missing cluster controller."""
-_NO_CONTROLLER: Final = "no_cluster_controller"
-_MOST_PROBED: Final = 5
-_MOST_NAMED: Final = 3
-_LONGEST: Final = 300
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,14 @@ from jobs_service.store.overlay import Ranges, Stamped
 _PAIR: Final = struct.Struct("=QiQi")
 """The client's FDBKeyValue: the addresses of key and value, each with its length, without padding."""
 
+_PLACEHOLDER: Final = bytes(STAMP_BYTES)
+# The client's streaming modes: all of a range as fast as it can, or so many pairs in one reply.
+_WANT_ALL: Final = -2
+_EXACT: Final = 0
+# Its atomic operations.
+_STAMPED_KEY: Final = 14
+_STAMPED_VALUE: Final = 15
+
 
 class Reply:
     """A pending answer to a transaction's read on the loop.
@@ -95,15 +103,6 @@ def pairs_of(reply: Reply) -> tuple[list[KeyValue], bool]:
     found = _PAIR.iter_unpack(string_at(start, count.value * _PAIR.size))
     pairs = [(string_at(key, key_size), string_at(value, size)) for key, key_size, value, size in found]
     return pairs, bool(more.value)
-
-
-_PLACEHOLDER: Final = bytes(STAMP_BYTES)
-# The client's streaming modes: all of a range as fast as it can, or so many pairs in one reply.
-_WANT_ALL: Final = -2
-_EXACT: Final = 0
-# Its atomic operations.
-_STAMPED_KEY: Final = 14
-_STAMPED_VALUE: Final = 15
 
 
 class Until:

@@ -41,6 +41,17 @@ _RECENTLY: Final = 0.25
 
 log = EventLog("jobs_service.store")
 
+FORMAT: Final = b"1"
+"""The version of all data in the file: the layout of keys, records and the store's own keys."""
+
+_FORMAT_KEY: Final = SYSTEM_KEYS + b"/jobs_service/format"
+
+_MAX_READERS: Final = 1024
+_LOCK_BYTES: Final = _MAX_READERS * 64 + 128
+"""The size of LMDB's lock file: a cache line per reader, and two of its own."""
+_MOST_LOOKS: Final = 1000
+"""Most repetitions of the check because other processes have committed twice meanwhile."""
+
 
 def map_size(limit: int) -> int:
     """Return the map's size of a store with a limit of so many bytes."""
@@ -174,18 +185,6 @@ def _has_old_reader(environment: lmdb.Environment, number: int) -> bool:
     """Whether a reader uses an old state: LMDB must keep every page of it."""
     rows = [row.split() for row in environment.readers().splitlines()[1:]]
     return any(len(row) == 3 and row[2].isdigit() and int(row[2]) < number - 2 for row in rows)
-
-
-FORMAT: Final = b"1"
-"""The version of all data in the file: the layout of keys, records and the store's own keys."""
-
-_FORMAT_KEY: Final = SYSTEM_KEYS + b"/jobs_service/format"
-
-_MAX_READERS: Final = 1024
-_LOCK_BYTES: Final = _MAX_READERS * 64 + 128
-"""The size of LMDB's lock file: a cache line per reader, and two of its own."""
-_MOST_LOOKS: Final = 1000
-"""Most repetitions of the check because other processes have committed twice meanwhile."""
 
 
 def open_environment(

@@ -28,6 +28,49 @@ from typing import Final, TypeAlias
 
 from jobs_service.errors import StoreError, StoreLost
 
+DATA_FILE: Final = "data.mdb"
+
+_MAGIC: Final = 0xBEEFC0DE
+_DATA_VERSION: Final = 1
+_META_PAGE: Final = 0x08
+_BRANCH: Final = 0x01
+_LEAF: Final = 0x02
+_BIG_VALUE: Final = 0x01
+_INTEGER_KEYS: Final = 0x08
+_NO_PAGE: Final = 2**64 - 1
+
+# Page number, flags, then how far the node pointers reach.
+_PAGE: Final = Struct("=Q2xHH2x")
+# Magic, data version; page size, flags and root of the list of free pages; root of the tree of all keys; last page;
+# number of the transaction.
+_META: Final = Struct("=II16x IH34xQ 40xQ QQ")
+_META_END: Final = _PAGE.size + _META.size
+_POINTER: Final = Struct("=H")
+# Size of the value (low, high), flags, size of the key; on a branch the first three are the child's page number.
+_NODE: Final = Struct("=HHHH")
+_NUMBER: Final = Struct("=Q")
+
+PROCESSES: Final = "processes"
+SHARED: Final = "shared"
+LOCK_FILE: Final = "lock.mdb"
+
+_FLAGS: Final = os.O_NONBLOCK | os.O_NOFOLLOW
+_MOST_BYTES: Final = 1000
+
+_Identity: TypeAlias = tuple[int, int]
+"""Device and inode."""
+
+INSTANCE_BYTES: Final = 8
+
+_NAME: Final = re.compile(f"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
+_MOST_TRIES: Final = 100
+MOST_AT_ONCE: Final = 64
+"""Most dead instances that `dead` returns: each takes a descriptor until it is forgotten."""
+_MOST_COUNTED: Final = 1000
+_PID_BYTES: Final = 20
+_MOST_LIVING: Final = 16
+"""Most locks of living instances that one `dead` tries, to bound its cost; the next call continues from there."""
+
 
 def open_file(path: str, flags: int) -> int:
     """Open a file, and return its descriptor, which forked children close.
@@ -89,29 +132,6 @@ class _Descriptors:
 @functools.cache
 def _descriptors() -> _Descriptors:
     return _Descriptors()
-
-
-DATA_FILE: Final = "data.mdb"
-
-_MAGIC: Final = 0xBEEFC0DE
-_DATA_VERSION: Final = 1
-_META_PAGE: Final = 0x08
-_BRANCH: Final = 0x01
-_LEAF: Final = 0x02
-_BIG_VALUE: Final = 0x01
-_INTEGER_KEYS: Final = 0x08
-_NO_PAGE: Final = 2**64 - 1
-
-# Page number, flags, then how far the node pointers reach.
-_PAGE: Final = Struct("=Q2xHH2x")
-# Magic, data version; page size, flags and root of the list of free pages; root of the tree of all keys; last page;
-# number of the transaction.
-_META: Final = Struct("=II16x IH34xQ 40xQ QQ")
-_META_END: Final = _PAGE.size + _META.size
-_POINTER: Final = Struct("=H")
-# Size of the value (low, high), flags, size of the key; on a branch the first three are the child's page number.
-_NODE: Final = Struct("=HHHH")
-_NUMBER: Final = Struct("=Q")
 
 
 @dataclass(frozen=True)
@@ -299,17 +319,6 @@ def _free_pages(descriptor: int, meta: _Meta) -> set[int]:
                 raise ValueError(f"page {number} is none of the list")
             free.update(Struct(f"={count}Q").unpack_from(numbers, _NUMBER.size))
     return free
-
-
-PROCESSES: Final = "processes"
-SHARED: Final = "shared"
-LOCK_FILE: Final = "lock.mdb"
-
-_FLAGS: Final = os.O_NONBLOCK | os.O_NOFOLLOW
-_MOST_BYTES: Final = 1000
-
-_Identity: TypeAlias = tuple[int, int]
-"""Device and inode."""
 
 
 class FileUse:
@@ -501,18 +510,6 @@ def _note(namespace: str, *files: _Identity | None) -> bytes:
 
 def _line(identity: _Identity | None) -> bytes:
     return b"" if identity is None else b"%d %d" % identity
-
-
-INSTANCE_BYTES: Final = 8
-
-_NAME: Final = re.compile(f"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
-_MOST_TRIES: Final = 100
-MOST_AT_ONCE: Final = 64
-"""Most dead instances that `dead` returns: each takes a descriptor until it is forgotten."""
-_MOST_COUNTED: Final = 1000
-_PID_BYTES: Final = 20
-_MOST_LIVING: Final = 16
-"""Most locks of living instances that one `dead` tries, to bound its cost; the next call continues from there."""
 
 
 class ProcessLocks:

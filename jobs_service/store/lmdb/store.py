@@ -46,13 +46,6 @@ from jobs_service.uncancelable import outlast
 
 log = EventLog("jobs_service.store")
 
-
-def lose(watches: list[Watch]) -> None:
-    """Fail the watches of a transaction that did not commit."""
-    for watch in watches:
-        watch.fire(StoreError("the watch was lost: its transaction did not commit"))
-
-
 _QUIET: Final = 1.0
 """Seconds without a commit after which the checks for other processes' commits become rarer."""
 _RARER: Final = 2
@@ -63,12 +56,19 @@ _CHECK_PERIOD: Final = 1.0
 _LONGEST_REST: Final = 3.0
 """Most seconds of that wait: a look-up also takes very long while the process, or its disk, stands still."""
 
-
 _STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
 _MAX_BATCH: Final = 4000
 _MAX_BATCH_BYTES: Final = 16_000_000
 _READER_CHECK_PERIOD: Final = 64
 """Commits between two checks for dead readers: LMDB cannot reuse pages that a reader pins, even a killed one."""
+
+T = TypeVar("T")
+
+
+def lose(watches: list[Watch]) -> None:
+    """Fail the watches of a transaction that did not commit."""
+    for watch in watches:
+        watch.fire(StoreError("the watch was lost: its transaction did not commit"))
 
 
 def _look() -> None:
@@ -83,9 +83,6 @@ def _succeed(future: asyncio.Future[None]) -> None:
 def _fail(future: asyncio.Future[None], error: StoreError) -> None:
     if not future.done():
         future.set_exception(error)
-
-
-T = TypeVar("T")
 
 
 class LmdbStore(Store):

@@ -17,6 +17,8 @@ from jobs_service.store.lmdb.transaction import LmdbTransaction
 
 T = TypeVar("T")
 
+_MOST_TRIES: Final = 100
+
 
 class ThreadCall(Generic[T]):
     """One call of transact or read, passed to a thread.
@@ -156,9 +158,6 @@ def failed(requests: Iterable[ThreadCall[Any]], error: StoreError) -> list[Threa
         answer.error = type(error)(str(error))
         answers.append(answer)
     return answers
-
-
-_MOST_TRIES: Final = 100
 
 
 class MemoryMap:

@@ -50,6 +50,13 @@ FAULTS: Final = {
 SLOW: Final = 2.0
 """The longest delay of slow requests in seconds, apart from rare ones that exceed every time limit."""
 
+_LOST: Final = 0.25
+_AT_ONCE: Final = 0.6
+"""Among commits that exceed their time limit: the lost share, and the share that is lost or happens at once."""
+_VERY_SLOW: Final = 15.0
+_LATE: Final = 5.0
+_WATCH_LIFE: Final = 60.0
+
 
 class ClientError(Exception):
     """An error as FoundationDB's client library would raise it.
@@ -200,14 +207,6 @@ class _SnapshotReads(Snapshot):
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         await self._transaction.pause()
         return await self._reads.get_range(begin, end, limit=limit, reverse=reverse)
-
-
-_LOST: Final = 0.25
-_AT_ONCE: Final = 0.6
-"""Among commits that exceed their time limit: the lost share, and the share that is lost or happens at once."""
-_VERY_SLOW: Final = 15.0
-_LATE: Final = 5.0
-_WATCH_LIFE: Final = 60.0
 
 
 class Observer(Protocol):
