@@ -1,4 +1,7 @@
-"""The JSON of frozen records such as JobEvent and TypeCounts: their fields' annotations write, read and describe it."""
+"""JSON, and names and times in it; and frozen records such as JobEvent and TypeCounts as JSON.
+
+The annotations of a record's fields write, read and describe it.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,9 @@ _TIME_SCHEMA: Final[dict[str, Any]] = {
 }
 
 _ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}
+
+
+# Values
 
 
 def dumps(value: Any) -> bytes:
@@ -94,6 +100,9 @@ def seconds_of(form: Any) -> float | None:
     if date.tzinfo is None:
         raise ValueError("a time without a time zone; write Z for UTC")
     return (date - _EPOCH).total_seconds()
+
+
+# Records
 
 
 def _form(read: Callable[[Any], Any], write: Callable[[Any], Any], schema: dict[str, Any]) -> GetPydanticSchema:

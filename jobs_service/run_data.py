@@ -81,6 +81,9 @@ NEWEST: Final = slice(3, HEAD_BYTES + _EVENT.size)
 """Where run data hold the newest event. Jobs that moved at once have the same bytes there."""
 
 
+# The parts that an application sees
+
+
 class HistoryKind(enum.StrEnum):
     """Kinds of events in a job's history."""
 

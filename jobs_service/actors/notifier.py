@@ -4,7 +4,7 @@ Two messages make it read: the type had activity (from its type monitor), and th
 hub). It reads the changes since its last read (see `layer/changes.py`), and the records of changed jobs with
 subscribers. At first, when it is too far behind, and while few jobs are subscribed, it reads the records of all
 subscribed jobs. A job without retention has no record after its end. So for a type with such jobs the notifier follows
-the type's changes, however few jobs are subscribed, and reads their last records (see `layer/last_records.py`).
+the type's changes, however few jobs are subscribed, and reads their last records (see `layer/changes.py`).
 
 It does one read at a time, so that no subscriber gets an older event after a newer one.
 """

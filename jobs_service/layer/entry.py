@@ -1,4 +1,4 @@
-"""A job that a transaction has touched, and the index entries of its record."""
+"""A job that a transaction has touched: its index entries, and whether a store takes it in each state until its end."""
 
 from __future__ import annotations
 
@@ -140,6 +140,9 @@ def jobs_listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:
         return []
     job = job_of(entry)
     return [job] if state is None or state(job) else []
+
+
+# Sizes
 
 
 def room_left(limits: Limits, record: Record) -> int:

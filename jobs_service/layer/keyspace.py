@@ -1,4 +1,4 @@
-"""The keys of the jobs: sections under one prefix, tuple-layer encoded.
+"""The keys of the jobs: sections under one prefix, then types, priorities, ids and times, tuple-layer encoded.
 
 | key                                     | value        | as long as                                  |
 |-----------------------------------------|--------------|---------------------------------------------|
@@ -29,10 +29,11 @@
 | (HOURS, type, number)                   | counters     | the same by the hour                        |
 | (FAILED, type, seq)                     | id           | finished, and has failed                    |
 | (REDACTION, type)                       | paths        | secret fields were declared                 |
-| (LAST, type, id)                        | a record     | the job has left with its end: see `layer/last_records.py` |
+| (LAST, type, id)                        | a record     | the job has left with its end: see `layer/changes.py` |
 | (RETRYING, type, id)                    | nothing      | pending, and its last run has crashed       |
 
-Prefixes are computed once per type. `layer/key_parts.py` encodes the parts behind them.
+Prefixes are computed once per type. Ids, times and stamps are encoded here rather than by the tuple layer's own, twenty
+times slower code; the bytes are the same, and the tests compare them.
 """
 
 from __future__ import annotations
@@ -114,6 +115,9 @@ _MAX_CACHED_TYPES: Final = 10_000
 
 _LEAST_BEHIND_TYPE: Final = 1 + 13 + 2
 """Bytes of the shortest priority, of a versionstamp with its surroundings, and of the shortest id."""
+
+
+# Parts of keys
 
 
 def pack_type(type: Any) -> bytes:
@@ -296,6 +300,9 @@ class _Elements:
 def _check_bits(value: int) -> None:
     if value.bit_length() > _MAX_INTEGER_BITS:
         raise ValueError(f"an integer of {value.bit_length()} bits; {_MAX_INTEGER_BITS} are allowed")
+
+
+# Keys
 
 
 class TypeKeys:

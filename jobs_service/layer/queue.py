@@ -1,4 +1,8 @@
-"""The queue: accepting jobs in order, making scheduled ones ready, counting."""
+"""The queue: accepting jobs in order, making scheduled ones ready.
+
+It is one file because an accept is one work: how far from the front it begins, which index entries it reads, and what
+it takes of them depend on each other.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +77,18 @@ _CLOCK_CHECK: Final = 5.0
 _PASSED_CHECK: Final = 5.0
 
 
+# Spread
+
+
 class Spreading:
-    """The spread of each type's queue, as one service has learnt it."""
+    """The spread of each type's queue, as one service has learnt it from the conflicts of its workers.
+
+    On a store with optimistic concurrency, two workers that take the same jobs collide, and one of them begins again.
+    If each begins to take jobs at a random distance from the front, that happens less often, but the order is less
+    exact. So the spread follows a weighted up-and-down staircase (Kaernbach 1991): a collision doubles it, and eight
+    accepts without one halve it. It settles at one collision in nine accepts, whatever the number of workers, and at
+    exact order without collisions. A "look" is one read of a queue's front by an accept.
+    """
 
     def __init__(self) -> None:
         # How often the spread has been doubled, by type; types without collisions are left out.
@@ -182,6 +196,9 @@ class QueueReads:
         self._looks.clear()
 
 
+# Candidates
+
+
 class AcceptTerms(NamedTuple):
     """The terms on which a worker takes jobs.
 
@@ -209,6 +226,27 @@ class AcceptTerms(NamedTuple):
     max_history: int | None = None
     open_end: bool = False
     is_elsewhere: bool = False
+
+
+def terms(
+    limit: int,
+    max_priority: Priority | None,
+    due_by: RunAt | None,
+    spread: Spread,
+    make_ready: int,
+    worker: str,
+    max_history: int | None = None,
+) -> AcceptTerms:
+    """Return the checked terms of an accept."""
+    return AcceptTerms(
+        check_positive("limit", limit),
+        None if max_priority is None else pack_priority(max_priority),
+        to_seconds(due_by, "due_by"),
+        check_spread(spread),
+        make_ready,
+        worker,
+        max_history,
+    )
 
 
 async def candidates(
@@ -332,6 +370,9 @@ def _ranked(keys: TypeKeys, key: bytes) -> Ranked:
 def is_due(packed_run_at: bytes, due_by: float | None) -> bool:
     # A damaged time counts as due: otherwise the job would wait for ever.
     return due_by is None or not packed_run_at or not unpack_seconds(packed_run_at) > due_by
+
+
+# Accepting
 
 
 class More(IntEnum):
@@ -512,6 +553,9 @@ def _claim_front(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, taken: li
     unit.transaction.add_read_conflict_range(keys.ready, end)
 
 
+# Scheduled jobs
+
+
 async def make_ready(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
     """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return their number.
 
@@ -541,6 +585,9 @@ async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
     """Return when the next scheduled job comes due, seconds since the epoch; None if none is scheduled."""
     begin, end = keys.scheduled + TIME_CODE, keys.scheduled + TIME_CODE + AFTER
     return next_time(await transaction.get_range(begin, end, limit=1), len(keys.scheduled))
+
+
+# Waiting
 
 
 async def wait_for_more(
@@ -591,24 +638,3 @@ async def _next_ready(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | No
         if len(found) < LONG_PAGE:
             return earliest
         begin = found[-1][0] + b"\x00"
-
-
-def terms(
-    limit: int,
-    max_priority: Priority | None,
-    due_by: RunAt | None,
-    spread: Spread,
-    make_ready: int,
-    worker: str,
-    max_history: int | None = None,
-) -> AcceptTerms:
-    """Return the checked terms of an accept."""
-    return AcceptTerms(
-        check_positive("limit", limit),
-        None if max_priority is None else pack_priority(max_priority),
-        to_seconds(due_by, "due_by"),
-        check_spread(spread),
-        make_ready,
-        worker,
-        max_history,
-    )

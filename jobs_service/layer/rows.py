@@ -1,4 +1,20 @@
-"""The mark of a store into which a copy is under way: until all is there, nobody else may use the store."""
+"""Rows beside the jobs: the mark of a copy; processes; tokens, logins and repeatable requests of the HTTP interface.
+
+| key                                 | value                       | as long as                             |
+|-------------------------------------|-----------------------------|----------------------------------------|
+| (COPYING)                           | random bytes                | a copy into this store is not complete |
+| (PROCESSES, id)                     | JSON, see `ProcessRow`      | the process is there                   |
+| (PROCESS_REQUESTS, id)              | JSON: action, who, at       | a request was made to it               |
+| (TOKENS)                            | counter                     | bumped when a token changes            |
+| (TOKENS, name)                      | JSON: role, hash, created   | the token holds                        |
+| (REQUESTS, type, key)               | (fingerprint, id, time)     | a day after the request                |
+| (REQUESTS_BY_TIME, time, type, key) | nothing                     | the same                               |
+| (SESSIONS, time, hash)              | JSON: token, hash           | a login, until that time               |
+
+A process that runs handlers, or is a daemon, rewrites its row at each heartbeat without reading it, and watches its
+request. It removes both at its end. If it ends otherwise, other processes remove its rows a day after the last
+heartbeat. The families' numbers are far behind those of jobs, so that both can be extended.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +71,9 @@ _REMOVED_AT_ONCE: Final = 3
 """Expired rows that each new one removes: more than one, so that they come to an end."""
 
 
+# The mark of a copy: until all is there, nobody else may use the store
+
+
 def mark_key(keyspace: Keyspace) -> bytes:
     """Return the key of the mark."""
     return keyspace.sections[COPYING]
@@ -75,6 +94,9 @@ def half_copied(address: str) -> StoreError:
     return StoreError(
         f"store {address} is half a copy: begin it anew with jobs-service copy FROM {address} --anew, or remove it"
     )
+
+
+# Processes: their rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +167,6 @@ def some_of(handlers: Iterable[HandlerSlots]) -> tuple[tuple[HandlerSlots, ...],
     return tuple(named), len(ordered) - len(named)
 
 
-# Written by the process itself
-
-
 def write(unit: UnitOfWork, row: ProcessRow) -> None:
     """Write a process's heartbeat."""
     key = _key(unit.keyspace, PROCESSES, row.info.id)
@@ -170,7 +189,7 @@ async def watch_request(transaction: Transaction, keyspace: Keyspace, id: str) -
     return _request(await transaction.get(key)), watch
 
 
-# For others
+# Processes: as others see them
 
 
 async def page(transaction: Snapshot, keyspace: Keyspace, after: bytes | None) -> tuple[list[ProcessRow], bytes | None]:
@@ -316,6 +335,9 @@ def _time(value: Any) -> float:
     return seconds
 
 
+# Tokens
+
+
 @dataclass(frozen=True, slots=True)
 class TokenRow:
     """One token.
@@ -331,48 +353,6 @@ class TokenRow:
     role: str
     hash: str
     created: float
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """A login with a token.
-
-    Attributes:
-        digest: SHA-256 of the cookie's value, hexadecimal: a reader of the store cannot make the cookie from it.
-        expires: seconds since the epoch.
-        token, hash: name and hash of the token; the session ends with it.
-    """
-
-    digest: str
-    expires: float
-    token: str
-    hash: str
-
-
-class RepeatableRequest(NamedTuple):
-    """A request that may be repeated.
-
-    Attributes:
-        key: identifies the request within the job's type.
-        fingerprint: of its content.
-    """
-
-    key: str
-    fingerprint: bytes
-
-
-class Repeated(NamedTuple):
-    """The result of a repeated request.
-
-    Attributes:
-        id: of the job added by the first request, the first of several; None if the contents of the two requests
-            differ.
-    """
-
-    id: JobId | None
-
-
-# Tokens
 
 
 async def read_tokens(transaction: Snapshot, keyspace: Keyspace) -> list[TokenRow]:
@@ -427,6 +407,22 @@ def _token_row(packed: bytes, value: bytes) -> TokenRow:
 # Logins
 
 
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A login with a token.
+
+    Attributes:
+        digest: SHA-256 of the cookie's value, hexadecimal: a reader of the store cannot make the cookie from it.
+        expires: seconds since the epoch.
+        token, hash: name and hash of the token; the session ends with it.
+    """
+
+    digest: str
+    expires: float
+    token: str
+    hash: str
+
+
 async def add_session(unit: UnitOfWork, row: SessionRow) -> None:
     """Add a login, and remove some expired ones."""
     transaction, head = unit.transaction, _head(unit.keyspace, SESSIONS)
@@ -458,6 +454,29 @@ def _session_key(keyspace: Keyspace, expires: float, digest: str) -> bytes:
 
 
 # Requests that may be repeated
+
+
+class RepeatableRequest(NamedTuple):
+    """A request that may be repeated.
+
+    Attributes:
+        key: identifies the request within the job's type.
+        fingerprint: of its content.
+    """
+
+    key: str
+    fingerprint: bytes
+
+
+class Repeated(NamedTuple):
+    """The result of a repeated request.
+
+    Attributes:
+        id: of the job added by the first request, the first of several; None if the contents of the two requests
+            differ.
+    """
+
+    id: JobId | None
 
 
 async def once(

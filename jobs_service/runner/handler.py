@@ -14,10 +14,9 @@ from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, Protoc
 
 from jobs_service import json_data
 from jobs_service.errors import InvalidJob, InvalidSettings, JobTooLarge, a_kind_of, shown
-from jobs_service.layer.creation import ENQUEUE_OPTIONS, ArgsT, Enqueueable, ResultT, ResultT_co
 from jobs_service.layer.keyspace import pack_type, unpacked_type
 from jobs_service.model import UNSET, Job, JobType, RunningJob
-from jobs_service.model.enqueueing import P, TypedEnqueued
+from jobs_service.model.enqueueing import ENQUEUE_OPTIONS, ArgsT, Enqueueable, P, ResultT, ResultT_co, TypedEnqueued
 from jobs_service.redaction import Redaction
 from jobs_service.runner.functions import BlockingJob, Scope, body, name_of, refused, resolved, scope_of, unwrapped
 from jobs_service.runner.options import HandlerOptions
