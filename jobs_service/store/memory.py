@@ -53,8 +53,11 @@ _FIRST_PAUSE: Final = 0.0005
 _LONGEST_PAUSE: Final = 0.05
 
 
+# Data
+
+
 class Versions:
-    """The map.
+    """An ordered map of bytes that keeps past states while transactions read them.
 
     It holds the newest state, and, for each key written since the begin of the oldest open transaction, the earlier
     values. The same lists have the last write of each key, which suffices to find conflicts.
@@ -200,6 +203,9 @@ class View:
         return self._versions.scan_at(self._version, begin, end, reverse)
 
 
+# Transactions
+
+
 class Faults:
     """Disturbs the transactions of a memory store, for tests and simulations: see `MemoryStore.faults`.
 
@@ -285,6 +291,9 @@ class _LentTransaction(MemoryTransaction):
 
     def __del__(self) -> None:
         self.end()
+
+
+# The store
 
 
 class MemoryStore(Store):

@@ -1,4 +1,10 @@
-"""The log of a transaction's writes: its entries, and their combined outcome."""
+"""A transaction's own writes over the state that it reads: its log, what it can read back, and writes held back.
+
+`BufferedTransaction` is for stores whose reads are answered at once. It reads its own writes, refuses to read
+versionstamps back, resolves key selectors and enforces the limits, the same for every such store. The store supplies
+the base state, and applies the log at the commit. The other parts are in the same file because they are one model of
+writes, which FoundationDB's transactions use in part.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +55,9 @@ LOWEST_STAMP: Final = b"\x00" * STAMP_BYTES
 HIGHEST_STAMP: Final = b"\xff" * STAMP_BYTES
 
 _MISSING: Final = object()
+
+
+# The log
 
 
 def added(value: bytes | None, operand: bytes) -> bytes:
@@ -106,6 +115,9 @@ def outcome(
         else:
             written[key + stamp + argument] = last
     return written
+
+
+# Sets of keys
 
 
 class Ranges:
@@ -200,6 +212,9 @@ class Stamped:
                     self._ranges.add(key + LOWEST_STAMP + after, key + HIGHEST_STAMP + after + b"\x00")
             self._new.clear()
         return self._ranges
+
+
+# Writes held back, so that in the end either all or none of them are written
 
 
 class _Reads(Snapshot):
@@ -315,6 +330,9 @@ class HeldBack(_Reads, Transaction):
 
     def watch(self, key: bytes) -> Watch:
         return self._transaction.watch(key)
+
+
+# A base state under own writes
 
 
 class BaseState(Protocol):

@@ -1,7 +1,7 @@
-"""FoundationDB's client library: loaded and started once per process, its futures bridged into the event loop.
+"""FoundationDB's client library: its start, its errors, and the attempts of one call to it.
 
 The client has one network thread per process, for any number of databases, and cannot be started twice. So there is one
-`Network` per process, made when the first store is opened.
+`Network` per process, made when the first store is opened; its futures are bridged into the event loop.
 """
 
 from __future__ import annotations
@@ -89,6 +89,9 @@ API_VERSION: Final = 730
 _CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 
 
+# Errors, also of the simulated cluster
+
+
 def error_of(code: int, description: str) -> StoreError:
     """Return the store's error for a client's error."""
     found = _CLASSES.get(code, StoreError)(f"{description[:1].lower()}{description[1:]} ({code})")
@@ -105,6 +108,9 @@ def may_have_committed(code: int) -> bool:
     commit out.
     """
     return code not in _INSTEAD_OF_A_COMMIT and code not in _CLIENT_REFUSALS
+
+
+# Calls
 
 
 class Attempts:
@@ -179,6 +185,9 @@ class ClusterCounters(Counters):
     unknown_commits_happened: int = 0
     watches_lost: int = 0
     directory_lookups: int = 0
+
+
+# The library
 
 
 class Network:

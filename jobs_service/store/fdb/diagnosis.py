@@ -1,6 +1,9 @@
-"""Finds out why a cluster does not answer.
+"""The cluster file, which names a cluster by its coordinators; and the reason why a cluster does not answer.
 
-FoundationDB's client waits for a cluster in silence, whatever the reason. This module searches like an operator: does
+The client reads the file when a database is opened. The client rewrites it after a change of the coordinators by the
+cluster's operators, but does not follow if another cluster is written into it.
+
+FoundationDB's client waits for a cluster in silence, whatever the reason. `why_silent` searches like an operator: does
 anything listen at the coordinators' addresses, does it speak TLS or not as in the cluster file, and what does the
 client's own status report? It blocks for some seconds at most.
 """
@@ -41,6 +44,9 @@ _NO_CONTROLLER: Final = "no_cluster_controller"
 _MOST_PROBED: Final = 5
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 300
+
+
+# The cluster file
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +189,9 @@ class FileWatch:
         except OSError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+# The reason of silence
 
 
 @dataclass(frozen=True, slots=True)
