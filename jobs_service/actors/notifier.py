@@ -17,8 +17,9 @@ from collections.abc import Awaitable, Callable, Container
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from jobs_service import json_data, run_data
-from jobs_service.actors.context import Context, log, rest_after
+from jobs_service.actors.context import Context, log
 from jobs_service.actors.subscriptions import Hub, SubscribedJob
+from jobs_service.durations import rest_after
 from jobs_service.errors import JobNotFound, RecordDamaged, StoreError, job_name
 from jobs_service.layer import changes
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
@@ -30,10 +31,10 @@ from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
+T = TypeVar("T")
+
 _SHORTEST_REST: Final = 0.002
 """Rests of the notifier below so many seconds are skipped: the loop's timers are no finer than a millisecond."""
-
-T = TypeVar("T")
 
 _READ: Final = "read"
 _FEW: Final = 8
@@ -49,8 +50,13 @@ _SEEN_FOR: Final = 10.0
 """Seconds that rows of changes stay in the store for the slower notifiers of other services."""
 
 
+# Activity of the type
+
+
 class TypeMonitor:
-    """A loop that its notifier runs in a task linked to itself.
+    """Waits for activity of one type, and wakes its notifier, at most once per holdoff.
+
+    It is a loop that the notifier runs in a task linked to itself.
 
     Args:
         context: the service's.
@@ -99,6 +105,9 @@ async def _change(watch: Watch) -> None:
     """Wait for a possible change: stores may lose watches, and then the stamp is read again."""
     with contextlib.suppress(StoreError):
         await watch.wait()
+
+
+# The notifier
 
 
 class _Left(NamedTuple):

@@ -1,4 +1,7 @@
-"""The arguments of `enqueue` (a handler, its arguments, and options) before anything is encoded for a store."""
+"""The arguments of `enqueue` (a handler, its arguments, and options) before anything is encoded for a store.
+
+Also the signatures of `enqueue` and `enqueue_many` for type checkers: each handler with its arguments.
+"""
 
 from __future__ import annotations
 
@@ -33,22 +36,15 @@ from jobs_service.model import UNSET, Job, JobId, JobType, Priority, RunAt
 if TYPE_CHECKING:
     from jobs_service.redaction import Redaction
 
-
 ArgsT = TypeVar("ArgsT")
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
-
-When: TypeAlias = RunAt | timedelta
-"""An aware datetime, seconds since the epoch, or a timedelta from now on."""
-
-UNIQUE: Final = "unique:"
-"""Prefix of ids made by `unique`."""
-
-_DIGEST_BYTES: Final = 16
-
 AnswerT_co = TypeVar("AnswerT_co", covariant=True)
 P = ParamSpec("P")
 T = TypeVar("T")
+
+When: TypeAlias = RunAt | timedelta
+"""An aware datetime, seconds since the epoch, or a timedelta from now on."""
 
 Given: TypeAlias = ArgsT | Callable[[ArgsT, Never], Never]
 """Arguments with the type that the handler declares, so that `[1]` is a list[int | str] for such a handler.
@@ -56,6 +52,14 @@ Given: TypeAlias = ArgsT | Callable[[ArgsT, Never], Never]
 The second member matches no real value: mypy checks arguments for a callable type last, and by then it knows the
 handler. Otherwise it takes `[1]` for a list[int] and cannot infer ArgsT.
 """
+
+UNIQUE: Final = "unique:"
+"""Prefix of ids made by `unique`."""
+
+_DIGEST_BYTES: Final = 16
+
+
+# Arguments
 
 
 class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
@@ -197,6 +201,9 @@ def unique_key(handler: Enqueueable[Any, Any], data: Any, unique: Any) -> str:
     if unique is True:
         return blake2b(json_data.canonical(handler.whole(data)), digest_size=_DIGEST_BYTES).hexdigest()
     return "".join(("", unique))  # the plain text of a member of an enumeration as well
+
+
+# Signatures for type checkers
 
 
 class TypedEnqueued(Enqueueable[ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):

@@ -1,4 +1,4 @@
-"""Jobs, jobs to be added, and events, as applications see them; all frozen."""
+"""Jobs, jobs to be added, and events, as applications see them, all frozen; and the terms and words for them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ _ZERO = b"\x14"
 T = TypeVar("T")
 V = TypeVar("V")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+# Terms
 
 
 class Unset(enum.Enum):
@@ -119,6 +122,9 @@ def exact_type(type: JobType) -> JobType:
     return ExactType(type) if isinstance(type, tuple) else type
 
 
+# Status: one word for state and outcome, the same in every view
+
+
 class Status(enum.StrEnum):
     """The status of a job."""
 
@@ -161,6 +167,9 @@ def status_of(job: Job | JobEvent, now: float) -> Status:
             return Status.RETRYING
         return Status.READY if job.run_at is None or job.run_at.timestamp() <= now else Status.SCHEDULED
     return Status(job.outcome or Status.SUCCEEDED) if state == "finished" else Status(state)
+
+
+# Jobs
 
 
 class JobRecord(Protocol):

@@ -1,4 +1,4 @@
-"""The state of a type beside its jobs: the retention of finished jobs, and the front of its queue."""
+"""The state of a type beside its jobs: settings, the front of its queue, statistics; and a page of jobs."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ FIRST_POWER: Final = -10
 NO_COUNTS: Final = (0,) * BUCKETS
 
 _BOUNDS: Final = (*(2.0 ** (FIRST_POWER + k + 1) for k in range(BUCKETS - 1)), math.inf)
+
+
+# Settings and queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,9 @@ class QueueState:
     ready_since: Time | None
     next_scheduled: Time | None
     paused: bool
+
+
+# Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +256,9 @@ class Interval:
     totals: Totals
     waited: Histogram
     ran: Histogram
+
+
+# Pages
 
 
 @dataclass(frozen=True, slots=True)

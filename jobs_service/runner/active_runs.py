@@ -35,6 +35,9 @@ _LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
 _WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
 
 
+# The runs that give up their slots, in the order of CouchDB's couch_replicator_scheduler (April 2017)
+
+
 class SlotHolder(Protocol):
     """A job that runs, as rotation sees it."""
 
@@ -69,6 +72,9 @@ def _began(run: SlotHolder) -> tuple[float, ...]:
     # The clock of this process comes first, because wall clocks are set, and a history may be cut or damaged. Jobs that
     # one transaction accepted began at the same time; then their earlier starts decide, or the same ones always lose.
     return (run.at, *(event.at for event in run.history if event.kind is HistoryKind.STARTED))
+
+
+# The limit over all handlers of one runner
 
 
 class SlotLimit:
@@ -146,6 +152,9 @@ class SlotLimit:
             else:
                 self.give_back(1)  # canceled as its turn came
             raise
+
+
+# Active runs
 
 
 class ActiveRuns:

@@ -39,6 +39,7 @@ __all__ = [
     "run_command",
 ]
 
+COMMAND_TYPE: Final[JobType] = "command"
 
 _TIME_LIMITS: Final = Bounds(above=True)
 """Greatest `time_limit` in seconds: thirty years."""
@@ -63,7 +64,8 @@ _LONGEST_PAUSE: Final = 0.1
 _groups: Final[set[int]] = set()
 """The process groups of the running commands."""
 
-COMMAND_TYPE: Final[JobType] = "command"
+
+# The data of a command job, checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +120,6 @@ class Command:
         return {"argv": list(self.argv)} | {name: value for name, value in fields.items() if value is not None}
 
 
-def _refusal(what: str, value: object, allowed: str) -> InvalidJob:
-    return InvalidJob(f"a command's {what}={shown(value)}: allowed is {allowed}")
-
-
 def _checked_argv(value: object) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not value:
         raise _refusal("argv", value, "a list of at least one string: the program and its arguments")
@@ -155,6 +153,13 @@ def _check_text(what: str, value: object, *, least: int = 0, nul: bool = False) 
         value.encode()
     except UnicodeEncodeError:
         raise _refusal(what, value, f"{allowed} without lone surrogates") from None
+
+
+def _refusal(what: str, value: object, allowed: str) -> InvalidJob:
+    return InvalidJob(f"a command's {what}={shown(value)}: allowed is {allowed}")
+
+
+# Processes
 
 
 async def run_command(command: Command, *, capture: int = 64_000, grace: float) -> CommandResult:
@@ -191,7 +196,11 @@ def kill_all() -> None:
 
 
 class _Process:
-    """A started command: its process group, and this side of its pipes. The caller must call `end`."""
+    """A started command: its process group, and this side of its pipes. The caller must call `end`.
+
+    Callbacks of the loop drive everything: with a task, a cancellation could come between the start of a process and
+    the code that must end it.
+    """
 
     def __init__(self, command: Command, capture: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -471,6 +480,9 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:  # a real-time signal
         return f"signal {number}"
+
+
+# The handler
 
 
 def command_handler(options: HandlerOptions) -> Handler[Any, Any]:

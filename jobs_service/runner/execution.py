@@ -1,6 +1,6 @@
 """One run of one job by its handler, from decoding the arguments to the operation that ends the run.
 
-Nothing here touches the store: the result is a RunEnd, which RunEndings writes.
+Nothing here touches the store: the service executes the operations of the job, and RunEndings writes the RunEnd.
 """
 
 from __future__ import annotations
@@ -71,6 +71,9 @@ _REFUSED: Final = re.compile(r"refused: (\d+): ")
 
 _GIVEN_BACK: Final = object()
 """The result of a plain function that noticed the request to stop and returned None."""
+
+
+# The worker behind a handler's job: the service executes its operations, and the runner observes them
 
 
 class RunObserver(Protocol):
@@ -164,6 +167,9 @@ class JobWorker:
     def _ended(self, job: RunningJob, ended: JobT) -> JobT:
         self._observer.job_ended(job, ended)
         return ended
+
+
+# The run
 
 
 def _logged_variable(name: str) -> ContextVar[Any]:

@@ -22,19 +22,21 @@ from jobs_service.runner.functions import BlockingJob, Scope, body, name_of, ref
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.payload import Codec, Keywords, Parameter, are_keywords, codec, result_codec, type_name
 
-_JOB: Final = "job"
-_JOB_CLASSES: Final = frozenset({"RunningJob", "BlockingJob"})
-_UNTYPED: Final = (Any, object, inspect.Parameter.empty)
-_POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
+JobT = TypeVar("JobT", BlockingJob, RunningJob, Job)
+JobT_contra = TypeVar("JobT_contra", BlockingJob, RunningJob, Job, contravariant=True)
+ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
 
 Kind: TypeAlias = Literal["coroutine", "thread", "command"]
 """Where a handler runs: on the loop, in a worker thread, or as its own process."""
 
+_JOB: Final = "job"
+_JOB_CLASSES: Final = frozenset({"RunningJob", "BlockingJob"})
+_UNTYPED: Final = (Any, object, inspect.Parameter.empty)
+_POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
 _JSON: Final = (dict, list, str, int, float, bool, type(None))
 
-JobT = TypeVar("JobT", BlockingJob, RunningJob, Job)
-JobT_contra = TypeVar("JobT_contra", BlockingJob, RunningJob, Job, contravariant=True)
-ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
+
+# Signatures
 
 
 class Signature(NamedTuple):
@@ -188,6 +190,9 @@ def _is_payload(annotation: Any) -> bool:
     except InvalidSettings:
         return False
     return True
+
+
+# Handlers
 
 
 class Handler(Enqueueable[ArgsT, ResultT_co]):
@@ -367,6 +372,8 @@ def type_of(function: Any) -> JobType:
     return name
 
 
+# Types for type checkers: the arguments and the result of a function's jobs
+#
 # The shapes of functions overlap: one with a default fits where a value is given, and where none is. The first shape
 # that fits is meant. Those that mypy takes for unreachable are reached by functions with keyword-only parameters.
 # mypy: disable-error-code="overload-overlap, overload-cannot-match"

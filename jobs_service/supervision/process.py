@@ -21,6 +21,9 @@ State = Literal["starting", "running", "restarting", "stopping", "stopped", "fai
 log = EventLog("jobs_service.supervision")
 
 
+# A tree as plain data
+
+
 @dataclass(frozen=True)
 class Node:
     """One actor or supervisor.
@@ -46,6 +49,9 @@ class Node:
         return asdict(self)
 
 
+# Errors; applications meet only SupervisorFailed, which is among the public errors
+
+
 class ActorStopped(JobsError):
     """The process has ended, or was never started, so it takes no message and no child. Chains the cause of its end."""
 
@@ -56,6 +62,9 @@ class UnknownMessage(JobsError):
 
 class Killed(JobsError):
     """A task was canceled from outside, and not by its supervisor."""
+
+
+# Processes
 
 
 class SupervisedProcess(ABC):

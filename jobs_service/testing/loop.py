@@ -2,7 +2,8 @@
 
 Its clock stands still while anything is ready, and then jumps to the next timer: two hours of timers run in
 milliseconds. The seed picks the next one of the ready callbacks, where asyncio would take the first, so that every
-interleaving can happen. There are no threads, sockets or signals.
+interleaving can happen. There are no threads, sockets or signals. All random draws of a simulated world come from that
+seed, too.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ OWNER: ContextVar[Owner | None] = ContextVar("jobs_service_simulated_process", d
 """The process of the current code; tasks and callbacks inherit it, like every context variable."""
 
 
+# Draws
+
+
 @dataclass(frozen=True)
 class Plan:
     """The plan of a run: all draws of a seed, or a part of them.
@@ -47,6 +51,9 @@ class Plan:
 
 class Choices:
     """The draws of one run, and a record of the effective ones.
+
+    Each concern has a stream of its own, and omitted choices still consume their draws. So a run without some
+    operation, fault or deviation of the schedule stays nearly the same run, which makes shrinking work.
 
     Args:
         plan: the seed, and the effective part of its draws.
@@ -128,6 +135,9 @@ class Choices:
     def calm(self) -> None:
         """Let no fault hit from now on."""
         self.rates.clear()
+
+
+# The loop
 
 
 class Owner(Protocol):

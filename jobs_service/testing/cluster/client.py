@@ -42,6 +42,9 @@ _MARKS: Final = SYSTEM_KEYS + b"/jobs_service/commits/"
 _SHORT_LIMIT: Final = 0.02
 
 
+# Time limits
+
+
 class Timer:
     """The time limit of a call, like asyncio.timeout, but cheaper for the many calls that never reach it.
 
@@ -90,6 +93,9 @@ class Timer:
         self._expired = True
         self._handle = None
         self._task.cancel()
+
+
+# The store
 
 
 class SimulatedStore(Store):

@@ -1,4 +1,4 @@
-"""The simulated cluster: keys and values, commits, watches, and the times of its answers."""
+"""The simulated cluster: keys and values, transactions, watches; its faults, and the times of its answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from jobs_service.testing.loop import Choices
 if TYPE_CHECKING:
     from jobs_service.testing.cluster.client import SimulatedStore, Timer
     from jobs_service.testing.world import Process
-
 
 FAULTS: Final = {
     "conflict": "a commit fails although nothing it has read was changed",
@@ -58,6 +57,9 @@ _LATE: Final = 5.0
 _WATCH_LIFE: Final = 60.0
 
 
+# Errors in answers
+
+
 class ClientError(Exception):
     """An error as FoundationDB's client library would raise it.
 
@@ -80,6 +82,9 @@ def timed_out() -> ClientError:
 def lost_with_its_transaction() -> StoreError:
     """Return the error for a watch of a transaction that did not commit."""
     return StoreError("the watch was lost: its transaction did not commit")
+
+
+# Transactions
 
 
 class SimulatedTransaction(BufferedTransaction):
@@ -207,6 +212,9 @@ class _SnapshotReads(Snapshot):
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         await self._transaction.pause()
         return await self._reads.get_range(begin, end, limit=limit, reverse=reverse)
+
+
+# The cluster
 
 
 class Observer(Protocol):
