@@ -4,7 +4,8 @@ Every transaction has its price, on a cluster a round trip. So the operations of
 other on one unit of work (group commit): they behave as if each had a transaction of its own. An operation that raises
 has no effect, and affects no other. Workers that accept jobs on the same terms share one read of the queue.
 
-It is one file because the parts have no use of their own: operations and turns of accepts exist for the group commit.
+The module has more than 600 lines because its parts have no use of their own: operations and turns of accepts exist
+for the group commit.
 """
 
 from __future__ import annotations

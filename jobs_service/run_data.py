@@ -17,6 +17,8 @@ newest first, then the parts that exist: result, error, progress, limits. Intege
 A result is any JSON; an error is [type, message, traceback]; progress is [done, total, message, attempt]. Limits
 override the handler's options for this job: [max_attempts, time_limit], null for the handler's own, and optionally
 traceparent and tracestate (`tracing`).
+
+The module has more than 600 lines because the packed form is read and written by the same offsets and counts.
 """
 
 from __future__ import annotations

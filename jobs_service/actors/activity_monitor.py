@@ -6,6 +6,8 @@ timeout apart, so a lost job is found within 1.5 timeouts.
 
 Any of these duties may have a million jobs waiting. So the monitor works in turns: each turn does one bounded batch of
 every duty that is due, lost jobs first. However many jobs come due or expire, lost ones are found in time.
+
+The module has more than 600 lines because samples and staggered attempts are for the monitors only.
 """
 
 from __future__ import annotations

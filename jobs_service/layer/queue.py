@@ -1,7 +1,7 @@
 """The queue: accepting jobs in order, making scheduled ones ready.
 
-It is one file because an accept is one work: how far from the front it begins, which index entries it reads, and what
-it takes of them depend on each other.
+The module has more than 600 lines because an accept is one piece of work: how far from the front it begins, which
+index entries it reads, and what it takes of them depend on each other.
 """
 
 from __future__ import annotations

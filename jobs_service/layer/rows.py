@@ -47,7 +47,7 @@ PROCESS_REQUESTS: Final = 51
 ID_BYTES: Final = 6
 """Of a process's id, which is written in hexadecimal."""
 KEPT_FOR: Final = 86_400.0
-"""Seconds after the last heartbeat for which a process that ended without notice is shown."""
+"""Seconds for which a process that ended without notice is shown after its last heartbeat, and a request is known."""
 MOST_ENDED: Final = 100
 """Most such processes that are kept: one that fails at each start leaves no more."""
 MISSED: Final = 4

@@ -4,8 +4,8 @@ FoundationDB cannot read back, in the same transaction, a key or value that is t
 answer from the state kept here, and `flush` writes every job's final state and index entry. Old index entries are
 cleared at once: those may be read back, so that a queue never shows a job that this transaction has moved.
 
-All of it is one class: a unit is made for each transaction, and every operation on a job passes here, so that calls
-between objects would cost more than the work.
+The module has more than 600 lines because all of it is one class: a unit is made for each transaction, and every
+operation on a job passes here, so that calls between objects would cost more than the work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The promises of every store: serializable transactions over an ordered map of bytes, in FoundationDB's vocabulary.
 
-The promises are stated here and checked for every store by tests/contract. The parts that stores share are in the same
-file: each of them is small, and every store imports most of them.
+The promises are stated here and checked for every store by tests/contract. The module has more than 600 lines because
+the parts that stores share are in it as well: each of them is small, and every store imports most of them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `BufferedTransaction` is for stores whose reads are answered at once. It reads its own writes, refuses to read
 versionstamps back, resolves key selectors and enforces the limits, the same for every such store. The store supplies
-the base state, and applies the log at the commit. The other parts are in the same file because they are one model of
-writes, which FoundationDB's transactions use in part.
+the base state, and applies the log at the commit. The module has more than 600 lines because log, sets of keys and
+held-back writes are one model of a transaction's writes, which FoundationDB's transactions use in part.
 """
 
 from __future__ import annotations

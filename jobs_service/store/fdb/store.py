@@ -4,7 +4,8 @@ The hot path uses no thread: a transaction function is suspended at an unanswere
 the answer. The effects of a call happen at most once: every transaction that writes leaves a mark. If the client does
 not know whether a commit happened, the store looks for the mark before it runs the function again (`commit_marks`).
 
-The store is one class, because each call passes all of its parts: directory, transaction, commit, watches.
+The module has more than 600 lines because the store is one class: each call passes all of its parts, which are
+directory, transaction, commit and watches.
 """
 
 from __future__ import annotations

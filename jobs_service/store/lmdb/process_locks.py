@@ -1,7 +1,8 @@
 """The files of an embedded store, as processes share them: locks that prove a living process, and what LMDB ignores.
 
 LMDB checks neither that its data file is complete nor that the next process opens the same files, and it tells nobody
-that a process has died. All of that is one file, because it is the same files, descriptors and locks.
+that a process has died. The module has more than 600 lines because all of that is done with the same files, descriptors
+and locks.
 """
 
 from __future__ import annotations
