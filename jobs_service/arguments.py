@@ -1,7 +1,7 @@
 """Checks of callers' arguments: numbers, times, rules and words. The message of each refusal names the allowed values.
 
 Objects of subclasses, such as members of an IntEnum, are converted to their plain values. Types, ids and priorities are
-checked where they are encoded (`layer/key_parts.py`), and so is data (`json_data.py`).
+checked where they are encoded (`layer/keyspace.py`), and so is data (`json_data.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,12 @@
-"""Operations of many callers in few transactions, and how such transactions follow each other."""
+"""Operations of many callers in few transactions, and how such transactions follow each other.
+
+Every transaction has its price, on a cluster a round trip. So the operations of one turn of the loop run one after the
+other on one unit of work (group commit): they behave as if each had a transaction of its own. An operation that raises
+has no effect, and affects no other. Workers that accept jobs on the same terms share one read of the queue.
+
+The module has more than 600 lines because its parts have no use of their own: operations and turns of accepts exist
+for the group commit.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +28,53 @@ from jobs_service.layer.queue import AcceptTerms, EmptyQueue, QueueReads, Spread
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.uncancelable import own_task
 
-_MOST_JOBS: Final = 1000
+T = TypeVar("T")
+L = TypeVar("L")
+Job = TypeVar("Job")
+
 Accepted: TypeAlias = list[Entry] | EmptyQueue
 """The result of an accept: jobs, or a watch to wait on if there are none.
 
 If several callers get no jobs together, only the first gets the watch. If the queue may have more jobs, no caller gets
 a watch, and all accept again. A caller that wants no watch gets an empty list if there are no jobs.
 """
+
 Call: TypeAlias = tuple[Callable[..., Awaitable[Any]], Place, tuple[Any, ...]]
 """An operation on a job, the job's place, and the other arguments."""
 
+SharedTerms: TypeAlias = tuple[TypeKeys, AcceptTerms, bool]
+"""The common key of workers that share an accept: the type, the terms, and whether they want a watch."""
+
+Transact: TypeAlias = Callable[[Callable[[UnitOfWork], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
+PipelinedOperation: TypeAlias = Callable[[UnitOfWork], Awaitable[T]]
+PipelinedTransact: TypeAlias = Callable[[PipelinedOperation[T]], Coroutine[Any, Any, T]]
+TransactAfter: TypeAlias = Callable[[asyncio.Future[Any], PipelinedOperation[T]], Coroutine[Any, Any, T]]
+
+_MOST_JOBS: Final = 1000
+_MOST_OPERATIONS: Final = 500
+_MOST_BYTES: Final = 2_000_000
+_READ_TOGETHER: Final = 250
+"""Jobs that are read together before their operations: a transaction can read so many of the largest records."""
+
+_LONGEST_WAIT: Final = 0.1
+"""Seconds after which an accept no longer waits for the end of the previous one, which the store may delay."""
+
+_ALONE: Final = 32
+"""On a cluster, a caller with at least this many operations gets its own transaction, which commits in parallel with
+others, such as the accept of the next jobs."""
+
+_HALVED: Final = (*TOO_MUCH, StoreFull, StoreDamaged)
+"""Errors that fewer operations in one transaction may avoid: the damage or excess may come from a single operation."""
+
+_PLACE_OF: Final = attrgetter("place")
+_READS_OF: Final = attrgetter("reads")
+
+
+# Operations
+
 
 class Operation(Protocol):
-    """Work on a unit of work, with its caller."""
+    """Work on a unit of work: it answers its callers, and can be split into smaller parts if it has any."""
 
     size: int
     place: Place | None
@@ -244,17 +286,13 @@ class SharedAccept:
         return False
 
 
-L = TypeVar("L")
-
-SharedTerms: TypeAlias = tuple[TypeKeys, AcceptTerms, bool]
-"""The common key of workers that share an accept: the type, the terms, and whether they want a watch."""
-
-_LONGEST_WAIT: Final = 0.1
-"""Seconds after which an accept no longer waits for the end of the previous one, which the store may delay."""
+# Turns of accepts
 
 
 class AcceptTurns(Generic[L]):
-    """The accepts of one process that wait for their turn.
+    """The accepts of one process that wait for their turn: while workers collide, those at one queue take turns.
+
+    Workers that ask for jobs while an accept is under way share the next one: fewer transactions, more jobs in each.
 
     Args:
         spreading: tells the queues at which accepts take turns.
@@ -311,24 +349,7 @@ class AcceptTurns(Generic[L]):
                 self.begin(key)
 
 
-T = TypeVar("T")
-
-_MOST_OPERATIONS: Final = 500
-_MOST_BYTES: Final = 2_000_000
-_READ_TOGETHER: Final = 250
-"""Jobs that are read together before their operations: a transaction can read so many of the largest records."""
-
-_PLACE_OF: Final = attrgetter("place")
-_READS_OF: Final = attrgetter("reads")
-
-_HALVED: Final = (*TOO_MUCH, StoreFull, StoreDamaged)
-"""Errors that fewer operations in one transaction may avoid: the damage or excess may come from a single operation."""
-
-_ALONE: Final = 32
-"""On a cluster, a caller with at least this many operations gets its own transaction, which commits in parallel with
-others, such as the accept of the next jobs."""
-
-Transact: TypeAlias = Callable[[Callable[[UnitOfWork], Awaitable[Any]], Callable[[Any], None]], Awaitable[Any]]
+# Group commit
 
 
 class GroupCommit:
@@ -549,11 +570,7 @@ def _is_accept(operation: Operation) -> bool:
     return isinstance(operation, SharedAccept)
 
 
-Job = TypeVar("Job")
-
-PipelinedOperation: TypeAlias = Callable[[UnitOfWork], Awaitable[T]]
-PipelinedTransact: TypeAlias = Callable[[PipelinedOperation[T]], Coroutine[Any, Any, T]]
-TransactAfter: TypeAlias = Callable[[asyncio.Future[Any], PipelinedOperation[T]], Coroutine[Any, Any, T]]
+# Transactions in order: each begins while the previous one commits
 
 
 async def in_order(

@@ -1,4 +1,7 @@
-"""The JSON of frozen records such as JobEvent and TypeCounts: their fields' annotations write, read and describe it."""
+"""JSON, and names and times in it; and frozen records such as JobEvent and TypeCounts as JSON.
+
+The annotations of a record's fields write, read and describe it.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,18 @@ from jobs_service import names
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_TIME: Final = "no time: allowed are texts as 2026-11-22T22:00:00Z and seconds since the epoch"
+
+T = TypeVar("T")
+
+_TIME_SCHEMA: Final[dict[str, Any]] = {
+    "description": "ISO 8601 in UTC; seconds since the epoch beyond all dates; null for a damaged time",
+    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}, {"type": "null"}],
+}
+
+_ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}
+
+
+# Values
 
 
 def dumps(value: Any) -> bytes:
@@ -87,7 +102,7 @@ def seconds_of(form: Any) -> float | None:
     return (date - _EPOCH).total_seconds()
 
 
-T = TypeVar("T")
+# Records
 
 
 def _form(read: Callable[[Any], Any], write: Callable[[Any], Any], schema: dict[str, Any]) -> GetPydanticSchema:
@@ -125,10 +140,6 @@ AS_NAME: Final = _form(
         ],
     },
 )
-_TIME_SCHEMA: Final[dict[str, Any]] = {
-    "description": "ISO 8601 in UTC; seconds since the epoch beyond all dates; null for a damaged time",
-    "anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}, {"type": "null"}],
-}
 
 Time = Annotated[float, _form(_seconds, time, _TIME_SCHEMA)]
 """Seconds since the epoch."""
@@ -171,9 +182,6 @@ def read(kind: type[T], form: Any) -> T:
     """
     found: T = _adapter(kind).validate_python(form)
     return found
-
-
-_ADAPTERS: Final[dict[Any, TypeAdapter[Any]]] = {}
 
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:

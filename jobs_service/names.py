@@ -17,30 +17,11 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     from jobs_service.run_data import JobError
 
-
-def name(value: Any) -> Any:
-    """Return a type, an id or a priority: bytes as {"bytes": hexadecimal}, a tuple as a list, str and int as they are.
-
-    Other values of the tuple layer (a UUID, a number that is not finite) become {"packed": hexadecimal encoding}.
-    """
-    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, tuple | list):
-        return [name(item) for item in value]
-    import fdb.tuple  # a client needs no store
-
-    return {"packed": fdb.tuple.pack((value,)).hex()}
-
-
-def error(value: JobError | None) -> dict[str, str] | None:
-    """Return a run's error as an object."""
-    return None if value is None else {"type": value.type, "message": value.message, "traceback": value.traceback}
-
-
 PREFIX = "json:"
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+# As text
 
 
 def shown(value: Any) -> str:
@@ -96,6 +77,53 @@ def segment(value: Any) -> str:
     return quote(text, safe="")
 
 
+# As plain data that every JSON encoder takes
+
+
+def name(value: Any) -> Any:
+    """Return a type, an id or a priority: bytes as {"bytes": hexadecimal}, a tuple as a list, str and int as they are.
+
+    Other values of the tuple layer (a UUID, a number that is not finite) become {"packed": hexadecimal encoding}.
+    """
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
+    if isinstance(value, tuple | list):
+        return [name(item) for item in value]
+    import fdb.tuple  # a client needs no store
+
+    return {"packed": fdb.tuple.pack((value,)).hex()}
+
+
+def from_json(value: Any) -> Any:
+    """Return the type, id or priority of a JSON value that `name` made.
+
+    Raises:
+        ValueError: the value has another form; the message says why.
+    """
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, list):
+        return tuple(from_json(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    match list(value.items()):
+        case [("bytes", str(digits))]:
+            return _from_hexadecimal(digits)
+        case [("packed", str(digits))]:
+            return _unpacked(_from_hexadecimal(digits))
+    raise ValueError('the only objects allowed are {"bytes":"HEX"} and {"packed":"HEX"}')
+
+
+def error(value: JobError | None) -> dict[str, str] | None:
+    """Return a run's error as an object."""
+    return None if value is None else {"type": value.type, "message": value.message, "traceback": value.traceback}
+
+
+# Texts for terminals and messages
+
+
 def compact(value: Any) -> str:
     """Return a value as JSON on one line, without control characters for a terminal."""
     return printable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
@@ -106,6 +134,17 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def brief(text: str) -> str:
+    """Return a text quoted for messages."""
+    return repr(text if len(text) <= 60 else f"{text[:59]}…")
+
+
+def one_line(text: str, most: int) -> str:
+    """Return a text on one line, of at most so many characters, all printable."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _escape(char: str) -> str:
@@ -125,26 +164,6 @@ def _encodable(text: str) -> str:
     return text
 
 
-def from_json(value: Any) -> Any:
-    """Return the type, id or priority of a JSON value that `json_forms.name` made.
-
-    Raises:
-        ValueError: the value has another form; the message says why.
-    """
-    if isinstance(value, str):
-        return _encodable(value)
-    if isinstance(value, list):
-        return tuple(from_json(item) for item in value)
-    if not isinstance(value, dict):
-        return value
-    match list(value.items()):
-        case [("bytes", str(digits))]:
-            return _from_hexadecimal(digits)
-        case [("packed", str(digits))]:
-            return _unpacked(_from_hexadecimal(digits))
-    raise ValueError('the only objects allowed are {"bytes":"HEX"} and {"packed":"HEX"}')
-
-
 def _from_hexadecimal(digits: str) -> bytes:
     try:
         return bytes.fromhex(digits)
@@ -160,17 +179,6 @@ def _unpacked(packed: bytes) -> Any:
     except Exception:  # The decoder of the tuple layer raises many kinds of errors.
         raise ValueError(f"{brief(packed.hex())} is not one value in the tuple layer's encoding") from None
     return value
-
-
-def brief(text: str) -> str:
-    """Return a text quoted for messages."""
-    return repr(text if len(text) <= 60 else f"{text[:59]}…")
-
-
-def one_line(text: str, most: int) -> str:
-    """Return a text on one line, of at most so many characters, all printable."""
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def _refuse_constant(name: str) -> NoReturn:

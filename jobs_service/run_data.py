@@ -17,6 +17,8 @@ newest first, then the parts that exist: result, error, progress, limits. Intege
 A result is any JSON; an error is [type, message, traceback]; progress is [done, total, message, attempt]. Limits
 override the handler's options for this job: [max_attempts, time_limit], null for the handler's own, and optionally
 traceparent and tracestate (`tracing`).
+
+The module has more than 600 lines because the packed form is read and written by the same offsets and counts.
 """
 
 from __future__ import annotations
@@ -37,6 +39,51 @@ from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, in_one_lin
 from jobs_service.json_types import Time
 
 _MOST_OF_A_MESSAGE: Final = 200
+
+MAX_HISTORY: Final = 20
+"""Default number of events that are kept."""
+
+MOST_HISTORY: Final = 100
+"""Most events that can be kept."""
+
+_KEPT_EVENTS: Final = 3
+"""Newest events that are always kept: a start, how that run went wrong, and how the job ended."""
+
+RESULT: Final = 1
+ERROR: Final = 2
+PROGRESS: Final = 4
+LIMITS: Final = 8
+_PARTS: Final = (RESULT, ERROR, PROGRESS, LIMITS)
+_ALL_PARTS: Final = RESULT | ERROR | PROGRESS | LIMITS
+_OF_ERROR: Final = ((str,),) * 3
+_OF_PROGRESS: Final = ((int, float), (int, float, type(None)), (str,), (int, type(None)))
+_CRASHES_SHIFT: Final = 4
+_MOST_CRASHES: Final = 15
+
+_HEAD = struct.Struct(">BHBHd")
+_EVENT = struct.Struct(">BdB")
+_LENGTH = struct.Struct(">I")
+_MOST_DETAIL: Final = 255
+_MOST_ATTEMPTS: Final = 0xFFFF
+_NAN: Final = math.nan
+
+ALL_ATTEMPTS: Final = -_MOST_ATTEMPTS
+"""Added to any number of attempts, it leaves none."""
+
+HEAD_BYTES: Final = _HEAD.size
+_NOTHING: Final = _HEAD.pack(0, 0, 0, 0, _NAN)
+"""The head of an empty history."""
+
+_NEW: Final = _HEAD.pack(0, 0, 1, _EVENT.size, _NAN)
+"""The head of a new job: one event, without detail."""
+
+_NEWEST_KIND: Final = slice(HEAD_BYTES, HEAD_BYTES + 1)
+
+NEWEST: Final = slice(3, HEAD_BYTES + _EVENT.size)
+"""Where run data hold the newest event. Jobs that moved at once have the same bytes there."""
+
+
+# The parts that an application sees
 
 
 class HistoryKind(enum.StrEnum):
@@ -132,43 +179,6 @@ def progress_of_values(done: Any, total: Any, message: Any, attempt: int | None 
     return Progress(done, total, in_one_line(message, _MOST_OF_A_MESSAGE), attempt)
 
 
-MAX_HISTORY: Final = 20
-"""Default number of events that are kept."""
-
-MOST_HISTORY: Final = 100
-"""Most events that can be kept."""
-
-_KEPT_EVENTS: Final = 3
-"""Newest events that are always kept: a start, how that run went wrong, and how the job ended."""
-
-RESULT: Final = 1
-ERROR: Final = 2
-PROGRESS: Final = 4
-LIMITS: Final = 8
-_PARTS: Final = (RESULT, ERROR, PROGRESS, LIMITS)
-_ALL_PARTS: Final = RESULT | ERROR | PROGRESS | LIMITS
-_OF_ERROR: Final = ((str,),) * 3
-_OF_PROGRESS: Final = ((int, float), (int, float, type(None)), (str,), (int, type(None)))
-_CRASHES_SHIFT: Final = 4
-_MOST_CRASHES: Final = 15
-
-_HEAD = struct.Struct(">BHBHd")
-_EVENT = struct.Struct(">BdB")
-_LENGTH = struct.Struct(">I")
-_MOST_DETAIL: Final = 255
-_MOST_ATTEMPTS: Final = 0xFFFF
-_NAN: Final = math.nan
-
-ALL_ATTEMPTS: Final = -_MOST_ATTEMPTS
-"""Added to any number of attempts, it leaves none."""
-
-HEAD_BYTES: Final = _HEAD.size
-_NOTHING: Final = _HEAD.pack(0, 0, 0, 0, _NAN)
-"""The head of an empty history."""
-
-_NEW: Final = _HEAD.pack(0, 0, 1, _EVENT.size, _NAN)
-"""The head of a new job: one event, without detail."""
-
 _ENDS_ROW: Final = frozenset({HistoryKind.ADDED, HistoryKind.STOPPED, HistoryKind.FINISHED, HistoryKind.CANCELED})
 """After these events a crash is the first in a row."""
 
@@ -176,11 +186,7 @@ _CRASHED: Final = HistoryKind.CRASHED
 _KINDS: Final = tuple(HistoryKind)
 """The kinds; a kind's packed number is its index here."""
 _CRASHED_BYTE: Final = bytes((_KINDS.index(HistoryKind.CRASHED),))
-_NEWEST_KIND: Final = slice(HEAD_BYTES, HEAD_BYTES + 1)
 _STARTED_CODE: Final = _KINDS.index(HistoryKind.STARTED)
-
-NEWEST: Final = slice(3, HEAD_BYTES + _EVENT.size)
-"""Where run data hold the newest event. Jobs that moved at once have the same bytes there."""
 
 
 # Changing the packed form

@@ -6,6 +6,8 @@ timeout apart, so a lost job is found within 1.5 timeouts.
 
 Any of these duties may have a million jobs waiting. So the monitor works in turns: each turn does one bounded batch of
 every duty that is due, lost jobs first. However many jobs come due or expire, lost ones are found in time.
+
+The module has more than 600 lines because samples and staggered attempts are for the monitors only.
 """
 
 from __future__ import annotations
@@ -25,12 +27,52 @@ from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Transaction, Watch
 
+CHECK_TIMEOUT: Final = "check timeout"
+"""The message that the type's timeout may have changed: the next sample, which reads it, is taken at once."""
+
+_PENDING_CHANGED: Final = "pending changed"
+_SAMPLED: Final = "sampled"
+
+_SHOWN_IDS = 10
+_SILENT: Final = "their workers fell silent"
+_NEVER = math.inf
+_CLOCK_CHECK = 5.0
+_QUEUE_HOLDOFF = 0.05
+_LONGEST_IDLE: Final = 60.0
+_UNREAD_FOR: Final = 60.0
+"""Seconds after which a remaining row of changes has no reader left: notifiers remove their rows sooner."""
+_LARGEST_BATCH: Final = 10
+"""Most due or expired jobs per transaction while there are no lost jobs, as a multiple of `pending_batch`."""
+
+# Seconds of a stagger
 _FIRST: Final = 0.01
+_LONGEST_STAGGER: Final = 0.25
 _SHRINKS_BY: Final = 0.9
+
+# Samples
+_COARSEST = 0.25
+_FINEST = 2.0**-7
+_MISSING_TYPE_CHECK = 5.0
+_MOST_JITTER = 10.0
+"""Seconds by which a sample comes sooner at random, at most: many processes must not read at the same moment."""
+_MOST_TYPES = 1000
+# Bounds in seconds: shorter and longer timeouts are sampled like these.
+_SHORTEST = 0.001
+_LONGEST = 1e7
+_AT_ONCE = -math.inf
+
+
+# Attempts
 
 
 class Stagger:
-    """The pause before each attempt at one kind of work.
+    """The pause before each attempt at one kind of work: services that collide over the same work take turns.
+
+    The monitors of all services see the same jobs come due, and the same jobs lost, at the same moment. On the embedded
+    store they queue for the writer; on a cluster all but one of them meet a conflict, and would meet it again with the
+    next batch. A service that collides waits a random time before the next attempt, up to a bound that doubles with
+    every collision and shrinks slowly without; the first service does the work, the others find it done. A service that
+    never collides never waits: alone, it does everything at once.
 
     Args:
         uniform: draws a number between two others.
@@ -82,16 +124,7 @@ class Attempt:
         return self._runs > 1
 
 
-_COARSEST = 0.25
-_FINEST = 2.0**-7
-_MISSING_TYPE_CHECK = 5.0
-_MOST_JITTER = 10.0
-"""Seconds by which a sample comes sooner at random, at most: many processes must not read at the same moment."""
-_MOST_TYPES = 1000
-# Bounds in seconds: shorter and longer timeouts are sampled like these.
-_SHORTEST = 0.001
-_LONGEST = 1e7
-_AT_ONCE = -math.inf
+# Samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +171,12 @@ class Sampled:
 
 
 class Sampler:
-    """Samples for all activity monitors of a service; the type server runs it in a task linked to itself."""
+    """Samples for all activity monitors of a service; the type server runs it in a task linked to itself.
+
+    Without it each of a thousand activity monitors would read its own stamp several times per timeout, mostly to find
+    it unchanged. The sampler aligns the times of samples to a common grid, so that types share transactions. A monitor
+    gets a sample if the type's timeout or stamp has changed, or if it waits for a stamp to become old enough.
+    """
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -240,23 +278,7 @@ class Sampler:
                 timer.cancel()
 
 
-CHECK_TIMEOUT: Final = "check timeout"
-"""The message that the type's timeout may have changed: the next sample, which reads it, is taken at once."""
-
-_PENDING_CHANGED: Final = "pending changed"
-_SAMPLED: Final = "sampled"
-_CLOCK_CHECK = 5.0
-_QUEUE_HOLDOFF = 0.05
-_SHOWN_IDS = 10
-_SILENT: Final = "their workers fell silent"
-_LONGEST_IDLE: Final = 60.0
-_NEVER = math.inf
-_UNREAD_FOR: Final = 60.0
-"""Seconds after which a remaining row of changes has no reader left: notifiers remove their rows sooner."""
-
-_LONGEST_STAGGER: Final = 0.25
-_LARGEST_BATCH: Final = 10
-"""Most due or expired jobs per transaction while there are no lost jobs, as a multiple of `pending_batch`."""
+# The monitor
 
 
 class _Unread(NamedTuple):

@@ -1,4 +1,7 @@
-"""The context of a service's actors: its store, keyspace and settings, and the retries of transient errors."""
+"""The context of a service's actors: its store, keyspace and settings, and the retries of transient errors.
+
+Also the actors that rely on nothing but the context: the keeper of the keyspace, and the base of actors with duties.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from jobs_service.durations import rest_after as rest_after
 from jobs_service.errors import DirectoryMoved, RecordDamaged, StoreDamaged, StoreError
 from jobs_service.layer import awake_types
 from jobs_service.layer.keyspace import Keyspace
@@ -25,6 +27,12 @@ _MOST_DAMAGED: Final = 10_000
 """Unreadable jobs to remember, so that each is logged once."""
 _LONGEST_PAUSE = 60.0
 """Most seconds between two attempts on a damaged file of the store."""
+_TYPES_PAGE: Final = 1000
+
+PageOfTypes: TypeAlias = Callable[[Snapshot, Keyspace, bytes | None, int], Awaitable[awake_types.TypePage]]
+
+
+# The context
 
 
 class OnceEach:
@@ -151,7 +159,7 @@ async def retried(
     unless: tuple[type[StoreError], ...] = (),
     **fields: Any,
 ) -> T:
-    """Implements `Context.retried`."""
+    """Do what `Context.retried` does, for callers without a context."""
     pause = settings.retry_backoff
     while True:
         try:
@@ -165,6 +173,9 @@ async def retried(
         pause = min(2 * pause, _LONGEST_PAUSE if is_damage else settings.retry_backoff_max)
 
 
+# Actors
+
+
 class KeyspaceKeeper(Actor):
     """Opens the keyspace when it starts; later children rely on that."""
 
@@ -174,11 +185,6 @@ class KeyspaceKeeper(Actor):
 
     async def init(self) -> None:
         await self._context.retried(self._context.open_keyspace)
-
-
-_TYPES_PAGE: Final = 1000
-
-PageOfTypes: TypeAlias = Callable[[Snapshot, Keyspace, bytes | None, int], Awaitable[awake_types.TypePage]]
 
 
 class DutifulActor(Actor):

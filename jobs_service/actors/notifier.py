@@ -4,7 +4,7 @@ Two messages make it read: the type had activity (from its type monitor), and th
 hub). It reads the changes since its last read (see `layer/changes.py`), and the records of changed jobs with
 subscribers. At first, when it is too far behind, and while few jobs are subscribed, it reads the records of all
 subscribed jobs. A job without retention has no record after its end. So for a type with such jobs the notifier follows
-the type's changes, however few jobs are subscribed, and reads their last records (see `layer/last_records.py`).
+the type's changes, however few jobs are subscribed, and reads their last records (see `layer/changes.py`).
 
 It does one read at a time, so that no subscriber gets an older event after a newer one.
 """
@@ -17,8 +17,9 @@ from collections.abc import Awaitable, Callable, Container
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 from jobs_service import json_data, run_data
-from jobs_service.actors.context import Context, log, rest_after
+from jobs_service.actors.context import Context, log
 from jobs_service.actors.subscriptions import Hub, SubscribedJob
+from jobs_service.durations import rest_after
 from jobs_service.errors import JobNotFound, RecordDamaged, StoreError, job_name
 from jobs_service.layer import changes
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
@@ -30,12 +31,32 @@ from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import Actor
 
+T = TypeVar("T")
+
 _SHORTEST_REST: Final = 0.002
 """Rests of the notifier below so many seconds are skipped: the loop's timers are no finer than a millisecond."""
 
+_READ: Final = "read"
+_FEW: Final = 8
+"""Up to so many subscribed jobs are simply read each time. That costs less than reading their changes (0.1 of 0.4 ms
+from a finish to its event on the embedded store), and spares the rows of changes."""
+
+_CHANGES_PAGE: Final = 1000
+_FIRST_BATCH: Final = 100
+_LARGEST_READ: Final = 4_000_000
+"""Approximate bytes of records per read."""
+
+_SEEN_FOR: Final = 10.0
+"""Seconds that rows of changes stay in the store for the slower notifiers of other services."""
+
+
+# Activity of the type
+
 
 class TypeMonitor:
-    """A loop that its notifier runs in a task linked to itself.
+    """Waits for activity of one type, and wakes its notifier, at most once per holdoff.
+
+    It is a loop that the notifier runs in a task linked to itself.
 
     Args:
         context: the service's.
@@ -86,20 +107,7 @@ async def _change(watch: Watch) -> None:
         await watch.wait()
 
 
-T = TypeVar("T")
-
-_READ: Final = "read"
-_FEW: Final = 8
-"""Up to so many subscribed jobs are simply read each time. That costs less than reading their changes (0.1 of 0.4 ms
-from a finish to its event on the embedded store), and spares the rows of changes."""
-
-_CHANGES_PAGE: Final = 1000
-_FIRST_BATCH: Final = 100
-_LARGEST_READ: Final = 4_000_000
-"""Approximate bytes of records per read."""
-
-_SEEN_FOR: Final = 10.0
-"""Seconds that rows of changes stay in the store for the slower notifiers of other services."""
+# The notifier
 
 
 class _Left(NamedTuple):

@@ -1,7 +1,7 @@
-"""The process monitor: re-enqueues the jobs of dead processes at once, on stores that can detect dead processes.
+"""Actors for processes: one re-enqueues the jobs of dead ones at once, another lists this process in the store.
 
-It finds neither processes on other machines nor hanging ones: the activity monitors find their jobs after the type's
-timeout.
+Jobs of processes on other machines, and of hanging ones, are found by the activity monitors after the type's timeout.
+So are all dead processes' jobs on stores that cannot detect them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from jobs_service.actors.context import Context, DutifulActor, log
 from jobs_service.errors import StoreError
-from jobs_service.layer import rows as process_rows
-from jobs_service.layer import running_jobs
+from jobs_service.layer import rows, running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.entry import JobSnapshot
 from jobs_service.layer.keyspace import Place
@@ -28,6 +27,20 @@ from jobs_service.store.base import Transaction, Watch
 _PAGE: Final = 250
 """Running jobs that one transaction reads: so many of the largest records are within its limits."""
 _SHOWN_IDS: Final = 10
+
+_HOLDOFF: Final = 0.2
+"""Least seconds between two writes, even if changes come faster."""
+_SPREAD: Final = 0.1
+"""Jitter of the heartbeat period, as a fraction, so that processes do not write all at once."""
+_CLEAN_EVERY: Final = 3600.0
+"""Seconds between two searches for rows that ended processes have left."""
+_REMOVED_AT_ONCE: Final = 100
+"""Left rows that one transaction removes."""
+
+_Page: TypeAlias = tuple[list[ProcessRow], bytes | None]
+
+
+# Jobs of dead processes
 
 
 class ProcessMonitor(DutifulActor):
@@ -101,16 +114,7 @@ class ProcessMonitor(DutifulActor):
             log.warning("jobs_lost", type=type, count=len(some), ids=some[:_SHOWN_IDS], reason="their process died")
 
 
-_HOLDOFF: Final = 0.2
-"""Least seconds between two writes, even if changes come faster."""
-_SPREAD: Final = 0.1
-"""Jitter of the heartbeat period, as a fraction, so that processes do not write all at once."""
-_CLEAN_EVERY: Final = 3600.0
-"""Seconds between two searches for rows that ended processes have left."""
-_REMOVED_AT_ONCE: Final = 100
-"""Left rows that one transaction removes."""
-
-_Page: TypeAlias = tuple[list[ProcessRow], bytes | None]
+# Rows of processes
 
 
 async def all_rows(
@@ -122,19 +126,19 @@ async def all_rows(
         read: reads in a transaction of its own.
         context: the service's.
     """
-    rows: list[ProcessRow] = []
+    every: list[ProcessRow] = []
     after: bytes | None = None
     while True:
 
         async def page(transaction: Transaction, after: bytes | None = after) -> _Page:
-            return await process_rows.page(transaction.snapshot, context.keyspace, after)
+            return await rows.page(transaction.snapshot, context.keyspace, after)
 
         found, after = await read(page)
-        rows += found
+        every += found
         if after is None:
             break
         await asyncio.sleep(0)  # a store that answers at once never yields to the loop
-    return rows, await context.store.ended_instances({row.instance for row in rows if row.instance})
+    return every, await context.store.ended_instances({row.instance for row in every if row.instance})
 
 
 class ProcessRowWriter(DutifulActor):
@@ -183,7 +187,7 @@ class ProcessRowWriter(DutifulActor):
             row = self._row()  # here, not in the transaction, which runs on another thread
 
             async def write(unit: UnitOfWork) -> None:
-                process_rows.write(unit, row)
+                rows.write(unit, row)
 
             return self._context.transact(write)
 
@@ -194,7 +198,7 @@ class ProcessRowWriter(DutifulActor):
         context = self._context
 
         async def read(transaction: Transaction) -> tuple[ProcessRequest | None, Watch]:
-            return await process_rows.watch_request(transaction, context.keyspace, self._id)
+            return await rows.watch_request(transaction, context.keyspace, self._id)
 
         while True:
             request, watch = await context.retried(lambda: context.read(read))
@@ -209,11 +213,11 @@ class ProcessRowWriter(DutifulActor):
     async def _clean(self) -> None:
         """Remove the rows of processes that ended long ago."""
         context = self._context
-        rows, dead = await all_rows(self._read, context)
-        ids = process_rows.to_remove(rows, context.sources.wall_time(), dead)
+        every, dead = await all_rows(self._read, context)
+        ids = rows.to_remove(every, context.sources.wall_time(), dead)
 
         async def remove(unit: UnitOfWork) -> None:
-            await process_rows.remove_ended(unit, some, dead)
+            await rows.remove_ended(unit, some, dead)
 
         for start in range(0, len(ids), _REMOVED_AT_ONCE):
             some = ids[start : start + _REMOVED_AT_ONCE]

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from jobs_service.actors.activity_monitor import CHECK_TIMEOUT, ActivityMonitor, Sampler
-from jobs_service.actors.context import Context, DutifulActor, log, rest_after
+from jobs_service.actors.context import Context, DutifulActor, log
 from jobs_service.actors.notifier import Notifier
 from jobs_service.actors.subscriptions import Hub
+from jobs_service.durations import rest_after
 from jobs_service.errors import JobsError
 from jobs_service.layer import awake_types, counters, far_ahead
 from jobs_service.layer.keyspace import ACTIVITY, HOURS, TypeKeys

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from jobs_service import names
-from jobs_service.actors.context import rest_after
 from jobs_service.actors.subscriptions import Mailbox, SubscribedJob
+from jobs_service.durations import rest_after
 from jobs_service.errors import (
     JobNotFound,
     JobsError,

@@ -22,9 +22,19 @@ for a while, and then writes another (FOLLOWED, type), marked as in doubt. A fol
 value, makes the row anew, and reads all its jobs. If none does for a while, the monitor removes the row.
 
 So a follower that has found the type followed, and looks again in time, has missed nothing. Waiters for jobs that leave
-with their end rely on that (see `layer/last_records.py`). Notifiers follow the types of such jobs, even for few
-waiters. Waiters for a few jobs of another type do not follow it; therefore the transaction that makes jobs of a type
-leave writes a FOLLOWED in doubt, which tells the notifiers as well.
+with their end rely on that. Notifiers follow the types of such jobs, even for few waiters. Waiters for a few jobs of
+another type do not follow it; therefore the transaction that makes jobs of a type leave writes a FOLLOWED in doubt,
+which tells the notifiers as well.
+
+A job of a type that keeps its jobs for 0 seconds is gone with the transaction that ends it. Followers of the type at
+that moment must still learn how it has ended: so its final record goes into a row (LAST, type, id). A type without
+followers gets no such row.
+
+- Followers look there if a changed job has no record any more. Without a row it was removed.
+- A transaction that removes a job of a followed type clears the row of an earlier job with the same id. The rows of a
+  type go with FOLLOWED at the latest. So a row without a record of the same job in DATA belongs to the last job with
+  that id.
+- The type's activity monitor removes the rows when they are old: a follower may be late by that much.
 """
 
 from __future__ import annotations
@@ -44,6 +54,12 @@ _ROW_BYTES: Final = 50_000
 _NO_STAMP: Final = bytes(STAMP_BYTES)
 _NEW: Final = b"\x01"
 _IN_DOUBT: Final = b"\x02"
+
+_LARGEST_READ: Final = 1_000_000
+"""Bytes of rows after which a transaction removes no more of them."""
+
+
+# Following
 
 
 class Position(NamedTuple):
@@ -205,8 +221,7 @@ def _ids(value: bytes) -> Iterator[bytes]:
         start = end
 
 
-_LARGEST_READ: Final = 1_000_000
-"""Bytes of rows after which a transaction removes no more of them."""
+# Last records of jobs that have left with their end
 
 
 class Removed(NamedTuple):
@@ -222,12 +237,12 @@ class Removed(NamedTuple):
 
 
 async def are_there(transaction: Snapshot, keys: TypeKeys) -> bool:
-    """Whether the type has such rows."""
+    """Whether the type has last records."""
     return bool(await transaction.get_range(keys.last, keys.last + AFTER, limit=1))
 
 
 async def remove_old(transaction: Transaction, keys: TypeKeys, until: bytes, behind: bytes, limit: int) -> Removed:
-    """Remove rows that were written up to a versionstamp.
+    """Remove last records that were written up to a versionstamp.
 
     Args:
         transaction, keys: of the type.

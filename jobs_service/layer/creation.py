@@ -1,4 +1,4 @@
-"""Operations of creators: add, remove and resubmit jobs.
+"""Operations of creators: add, enqueue, remove and resubmit jobs; and the arguments of `enqueue`, checked and encoded.
 
 Each operation is one row of the operations table; the columns are the branches.
 """
@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from sys import modules
-from typing import (
-    Any,
-    Final,
-    NamedTuple,
-)
+from typing import Any, Final, NamedTuple
 
 import fdb.tuple
 
@@ -37,17 +33,18 @@ from jobs_service.layer.keyspace import Place, TypeKeys, pack_priority, pack_typ
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob, Removal
-from jobs_service.model.enqueueing import ENQUEUE_OPTIONS as ENQUEUE_OPTIONS
-from jobs_service.model.enqueueing import UNIQUE, delay_of, is_unique, one_value, rule_of, unique_key
-from jobs_service.model.enqueueing import ArgsT as ArgsT
-from jobs_service.model.enqueueing import Enqueueable as Enqueueable
-from jobs_service.model.enqueueing import How as How
-from jobs_service.model.enqueueing import ResultT as ResultT
-from jobs_service.model.enqueueing import ResultT_co as ResultT_co
+from jobs_service.model.enqueueing import UNIQUE, Enqueueable, How, delay_of, is_unique, one_value, rule_of, unique_key
 from jobs_service.redaction import MARK, Redaction
 from jobs_service.run_data import HistoryKind
 from jobs_service.sources import MOST_AHEAD, Sources
 from jobs_service.tracing import MODULE
+
+_RANDOM_ID_BYTES: Final = 16
+_TIME_LIMITS: Final = Bounds(above=True, optional=True)
+_MOST_ATTEMPTS: Final = 65_535
+
+
+# Wanted jobs
 
 
 class Spec:
@@ -105,9 +102,19 @@ def spec_of(type: JobType, id: JobId, data: Any, priority: Any, run_at: Any) -> 
         raise error.about(type, id) from None
 
 
+def new_job_spec(type: JobType, job: Any) -> Spec:
+    """Return the checked spec of one of add_many's jobs."""
+    if not isinstance(job, NewJob):
+        raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
+    return spec_of(type, job.id, job.data, job.priority, job.run_at)
+
+
 def check_id(keys: TypeKeys, id: Any) -> JobId:
     """Return the id, checked."""
     return place_of(keys, id)[1]
+
+
+# Operations
 
 
 async def add(unit: UnitOfWork, place: Place, spec: Spec, if_exists: IfExists) -> Entry:
@@ -154,6 +161,19 @@ async def add_many(
         else:
             await _add(unit, entry, spec, if_exists)
     return entries
+
+
+async def _add(unit: UnitOfWork, entry: Entry, spec: Spec, if_exists: IfExists) -> None:
+    record = entry.record
+    if record is None:
+        if entry.keys.timeout not in unit.existing_types:
+            await require_type(unit, entry.keys)
+        _create(unit, entry, spec)
+    else:
+        if if_exists == "error":
+            raise _exists(entry)
+        if if_exists == "resubmit":
+            _resubmit(unit, entry, record, spec)
 
 
 async def resubmit(unit: UnitOfWork, place: Place, spec: Spec) -> Entry:
@@ -288,61 +308,6 @@ async def enqueue_many(
     return entries
 
 
-def _make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
-    # It was read by a snapshot: a timeout set meanwhile must not be overwritten.
-    unit.transaction.add_read_conflict_key(keys.timeout)
-    unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
-    declared_settings.note_timeout(unit, keys, timeout)
-
-
-async def refuse_mark(unit: UnitOfWork, place: Place, spec: Spec) -> None:
-    """Refuse a spec with the mark in place of a secret in its data; see redactions.refuse_mark."""
-    assert spec.json is not None
-    await declared_settings.refuse_mark(unit, place[0], place[1], spec.json, spec.redaction)
-
-
-async def require_type(unit: UnitOfWork, keys: TypeKeys) -> None:
-    """Check that the type exists, by a snapshot read: adding never conflicts with a changed timeout."""
-    if await unit.transaction.snapshot.get(keys.timeout) is None:
-        raise no_type(keys)
-    unit.existing_types.add(keys.timeout)
-
-
-def no_type(keys: TypeKeys) -> NoTypeTimeout:
-    """Return the error for a type that does not exist."""
-    return NoTypeTimeout(
-        f"type {shown(keys.type)} has no activity timeout; set_type_timeout({shown(keys.type)}, seconds) creates it, "
-        "and so does the start of its handler",
-        type=keys.type,
-    )
-
-
-def _removed_type(keys: TypeKeys) -> NoTypeTimeout:
-    return NoTypeTimeout(
-        f"type {shown(keys.type)} was removed, so that no new jobs are added; set_type_timeout({shown(keys.type)}, "
-        "seconds) creates it again, and so does the start of its handler",
-        type=keys.type,
-    )
-
-
-def not_found(entry: Entry) -> JobNotFound:
-    """Return the error for a job that does not exist."""
-    return JobNotFound(f"there is no job {job_name(entry.keys.type, entry.id)}", type=entry.keys.type, id=entry.id)
-
-
-async def _add(unit: UnitOfWork, entry: Entry, spec: Spec, if_exists: IfExists) -> None:
-    record = entry.record
-    if record is None:
-        if entry.keys.timeout not in unit.existing_types:
-            await require_type(unit, entry.keys)
-        _create(unit, entry, spec)
-    else:
-        if if_exists == "error":
-            raise _exists(entry)
-        if if_exists == "resubmit":
-            _resubmit(unit, entry, record, spec)
-
-
 def _create(unit: UnitOfWork, entry: Entry, spec: Spec) -> None:
     if spec.json is None or spec.priority is None:
         raise InvalidJob("a new job has data and a priority; only resubmit may leave them as they are").about(
@@ -391,6 +356,17 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, who
     unit.happened(entry.keys, counters.ADDED)
 
 
+async def refuse_mark(unit: UnitOfWork, place: Place, spec: Spec) -> None:
+    """Refuse a spec with the mark in place of a secret in its data; see `declared_settings.refuse_mark`."""
+    assert spec.json is not None
+    await declared_settings.refuse_mark(unit, place[0], place[1], spec.json, spec.redaction)
+
+
+def not_found(entry: Entry) -> JobNotFound:
+    """Return the error for a job that does not exist."""
+    return JobNotFound(f"there is no job {job_name(entry.keys.type, entry.id)}", type=entry.keys.type, id=entry.id)
+
+
 def _exists(entry: Entry) -> JobExists:
     return JobExists(
         f"job {job_name(entry.keys.type, entry.id)} exists already; add it with if_exists='resubmit' or 'ignore', "
@@ -400,16 +376,41 @@ def _exists(entry: Entry) -> JobExists:
     )
 
 
-def new_job_spec(type: JobType, job: Any) -> Spec:
-    """Return the checked spec of one of add_many's jobs."""
-    if not isinstance(job, NewJob):
-        raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
-    return spec_of(type, job.id, job.data, job.priority, job.run_at)
+# Types
 
 
-_RANDOM_ID_BYTES: Final = 16
-_TIME_LIMITS: Final = Bounds(above=True, optional=True)
-_MOST_ATTEMPTS: Final = 65_535
+async def require_type(unit: UnitOfWork, keys: TypeKeys) -> None:
+    """Check that the type exists, by a snapshot read: adding never conflicts with a changed timeout."""
+    if await unit.transaction.snapshot.get(keys.timeout) is None:
+        raise no_type(keys)
+    unit.existing_types.add(keys.timeout)
+
+
+def _make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
+    # It was read by a snapshot: a timeout set meanwhile must not be overwritten.
+    unit.transaction.add_read_conflict_key(keys.timeout)
+    unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
+    declared_settings.note_timeout(unit, keys, timeout)
+
+
+def no_type(keys: TypeKeys) -> NoTypeTimeout:
+    """Return the error for a type that does not exist."""
+    return NoTypeTimeout(
+        f"type {shown(keys.type)} has no activity timeout; set_type_timeout({shown(keys.type)}, seconds) creates it, "
+        "and so does the start of its handler",
+        type=keys.type,
+    )
+
+
+def _removed_type(keys: TypeKeys) -> NoTypeTimeout:
+    return NoTypeTimeout(
+        f"type {shown(keys.type)} was removed, so that no new jobs are added; set_type_timeout({shown(keys.type)}, "
+        "seconds) creates it again, and so does the start of its handler",
+        type=keys.type,
+    )
+
+
+# Arguments of enqueue
 
 
 class NamedHandler(Enqueueable[Any, Any]):
@@ -456,20 +457,6 @@ class NamedHandler(Enqueueable[Any, Any]):
         return data if self._handler is None else self._handler.whole(data)
 
 
-class WantedJob(NamedTuple):
-    """One job to enqueue.
-
-    Attributes:
-        id: its name within the type.
-        spec: its data and options.
-        rule: for an existing job with this id.
-    """
-
-    id: JobId
-    spec: Spec
-    rule: EnqueueRule
-
-
 def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> Enqueueable[Any, Any]:
     """Return the handler to enqueue a job for.
 
@@ -487,6 +474,20 @@ def handler_of(handler: Any, known: Mapping[bytes, Enqueueable[Any, Any]]) -> En
     raise InvalidJob(
         f"{shown(handler)}: {a_kind_of(handler)}; enqueue takes what @jobs.handler(type) made of a function, or a type"
     )
+
+
+class WantedJob(NamedTuple):
+    """One job to enqueue.
+
+    Attributes:
+        id: its name within the type.
+        spec: its data and options.
+        rule: for an existing job with this id.
+    """
+
+    id: JobId
+    spec: Spec
+    rule: EnqueueRule
 
 
 def wanted(
@@ -516,6 +517,21 @@ def wanted(
     return WantedJob(id, spec, rule_of(handler, how))
 
 
+def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Sources) -> JobId:
+    """Return the id of a job that is enqueued.
+
+    Raises:
+        InvalidJob: id and unique are both given.
+    """
+    if not is_unique(how.unique):
+        named: JobId = sources.token(_RANDOM_ID_BYTES).hex() if how.id is None else how.id
+        return named
+    if how.id is not None:
+        refused = f"id={shown(how.id)} and unique={shown(how.unique)}: give one of them"
+        raise InvalidJob(refused).about(handler.type, how.id)
+    return UNIQUE + unique_key(handler, data, how.unique)
+
+
 def due(run_at: Any, delay: Any, sources: Sources) -> Any:
     """Return when a job is to run, given a time or a delay. Raises like `delay_of`."""
     seconds = delay_of(run_at, delay)
@@ -536,18 +552,3 @@ def limits_of(max_attempts: Any, time_limit: Any) -> bytes | None:
             f"max_attempts={shown(max_attempts)}: allowed are None and integers from 1 to {_MOST_ATTEMPTS}"
         )
     return run_data.limits_json(most, check_duration("time_limit", time_limit, _TIME_LIMITS))
-
-
-def _naming(handler: Enqueueable[Any, Any], data: Any, how: How, sources: Sources) -> JobId:
-    """Return the id of a job that is enqueued.
-
-    Raises:
-        InvalidJob: id and unique are both given.
-    """
-    if not is_unique(how.unique):
-        named: JobId = sources.token(_RANDOM_ID_BYTES).hex() if how.id is None else how.id
-        return named
-    if how.id is not None:
-        refused = f"id={shown(how.id)} and unique={shown(how.unique)}: give one of them"
-        raise InvalidJob(refused).about(handler.type, how.id)
-    return UNIQUE + unique_key(handler, data, how.unique)

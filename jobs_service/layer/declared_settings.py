@@ -5,6 +5,9 @@ handler's options, and an operator, by `set_type_timeout` and `set_retention`. A
 set only if it differs from the program's last declaration; so an operator's change in between stays. The last
 declaration is a row of its own per type: (timeout, keep, keep_failed), times in seconds, None for ever; or (timeout)
 before handlers have run. A removed type has an empty row, so that `enqueue` does not make it again.
+
+The secret fields of a type's jobs have a row as well: (paths, declared), each a tuple of strings; declared is None if
+only an operator has set the rules.
 """
 
 from __future__ import annotations
@@ -25,6 +28,14 @@ from jobs_service.store.base import Snapshot
 
 _FIELDS: Final = 3
 _REMOVED: Final[bytes] = fdb.tuple.pack(())
+
+ALL_SECRET: Final = Redaction(("data:", "result:", "error:", "progress:"))
+"""Hides all of a job that programs have written, if the rules cannot be read."""
+
+_PAGE: Final = 100
+
+
+# Timeout and retention
 
 
 class Declared(NamedTuple):
@@ -70,10 +81,7 @@ async def noted(unit: UnitOfWork, keys: TypeKeys) -> tuple[float | None, Retenti
     )
 
 
-ALL_SECRET: Final = Redaction(("data:", "result:", "error:", "progress:"))
-"""Hides all of a job that programs have written, if the rules cannot be read."""
-
-_PAGE: Final = 100
+# Secret fields
 
 
 async def redaction(transaction: Snapshot, keys: TypeKeys) -> Redaction:

@@ -1,4 +1,4 @@
-"""A job that a transaction has touched, and the index entries of its record."""
+"""A job that a transaction has touched: its index entries, and whether a store takes it in each state until its end."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from jobs_service.model import Enqueued, Job, JobId, Outcome, RunningJob, Worker
 from jobs_service.store.base import LONGEST_STAMPED_KEY, OFFSET_BYTES, Limits, Transaction
 
 T = TypeVar("T")
+
+_KEY_OVERHEAD: Final = 13
+
+_SHARE_OF_RUNS: Final = 32
+"""This part of a record is kept free for data about the job's runs beside a result: 3,125 bytes."""
 
 
 class JobSnapshot(NamedTuple):
@@ -137,10 +142,7 @@ def jobs_listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:
     return [job] if state is None or state(job) else []
 
 
-_KEY_OVERHEAD: Final = 13
-
-_SHARE_OF_RUNS: Final = 32
-"""This part of a record is kept free for data about the job's runs beside a result: 3,125 bytes."""
+# Sizes
 
 
 def room_left(limits: Limits, record: Record) -> int:

@@ -1,4 +1,8 @@
-"""The queue: accepting jobs in order, making scheduled ones ready, counting."""
+"""The queue: accepting jobs in order, making scheduled ones ready.
+
+The module has more than 600 lines because an accept is one piece of work: how far from the front it begins, which
+index entries it reads, and what it takes of them depend on each other.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +49,46 @@ _WIDEST: Final = 1024
 _WIDEST_FACTOR: Final = 16
 """Widest spread as a multiple of the jobs that one look takes: a wider one would read too much of the queue."""
 
+_SEQ_BYTES: Final = 12
+PAGE: Final = 256
+LONG_PAGE: Final = 2000
+MOST_TAKEN: Final = 16_000
+"""Most jobs that one accept takes or passes over: a transaction cannot rewrite more, even of the smallest."""
+
+_MOST_KEYS: Final = 4_000_000
+"""Bytes of keys of later due jobs after which an accept stops reading."""
+
+MOST_EARLY: Final = 2000
+"""Entries of early jobs after which an accept stops reading. It moves some of them away, so the next finds fewer."""
+
+Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
+"""((packed priority, one of the three kinds below, place within), packed id)."""
+
+WAS_READY: Final = 0
+MADE_READY: Final = 1
+"""By this transaction."""
+FOR_LATER: Final = 2
+"""Scheduled."""
+
+_FEW_EARLY: Final = 64
+"""Ready jobs not yet due that an accept leaves in place: they come due soon. Only a clock far ahead of this one makes
+more of them ready; these are moved back to SCHEDULED, since every accept has to read past them."""
+_CLOCK_CHECK: Final = 5.0
+_PASSED_CHECK: Final = 5.0
+
+
+# Spread
+
 
 class Spreading:
-    """The spread of each type's queue, as one service has learnt it."""
+    """The spread of each type's queue, as one service has learnt it from the conflicts of its workers.
+
+    On a store with optimistic concurrency, two workers that take the same jobs collide, and one of them begins again.
+    If each begins to take jobs at a random distance from the front, that happens less often, but the order is less
+    exact. So the spread follows a weighted up-and-down staircase (Kaernbach 1991): a collision doubles it, and eight
+    accepts without one halve it. It settles at one collision in nine accepts, whatever the number of workers, and at
+    exact order without collisions. A "look" is one read of a queue's front by an accept.
+    """
 
     def __init__(self) -> None:
         # How often the spread has been doubled, by type; types without collisions are left out.
@@ -155,17 +196,7 @@ class QueueReads:
         self._looks.clear()
 
 
-_SEQ_BYTES: Final = 12
-PAGE: Final = 256
-LONG_PAGE: Final = 2000
-MOST_TAKEN: Final = 16_000
-"""Most jobs that one accept takes or passes over: a transaction cannot rewrite more, even of the smallest."""
-
-_MOST_KEYS: Final = 4_000_000
-"""Bytes of keys of later due jobs after which an accept stops reading."""
-
-MOST_EARLY: Final = 2000
-"""Entries of early jobs after which an accept stops reading. It moves some of them away, so the next finds fewer."""
+# Candidates
 
 
 class AcceptTerms(NamedTuple):
@@ -197,6 +228,27 @@ class AcceptTerms(NamedTuple):
     is_elsewhere: bool = False
 
 
+def terms(
+    limit: int,
+    max_priority: Priority | None,
+    due_by: RunAt | None,
+    spread: Spread,
+    make_ready: int,
+    worker: str,
+    max_history: int | None = None,
+) -> AcceptTerms:
+    """Return the checked terms of an accept."""
+    return AcceptTerms(
+        check_positive("limit", limit),
+        None if max_priority is None else pack_priority(max_priority),
+        to_seconds(due_by, "due_by"),
+        check_spread(spread),
+        make_ready,
+        worker,
+        max_history,
+    )
+
+
 async def candidates(
     unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, due_by: float, wanted: int
 ) -> tuple[list[Ranked], list[KeyValue], bool]:
@@ -212,16 +264,6 @@ async def candidates(
         ranked = sorted(ranked + own + later, key=lambda item: (*item[0][:2], item[0][2] + item[1]))
     # No job is here twice: the index entries of those that this transaction has moved are cleared already.
     return ranked[:wanted], early, is_cut
-
-
-Ranked: TypeAlias = tuple[tuple[bytes, int, bytes], bytes]
-"""((packed priority, one of the three kinds below, place within), packed id)."""
-
-WAS_READY: Final = 0
-MADE_READY: Final = 1
-"""By this transaction."""
-FOR_LATER: Final = 2
-"""Scheduled."""
 
 
 async def _ready_in_store(
@@ -330,11 +372,7 @@ def is_due(packed_run_at: bytes, due_by: float | None) -> bool:
     return due_by is None or not packed_run_at or not unpack_seconds(packed_run_at) > due_by
 
 
-_FEW_EARLY: Final = 64
-"""Ready jobs not yet due that an accept leaves in place: they come due soon. Only a clock far ahead of this one makes
-more of them ready; these are moved back to SCHEDULED, since every accept has to read past them."""
-_CLOCK_CHECK: Final = 5.0
-_PASSED_CHECK: Final = 5.0
+# Accepting
 
 
 class More(IntEnum):
@@ -515,6 +553,9 @@ def _claim_front(unit: UnitOfWork, keys: TypeKeys, terms: AcceptTerms, taken: li
     unit.transaction.add_read_conflict_range(keys.ready, end)
 
 
+# Scheduled jobs
+
+
 async def make_ready(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
     """Move jobs that are due by `until` from SCHEDULED to READY, the earliest first; return their number.
 
@@ -544,6 +585,9 @@ async def next_scheduled(transaction: Snapshot, keys: TypeKeys) -> float | None:
     """Return when the next scheduled job comes due, seconds since the epoch; None if none is scheduled."""
     begin, end = keys.scheduled + TIME_CODE, keys.scheduled + TIME_CODE + AFTER
     return next_time(await transaction.get_range(begin, end, limit=1), len(keys.scheduled))
+
+
+# Waiting
 
 
 async def wait_for_more(
@@ -594,24 +638,3 @@ async def _next_ready(unit: UnitOfWork, keys: TypeKeys, max_priority: bytes | No
         if len(found) < LONG_PAGE:
             return earliest
         begin = found[-1][0] + b"\x00"
-
-
-def terms(
-    limit: int,
-    max_priority: Priority | None,
-    due_by: RunAt | None,
-    spread: Spread,
-    make_ready: int,
-    worker: str,
-    max_history: int | None = None,
-) -> AcceptTerms:
-    """Return the checked terms of an accept."""
-    return AcceptTerms(
-        check_positive("limit", limit),
-        None if max_priority is None else pack_priority(max_priority),
-        to_seconds(due_by, "due_by"),
-        check_spread(spread),
-        make_ready,
-        worker,
-        max_history,
-    )

@@ -1,4 +1,7 @@
-"""The stand-in for an unreadable record in lists of jobs."""
+"""Reads for clients and operators, each bounded: pages of jobs, the state of types, counts of pending jobs.
+
+Jobs with unreadable records have a state of their own.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from jobs_service import run_data
-from jobs_service import run_data as runs_of
 from jobs_service.arguments import EARLIEST, LATEST, check_state, member
 from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, shown
 from jobs_service.layer import queue
@@ -41,6 +43,32 @@ from jobs_service.model.type_state import FOR_EVER, QueueState, Retention
 from jobs_service.run_data import ERROR, JobError
 from jobs_service.store.base import KeyValue, Limits, Snapshot
 
+FIRST_CHUNK: Final = 16
+LARGEST_CHUNK: Final = 256
+"""Rows that are read at once: first and at most. A transaction can read as many, however large their records are."""
+_GROWTH: Final = 4
+
+_MOST_ROWS: Final = 2000
+_MOST_BYTES: Final = 1_000_000
+"""Rows, and bytes of records, that one transaction reads."""
+
+_BY_ID: Final = b"i"
+_RETRYING: Final = b"t"
+_INDEXES: Final = {
+    Status.READY: b"r",
+    Status.SCHEDULED: b"s",
+    Status.RETRYING: _RETRYING,
+    Status.RUNNING: b"a",
+    Status.FAILED: b"f",
+}
+"""The first byte of a cursor: the order of its place."""
+
+_MOST_LOOKS: Final = 32
+"""Most ready jobs of a type that are read to find the oldest one: the first of each priority, up to so many."""
+
+
+# Jobs in key order
+
 
 class Unreadable:
     """Stands in for an unreadable record in lists of jobs: it has a state of its own, and its error says why.
@@ -65,17 +93,11 @@ class Unreadable:
 
     def __init__(self, why: RecordDamaged) -> None:
         error = JobError(type(why).__name__, str(why))
-        self.run_data = runs_of.with_part(b"", ERROR, runs_of.error_json(error))
+        self.run_data = run_data.with_part(b"", ERROR, run_data.error_json(error))
 
     def size(self) -> int:
         """Return 0: it is never rewritten."""
         return 0
-
-
-FIRST_CHUNK: Final = 16
-LARGEST_CHUNK: Final = 256
-"""Rows that are read at once: first and at most. A transaction can read as many, however large their records are."""
-_GROWTH: Final = 4
 
 
 class JobPage(NamedTuple):
@@ -184,20 +206,7 @@ class Listing:
         return [job async for job in self._jobs]
 
 
-_MOST_ROWS: Final = 2000
-_MOST_BYTES: Final = 1_000_000
-"""Rows, and bytes of records, that one transaction reads."""
-
-_BY_ID: Final = b"i"
-_RETRYING: Final = b"t"
-_INDEXES: Final = {
-    Status.READY: b"r",
-    Status.SCHEDULED: b"s",
-    Status.RETRYING: _RETRYING,
-    Status.RUNNING: b"a",
-    Status.FAILED: b"f",
-}
-"""The first byte of a cursor: the order of its place."""
+# Jobs of a type, from either end: by an index if there is one, otherwise by id
 
 
 class Terms(NamedTuple):
@@ -379,8 +388,7 @@ def _seq(record: Record) -> bytes:
     return record.seq
 
 
-_MOST_LOOKS: Final = 32
-"""Most ready jobs of a type that are read to find the oldest one: the first of each priority, up to so many."""
+# The state of types: each call costs the same however many jobs there are
 
 
 async def queue_state(transaction: Snapshot, keys: TypeKeys) -> QueueState:
@@ -449,6 +457,9 @@ def _pending_since(record: Record) -> float | None:
         return None
     times = [event.at for event in history[:1] if EARLIEST <= event.at <= LATEST]
     return max([*times, *([] if record.run_at is None else [record.run_at])], default=None)
+
+
+# Counts of pending jobs
 
 
 async def count(

@@ -1,4 +1,20 @@
-"""The mark of a store into which a copy is under way: until all is there, nobody else may use the store."""
+"""Rows beside the jobs: the mark of a copy; processes; tokens, logins and repeatable requests of the HTTP interface.
+
+| key                                 | value                       | as long as                             |
+|-------------------------------------|-----------------------------|----------------------------------------|
+| (COPYING)                           | random bytes                | a copy into this store is not complete |
+| (PROCESSES, id)                     | JSON, see `ProcessRow`      | the process is there                   |
+| (PROCESS_REQUESTS, id)              | JSON: action, who, at       | a request was made to it               |
+| (TOKENS)                            | counter                     | bumped when a token changes            |
+| (TOKENS, name)                      | JSON: role, hash, created   | the token holds                        |
+| (REQUESTS, type, key)               | (fingerprint, id, time)     | a day after the request                |
+| (REQUESTS_BY_TIME, time, type, key) | nothing                     | the same                               |
+| (SESSIONS, time, hash)              | JSON: token, hash           | a login, until that time               |
+
+A process that runs handlers, or is a daemon, rewrites its row at each heartbeat without reading it, and watches its
+request. It removes both at its end. If it ends otherwise, other processes remove its rows a day after the last
+heartbeat. The families' numbers are far behind those of jobs, so that both can be extended.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +41,38 @@ from jobs_service.store.base import Snapshot, Store, Transaction, Watch
 MARK_BYTES: Final = 8
 """Of the mark's value, which is random: each copy knows its own."""
 
+PROCESSES: Final = 50
+PROCESS_REQUESTS: Final = 51
+
+ID_BYTES: Final = 6
+"""Of a process's id, which is written in hexadecimal."""
+KEPT_FOR: Final = 86_400.0
+"""Seconds for which a process that ended without notice is shown after its last heartbeat, and a request is known."""
+MOST_ENDED: Final = 100
+"""Most such processes that are kept: one that fails at each start leaves no more."""
+MISSED: Final = 4
+"""Heartbeats that must be missed before a process counts as silent."""
+_DIGITS: Final = frozenset("0123456789abcdef")
+_MOST_HANDLERS: Final = 100
+_MOST_BYTES: Final = 16_384
+"""Of a row, for the names of its handlers."""
+_PAGE: Final = 100
+"""Rows read in one transaction: there may be very many, and the loop's other work goes on between."""
+_LONGEST_WHO: Final = 100
+
+TOKENS: Final = 40
+REQUESTS: Final = 41
+REQUESTS_BY_TIME: Final = 42
+SESSIONS: Final = 43
+
+_ONE: Final = (1).to_bytes(8, "little")
+_MOST_TOKENS: Final = 10_000
+_REMOVED_AT_ONCE: Final = 3
+"""Expired rows that each new one removes: more than one, so that they come to an end."""
+
+
+# The mark of a copy: until all is there, nobody else may use the store
+
 
 def mark_key(keyspace: Keyspace) -> bytes:
     """Return the key of the mark."""
@@ -48,24 +96,7 @@ def half_copied(address: str) -> StoreError:
     )
 
 
-PROCESSES: Final = 50
-PROCESS_REQUESTS: Final = 51
-
-ID_BYTES: Final = 6
-"""Of a process's id, which is written in hexadecimal."""
-KEPT_FOR: Final = 86_400.0
-"""Seconds after the last heartbeat for which a process that ended without notice is shown."""
-MOST_ENDED: Final = 100
-"""Most such processes that are kept: one that fails at each start leaves no more."""
-MISSED: Final = 4
-"""Heartbeats that must be missed before a process counts as silent."""
-_DIGITS: Final = frozenset("0123456789abcdef")
-_MOST_HANDLERS: Final = 100
-_MOST_BYTES: Final = 16_384
-"""Of a row, for the names of its handlers."""
-_PAGE: Final = 100
-"""Rows read in one transaction: there may be very many, and the loop's other work goes on between."""
-_LONGEST_WHO: Final = 100
+# Processes: their rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +167,6 @@ def some_of(handlers: Iterable[HandlerSlots]) -> tuple[tuple[HandlerSlots, ...],
     return tuple(named), len(ordered) - len(named)
 
 
-# Written by the process itself
-
-
 def write(unit: UnitOfWork, row: ProcessRow) -> None:
     """Write a process's heartbeat."""
     key = _key(unit.keyspace, PROCESSES, row.info.id)
@@ -161,7 +189,7 @@ async def watch_request(transaction: Transaction, keyspace: Keyspace, id: str) -
     return _request(await transaction.get(key)), watch
 
 
-# For others
+# Processes: as others see them
 
 
 async def page(transaction: Snapshot, keyspace: Keyspace, after: bytes | None) -> tuple[list[ProcessRow], bytes | None]:
@@ -307,16 +335,7 @@ def _time(value: Any) -> float:
     return seconds
 
 
-TOKENS: Final = 40
-REQUESTS: Final = 41
-REQUESTS_BY_TIME: Final = 42
-SESSIONS: Final = 43
-
-
-_ONE: Final = (1).to_bytes(8, "little")
-_MOST_TOKENS: Final = 10_000
-_REMOVED_AT_ONCE: Final = 3
-"""Expired rows that each new one removes: more than one, so that they come to an end."""
+# Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,48 +353,6 @@ class TokenRow:
     role: str
     hash: str
     created: float
-
-
-@dataclass(frozen=True, slots=True)
-class SessionRow:
-    """A login with a token.
-
-    Attributes:
-        digest: SHA-256 of the cookie's value, hexadecimal: a reader of the store cannot make the cookie from it.
-        expires: seconds since the epoch.
-        token, hash: name and hash of the token; the session ends with it.
-    """
-
-    digest: str
-    expires: float
-    token: str
-    hash: str
-
-
-class RepeatableRequest(NamedTuple):
-    """A request that may be repeated.
-
-    Attributes:
-        key: identifies the request within the job's type.
-        fingerprint: of its content.
-    """
-
-    key: str
-    fingerprint: bytes
-
-
-class Repeated(NamedTuple):
-    """The result of a repeated request.
-
-    Attributes:
-        id: of the job added by the first request, the first of several; None if the contents of the two requests
-            differ.
-    """
-
-    id: JobId | None
-
-
-# Tokens
 
 
 async def read_tokens(transaction: Snapshot, keyspace: Keyspace) -> list[TokenRow]:
@@ -430,6 +407,22 @@ def _token_row(packed: bytes, value: bytes) -> TokenRow:
 # Logins
 
 
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A login with a token.
+
+    Attributes:
+        digest: SHA-256 of the cookie's value, hexadecimal: a reader of the store cannot make the cookie from it.
+        expires: seconds since the epoch.
+        token, hash: name and hash of the token; the session ends with it.
+    """
+
+    digest: str
+    expires: float
+    token: str
+    hash: str
+
+
 async def add_session(unit: UnitOfWork, row: SessionRow) -> None:
     """Add a login, and remove some expired ones."""
     transaction, head = unit.transaction, _head(unit.keyspace, SESSIONS)
@@ -461,6 +454,29 @@ def _session_key(keyspace: Keyspace, expires: float, digest: str) -> bytes:
 
 
 # Requests that may be repeated
+
+
+class RepeatableRequest(NamedTuple):
+    """A request that may be repeated.
+
+    Attributes:
+        key: identifies the request within the job's type.
+        fingerprint: of its content.
+    """
+
+    key: str
+    fingerprint: bytes
+
+
+class Repeated(NamedTuple):
+    """The result of a repeated request.
+
+    Attributes:
+        id: of the job added by the first request, the first of several; None if the contents of the two requests
+            differ.
+    """
+
+    id: JobId | None
 
 
 async def once(

@@ -1,6 +1,6 @@
 """The operations of a job's worker: update, finish, resubmit and release the job whose lock it holds.
 
-Also the ends of a run without its worker: lost, crashed, given back.
+Also the ends of a run without its worker: lost, crashed, given back, or held by a process that is dead.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ from jobs_service.model.type_state import Retention
 from jobs_service.redaction import MARK
 from jobs_service.run_data import ERROR, PROGRESS, RESULT, HistoryKind
 from jobs_service.store.base import Snapshot
+
+_SEQ_BYTES = len(STAMP_CODE) + 12
+
+
+# Operations
 
 
 class LockStatus(enum.Enum):
@@ -379,6 +384,9 @@ def _refuse_canceled(entry: Entry, record: Record) -> None:
         )
 
 
+# Ends of runs, encoded
+
+
 def encoded_ending(job: Job, ending: Ending) -> tuple[bytes | None, Outcome, RunReport]:
     """Return the checked end of a run as `finish` takes it: the job's data, the outcome, and the report."""
     data, outcome, result, error = ending
@@ -417,7 +425,7 @@ def _error_json(job: Job, error: JobError) -> bytes:
         raise refusal.about(job.type, job.id) from None
 
 
-_SEQ_BYTES = len(STAMP_CODE) + 12
+# Jobs of dead processes: a lock begins with the id of the store's instance that accepted the job, if it has one
 
 
 async def held_jobs(

@@ -25,7 +25,7 @@ from jobs_service.arguments import (
 from jobs_service.durations import Duration
 from jobs_service.errors import StoreError
 from jobs_service.layer import activity, creation, queue, reads, running_jobs
-from jobs_service.layer.creation import Enqueueable, How, handler_of, new_job_spec, wanted
+from jobs_service.layer.creation import handler_of, new_job_spec, wanted
 from jobs_service.layer.entry import Entry, enqueued_job, job_of, jobs_listed, naming_its_job, running_job
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
 from jobs_service.layer.queue import QueueReads, Spreading, terms
@@ -49,7 +49,7 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
-from jobs_service.model.enqueueing import as_enqueue, as_enqueue_many
+from jobs_service.model.enqueueing import Enqueueable, How, as_enqueue, as_enqueue_many
 from jobs_service.model.type_state import Retention
 from jobs_service.store.base import Transaction
 

@@ -3,6 +3,9 @@
 FoundationDB cannot read back, in the same transaction, a key or value that is to get a versionstamp. So operations
 answer from the state kept here, and `flush` writes every job's final state and index entry. Old index entries are
 cleared at once: those may be read back, so that a queue never shows a job that this transaction has moved.
+
+The module has more than 600 lines because all of it is one class: a unit is made for each transaction, and every
+operation on a job passes here, so that calls between objects would cost more than the work.
 """
 
 from __future__ import annotations
@@ -36,17 +39,13 @@ from jobs_service.model import Outcome
 from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.run_data import NEWEST
 from jobs_service.sources import Sources
-from jobs_service.store.base import OFFSET_BYTES, Limits, Transaction
+from jobs_service.store.base import OFFSET_BYTES, Transaction
 from jobs_service.tracing import Trace
-
-_PAGE_GROWTH: Final = 4
-
-
-_MAX_ORDER: Final = 0xFFFF
-
 
 T = TypeVar("T")
 
+_PAGE_GROWTH: Final = 4
+_MAX_ORDER: Final = 0xFFFF
 _ONE = (1).to_bytes(8, "little")
 _ADDED_BYTES: Final = 300
 """Approximate bytes that a new job takes in a store beside its data and keys."""
@@ -61,6 +60,17 @@ class UnitOfWork:
         keyspace: of the keys.
         sources: wall-clock time and randomness.
         instance: id of the store's instance, with which the locks of accepted jobs begin.
+
+    Attributes:
+        transaction, keyspace, sources, instance: as given.
+        now: seconds since the epoch.
+        trace: the context for jobs that bring none of their own.
+        has_application: whether the application may write keys of its own in this transaction.
+        entries: the jobs by their DATA keys, each read once.
+        damaged: jobs whose records were read but cannot be decoded: they are not among the entries.
+        is_full: whether so much was read or rewritten that further operations should go into another transaction.
+        existing_types: timeouts of types known to exist, as long as this transaction does not change types.
+        retentions: of finished jobs, by type, as far as they were read.
     """
 
     __slots__ = (
@@ -102,31 +112,6 @@ class UnitOfWork:
         "transaction",
     )
 
-    transaction: Transaction
-    keyspace: Keyspace
-    entries: dict[bytes, Entry]
-    damaged: dict[bytes, RecordDamaged]
-    is_full: bool
-    _limits: Limits
-    _most_written: int
-    _read: int
-    _followed: dict[bytes, bytes | None]
-    _is_followed: bool
-    retentions: dict[bytes, Retention]
-    sources: Sources
-    _active: dict[bytes, TypeKeys]
-    _awake: set[bytes]
-    _left: dict[Entry, Record]
-    _orders: int
-    _recounted: list[tuple[TypeKeys, int, int]]
-    _set_aside: dict[tuple[TypeKeys, bytes], bytes]
-    _taken_away: dict[TypeKeys, None]
-    _tallied: TypeKeys | None
-    _tallies: dict[TypeKeys, Tally]
-    _tally: Tally
-    _watched: dict[TypeKeys, float]
-    _woken: dict[bytes, TypeKeys]
-
     sweeps: ClassVar[bool] = True
     """Whether its transaction accepts the removal of ranges."""
 
@@ -136,50 +121,54 @@ class UnitOfWork:
         self.sources = sources
         self.instance = instance
         self.now = sources.wall_time()
-        # Trace context for jobs that bring none of their own.
         self.trace: Trace | None = None
-        self.entries = {}
-        # Jobs whose records were read but cannot be decoded: they are not among the entries.
-        self.damaged = {}
-        self._set_aside = {}
-        self._recounted = []
-        self._left = {}
-        # Here and below dictionaries use one of a type's keys, not its TypeKeys: Python keeps the hash of bytes, while
-        # TypeKeys would cost a call of __hash__ each time.
-        # Timeouts of types known to exist, as long as this transaction does not change types.
-        self.existing_types: set[bytes] = set()
+        self.has_application = False
         self._limits = limits = transaction.limits
         # Keys and records smaller than these are well within every limit: no need to compute exact sizes.
         self._ample_key = min(limits.key // 2, limits.value // 8)
         self._ample_value = limits.value // 4
-        self._orders = 0
+
+        self.entries: dict[bytes, Entry] = {}
+        self.damaged: dict[bytes, RecordDamaged] = {}
         # The state before each change, inside of `all_or_nothing`.
         self._journal: list[tuple[Entry, Record | None, bool]] | None = None
-        # Events of jobs, by type; and the type of the latest event.
-        self._tallies = {}
-        self._tallied = None
-        self._adds = False
-        # Bytes that may be added without asking the store.
-        self._claimed = 0
+        # Jobs that are set aside, with the keys of the entries by which they were found.
+        self._set_aside: dict[tuple[TypeKeys, bytes], bytes] = {}
+        # Removed jobs, with the records of their ends.
+        self._left: dict[Entry, Record] = {}
+        self._orders = 0
         self._new_run_data = run_data.started_anew(b"", self.now)
-        # Whether the application may write keys of its own in this transaction.
-        self.has_application = False
+
         # Bytes of the records that were read, and of those that will be written.
         self._read = 0
         self._size = 0
         self._most_written = limits.transaction // SHARE
         self.is_full = False
-        self._woken = {}
-        self._active = {}
-        self._taken_away = {}
+        self._adds = False
+        # Bytes that may be added without asking the store.
+        self._claimed = 0
+
+        # Events of jobs, by type; and the type of the latest event.
+        self._tallies: dict[TypeKeys, Tally] = {}
+        self._tallied: TypeKeys | None = None
+        # Changes of the numbers of jobs in a state, beside those of entries.
+        self._recounted: list[tuple[TypeKeys, int, int]] = []
+
+        # Here and below dictionaries use one of a type's keys, not its TypeKeys: Python keeps the hash of bytes, while
+        # TypeKeys would cost a call of __hash__ each time.
+        self.existing_types: set[bytes] = set()
+        self.retentions: dict[bytes, Retention] = {}
+        self._woken: dict[bytes, TypeKeys] = {}
+        self._active: dict[bytes, TypeKeys] = {}
+        self._taken_away: dict[TypeKeys, None] = {}
         # Types known to be awake, and from when on monitors must watch over jobs of this transaction.
-        self._awake = set()
-        self._watched = {}
+        self._awake: set[bytes] = set()
+        self._watched: dict[TypeKeys, float] = {}
         # Whether notifiers follow the types of the jobs that were read, and whether they follow any of them.
-        self._followed = {}
+        self._followed: dict[bytes, bytes | None] = {}
         self._is_followed = False
-        # Retentions that were read already.
-        self.retentions = {}
+
+    # Reading jobs
 
     async def load(self, place: Place) -> Entry:
         """Return the job's entry, read from the store the first time.
@@ -213,22 +202,6 @@ class UnitOfWork:
             self.damaged[data_key] = error.of(keys.type, id)
             return None
         return entry
-
-    def _count_read(self, size: int) -> None:
-        self._read += size
-        if self._read > self._limits.transaction:
-            self.is_full = True
-
-    def _note_followed(self, keys: TypeKeys, followed: bytes | None) -> None:
-        self._followed[keys.followed] = followed
-        if followed is not None:
-            self._is_followed = True
-
-    def condemn(self, entry: Entry, error: RecordDamaged) -> None:
-        """Note that a part of a job's record, unchanged in this transaction, turned out to be unreadable."""
-        data_key = entry.keys.data + entry.packed_id
-        del self.entries[data_key]
-        self.damaged[data_key] = error.of(entry.keys.type, entry.id)
 
     async def prefetch(self, jobs: Sequence[Place]) -> None:
         """Read jobs that are about to be touched; the reads go out together. Raises nothing for unreadable records."""
@@ -283,17 +256,6 @@ class UnitOfWork:
         except KeyError:
             return [entries.get(data + packed_id) or Entry(keys, b"", packed_id, None) for packed_id in packed_ids]
 
-    def fitting(self, entries: list[Entry]) -> list[Entry]:
-        """Return as many entries from the front, at least one, as fit beside a transaction's other contents."""
-        room = Room(self._most_written)
-        for position, entry in enumerate(entries):
-            record = entry.record
-            if record is not None:
-                size = rewritten_bytes(record, len(entry.keys.ready) + len(entry.packed_id))
-                if not room.takes(size) and position:
-                    return entries[:position]
-        return entries
-
     async def load_fitting(self, keys: TypeKeys, packed_ids: Sequence[bytes]) -> list[Entry]:
         """Return the entries of as many jobs from the front, at least one, as `fitting` accepts.
 
@@ -319,216 +281,28 @@ class UnitOfWork:
             page *= _PAGE_GROWTH
         return entries
 
-    @property
-    def has_watched(self) -> bool:
-        """Whether `settle` has anything to do."""
-        return bool(self._watched) or self._is_followed or bool(self._set_aside)
-
-    async def settle(self) -> None:
-        """Do the work that needs reads for the touched jobs and types; to be called before `flush`."""
-        await self.wake_types()
-        if self._set_aside:
-            await self._note_set_aside()
-
-    def set_aside(self, keys: TypeKeys, packed_id: bytes, index_key: bytes) -> None:
-        """Note that a job is in no index any more, as its record cannot be read, and have its subscribers told.
-
-        Args:
-            keys, packed_id: the job.
-            index_key: of the entry by which it was found.
-        """
-        self._set_aside.setdefault((keys, packed_id), index_key)
-        self._active[keys.data] = keys
-
-    async def _note_set_aside(self) -> None:
-        """Write the rows of jobs that are set aside now; those in an unknown state are no longer counted."""
-        transaction = self.transaction
-        for (keys, packed_id), index_key in self._set_aside.items():
-            row, retrying = keys.set_aside + packed_id, keys.retrying + packed_id
-            before, was_retrying, raw = await transaction.get_many((row, retrying, keys.data + packed_id))
-            if before is not None or raw is None:
-                continue
-            transaction.clear(retrying)
-            try:
-                Record.decode(raw)
-            except RecordDamaged:
-                transaction.set(row, IS_UNCOUNTED)
-                self._recounted.append((keys, lane_of_damaged(keys, index_key, was_retrying is not None), -1))
-            else:  # its run data are damaged: it goes on to be counted in its state
-                transaction.set(row, b"")
-
-    def forget(self, place: Place, lane: int | None) -> None:
-        """Make a job with an unreadable record disappear; it was counted in this lane, None for none."""
-        keys, id, packed_id = place
-        data_key = keys.data + packed_id
-        self.damaged.pop(data_key, None)
-        self._set_aside.pop((keys, packed_id), None)
-        gone = self.entries[data_key] = Entry(keys, id, packed_id, None)
-        gone.stored = gone.changed = True
-        self._active[keys.data] = keys
-        if lane is not None:
-            self._recounted.append((keys, lane, -1))
-
-    def tally(self, keys: TypeKeys) -> Tally:
-        """Return the tally of a type's jobs."""
-        if keys is not self._tallied:  # those of one type come together
-            self._tallied = keys
-            self._tally = self._tallies.setdefault(keys, new_tally())
-        return self._tally
-
-    def happened(self, keys: TypeKeys, event: int) -> None:
-        """Count an event of a job."""
-        self.tally(keys)[event] += 1
-
-    def ran(self, keys: TypeKeys, record: Record, event: int) -> None:
-        """Count the end of a job's run, and its length, if its record before tells that."""
-        tally = self._tally if keys is self._tallied else self.tally(keys)
-        tally[event, record.run_data[NEWEST]] += 1
-
-    def watch_over(self, keys: TypeKeys, record: Record) -> None:
-        """Have monitors watch over a job that did not run before: the type of a running job is awake."""
-        if record.lock is not None:
-            if keys.awake not in self._awake:
-                self._watched[keys] = -math.inf
-        elif record.place == SCHEDULED:
-            assert record.run_at is not None
-            self._watch_over_from(keys, record.run_at)
-        elif not record.place and (expires := run_data.expires_at(record.run_data)) is not None:
-            self._watch_over_from(keys, expires)
-
-    def _watch_over_from(self, keys: TypeKeys, time: float) -> None:
-        self._watched[keys] = min(time, self._watched.get(keys, time))
-
-    def new_seq(self) -> NewSeq:
-        """Return the next seq of this transaction."""
-        order = self._orders
-        if order > _MAX_ORDER:
-            raise TransactionTooLarge(f"a transaction that moves more than {_MAX_ORDER + 1} jobs; split it")
-        self._orders = order + 1
-        return NewSeq(self.transaction.stamp, order.to_bytes(2, "big"))
-
-    def _changes(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Yield rows for the jobs that have changed without a new row in ACTIVITY, by which notifiers find them."""
-        changed: dict[TypeKeys, list[bytes]] = {}
-        latest: TypeKeys | None = None
-        ids: list[bytes] | None = None
-        wants_new = False
-        for entry in self.entries.values():
+    def fitting(self, entries: list[Entry]) -> list[Entry]:
+        """Return as many entries from the front, at least one, as fit beside a transaction's other contents."""
+        room = Room(self._most_written)
+        for position, entry in enumerate(entries):
             record = entry.record
-            if not entry.changed or (record is None and not entry.stored):
-                continue
-            if record is not None and record.lock is not None and record.seq.__class__ is not bytes:
-                continue  # it has a new row in ACTIVITY, by which notifiers find it
-            keys = entry.keys
-            if keys is not latest:  # jobs of one type mostly come one after the other: skip the dictionary then
-                latest = keys
-                followed = self._followed.get(keys.followed)
-                ids = None if followed is None else changed.setdefault(keys, [])
-                wants_new = followed is not None and changes.wants_new(followed)
-            if ids is not None and (entry.stored or wants_new):
-                ids.append(entry.packed_id)
-        for keys, packed_id in self._set_aside:
-            if self._followed.get(keys.followed):
-                changed.setdefault(keys, []).append(packed_id)
-                self._active[keys.data] = keys  # `all_or_nothing` may have taken it out
-        for keys, packed_ids in changed.items():
-            for value in changes.write(packed_ids) if packed_ids else ():
-                # From the count of jobs' orders: unique also where a transaction has several blocks, each with a unit.
-                yield keys.changes + STAMP_CODE, self.new_seq().order, value
+            if record is not None:
+                size = rewritten_bytes(record, len(entry.keys.ready) + len(entry.packed_id))
+                if not room.takes(size) and position:
+                    return entries[:position]
+        return entries
 
-    def _write_last(self, entry: Entry, values: list[tuple[bytes, bytes, bytes]]) -> None:
-        """Tell followers how a job that has left ended; a removed job has no such row, and loses an earlier one."""
-        key = entry.keys.last + entry.packed_id
-        record = self._left.get(entry)
-        if record is None:
-            self.transaction.clear(key)
-        else:
-            values.append((key, *record.around_stamp()))
+    def _count_read(self, size: int) -> None:
+        self._read += size
+        if self._read > self._limits.transaction:
+            self.is_full = True
 
-    async def wake_types(self) -> None:
-        """Wake the types with jobs that a monitor must watch over."""
-        if self._is_followed:
-            # The rows of changes that this transaction writes need a monitor, which removes them if no follower does.
-            for keys in self._active.values():
-                if self._followed.get(keys.followed):
-                    self._watched[keys] = -math.inf
-        for keys, time in self._watched.items():
-            if keys.awake not in self._awake:
-                await awake_types.wake(self.transaction, self.keyspace, keys, time)
-        self._awake.update(keys.awake for keys in self._watched)
+    def _note_followed(self, keys: TypeKeys, followed: bytes | None) -> None:
+        self._followed[keys.followed] = followed
+        if followed is not None:
+            self._is_followed = True
 
-    def wake(self, keys: TypeKeys) -> None:
-        """Wake the workers that wait for jobs of the type, and the subscribers of its jobs."""
-        self._woken[keys.data] = self._active[keys.data] = keys
-
-    def woke(self, keys: TypeKeys) -> bool:
-        """Whether this transaction has made a job of the type pending: a watch that it sets does not fire for that."""
-        return keys.data in self._woken
-
-    def take_away(self, keys: TypeKeys) -> None:
-        """Wake the workers of running jobs of the type: one of them has lost its job, or should end it."""
-        self._taken_away[keys] = None
-
-    async def is_paused(self, keys: TypeKeys) -> bool:
-        """Whether the type is paused; an accept conflicts with a transaction that changes that."""
-        # An accept needs to know as well whether the type is awake: on a cluster this is one round trip for both.
-        paused, is_awake = await self.transaction.snapshot.get_many((keys.paused, keys.awake))
-        self.transaction.add_read_conflict_key(keys.paused)
-        if is_awake is not None:
-            self.transaction.add_read_conflict_key(keys.awake)
-            self._awake.add(keys.awake)
-        return paused is not None
-
-    def pause(self, keys: TypeKeys) -> None:
-        """Stop all workers from accepting jobs of the type."""
-        self.transaction.set(keys.paused, b"")
-
-    def resume(self, keys: TypeKeys) -> None:
-        """Let workers accept jobs of the type again, and wake those that wait."""
-        self.transaction.clear(keys.paused)
-        self._woken[keys.data] = keys
-
-    async def set_retention(self, keys: TypeKeys, retention: Retention) -> None:
-        """Set the retention of jobs of the type that finish from now on."""
-        self.retentions[keys.retention] = retention
-        self.transaction.set(keys.retention, retention.encode())
-        if retention.lets_leave:
-            await self.tell_of_leaving(keys)
-
-    async def tell_of_leaving(self, keys: TypeKeys) -> None:
-        """Have waiters for jobs of the type follow it, and tell them of all leaving jobs until they do."""
-        if keys.followed not in self._followed:
-            self._note_followed(keys, await self.transaction.get(keys.followed))
-        followed = self._followed[keys.followed]
-        if followed is None or changes.is_in_doubt(followed):
-            self._note_followed(keys, changes.doubt(self.transaction, keys, self.sources))
-        self._active[keys.data] = keys
-
-    async def retention(self, keys: TypeKeys) -> Retention:
-        """Return the retention of the type's finished jobs."""
-        retention = self.retentions.get(keys.retention)
-        if retention is None:
-            # A snapshot read, so that a change of retention is no conflict for every finish: it may take effect later.
-            packed = await self.transaction.snapshot.get(keys.retention)
-            retention = self.retentions[keys.retention] = FOR_EVER if packed is None else Retention.decode(packed)
-        return retention
-
-    def new_locks(self, count: int, is_elsewhere: bool = False) -> list[bytes]:
-        """Return new, random locks.
-
-        Args:
-            count: of them.
-            is_elsewhere: whether their worker is outside this process; then they do not name the instance.
-        """
-        # One draw for all: each is a system call.
-        drawn = self.sources.token(count * LOCK_BYTES)
-        head = b"" if is_elsewhere else self.instance
-        rest = LOCK_BYTES - len(head)
-        return [head + drawn[start : start + rest] for start in range(0, len(drawn), LOCK_BYTES)]
-
-    def place_for(self, run_at: float | None) -> int:
-        """Return READY or SCHEDULED: the waiting place of a job that is due at `run_at`."""
-        return READY if run_at is None or run_at <= self.now else SCHEDULED
+    # Changing jobs
 
     def create(
         self, entry: Entry, json: bytes, priority: bytes, run_at: float | None, limits: bytes | None = None
@@ -621,8 +395,26 @@ class UnitOfWork:
         entry.changed = True
         self._active[data] = keys
 
-    def _look_whether_full(self) -> None:
-        self.is_full = self._size > self._most_written or self._read > self._limits.transaction
+    def remove(self, entry: Entry) -> None:
+        """Remove the job."""
+        if self._journal is not None:
+            self._journal.append((entry, entry.record, entry.changed))
+        if entry.record is not None:
+            clear_index(self.transaction, entry, entry.record)
+            # A removal writes no record, but its keys.
+            self._size += 3 * (entry.keys.ready_bytes + len(entry.packed_id) + len(entry.record.priority))
+            self._look_whether_full()
+        entry.record = None
+        entry.changed = True
+        self._active[entry.keys.data] = entry.keys
+        self._left.pop(entry, None)
+
+    def leave(self, entry: Entry, record: Record) -> JobSnapshot:
+        """Remove the job at its end, and tell the type's followers of `record`. Return the job with that record."""
+        self.replace(entry, record)
+        self.remove(entry)
+        self._left[entry] = record
+        return JobSnapshot(entry.keys, entry.id, record)
 
     @contextlib.contextmanager
     def all_or_nothing(self) -> Iterator[None]:
@@ -659,26 +451,197 @@ class UnitOfWork:
         if record is not None and (present is None or present.seq is not record.seq) and type(record.seq) is bytes:
             write_index(self.transaction, entry, record)
 
-    def remove(self, entry: Entry) -> None:
-        """Remove the job."""
-        if self._journal is not None:
-            self._journal.append((entry, entry.record, entry.changed))
-        if entry.record is not None:
-            clear_index(self.transaction, entry, entry.record)
-            # A removal writes no record, but its keys.
-            self._size += 3 * (entry.keys.ready_bytes + len(entry.packed_id) + len(entry.record.priority))
-            self._look_whether_full()
-        entry.record = None
-        entry.changed = True
-        self._active[entry.keys.data] = entry.keys
-        self._left.pop(entry, None)
+    def _look_whether_full(self) -> None:
+        self.is_full = self._size > self._most_written or self._read > self._limits.transaction
 
-    def leave(self, entry: Entry, record: Record) -> JobSnapshot:
-        """Remove the job at its end, and tell the type's followers of `record`. Return the job with that record."""
-        self.replace(entry, record)
-        self.remove(entry)
-        self._left[entry] = record
-        return JobSnapshot(entry.keys, entry.id, record)
+    def place_for(self, run_at: float | None) -> int:
+        """Return READY or SCHEDULED: the waiting place of a job that is due at `run_at`."""
+        return READY if run_at is None or run_at <= self.now else SCHEDULED
+
+    def new_locks(self, count: int, is_elsewhere: bool = False) -> list[bytes]:
+        """Return new, random locks.
+
+        Args:
+            count: of them.
+            is_elsewhere: whether their worker is outside this process; then they do not name the instance.
+        """
+        # One draw for all: each is a system call.
+        drawn = self.sources.token(count * LOCK_BYTES)
+        head = b"" if is_elsewhere else self.instance
+        rest = LOCK_BYTES - len(head)
+        return [head + drawn[start : start + rest] for start in range(0, len(drawn), LOCK_BYTES)]
+
+    def new_seq(self) -> NewSeq:
+        """Return the next seq of this transaction."""
+        order = self._orders
+        if order > _MAX_ORDER:
+            raise TransactionTooLarge(f"a transaction that moves more than {_MAX_ORDER + 1} jobs; split it")
+        self._orders = order + 1
+        return NewSeq(self.transaction.stamp, order.to_bytes(2, "big"))
+
+    # Unreadable jobs
+
+    def condemn(self, entry: Entry, error: RecordDamaged) -> None:
+        """Note that a part of a job's record, unchanged in this transaction, turned out to be unreadable."""
+        data_key = entry.keys.data + entry.packed_id
+        del self.entries[data_key]
+        self.damaged[data_key] = error.of(entry.keys.type, entry.id)
+
+    def set_aside(self, keys: TypeKeys, packed_id: bytes, index_key: bytes) -> None:
+        """Note that a job is in no index any more, as its record cannot be read, and have its subscribers told.
+
+        Args:
+            keys, packed_id: the job.
+            index_key: of the entry by which it was found.
+        """
+        self._set_aside.setdefault((keys, packed_id), index_key)
+        self._active[keys.data] = keys
+
+    async def _note_set_aside(self) -> None:
+        """Write the rows of jobs that are set aside now; those in an unknown state are no longer counted."""
+        transaction = self.transaction
+        for (keys, packed_id), index_key in self._set_aside.items():
+            row, retrying = keys.set_aside + packed_id, keys.retrying + packed_id
+            before, was_retrying, raw = await transaction.get_many((row, retrying, keys.data + packed_id))
+            if before is not None or raw is None:
+                continue
+            transaction.clear(retrying)
+            try:
+                Record.decode(raw)
+            except RecordDamaged:
+                transaction.set(row, IS_UNCOUNTED)
+                self._recounted.append((keys, lane_of_damaged(keys, index_key, was_retrying is not None), -1))
+            else:  # its run data are damaged: it goes on to be counted in its state
+                transaction.set(row, b"")
+
+    def forget(self, place: Place, lane: int | None) -> None:
+        """Make a job with an unreadable record disappear; it was counted in this lane, None for none."""
+        keys, id, packed_id = place
+        data_key = keys.data + packed_id
+        self.damaged.pop(data_key, None)
+        self._set_aside.pop((keys, packed_id), None)
+        gone = self.entries[data_key] = Entry(keys, id, packed_id, None)
+        gone.stored = gone.changed = True
+        self._active[keys.data] = keys
+        if lane is not None:
+            self._recounted.append((keys, lane, -1))
+
+    # Counting
+
+    def tally(self, keys: TypeKeys) -> Tally:
+        """Return the tally of a type's jobs."""
+        if keys is not self._tallied:  # those of one type come together
+            self._tallied = keys
+            self._tally = self._tallies.setdefault(keys, new_tally())
+        return self._tally
+
+    def happened(self, keys: TypeKeys, event: int) -> None:
+        """Count an event of a job."""
+        self.tally(keys)[event] += 1
+
+    def ran(self, keys: TypeKeys, record: Record, event: int) -> None:
+        """Count the end of a job's run, and its length, if its record before tells that."""
+        tally = self._tally if keys is self._tallied else self.tally(keys)
+        tally[event, record.run_data[NEWEST]] += 1
+
+    # Types
+
+    async def is_paused(self, keys: TypeKeys) -> bool:
+        """Whether the type is paused; an accept conflicts with a transaction that changes that."""
+        # An accept needs to know as well whether the type is awake: on a cluster this is one round trip for both.
+        paused, is_awake = await self.transaction.snapshot.get_many((keys.paused, keys.awake))
+        self.transaction.add_read_conflict_key(keys.paused)
+        if is_awake is not None:
+            self.transaction.add_read_conflict_key(keys.awake)
+            self._awake.add(keys.awake)
+        return paused is not None
+
+    def pause(self, keys: TypeKeys) -> None:
+        """Stop all workers from accepting jobs of the type."""
+        self.transaction.set(keys.paused, b"")
+
+    def resume(self, keys: TypeKeys) -> None:
+        """Let workers accept jobs of the type again, and wake those that wait."""
+        self.transaction.clear(keys.paused)
+        self._woken[keys.data] = keys
+
+    async def set_retention(self, keys: TypeKeys, retention: Retention) -> None:
+        """Set the retention of jobs of the type that finish from now on."""
+        self.retentions[keys.retention] = retention
+        self.transaction.set(keys.retention, retention.encode())
+        if retention.lets_leave:
+            await self.tell_of_leaving(keys)
+
+    async def retention(self, keys: TypeKeys) -> Retention:
+        """Return the retention of the type's finished jobs."""
+        retention = self.retentions.get(keys.retention)
+        if retention is None:
+            # A snapshot read, so that a change of retention is no conflict for every finish: it may take effect later.
+            packed = await self.transaction.snapshot.get(keys.retention)
+            retention = self.retentions[keys.retention] = FOR_EVER if packed is None else Retention.decode(packed)
+        return retention
+
+    async def tell_of_leaving(self, keys: TypeKeys) -> None:
+        """Have waiters for jobs of the type follow it, and tell them of all leaving jobs until they do."""
+        if keys.followed not in self._followed:
+            self._note_followed(keys, await self.transaction.get(keys.followed))
+        followed = self._followed[keys.followed]
+        if followed is None or changes.is_in_doubt(followed):
+            self._note_followed(keys, changes.doubt(self.transaction, keys, self.sources))
+        self._active[keys.data] = keys
+
+    # Signals to workers, monitors and notifiers
+
+    def wake(self, keys: TypeKeys) -> None:
+        """Wake the workers that wait for jobs of the type, and the subscribers of its jobs."""
+        self._woken[keys.data] = self._active[keys.data] = keys
+
+    def woke(self, keys: TypeKeys) -> bool:
+        """Whether this transaction has made a job of the type pending: a watch that it sets does not fire for that."""
+        return keys.data in self._woken
+
+    def take_away(self, keys: TypeKeys) -> None:
+        """Wake the workers of running jobs of the type: one of them has lost its job, or should end it."""
+        self._taken_away[keys] = None
+
+    def watch_over(self, keys: TypeKeys, record: Record) -> None:
+        """Have monitors watch over a job that did not run before: the type of a running job is awake."""
+        if record.lock is not None:
+            if keys.awake not in self._awake:
+                self._watched[keys] = -math.inf
+        elif record.place == SCHEDULED:
+            assert record.run_at is not None
+            self._watch_over_from(keys, record.run_at)
+        elif not record.place and (expires := run_data.expires_at(record.run_data)) is not None:
+            self._watch_over_from(keys, expires)
+
+    def _watch_over_from(self, keys: TypeKeys, time: float) -> None:
+        self._watched[keys] = min(time, self._watched.get(keys, time))
+
+    # Writing
+
+    @property
+    def has_watched(self) -> bool:
+        """Whether `settle` has anything to do."""
+        return bool(self._watched) or self._is_followed or bool(self._set_aside)
+
+    async def settle(self) -> None:
+        """Do the work that needs reads for the touched jobs and types; to be called before `flush`."""
+        await self.wake_types()
+        if self._set_aside:
+            await self._note_set_aside()
+
+    async def wake_types(self) -> None:
+        """Wake the types with jobs that a monitor must watch over."""
+        if self._is_followed:
+            # The rows of changes that this transaction writes need a monitor, which removes them if no follower does.
+            for keys in self._active.values():
+                if self._followed.get(keys.followed):
+                    self._watched[keys] = -math.inf
+        for keys, time in self._watched.items():
+            if keys.awake not in self._awake:
+                await awake_types.wake(self.transaction, self.keyspace, keys, time)
+        self._awake.update(keys.awake for keys in self._watched)
 
     def flush(self) -> None:
         """Write the final state of every job that was changed."""
@@ -760,6 +723,44 @@ class UnitOfWork:
         # On a full store, transactions that take, end or remove jobs must still go through: they use the reserve.
         if not self._adds and (values or not self.has_application):
             transaction.use_reserve()
+
+    def _changes(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        """Yield rows for the jobs that have changed without a new row in ACTIVITY, by which notifiers find them."""
+        changed: dict[TypeKeys, list[bytes]] = {}
+        latest: TypeKeys | None = None
+        ids: list[bytes] | None = None
+        wants_new = False
+        for entry in self.entries.values():
+            record = entry.record
+            if not entry.changed or (record is None and not entry.stored):
+                continue
+            if record is not None and record.lock is not None and record.seq.__class__ is not bytes:
+                continue  # it has a new row in ACTIVITY, by which notifiers find it
+            keys = entry.keys
+            if keys is not latest:  # jobs of one type mostly come one after the other: skip the dictionary then
+                latest = keys
+                followed = self._followed.get(keys.followed)
+                ids = None if followed is None else changed.setdefault(keys, [])
+                wants_new = followed is not None and changes.wants_new(followed)
+            if ids is not None and (entry.stored or wants_new):
+                ids.append(entry.packed_id)
+        for keys, packed_id in self._set_aside:
+            if self._followed.get(keys.followed):
+                changed.setdefault(keys, []).append(packed_id)
+                self._active[keys.data] = keys  # `all_or_nothing` may have taken it out
+        for keys, packed_ids in changed.items():
+            for value in changes.write(packed_ids) if packed_ids else ():
+                # From the count of jobs' orders: unique also where a transaction has several blocks, each with a unit.
+                yield keys.changes + STAMP_CODE, self.new_seq().order, value
+
+    def _write_last(self, entry: Entry, values: list[tuple[bytes, bytes, bytes]]) -> None:
+        """Tell followers how a job that has left ended; a removed job has no such row, and loses an earlier one."""
+        key = entry.keys.last + entry.packed_id
+        record = self._left.get(entry)
+        if record is None:
+            self.transaction.clear(key)
+        else:
+            values.append((key, *record.around_stamp()))
 
 
 async def run(

@@ -1,4 +1,7 @@
-"""The arguments of `enqueue` (a handler, its arguments, and options) before anything is encoded for a store."""
+"""The arguments of `enqueue` (a handler, its arguments, and options) before anything is encoded for a store.
+
+Also the signatures of `enqueue` and `enqueue_many` for type checkers: each handler with its arguments.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +36,30 @@ from jobs_service.model import UNSET, Job, JobId, JobType, Priority, RunAt
 if TYPE_CHECKING:
     from jobs_service.redaction import Redaction
 
-
 ArgsT = TypeVar("ArgsT")
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
+AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 When: TypeAlias = RunAt | timedelta
 """An aware datetime, seconds since the epoch, or a timedelta from now on."""
+
+Given: TypeAlias = ArgsT | Callable[[ArgsT, Never], Never]
+"""Arguments with the type that the handler declares, so that `[1]` is a list[int | str] for such a handler.
+
+The second member matches no real value: mypy checks arguments for a callable type last, and by then it knows the
+handler. Otherwise it takes `[1]` for a list[int] and cannot infer ArgsT.
+"""
 
 UNIQUE: Final = "unique:"
 """Prefix of ids made by `unique`."""
 
 _DIGEST_BYTES: Final = 16
+
+
+# Arguments
 
 
 class Enqueueable(abc.ABC, Generic[ArgsT, ResultT_co]):
@@ -188,9 +203,7 @@ def unique_key(handler: Enqueueable[Any, Any], data: Any, unique: Any) -> str:
     return "".join(("", unique))  # the plain text of a member of an enumeration as well
 
 
-AnswerT_co = TypeVar("AnswerT_co", covariant=True)
-P = ParamSpec("P")
-T = TypeVar("T")
+# Signatures for type checkers
 
 
 class TypedEnqueued(Enqueueable[ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):
@@ -205,14 +218,6 @@ class TheseArguments:
     """Stands for arguments that do not match a handler. A type checker accepts it for a handler of Any, about which it
     knows nothing, and names it in errors about arguments that a handler's function does not take.
     """
-
-
-Given: TypeAlias = ArgsT | Callable[[ArgsT, Never], Never]
-"""Arguments with the type that the handler declares, so that `[1]` is a list[int | str] for such a handler.
-
-The second member matches no real value: mypy checks arguments for a callable type last, and by then it knows the
-handler. Otherwise it takes `[1]` for a list[int] and cannot infer ArgsT.
-"""
 
 
 class SharedOptions(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""Jobs, jobs to be added, and events, as applications see them; all frozen."""
+"""Jobs, jobs to be added, and events, as applications see them, all frozen; and the terms and words for them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ Priority: TypeAlias = Annotated[int | str | bytes | tuple[Any, ...], AS_NAME]
 
 RunAt: TypeAlias = datetime | float | int
 """An aware datetime, or seconds since the epoch."""
+
+_ZERO = b"\x14"
+"""The tuple layer's encoding of 0."""
+
+T = TypeVar("T")
+V = TypeVar("V")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
+
+
+# Terms
 
 
 class Unset(enum.Enum):
@@ -82,10 +92,6 @@ class Removal(enum.StrEnum):
     """The job is running: its worker was asked to finish it."""
 
 
-_ZERO = b"\x14"
-"""The tuple layer's encoding of 0."""
-
-
 def unpack_priority(packed: bytes) -> Priority:
     """Return the priority that the tuple layer packed."""
     if packed == _ZERO:
@@ -114,6 +120,9 @@ class ExactType(tuple[Any, ...]):
 def exact_type(type: JobType) -> JobType:
     """Return a type as a key that is equal to the same type only."""
     return ExactType(type) if isinstance(type, tuple) else type
+
+
+# Status: one word for state and outcome, the same in every view
 
 
 class Status(enum.StrEnum):
@@ -160,9 +169,7 @@ def status_of(job: Job | JobEvent, now: float) -> Status:
     return Status(job.outcome or Status.SUCCEEDED) if state == "finished" else Status(state)
 
 
-T = TypeVar("T")
-V = TypeVar("V")
-ResultT_co = TypeVar("ResultT_co", covariant=True)
+# Jobs
 
 
 class JobRecord(Protocol):

@@ -1,4 +1,4 @@
-"""The state of a type beside its jobs: the retention of finished jobs, and the front of its queue."""
+"""The state of a type beside its jobs: settings, the front of its queue, statistics; and a page of jobs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,22 @@ from typing import Any, Final, NamedTuple, Self
 
 from jobs_service.json_types import Time
 from jobs_service.model.job import Job, JobId, Outcome
+
+LATE: Final = 15.0
+"""Seconds by which a scheduled job may be late. If it is later, no activity monitor can be running."""
+
+BUCKETS: Final = 32
+"""Buckets of a histogram."""
+
+FIRST_POWER: Final = -10
+"""The first bucket ends at two to this power and one, in seconds: about 2 ms; the last one begins at 24 days."""
+
+NO_COUNTS: Final = (0,) * BUCKETS
+
+_BOUNDS: Final = (*(2.0 ** (FIRST_POWER + k + 1) for k in range(BUCKETS - 1)), math.inf)
+
+
+# Settings and queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +85,6 @@ class TypeSettings(NamedTuple):
     retention: Retention
 
 
-LATE: Final = 15.0
-"""Seconds by which a scheduled job may be late. If it is later, no activity monitor can be running."""
-
-
 @dataclass(frozen=True, slots=True)
 class QueueState:
     """The state of a type's queue; times in seconds since the epoch.
@@ -91,11 +103,7 @@ class QueueState:
     paused: bool
 
 
-BUCKETS: Final = 32
-"""Buckets of a histogram."""
-
-FIRST_POWER: Final = -10
-"""The first bucket ends at two to this power and one, in seconds: about 2 ms; the last one begins at 24 days."""
+# Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +134,6 @@ class Totals:
     def together(cls, totals: Sequence[Self]) -> Self:
         """Return the sums of several."""
         return cls(**{each.name: sum(getattr(one, each.name) for one in totals) for each in fields(cls)})
-
-
-NO_COUNTS: Final = (0,) * BUCKETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +190,6 @@ class Histogram:
             if seen >= wanted:
                 return bound if bound != math.inf else _BOUNDS[-2]
         return None
-
-
-_BOUNDS: Final = (*(2.0 ** (FIRST_POWER + k + 1) for k in range(BUCKETS - 1)), math.inf)
 
 
 def bucket_of(seconds: float) -> int:
@@ -254,6 +256,9 @@ class Interval:
     totals: Totals
     waited: Histogram
     ran: Histogram
+
+
+# Pages
 
 
 @dataclass(frozen=True, slots=True)

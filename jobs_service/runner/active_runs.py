@@ -28,6 +28,15 @@ from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import own_task
 
+_NOTED_AGAIN: Final = 10.0
+"""Seconds before a healthy run is reported again after the store refused the report."""
+
+_LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
+_WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
+
+
+# The runs that give up their slots, in the order of CouchDB's couch_replicator_scheduler (April 2017)
+
 
 class SlotHolder(Protocol):
     """A job that runs, as rotation sees it."""
@@ -63,6 +72,9 @@ def _began(run: SlotHolder) -> tuple[float, ...]:
     # The clock of this process comes first, because wall clocks are set, and a history may be cut or damaged. Jobs that
     # one transaction accepted began at the same time; then their earlier starts decide, or the same ones always lose.
     return (run.at, *(event.at for event in run.history if event.kind is HistoryKind.STARTED))
+
+
+# The limit over all handlers of one runner
 
 
 class SlotLimit:
@@ -142,11 +154,7 @@ class SlotLimit:
             raise
 
 
-_NOTED_AGAIN: Final = 10.0
-"""Seconds before a healthy run is reported again after the store refused the report."""
-
-_LOST_TO_OTHERS = (StopReason.CANCELED, StopReason.TAKEN)
-_WHY = {LockStatus.CANCELED: StopReason.CANCELED, LockStatus.TAKEN: StopReason.TAKEN}
+# Active runs
 
 
 class ActiveRuns:

@@ -39,9 +39,33 @@ __all__ = [
     "run_command",
 ]
 
+COMMAND_TYPE: Final[JobType] = "command"
 
 _TIME_LIMITS: Final = Bounds(above=True)
 """Greatest `time_limit` in seconds: thirty years."""
+
+_DEFAULTS: Final[Mapping[str, Any]] = {"argv": None, "cwd": None, "env": None, "time_limit": None, "stdin": None}
+_FIELDS: Final = "argv (a list of strings), and may be cwd, env, time_limit, stdin"
+
+_CHUNK: Final = 1 << 16
+"""Bytes per read or write: the capacity of a pipe."""
+
+_MOST_LEFT: Final = 1 << 20
+"""Most bytes read after the group is gone: the greatest size of a pipe. A process that has left the group may write for
+ever.
+"""
+
+_DYING: Final = 1.0
+"""Seconds that the last processes of a group have to disappear after SIGKILL."""
+
+_LONGEST_PAUSE: Final = 0.1
+"""Most seconds between two checks for an empty group."""
+
+_groups: Final[set[int]] = set()
+"""The process groups of the running commands."""
+
+
+# The data of a command job, checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +120,6 @@ class Command:
         return {"argv": list(self.argv)} | {name: value for name, value in fields.items() if value is not None}
 
 
-_DEFAULTS: Final[Mapping[str, Any]] = {"argv": None, "cwd": None, "env": None, "time_limit": None, "stdin": None}
-_FIELDS: Final = "argv (a list of strings), and may be cwd, env, time_limit, stdin"
-
-
-def _refusal(what: str, value: object, allowed: str) -> InvalidJob:
-    return InvalidJob(f"a command's {what}={shown(value)}: allowed is {allowed}")
-
-
 def _checked_argv(value: object) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not value:
         raise _refusal("argv", value, "a list of at least one string: the program and its arguments")
@@ -139,22 +155,11 @@ def _check_text(what: str, value: object, *, least: int = 0, nul: bool = False) 
         raise _refusal(what, value, f"{allowed} without lone surrogates") from None
 
 
-_CHUNK: Final = 1 << 16
-"""Bytes per read or write: the capacity of a pipe."""
+def _refusal(what: str, value: object, allowed: str) -> InvalidJob:
+    return InvalidJob(f"a command's {what}={shown(value)}: allowed is {allowed}")
 
-_MOST_LEFT: Final = 1 << 20
-"""Most bytes read after the group is gone: the greatest size of a pipe. A process that has left the group may write for
-ever.
-"""
 
-_DYING: Final = 1.0
-"""Seconds that the last processes of a group have to disappear after SIGKILL."""
-
-_LONGEST_PAUSE: Final = 0.1
-"""Most seconds between two checks for an empty group."""
-
-_groups: Final[set[int]] = set()
-"""The process groups of the running commands."""
+# Processes
 
 
 async def run_command(command: Command, *, capture: int = 64_000, grace: float) -> CommandResult:
@@ -191,7 +196,11 @@ def kill_all() -> None:
 
 
 class _Process:
-    """A started command: its process group, and this side of its pipes. The caller must call `end`."""
+    """A started command: its process group, and this side of its pipes. The caller must call `end`.
+
+    Callbacks of the loop drive everything: with a task, a cancellation could come between the start of a process and
+    the code that must end it.
+    """
 
     def __init__(self, command: Command, capture: int) -> None:
         self._loop = asyncio.get_running_loop()
@@ -473,7 +482,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-COMMAND_TYPE: Final[JobType] = "command"
+# The handler
 
 
 def command_handler(options: HandlerOptions) -> Handler[Any, Any]:

@@ -1,6 +1,6 @@
 """One run of one job by its handler, from decoding the arguments to the operation that ends the run.
 
-Nothing here touches the store: the result is a RunEnd, which RunEndings writes.
+Nothing here touches the store: the service executes the operations of the job, and RunEndings writes the RunEnd.
 """
 
 from __future__ import annotations
@@ -58,6 +58,22 @@ from jobs_service.runner.run import (
 from jobs_service.sources import Sources
 
 JobT = TypeVar("JobT", bound=Job)
+
+_MOST_OF_A_REASON: Final = 200
+
+MOST_REFUSALS: Final = 14
+"""Most releases of a job because its arguments do not fit; then the job fails, after more than two hours."""
+
+FIRST_PAUSE_AFTER_REFUSAL: Final = 1.0
+"""Seconds of pause after the first refusal; each further one doubles it."""
+
+_REFUSED: Final = re.compile(r"refused: (\d+): ")
+
+_GIVEN_BACK: Final = object()
+"""The result of a plain function that noticed the request to stop and returned None."""
+
+
+# The worker behind a handler's job: the service executes its operations, and the runner observes them
 
 
 class RunObserver(Protocol):
@@ -153,15 +169,7 @@ class JobWorker:
         return ended
 
 
-_MOST_OF_A_REASON: Final = 200
-
-MOST_REFUSALS: Final = 14
-"""Most releases of a job because its arguments do not fit; then the job fails, after more than two hours."""
-
-FIRST_PAUSE_AFTER_REFUSAL: Final = 1.0
-"""Seconds of pause after the first refusal; each further one doubles it."""
-
-_REFUSED: Final = re.compile(r"refused: (\d+): ")
+# The run
 
 
 def _logged_variable(name: str) -> ContextVar[Any]:
@@ -171,9 +179,6 @@ def _logged_variable(name: str) -> ContextVar[Any]:
 
 _LOGGED_TYPE: Final = _logged_variable("job_type")
 _LOGGED_ID: Final = _logged_variable("job_id")
-
-_GIVEN_BACK: Final = object()
-"""The result of a plain function that noticed the request to stop and returned None."""
 
 
 class Execution:

@@ -1,4 +1,4 @@
-"""A handler's function as Python sees it: the code behind its wrappers, its name, and its evaluated annotations."""
+"""A handler's function: the code behind its wrappers, its annotations, its calls, and the job of a plain function."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ from jobs_service.arguments import check_duration
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobCanceled, JobsError, in_one_line, job_name, shown
 from jobs_service.model import UNSET, EndedJob, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
+
+T = TypeVar("T")
+
+BLOCKED: Final = 1.0
+"""Seconds of one step after which the log reports a handler that blocks the loop."""
+
+
+# The function as Python sees it
 
 
 def body(function: Any) -> Any:
@@ -111,8 +119,7 @@ def evaluated(name: str, annotation: Any, scope: Scope) -> Any:
     return typing.get_type_hints(alone, scope.globals, scope.locals, include_extras=True)[name]
 
 
-BLOCKED: Final = 1.0
-"""Seconds of one step after which the log reports a handler that blocks the loop."""
+# Calls: a coroutine step by step, with the time of each step, or a plain function in its own thread
 
 
 class Steps:
@@ -245,7 +252,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-T = TypeVar("T")
+# The job of a plain function: its fields, and its operations as plain calls
 
 
 class BlockingProgress(ProgressReport):

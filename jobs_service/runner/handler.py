@@ -14,19 +14,29 @@ from typing import Any, Concatenate, Final, Generic, Literal, NamedTuple, Protoc
 
 from jobs_service import json_data
 from jobs_service.errors import InvalidJob, InvalidSettings, JobTooLarge, a_kind_of, shown
-from jobs_service.layer.creation import ENQUEUE_OPTIONS, ArgsT, Enqueueable, ResultT, ResultT_co
 from jobs_service.layer.keyspace import pack_type, unpacked_type
 from jobs_service.model import UNSET, Job, JobType, RunningJob
-from jobs_service.model.enqueueing import P, TypedEnqueued
+from jobs_service.model.enqueueing import ENQUEUE_OPTIONS, ArgsT, Enqueueable, P, ResultT, ResultT_co, TypedEnqueued
 from jobs_service.redaction import Redaction
 from jobs_service.runner.functions import BlockingJob, Scope, body, name_of, refused, resolved, scope_of, unwrapped
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.payload import Codec, Keywords, Parameter, are_keywords, codec, result_codec, type_name
 
+JobT = TypeVar("JobT", BlockingJob, RunningJob, Job)
+JobT_contra = TypeVar("JobT_contra", BlockingJob, RunningJob, Job, contravariant=True)
+ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
+
+Kind: TypeAlias = Literal["coroutine", "thread", "command"]
+"""Where a handler runs: on the loop, in a worker thread, or as its own process."""
+
 _JOB: Final = "job"
 _JOB_CLASSES: Final = frozenset({"RunningJob", "BlockingJob"})
 _UNTYPED: Final = (Any, object, inspect.Parameter.empty)
 _POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
+_JSON: Final = (dict, list, str, int, float, bool, type(None))
+
+
+# Signatures
 
 
 class Signature(NamedTuple):
@@ -182,10 +192,7 @@ def _is_payload(annotation: Any) -> bool:
     return True
 
 
-Kind: TypeAlias = Literal["coroutine", "thread", "command"]
-"""Where a handler runs: on the loop, in a worker thread, or as its own process."""
-
-_JSON: Final = (dict, list, str, int, float, bool, type(None))
+# Handlers
 
 
 class Handler(Enqueueable[ArgsT, ResultT_co]):
@@ -365,14 +372,11 @@ def type_of(function: Any) -> JobType:
     return name
 
 
+# Types for type checkers: the arguments and the result of a function's jobs
+#
 # The shapes of functions overlap: one with a default fits where a value is given, and where none is. The first shape
 # that fits is meant. Those that mypy takes for unreachable are reached by functions with keyword-only parameters.
 # mypy: disable-error-code="overload-overlap, overload-cannot-match"
-
-
-JobT = TypeVar("JobT", BlockingJob, RunningJob, Job)
-JobT_contra = TypeVar("JobT_contra", BlockingJob, RunningJob, Job, contravariant=True)
-ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
 
 
 class TypedHandler(Handler[ArgsT, ResultT_co], TypedEnqueued[P, ArgsT, ResultT_co], Generic[P, ArgsT, ResultT_co]):

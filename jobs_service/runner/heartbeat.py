@@ -1,6 +1,7 @@
 """The heartbeat of one handler's runs: an actor that tells the store, again and again, that they are alive.
 
-It is independent of the worker pool that accepts jobs: a crash of the pool does not lose running jobs.
+It is independent of the worker pool that accepts jobs: a crash of the pool does not lose running jobs. While a handler
+blocks the loop, a thread sends the heartbeats.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any, Final, TypeVar
 
-from jobs_service.actors.context import log as other_log
+from jobs_service.actors.context import log
 from jobs_service.errors import DirectoryMoved, JobsError
 from jobs_service.layer.batch_bounds import TOO_MUCH, Pace, too_much_for
 from jobs_service.layer.keyspace import Place, TypeKeys
@@ -39,9 +40,26 @@ _HOLDOFF: Final = 0.05
 _SHOWN_IDS: Final = 10
 _RHYTHM_CHANGED: Final = "rhythm changed"
 
-
 LONG_RUN: Final = 3600.0
 """Seconds after which the log mentions a run without a time limit that has not ended."""
+
+LONGEST_STANDSTILL: Final = 3600.0
+"""Least seconds for which a blocked loop is excused; see MOST_TIMEOUTS. After that the heartbeats of its jobs stop."""
+
+MOST_TIMEOUTS: Final = 20.0
+"""The same limit as a multiple of a type's timeout, if that is longer."""
+
+_MOST_FRAMES: Final = 5
+_AGAIN: Final = 10.0
+"""Factor of the blocked time after which the log names a handler again."""
+
+_WAKES: Final = 0.5
+"""Seconds that the thread needs to end if it does not wait for the store."""
+
+_STEPS: Final[CodeType] = Steps.__await__.__code__
+
+
+# On the loop
 
 
 class Heartbeat(Actor):
@@ -172,24 +190,14 @@ class Heartbeat(Actor):
             await asyncio.sleep(_HOLDOFF)
 
 
-LONGEST_STANDSTILL: Final = 3600.0
-"""Least seconds for which a blocked loop is excused; see MOST_TIMEOUTS. After that the heartbeats of its jobs stop."""
-
-MOST_TIMEOUTS: Final = 20.0
-"""The same limit as a multiple of a type's timeout, if that is longer."""
-
-_MOST_FRAMES: Final = 5
-_AGAIN: Final = 10.0
-"""Factor of the blocked time after which the log names a handler again."""
-
-_WAKES: Final = 0.5
-"""Seconds that the thread needs to end if it does not wait for the store."""
-
-_STEPS: Final[CodeType] = Steps.__await__.__code__
+# While the loop is blocked
 
 
 class LoopWatch:
-    """A thread that watches the loop while a runner runs.
+    """A thread that watches the loop: while a handler blocks it, the thread keeps jobs alive, and names the handler.
+
+    Heartbeats share the loop with the handlers. If one of these computes for minutes without a pause, all jobs of the
+    process would fall silent, and run a second time elsewhere, although they are healthy.
 
     Args:
         service: the service in which the runner runs.
@@ -294,9 +302,9 @@ class LoopWatch:
     def _name(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._loop_thread)
-        log, fields = self._handler_of(task)
+        known, fields = self._handler_of(task)
         name = None if task is None else task.get_name()
-        log.warning("loop_blocked", **fields, task=name, seconds=round(seconds, 3), where=_where(frame))
+        known.warning("loop_blocked", **fields, task=name, seconds=round(seconds, 3), where=_where(frame))
 
     def _handler_of(self, task: asyncio.Task[Any] | None) -> tuple[EventLog, dict[str, Any]]:
         """Return the log of the handler that a task runs, and the id of its job."""
@@ -304,7 +312,7 @@ class LoopWatch:
             for run in runs.all():
                 if run.task is task and task is not None:
                     return runs.log, {"id": run.job.id}
-        return other_log, {}
+        return log, {}
 
 
 def _size_of(run: Run) -> int:

@@ -1,9 +1,11 @@
-"""Converts a handler's arguments to JSON data and back, with a check in both directions.
+"""Converts a handler's arguments and results to JSON data and back, with a check in both directions.
 
 A codec is built once, at its handler's registration. pydantic handles most annotations, in its strict JSON mode: "3" is
 not an int, and "2026-01-01T00:00:00Z" is a datetime. msgspec handles msgspec.Struct, if the program has imported it.
 Unknown fields are ignored, unless the annotation forbids them (extra="forbid" of pydantic, forbid_unknown_fields of
 msgspec), because producers may be upgraded before their consumers.
+
+The module has more than 600 lines because arguments, keywords, results and complaints are all about the same annotations.
 """
 
 from __future__ import annotations
@@ -31,6 +33,33 @@ from jobs_service.model import EndedJob, Job
 from jobs_service.runner.functions import body, evaluated, refused, scope_of
 from jobs_service.runner.round_trip import difference, fields_of, in_order, is_declared
 
+_SETS: Final = frozenset({set, frozenset})
+_CONTAINERS: Final = frozenset({dict, list, tuple}) | _SETS
+_CONTAINER_CLASSES: Final = (dict, list, tuple, set, frozenset)
+_LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
+
+_PLAIN: Final = (
+    (Any, object),
+    (object, object),
+    (dict, dict),
+    (dict[str, Any], dict),
+    (list, list),
+    (list[Any], list),
+    (str, str),
+)
+
+# Results
+_JSON: Final = (dict, list, tuple, str, int, float, bool, type(None))
+_AS_IT_IS: Final = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None)})
+"""Annotations of results that JSON carries unchanged."""
+_LAZY: Final = frozenset({collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator})
+"""Annotations for which pydantic makes iterators, which check their members later."""
+_UNIONS: Final = (typing.Union, types.UnionType)
+_DEEPEST: Final = 20
+_ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType))
+"""The classes of `type X = ...` and its backport: newer typing_extensions have their own class."""
+
+# Complaints
 LONGEST_REASON: Final = 160
 """Most characters of a library's reason that a message quotes."""
 
@@ -46,63 +75,7 @@ _UNEXPECTED: Final = re.compile(
 )
 
 
-def pydantic_complaint(error: Exception) -> str:
-    """Return the complaint of pydantic, or of a validator called by it, about a value."""
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_context=False)[0]
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        return _first_complaint(first["type"], path_text(first["loc"]), first["msg"], first["input"]) + more
-    if isinstance(error, PydanticSerializationError) and (found := _UNEXPECTED.search(str(error))):
-        expected, field, value = found.group("expected", "field", "value")
-        where = f"field {in_one_line(field, 80)}: " if field else ""
-        return f"{where}expected {in_one_line(expected, 60)}; it is {in_one_line(value, 60)}"
-    return _foreign_complaint(error)
-
-
-def _first_complaint(kind: str, path: str, reason: str, value: Any) -> str:
-    if kind in _MISSING:
-        return f"field {path} is missing"
-    if kind in _UNKNOWN:
-        return f"field {path} is unknown"
-    where = f"field {path}: " if path else ""
-    if kind in _RAISED:
-        reason = reason.partition(", ")[2] or reason  # pydantic puts the class of the exception before its message
-    return f"{where}{in_one_line(reason[:1].lower() + reason[1:], LONGEST_REASON)}; it is {shown(value)}"
-
-
-def msgspec_complaint(error: Exception) -> str:
-    """Return the complaint of msgspec, or of a hook called by it, about a value."""
-    import msgspec
-
-    if not isinstance(error, msgspec.ValidationError):
-        return _foreign_complaint(error)
-    text = _MSGSPEC_TEXT.fullmatch(str(error))
-    assert text is not None
-    reason, path = text["reason"], text["path"] or ""
-    if field := _MSGSPEC_FIELD.fullmatch(reason):
-        within = f"{path}.{field['name']}".removeprefix(".")
-        return f"field {in_one_line(within, 80)} is {'missing' if 'missing' in field['how'] else 'unknown'}"
-    where = f"field {in_one_line(path, 80)}: " if path else ""
-    return where + in_one_line(reason[:1].lower() + reason[1:], LONGEST_REASON)
-
-
-def _foreign_complaint(error: Exception) -> str:
-    try:
-        return f"{kind_of(error)}: {in_one_line(str(error), LONGEST_REASON)}"
-    except Exception:  # __str__ of a user's exception is the user's code
-        return kind_of(error)
-
-
-def path_text(location: tuple[int | str, ...]) -> str:
-    """Return a field's path in the form of messages: `items[3].name`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return in_one_line(text.removeprefix("."), 80)
-
-
-_SETS: Final = frozenset({set, frozenset})
-_CONTAINERS: Final = frozenset({dict, list, tuple}) | _SETS
-_CONTAINER_CLASSES: Final = (dict, list, tuple, set, frozenset)
-_LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
+# Arguments
 
 
 class Codec(Protocol):
@@ -182,17 +155,6 @@ class _Plain:
         if not isinstance(data, self._kind):
             raise InvalidJob(f"the data should be a {self._kind.__name__}; it is {shown(data)}")
         return data
-
-
-_PLAIN: Final = (
-    (Any, object),
-    (object, object),
-    (dict, dict),
-    (dict[str, Any], dict),
-    (list, list),
-    (list[Any], list),
-    (str, str),
-)
 
 
 class _Typed:
@@ -399,6 +361,9 @@ def _of_msgspec(called: str, annotation: Any) -> Codec:
     return _Typed(called, dump, load, msgspec_complaint)
 
 
+# Arguments by keyword: a JSON object with a value for each parameter
+
+
 class Parameter(NamedTuple):
     """One keyword parameter of a handler.
 
@@ -470,15 +435,7 @@ def are_keywords(positional: list[inspect.Parameter], keyword_only: list[inspect
     return len(positional) > 1 or any(parameter.default is parameter.empty for parameter in keyword_only)
 
 
-_JSON: Final = (dict, list, tuple, str, int, float, bool, type(None))
-_AS_IT_IS: Final = frozenset({Any, object, dict, list, str, int, float, bool, None, type(None)})
-"""Annotations of results that JSON carries unchanged."""
-_LAZY: Final = frozenset({collections.abc.Iterable, collections.abc.Iterator, collections.abc.Generator})
-"""Annotations for which pydantic makes iterators, which check their members later."""
-_UNIONS: Final = (typing.Union, types.UnionType)
-_DEEPEST: Final = 20
-_ALIASES: Final = (typing_extensions.TypeAliasType, getattr(typing, "TypeAliasType", typing_extensions.TypeAliasType))
-"""The classes of `type X = ...` and its backport: newer typing_extensions have their own class."""
+# Results: only certain misfits are refused, not open annotations such as a Mapping, or a list that may be empty
 
 
 class ResultCodec:
@@ -621,3 +578,59 @@ def _is_json(kind: type) -> bool:
     """Whether the objects of a class, or of one of its subclasses, are JSON."""
     subclasses: list[type] = type.__subclasses__(kind)
     return issubclass(kind, _JSON) or any(map(_is_json, subclasses))
+
+
+# Complaints of validation libraries, in one line that names the field
+
+
+def pydantic_complaint(error: Exception) -> str:
+    """Return the complaint of pydantic, or of a validator called by it, about a value."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False)[0]
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        return _first_complaint(first["type"], path_text(first["loc"]), first["msg"], first["input"]) + more
+    if isinstance(error, PydanticSerializationError) and (found := _UNEXPECTED.search(str(error))):
+        expected, field, value = found.group("expected", "field", "value")
+        where = f"field {in_one_line(field, 80)}: " if field else ""
+        return f"{where}expected {in_one_line(expected, 60)}; it is {in_one_line(value, 60)}"
+    return _foreign_complaint(error)
+
+
+def msgspec_complaint(error: Exception) -> str:
+    """Return the complaint of msgspec, or of a hook called by it, about a value."""
+    import msgspec
+
+    if not isinstance(error, msgspec.ValidationError):
+        return _foreign_complaint(error)
+    text = _MSGSPEC_TEXT.fullmatch(str(error))
+    assert text is not None
+    reason, path = text["reason"], text["path"] or ""
+    if field := _MSGSPEC_FIELD.fullmatch(reason):
+        within = f"{path}.{field['name']}".removeprefix(".")
+        return f"field {in_one_line(within, 80)} is {'missing' if 'missing' in field['how'] else 'unknown'}"
+    where = f"field {in_one_line(path, 80)}: " if path else ""
+    return where + in_one_line(reason[:1].lower() + reason[1:], LONGEST_REASON)
+
+
+def _first_complaint(kind: str, path: str, reason: str, value: Any) -> str:
+    if kind in _MISSING:
+        return f"field {path} is missing"
+    if kind in _UNKNOWN:
+        return f"field {path} is unknown"
+    where = f"field {path}: " if path else ""
+    if kind in _RAISED:
+        reason = reason.partition(", ")[2] or reason  # pydantic puts the class of the exception before its message
+    return f"{where}{in_one_line(reason[:1].lower() + reason[1:], LONGEST_REASON)}; it is {shown(value)}"
+
+
+def _foreign_complaint(error: Exception) -> str:
+    try:
+        return f"{kind_of(error)}: {in_one_line(str(error), LONGEST_REASON)}"
+    except Exception:  # __str__ of a user's exception is the user's code
+        return kind_of(error)
+
+
+def path_text(location: tuple[int | str, ...]) -> str:
+    """Return a field's path in the form of messages: `items[3].name`."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return in_one_line(text.removeprefix("."), 80)

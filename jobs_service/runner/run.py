@@ -1,4 +1,4 @@
-"""One run of one job, from its accept until its end is stored."""
+"""One run of one job, from its accept until its end is stored; and the errors that end it, described."""
 
 from __future__ import annotations
 
@@ -29,152 +29,21 @@ from jobs_service.log import EventLog
 from jobs_service.model import HistoryEvent, Job, JobError, Outcome, RunningJob
 from jobs_service.redaction import Redaction
 
+_MOST_LOGGED: Final = 300
+"""Most characters of an error in a log event."""
+
 _MOST_SHOWN: Final = 5
+"""Most errors of a group in a message."""
 _MOST_OF_ONE: Final = 200
-
-
-def leaves(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception; of a group, the exceptions in it and in its inner groups."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from leaves(each)
-    else:
-        yield error
-
-
-def decisive(error: BaseException) -> BaseException:
-    """Return the exception that decides about the job.
-
-    The only exception of a group decides. Of several, the first of these does: a Discard, because another attempt would
-    be in vain; the errors that are no requests to the runner, a single one by itself or else the group; the Retry, or
-    else the Snooze, with the longest time.
-    """
-    if not isinstance(error, BaseExceptionGroup):
-        return error
-    several = [*leaves(error)]
-    for each in several:
-        if isinstance(each, Discard):
-            return each
-    unasked = [each for each in several if not isinstance(each, Retry | Snooze | asyncio.CancelledError)]
-    if len(unasked) == 1:
-        return unasked[0]
-    if unasked:
-        return error
-    retries = [each for each in several if isinstance(each, Retry)]
-    if retries:
-        return max(retries, key=_asked)
-    snoozes = [each for each in several if isinstance(each, Snooze)]
-    return max(snoozes, key=_asked) if snoozes else several[0]
-
-
-def _asked(request: Retry | Snooze) -> float:
-    try:
-        seconds = wait_of(request)
-    except InvalidJob:  # an application has set it itself: whoever decides about the run says so
-        return math.inf
-    return -1.0 if seconds is None else seconds
-
-
-def message_of(error: BaseException) -> str:
-    """Return the message of an exception, or the messages of a group's exceptions."""
-    if not isinstance(error, BaseExceptionGroup):
-        return _text(error)
-    several = [*leaves(error)]
-    messages = [in_one_line(f"{kind_of(each)}: {_text(each)}", _MOST_OF_ONE) for each in several[:_MOST_SHOWN]]
-    if len(several) > _MOST_SHOWN:
-        messages.append("...")
-    return f"{len(several)} errors: {'; '.join(messages)}"
-
-
-def cause_of(error: BaseException) -> BaseException | None:
-    """Return the error behind a handler's Retry or Discard: its cause, or the exception being handled."""
-    if not isinstance(error, Retry | Discard):
-        return None
-    if error.__cause__ is not None or error.__suppress_context__:
-        return error.__cause__
-    # That a task was canceled beside one that failed is no reason of its own.
-    return None if isinstance(error.__context__, asyncio.CancelledError) else error.__context__
-
-
-def _text(error: BaseException) -> str:
-    try:
-        text = str(error)
-        cause = cause_of(error)
-        if cause is None:
-            return text
-        why = f"{kind_of(cause)}: {message_of(cause)}"
-        return why if text == ANOTHER_ATTEMPT else f"{text}: {why}"
-    except Exception:  # __str__ of a user's exception is the user's code
-        return "(its message cannot be shown)"
-
-
 _MOST_OF_A_MESSAGE: Final = 1000
-_FRAMES: Final = 6
 _MOST_OF_A_TRACEBACK: Final = 3000
 _MOST_OF_A_LINE: Final = 500
 """Most characters in a traceback for a message, and for all notes of an exception."""
+_FRAMES: Final = 6
 _RUNNER: Final = "jobs_service.runner."
 
 
-def describe(error: BaseException) -> JobError:
-    """Return the stored form of an error: its class, its message and the end of its or its cause's traceback."""
-    message = message_of(error)[:_MOST_OF_A_MESSAGE]
-    # The raising line of a request to the runner means nothing; the line of its cause does.
-    told = cause_of(error) if isinstance(error, Retry | Discard) else error
-    where = ""
-    if told is not None and told.__traceback__ is not None and not isinstance(told, InvalidJob):
-        try:
-            frames = _from_the_handler_on(told.__traceback__)
-            shown = traceback.TracebackException(type(told), told, frames, limit=-_FRAMES)
-            where = "".join(_lines(shown))[-_MOST_OF_A_TRACEBACK:]
-        except Exception:
-            where = ""
-    return JobError(kind_of(error), _encodable(message), _encodable(where))
-
-
-def _from_the_handler_on(frames: TracebackType) -> TracebackType:
-    """Return the frames without the runner's frames in front; all of them if the handler has none."""
-    own: TracebackType | None = frames
-    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(_RUNNER):
-        own = own.tb_next
-    return own or frames
-
-
-def _lines(shown: traceback.TracebackException) -> Iterator[str]:
-    """Yield a traceback with its messages and notes cut, so that they do not push out the frames."""
-    left: list[traceback.TracebackException | None] = [shown]
-    while left:
-        if (each := left.pop()) is None:
-            continue
-        notes = getattr(each, "__notes__", None)
-        if isinstance(notes, Sequence) and notes:
-            each.__notes__ = [_cut("\n".join(map(str, notes)))]
-        left += [each.__cause__, each.__context__, *(each.exceptions or ())]
-    for line in shown.format():
-        yield _cut(line)
-
-
-def _cut(text: str) -> str:
-    end = "\n" if text.endswith("\n") else ""
-    return text if len(text) <= _MOST_OF_A_LINE else f"{text[:_MOST_OF_A_LINE]}…{end}"
-
-
-def _encodable(text: str) -> str:
-    return text.encode(errors="replace").decode()
-
-
-def traceback_of(error: BaseException, job: Job, redaction: Redaction) -> dict[str, Any]:
-    """Return an error's traceback as a field of a log event, redacted by the rules of its job."""
-    if not redaction:
-        return {"exc_info": error}
-    hidden = redaction.error(JobError("", "", "".join(traceback.format_exception(error))), job)
-    assert hidden is not None
-    return {"stack": hidden.traceback.rstrip()}
-
-
-def brief(error: JobError, most: int) -> str:
-    """Return an error in one line of at most so many characters."""
-    return in_one_line(f"{error.type}: {error.message}", most)
+# The run
 
 
 class StopReason(enum.Enum):
@@ -302,8 +171,149 @@ def error_of(job: RunningJob) -> JobError | None:
         return None
 
 
-_MOST_LOGGED: Final = 300
-"""Most characters of an error in a log event."""
+# The error that decides: a handler's task groups may raise several
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception; of a group, the exceptions in it and in its inner groups."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves(each)
+    else:
+        yield error
+
+
+def decisive(error: BaseException) -> BaseException:
+    """Return the exception that decides about the job.
+
+    The only exception of a group decides. Of several, the first of these does: a Discard, because another attempt would
+    be in vain; the errors that are no requests to the runner, a single one by itself or else the group; the Retry, or
+    else the Snooze, with the longest time.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    several = [*leaves(error)]
+    for each in several:
+        if isinstance(each, Discard):
+            return each
+    unasked = [each for each in several if not isinstance(each, Retry | Snooze | asyncio.CancelledError)]
+    if len(unasked) == 1:
+        return unasked[0]
+    if unasked:
+        return error
+    retries = [each for each in several if isinstance(each, Retry)]
+    if retries:
+        return max(retries, key=_asked)
+    snoozes = [each for each in several if isinstance(each, Snooze)]
+    return max(snoozes, key=_asked) if snoozes else several[0]
+
+
+def _asked(request: Retry | Snooze) -> float:
+    try:
+        seconds = wait_of(request)
+    except InvalidJob:  # an application has set it itself: whoever decides about the run says so
+        return math.inf
+    return -1.0 if seconds is None else seconds
+
+
+# Descriptions of errors: as stored with a job, and in one line
+
+
+def describe(error: BaseException) -> JobError:
+    """Return the stored form of an error: its class, its message and the end of its or its cause's traceback."""
+    message = message_of(error)[:_MOST_OF_A_MESSAGE]
+    # The raising line of a request to the runner means nothing; the line of its cause does.
+    told = cause_of(error) if isinstance(error, Retry | Discard) else error
+    where = ""
+    if told is not None and told.__traceback__ is not None and not isinstance(told, InvalidJob):
+        try:
+            frames = _from_the_handler_on(told.__traceback__)
+            shown = traceback.TracebackException(type(told), told, frames, limit=-_FRAMES)
+            where = "".join(_lines(shown))[-_MOST_OF_A_TRACEBACK:]
+        except Exception:
+            where = ""
+    return JobError(kind_of(error), _encodable(message), _encodable(where))
+
+
+def brief(error: JobError, most: int) -> str:
+    """Return an error in one line of at most so many characters."""
+    return in_one_line(f"{error.type}: {error.message}", most)
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception, or the messages of a group's exceptions."""
+    if not isinstance(error, BaseExceptionGroup):
+        return _text(error)
+    several = [*leaves(error)]
+    messages = [in_one_line(f"{kind_of(each)}: {_text(each)}", _MOST_OF_ONE) for each in several[:_MOST_SHOWN]]
+    if len(several) > _MOST_SHOWN:
+        messages.append("...")
+    return f"{len(several)} errors: {'; '.join(messages)}"
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return the error behind a handler's Retry or Discard: its cause, or the exception being handled."""
+    if not isinstance(error, Retry | Discard):
+        return None
+    if error.__cause__ is not None or error.__suppress_context__:
+        return error.__cause__
+    # That a task was canceled beside one that failed is no reason of its own.
+    return None if isinstance(error.__context__, asyncio.CancelledError) else error.__context__
+
+
+def traceback_of(error: BaseException, job: Job, redaction: Redaction) -> dict[str, Any]:
+    """Return an error's traceback as a field of a log event, redacted by the rules of its job."""
+    if not redaction:
+        return {"exc_info": error}
+    hidden = redaction.error(JobError("", "", "".join(traceback.format_exception(error))), job)
+    assert hidden is not None
+    return {"stack": hidden.traceback.rstrip()}
+
+
+def _text(error: BaseException) -> str:
+    try:
+        text = str(error)
+        cause = cause_of(error)
+        if cause is None:
+            return text
+        why = f"{kind_of(cause)}: {message_of(cause)}"
+        return why if text == ANOTHER_ATTEMPT else f"{text}: {why}"
+    except Exception:  # __str__ of a user's exception is the user's code
+        return "(its message cannot be shown)"
+
+
+def _from_the_handler_on(frames: TracebackType) -> TracebackType:
+    """Return the frames without the runner's frames in front; all of them if the handler has none."""
+    own: TracebackType | None = frames
+    while own is not None and own.tb_frame.f_globals.get("__name__", "").startswith(_RUNNER):
+        own = own.tb_next
+    return own or frames
+
+
+def _lines(shown: traceback.TracebackException) -> Iterator[str]:
+    """Yield a traceback with its messages and notes cut, so that they do not push out the frames."""
+    left: list[traceback.TracebackException | None] = [shown]
+    while left:
+        if (each := left.pop()) is None:
+            continue
+        notes = getattr(each, "__notes__", None)
+        if isinstance(notes, Sequence) and notes:
+            each.__notes__ = [_cut("\n".join(map(str, notes)))]
+        left += [each.__cause__, each.__context__, *(each.exceptions or ())]
+    for line in shown.format():
+        yield _cut(line)
+
+
+def _cut(text: str) -> str:
+    end = "\n" if text.endswith("\n") else ""
+    return text if len(text) <= _MOST_OF_A_LINE else f"{text[:_MOST_OF_A_LINE]}…{end}"
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
+# The end of the run: its write to the store, and its log event
 
 
 class RunEnd(NamedTuple):

@@ -29,6 +29,8 @@ _LONGEST_PAUSE: Final = 10.0
 _LONGEST_PAUSE_OF_HEARTBEATS: Final = 0.2
 """The same for a heartbeat: during its pause, running jobs may come to count as lost."""
 
+_TICKS: Final = (KEEP_TICKS, None)
+
 
 class SlotUse(NamedTuple):
     """The slots of one handler in this process.
@@ -192,9 +194,6 @@ class Runner:
         for failure in await asyncio.gather(*drains, return_exceptions=True):
             if isinstance(failure, BaseException):
                 log.error("runner_end_failed", exc_info=failure)
-
-
-_TICKS: Final = (KEEP_TICKS, None)
 
 
 def log_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Handler[Any, Any]]) -> None:

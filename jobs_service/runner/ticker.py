@@ -22,9 +22,16 @@ from jobs_service.layer.keyspace import PERIODIC, place_of
 from jobs_service.layer.reads import tick_of
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, JobState
-from jobs_service.runner import schedule as schedules
 from jobs_service.runner.handler import Handler
-from jobs_service.runner.schedule import MOST_MADE_UP, Missed, Schedule, due_ticks, made_up_since
+from jobs_service.runner.schedule import (
+    MOST_MADE_UP,
+    Missed,
+    Schedule,
+    due_ticks,
+    in_words,
+    last_tick,
+    made_up_since,
+)
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Watch
@@ -56,11 +63,11 @@ class Periodic:
     @property
     def in_words(self) -> str:
         """The schedule in words: `every 1h30m`, or a cron expression and its time zone."""
-        return schedules.in_words(self.schedule)
+        return in_words(self.schedule)
 
     def last_tick(self, noted: float | None) -> float | None:
         """Return the last tick; see `schedule.last_tick`."""
-        return schedules.last_tick(self.schedule, noted)
+        return last_tick(self.schedule, noted)
 
 
 class Ticker(Actor):

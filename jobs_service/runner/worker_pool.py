@@ -36,6 +36,9 @@ _LONGEST_GATHERING: Final = 0.1
 """Most seconds that free slots wait for further free slots."""
 
 
+# Accepting jobs
+
+
 class WorkerPool(Actor):
     """Accepts the jobs of one type into its slots, stops canceled jobs, and rotates continuous jobs.
 
@@ -304,6 +307,9 @@ class WorkerPool(Actor):
     def _stop(self, runs: Iterable[Run]) -> None:
         for run in runs:
             self._active_runs.stop_run(run, StopReason.STOPPED)
+
+
+# Turns of continuous jobs
 
 
 async def is_time(at: float, changed: asyncio.Event) -> bool:

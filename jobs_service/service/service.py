@@ -23,7 +23,6 @@ from jobs_service.batching import GroupCommit
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, a_kind_of, shown
 from jobs_service.layer import activity, declared_settings, reads
-from jobs_service.layer.creation import How
 from jobs_service.layer.queue import Spreading, terms
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import (
@@ -42,7 +41,7 @@ from jobs_service.model import (
     RunAt,
     RunningJob,
 )
-from jobs_service.model.enqueueing import Enqueueable, ResultT, as_enqueue, as_enqueue_many
+from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many
 from jobs_service.model.job import exact_type
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction

@@ -1,6 +1,7 @@
 """The promises of every store: serializable transactions over an ordered map of bytes, in FoundationDB's vocabulary.
 
-The promises are stated here and checked for every store by tests/contract.
+The promises are stated here and checked for every store by tests/contract. The module has more than 600 lines because
+the parts that stores share are in it as well: each of them is small, and every store imports most of them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,48 @@ from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 import fdb.tuple
 
 from jobs_service.errors import OTHER_LOOP, StoreError, StoreLost, kind_of, shown
+
+_FIRST_POWER: Final = -14
+_BUCKETS: Final = 20
+
+BOUNDS: Final = (*(2.0 ** (_FIRST_POWER + number) for number in range(_BUCKETS - 1)), math.inf)
+"""Upper bounds of the buckets of CommitTimes, in seconds: from 61 microseconds to 16 seconds, and infinity."""
+
+_BACKGROUND: Final[ContextVar[bool]] = ContextVar("jobs_service_background", default=False)
+
+T = TypeVar("T")
+
+KeyValue: TypeAlias = tuple[bytes, bytes]
+
+SYSTEM_KEYS = b"\xff"  # keys from here on belong to the store
+
+_PREFIX: bytes = fdb.tuple.pack(("jobs_service",))  # in a store that has no directories
+
+STAMP_BYTES = 10
+"""The length of a versionstamp: 8 bytes of commit version, 2 bytes of position within the batch, both big-endian."""
+
+OFFSET_BYTES = 4
+"""FoundationDB takes the offset of a versionstamp in 4 bytes behind the key or value; they count for the limits."""
+
+
+# Transactions
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of one transaction: FoundationDB's limits, on every store.
+
+    Attributes:
+        key: bytes of the longest key.
+        value: bytes of the longest value.
+        transaction: most bytes of keys and values that one transaction writes.
+        seconds: longest run of a transaction function.
+    """
+
+    key: int = 10_000
+    value: int = 100_000
+    transaction: int = 10_000_000
+    seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,227 +100,6 @@ class KeySelector:
     def __sub__(self, offset: int) -> KeySelector:
         return KeySelector(self.key, self.or_equal, self.offset - offset)
 
-
-_FIRST_POWER: Final = -14
-_BUCKETS: Final = 20
-
-BOUNDS: Final = (*(2.0 ** (_FIRST_POWER + number) for number in range(_BUCKETS - 1)), math.inf)
-"""Upper bounds of the buckets of CommitTimes, in seconds: from 61 microseconds to 16 seconds, and infinity."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """Counts since the store was opened.
-
-    Attributes:
-        transactions: begun runs of transaction functions.
-        commits: transactions with writes that took effect.
-        retries: runs that repeated an earlier one.
-        conflicts: commits that failed because other transactions had written keys that they had read.
-    """
-
-    transactions: int = 0
-    commits: int = 0
-    retries: int = 0
-    conflicts: int = 0
-
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts by name."""
-        return asdict(self)
-
-
-class CommitTimes:
-    """Durations of commits, in buckets that are powers of two.
-
-    Attributes:
-        bounds: upper bounds of the buckets, in seconds.
-        counts: number of commits in each bucket, up to and including its bound.
-        seconds: sum of all durations.
-    """
-
-    __slots__ = ("counts", "seconds")
-    bounds: Final = BOUNDS
-
-    def __init__(self) -> None:
-        self.counts = [0] * _BUCKETS
-        self.seconds = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count a commit."""
-        # frexp: seconds = m * 2**e with 0.5 <= m < 1; a power of two itself belongs to the bucket that it ends.
-        mantissa, power = math.frexp(seconds)
-        place = power - _FIRST_POWER - (mantissa == 0.5)
-        self.counts[0 if place < 0 or seconds <= 0 else min(place, _BUCKETS - 1)] += 1
-        self.seconds += seconds
-
-
-class ProcessTracking:
-    """The part of a store about its processes; this default tracks none.
-
-    Attributes:
-        instance: id of this opening of the store among other processes' openings; empty without tracking.
-    """
-
-    instance: bytes = b""
-
-    async def dead_instances(self) -> list[bytes]:
-        """Return instances of this store whose processes died without closing it.
-
-        Other processes do not see them until this one calls `forget_instances` or ends; there may be more.
-        """
-        return []
-
-    async def other_processes(self) -> tuple[int, int] | None:
-        """Return the number of other processes with this store open, and of dead ones that have not been forgotten.
-
-        None if the store does not track processes.
-        """
-        return None
-
-    async def ended_instances(self, instances: Collection[bytes]) -> set[bytes]:
-        """Return the instances among these whose processes have ended, or have closed the store.
-
-        They stay visible to `dead_instances` of other processes. The set is empty if the store does not track
-        processes.
-        """
-        return set()
-
-    async def forget_instances(self, instances: Sequence[bytes]) -> None:
-        """Remove the traces of dead instances: no `dead_instances` of any process returns them again."""
-        assert not instances, "there were none"
-
-
-class Tenants:
-    """Counts the services that use a store, and closes it after the last; a store opened by the application stays open.
-
-    Args:
-        store: the store.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._count = 0
-        self._is_kept = False
-        # A service that comes during another one's opening or closing waits for its end.
-        self._changing = asyncio.Lock()
-
-    async def enter(self) -> None:
-        """Add a service, and open the store if it is not open.
-
-        Raises:
-            StoreError: the store cannot be opened.
-        """
-        async with self._changing:
-            if not self._count:
-                self._is_kept = self._store.is_open
-            if not self._store.is_open:
-                await self._store.open()
-            self._count += 1
-
-    async def leave(self) -> bool:
-        """Remove a service; return whether the store was closed."""
-        async with self._changing:
-            self._count -= 1
-            if self._count or self._is_kept:
-                return False
-            await self._store.close()
-            return True
-
-
-_BACKGROUND: Final[ContextVar[bool]] = ContextVar("jobs_service_background", default=False)
-
-
-@contextmanager
-def background() -> Iterator[None]:
-    """Give low priority to the transactions that begin within the block."""
-    token = _BACKGROUND.set(True)
-    try:
-        yield
-    finally:
-        _BACKGROUND.reset(token)
-
-
-def in_background() -> bool:
-    """Whether the present code is within `background()`."""
-    return _BACKGROUND.get()
-
-
-class Calls:
-    """Counts the calls in progress, so that closing a store can wait for them."""
-
-    __slots__ = ("_idle", "number")
-
-    def __init__(self) -> None:
-        self.number = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
-
-    def enter(self) -> None:
-        """A call begins."""
-        self.number += 1
-        self._idle.clear()
-
-    def leave(self) -> None:
-        """A call has ended."""
-        self.number -= 1
-        if not self.number:
-            self._idle.set()
-
-    async def ended(self) -> None:
-        """Wait until no call is left."""
-        await self._idle.wait()
-
-
-def not_open(address: str) -> StoreError:
-    """Return the error for a call on a store that is not open."""
-    return StoreError(f"store {address} is not open")
-
-
-def open_loop(address: str, is_open: bool, loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
-    """Return the event loop of a store's `open`.
-
-    Raises:
-        StoreError: the store is not open, or another loop runs on this thread.
-        RuntimeError: no loop runs on this thread.
-    """
-    if not is_open or loop is None:
-        raise not_open(address)
-    if asyncio.get_running_loop() is not loop:
-        raise StoreError(f"store {address} {OTHER_LOOP}")
-    return loop
-
-
-T = TypeVar("T")
-
-KeyValue: TypeAlias = tuple[bytes, bytes]
-
-SYSTEM_KEYS = b"\xff"  # keys from here on belong to the store
-
-_PREFIX: bytes = fdb.tuple.pack(("jobs_service",))  # in a store that has no directories
-
-STAMP_BYTES = 10
-"""The length of a versionstamp: 8 bytes of commit version, 2 bytes of position within the batch, both big-endian."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits of one transaction: FoundationDB's limits, on every store.
-
-    Attributes:
-        key: bytes of the longest key.
-        value: bytes of the longest value.
-        transaction: most bytes of keys and values that one transaction writes.
-        seconds: longest run of a transaction function.
-    """
-
-    key: int = 10_000
-    value: int = 100_000
-    transaction: int = 10_000_000
-    seconds: float = 5.0
-
-
-OFFSET_BYTES = 4
-"""FoundationDB takes the offset of a versionstamp in 4 bytes behind the key or value; they count for the limits."""
 
 LONGEST_STAMPED_KEY = Limits.key - OFFSET_BYTES
 """Bytes of FoundationDB's longest key with a versionstamp."""
@@ -496,6 +318,56 @@ class Transaction(Snapshot):
             self.clear(key)
 
 
+def _around_placeholder(operand: Any, what: str) -> tuple[bytes, bytes]:
+    """Split FoundationDB's versionstamp operand into the parts before and after the placeholder."""
+    if not isinstance(operand, bytes):
+        raise StoreError(f"a {what} of type {kind_of(operand)}; only bytes are allowed")
+    size = len(operand) - 4
+    offset = int.from_bytes(operand[-4:], "little")
+    if size < 0 or offset + STAMP_BYTES > size:
+        raise StoreError(f"a versionstamped {what} needs 10 bytes of placeholder and ends with its 4-byte offset")
+    return operand[:offset], operand[offset + STAMP_BYTES : size]
+
+
+# Stores
+
+
+class ProcessTracking:
+    """The part of a store about its processes; this default tracks none.
+
+    Attributes:
+        instance: id of this opening of the store among other processes' openings; empty without tracking.
+    """
+
+    instance: bytes = b""
+
+    async def dead_instances(self) -> list[bytes]:
+        """Return instances of this store whose processes died without closing it.
+
+        Other processes do not see them until this one calls `forget_instances` or ends; there may be more.
+        """
+        return []
+
+    async def other_processes(self) -> tuple[int, int] | None:
+        """Return the number of other processes with this store open, and of dead ones that have not been forgotten.
+
+        None if the store does not track processes.
+        """
+        return None
+
+    async def ended_instances(self, instances: Collection[bytes]) -> set[bytes]:
+        """Return the instances among these whose processes have ended, or have closed the store.
+
+        They stay visible to `dead_instances` of other processes. The set is empty if the store does not track
+        processes.
+        """
+        return set()
+
+    async def forget_instances(self, instances: Sequence[bytes]) -> None:
+        """Remove the traces of dead instances: no `dead_instances` of any process returns them again."""
+        assert not instances, "there were none"
+
+
 TransactionFunction: TypeAlias = Callable[[Transaction], Coroutine[Any, Any, T]]
 
 
@@ -631,12 +503,151 @@ class Store(ProcessTracking, ABC):
         raise StoreError(f"store {self.address} cannot be backed up to a file; an lmdb: store can")
 
 
-def _around_placeholder(operand: Any, what: str) -> tuple[bytes, bytes]:
-    """Split FoundationDB's versionstamp operand into the parts before and after the placeholder."""
-    if not isinstance(operand, bytes):
-        raise StoreError(f"a {what} of type {kind_of(operand)}; only bytes are allowed")
-    size = len(operand) - 4
-    offset = int.from_bytes(operand[-4:], "little")
-    if size < 0 or offset + STAMP_BYTES > size:
-        raise StoreError(f"a versionstamped {what} needs 10 bytes of placeholder and ends with its 4-byte offset")
-    return operand[:offset], operand[offset + STAMP_BYTES : size]
+# Parts that stores share
+
+
+class Tenants:
+    """Counts the services that use a store, and closes it after the last; a store opened by the application stays open.
+
+    Args:
+        store: the store.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._count = 0
+        self._is_kept = False
+        # A service that comes during another one's opening or closing waits for its end.
+        self._changing = asyncio.Lock()
+
+    async def enter(self) -> None:
+        """Add a service, and open the store if it is not open.
+
+        Raises:
+            StoreError: the store cannot be opened.
+        """
+        async with self._changing:
+            if not self._count:
+                self._is_kept = self._store.is_open
+            if not self._store.is_open:
+                await self._store.open()
+            self._count += 1
+
+    async def leave(self) -> bool:
+        """Remove a service; return whether the store was closed."""
+        async with self._changing:
+            self._count -= 1
+            if self._count or self._is_kept:
+                return False
+            await self._store.close()
+            return True
+
+
+class Calls:
+    """Counts the calls in progress, so that closing a store can wait for them."""
+
+    __slots__ = ("_idle", "number")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def enter(self) -> None:
+        """A call begins."""
+        self.number += 1
+        self._idle.clear()
+
+    def leave(self) -> None:
+        """A call has ended."""
+        self.number -= 1
+        if not self.number:
+            self._idle.set()
+
+    async def ended(self) -> None:
+        """Wait until no call is left."""
+        await self._idle.wait()
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts since the store was opened.
+
+    Attributes:
+        transactions: begun runs of transaction functions.
+        commits: transactions with writes that took effect.
+        retries: runs that repeated an earlier one.
+        conflicts: commits that failed because other transactions had written keys that they had read.
+    """
+
+    transactions: int = 0
+    commits: int = 0
+    retries: int = 0
+    conflicts: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return asdict(self)
+
+
+class CommitTimes:
+    """Durations of commits, in buckets that are powers of two.
+
+    Attributes:
+        bounds: upper bounds of the buckets, in seconds.
+        counts: number of commits in each bucket, up to and including its bound.
+        seconds: sum of all durations.
+    """
+
+    __slots__ = ("counts", "seconds")
+    bounds: Final = BOUNDS
+
+    def __init__(self) -> None:
+        self.counts = [0] * _BUCKETS
+        self.seconds = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a commit."""
+        # frexp: seconds = m * 2**e with 0.5 <= m < 1; a power of two itself belongs to the bucket that it ends.
+        mantissa, power = math.frexp(seconds)
+        place = power - _FIRST_POWER - (mantissa == 0.5)
+        self.counts[0 if place < 0 or seconds <= 0 else min(place, _BUCKETS - 1)] += 1
+        self.seconds += seconds
+
+
+@contextmanager
+def background() -> Iterator[None]:
+    """Give low priority to the transactions that begin within the block, and in tasks that are started there.
+
+    FoundationDB calls it batch priority: a busy cluster serves them after all others, and a saturated one not at all.
+    It is for work without a waiting caller and without a promise.
+    """
+    token = _BACKGROUND.set(True)
+    try:
+        yield
+    finally:
+        _BACKGROUND.reset(token)
+
+
+def in_background() -> bool:
+    """Whether the present code is within `background()`."""
+    return _BACKGROUND.get()
+
+
+def not_open(address: str) -> StoreError:
+    """Return the error for a call on a store that is not open."""
+    return StoreError(f"store {address} is not open")
+
+
+def open_loop(address: str, is_open: bool, loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:
+    """Return the event loop of a store's `open`.
+
+    Raises:
+        StoreError: the store is not open, or another loop runs on this thread.
+        RuntimeError: no loop runs on this thread.
+    """
+    if not is_open or loop is None:
+        raise not_open(address)
+    if asyncio.get_running_loop() is not loop:
+        raise StoreError(f"store {address} {OTHER_LOOP}")
+    return loop

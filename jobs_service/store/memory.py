@@ -47,9 +47,17 @@ from jobs_service.store.sync_transaction import drive, ran_too_long
 _BEFORE_END: Final = (True, False)
 _version_of: Callable[[tuple[int, Any]], int] = itemgetter(0)
 
+T = TypeVar("T")
+
+_FIRST_PAUSE: Final = 0.0005
+_LONGEST_PAUSE: Final = 0.05
+
+
+# Data
+
 
 class Versions:
-    """The map.
+    """An ordered map of bytes that keeps past states while transactions read them.
 
     It holds the newest state, and, for each key written since the begin of the oldest open transaction, the earlier
     values. The same lists have the last write of each key, which suffices to find conflicts.
@@ -195,10 +203,7 @@ class View:
         return self._versions.scan_at(self._version, begin, end, reverse)
 
 
-T = TypeVar("T")
-
-_FIRST_PAUSE: Final = 0.0005
-_LONGEST_PAUSE: Final = 0.05
+# Transactions
 
 
 class Faults:
@@ -286,6 +291,9 @@ class _LentTransaction(MemoryTransaction):
 
     def __del__(self) -> None:
         self.end()
+
+
+# The store
 
 
 class MemoryStore(Store):

@@ -1,4 +1,10 @@
-"""The log of a transaction's writes: its entries, and their combined outcome."""
+"""A transaction's own writes over the state that it reads: its log, what it can read back, and writes held back.
+
+`BufferedTransaction` is for stores whose reads are answered at once. It reads its own writes, refuses to read
+versionstamps back, resolves key selectors and enforces the limits, the same for every such store. The store supplies
+the base state, and applies the log at the commit. The module has more than 600 lines because log, sets of keys and
+held-back writes are one model of a transaction's writes, which FoundationDB's transactions use in part.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +50,14 @@ STAMPED_VALUE: Final = 5
 Write = tuple[int, bytes, Any, Any]
 """(operation, key, value or end or operand, None); with a versionstamp between `before` and `after`
 (STAMPED_KEY, before, after, value) and (STAMPED_VALUE, key, before, after)."""
+
+LOWEST_STAMP: Final = b"\x00" * STAMP_BYTES
+HIGHEST_STAMP: Final = b"\xff" * STAMP_BYTES
+
+_MISSING: Final = object()
+
+
+# The log
 
 
 def added(value: bytes | None, operand: bytes) -> bytes:
@@ -103,8 +117,7 @@ def outcome(
     return written
 
 
-LOWEST_STAMP: Final = b"\x00" * STAMP_BYTES
-HIGHEST_STAMP: Final = b"\xff" * STAMP_BYTES
+# Sets of keys
 
 
 class Ranges:
@@ -199,6 +212,9 @@ class Stamped:
                     self._ranges.add(key + LOWEST_STAMP + after, key + HIGHEST_STAMP + after + b"\x00")
             self._new.clear()
         return self._ranges
+
+
+# Writes held back, so that in the end either all or none of them are written
 
 
 class _Reads(Snapshot):
@@ -316,7 +332,7 @@ class HeldBack(_Reads, Transaction):
         return self._transaction.watch(key)
 
 
-_MISSING: Final = object()
+# A base state under own writes
 
 
 class BaseState(Protocol):

@@ -1,4 +1,4 @@
-"""A store's transaction with plain methods, for stores whose reads never suspend."""
+"""Runs transaction functions whose reads are answered at once, and gives transactions of such stores plain methods."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from jobs_service.errors import StoreError, TransactionTooOld, shown
 from jobs_service.store.base import Bound, KeyValue, Limits, Snapshot, Transaction
 
 T = TypeVar("T")
+
+
+# Running
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -76,6 +79,9 @@ def _needs_a_loop(error: Exception) -> bool:
         frame = frame.tb_next
     module = str(frame.tb_frame.f_globals.get("__name__")) if frame is not None else ""
     return module.partition(".")[0] in ("asyncio", "anyio", "sniffio")
+
+
+# Plain methods
 
 
 class PlainReads:

@@ -18,6 +18,11 @@ from jobs_service.uncancelable import wait_until
 Kind = Literal["supervisor", "dynamic", "actor"]
 State = Literal["starting", "running", "restarting", "stopping", "stopped", "failed"]
 
+log = EventLog("jobs_service.supervision")
+
+
+# A tree as plain data
+
 
 @dataclass(frozen=True)
 class Node:
@@ -44,6 +49,9 @@ class Node:
         return asdict(self)
 
 
+# Errors; applications meet only SupervisorFailed, which is among the public errors
+
+
 class ActorStopped(JobsError):
     """The process has ended, or was never started, so it takes no message and no child. Chains the cause of its end."""
 
@@ -56,7 +64,7 @@ class Killed(JobsError):
     """A task was canceled from outside, and not by its supervisor."""
 
 
-log = EventLog("jobs_service.supervision")
+# Processes
 
 
 class SupervisedProcess(ABC):

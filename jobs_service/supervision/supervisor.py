@@ -1,4 +1,4 @@
-"""The supervisor with a fixed list of children, which are started and stopped in order."""
+"""Supervisors: of a fixed list of children, patient ones, and of a varying set; and the root of a tree."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from jobs_service.errors import StoreLost, SupervisorFailed
 from jobs_service.supervision.process import ActorStopped, Kind, Node, SupervisedProcess, log, stop_in_order
 
 P_co = TypeVar("P_co", bound=SupervisedProcess, covariant=True)
+P = TypeVar("P", bound=SupervisedProcess)
+
+
+# Children
 
 
 class Restart(Enum):
@@ -96,6 +100,9 @@ class RestartIntensity:
             self._times.popleft()
         self._times.append(now)
         return len(self._times) <= self.max_restarts
+
+
+# All supervisors
 
 
 class Supervising(SupervisedProcess):
@@ -220,6 +227,9 @@ class Supervising(SupervisedProcess):
 
     def _child_nodes(self) -> list[Node]:
         return [child.node() for child in self._places()]
+
+
+# A fixed list of children
 
 
 class Strategy(Enum):
@@ -360,35 +370,7 @@ class PatientSupervisor(Supervisor):
         await super()._stop_children()
 
 
-async def run_tree(supervisor: SupervisedProcess, *, started: Callable[[], object] | None = None) -> None:
-    """Start a root supervisor, and wait until it ends. Cancel the caller to stop the tree.
-
-    Everything in the tree has ended, in reverse order of its start, before this returns or raises, however often the
-    caller is canceled meanwhile. It returns if the supervisor itself was stopped.
-
-    Args:
-        supervisor: not yet started.
-        started: called once, when the whole tree has initialized; an exception from it stops the tree.
-
-    Raises:
-        SupervisorFailed: the tree did not start, or failed more often than its restart intensity allows.
-        Killed: the supervisor's own task was canceled from outside.
-    """
-    try:
-        await supervisor.start()
-        if started is not None:
-            started()
-        cause = await supervisor.ended()
-    except BaseException as error:
-        canceled = await stop_in_order([supervisor])
-        if canceled is not None and not isinstance(error, asyncio.CancelledError):
-            raise canceled from error
-        raise
-    if cause is not None:
-        raise cause
-
-
-P = TypeVar("P", bound=SupervisedProcess)
+# A varying set of children: Erlang's simple_one_for_one
 
 
 class DynamicSupervisor(Supervising):
@@ -494,3 +476,34 @@ class DynamicSupervisor(Supervising):
     def _gone(self, child: Child) -> None:
         if self._by_name.get(child.spec.name) is child:
             del self._by_name[child.spec.name]
+
+
+# The boundary between a tree and the program around it
+
+
+async def run_tree(supervisor: SupervisedProcess, *, started: Callable[[], object] | None = None) -> None:
+    """Start a root supervisor, and wait until it ends. Cancel the caller to stop the tree.
+
+    Everything in the tree has ended, in reverse order of its start, before this returns or raises, however often the
+    caller is canceled meanwhile. It returns if the supervisor itself was stopped.
+
+    Args:
+        supervisor: not yet started.
+        started: called once, when the whole tree has initialized; an exception from it stops the tree.
+
+    Raises:
+        SupervisorFailed: the tree did not start, or failed more often than its restart intensity allows.
+        Killed: the supervisor's own task was canceled from outside.
+    """
+    try:
+        await supervisor.start()
+        if started is not None:
+            started()
+        cause = await supervisor.ended()
+    except BaseException as error:
+        canceled = await stop_in_order([supervisor])
+        if canceled is not None and not isinstance(error, asyncio.CancelledError):
+            raise canceled from error
+        raise
+    if cause is not None:
+        raise cause

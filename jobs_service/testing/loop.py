@@ -2,7 +2,8 @@
 
 Its clock stands still while anything is ready, and then jumps to the next timer: two hours of timers run in
 milliseconds. The seed picks the next one of the ready callbacks, where asyncio would take the first, so that every
-interleaving can happen. There are no threads, sockets or signals.
+interleaving can happen. There are no threads, sockets or signals. All random draws of a simulated world come from that
+seed, too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,17 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 from weakref import ReferenceType, WeakKeyDictionary, ref
+
+T = TypeVar("T")
+
+_FEW_TIMERS: Final = 100
+_FEW_TASKS: Final = 10_000
+
+OWNER: ContextVar[Owner | None] = ContextVar("jobs_service_simulated_process", default=None)
+"""The process of the current code; tasks and callbacks inherit it, like every context variable."""
+
+
+# Draws
 
 
 @dataclass(frozen=True)
@@ -39,6 +51,9 @@ class Plan:
 
 class Choices:
     """The draws of one run, and a record of the effective ones.
+
+    Each concern has a stream of its own, and omitted choices still consume their draws. So a run without some
+    operation, fault or deviation of the schedule stays nearly the same run, which makes shrinking work.
 
     Args:
         plan: the seed, and the effective part of its draws.
@@ -122,10 +137,7 @@ class Choices:
         self.rates.clear()
 
 
-T = TypeVar("T")
-
-_FEW_TIMERS: Final = 100
-_FEW_TASKS: Final = 10_000
+# The loop
 
 
 class Owner(Protocol):
@@ -141,10 +153,6 @@ class Owner(Protocol):
 
     def hold(self, handle: asyncio.Handle) -> None:
         """Keep a callback that must not run now."""
-
-
-OWNER: ContextVar[Owner | None] = ContextVar("jobs_service_simulated_process", default=None)
-"""The process of the current code; tasks and callbacks inherit it, like every context variable."""
 
 
 class Deadlock(Exception):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, assert_type
 import pytest
 
 from jobs_service.errors import InvalidJob, InvalidSettings
-from jobs_service.layer.creation import ArgsT, ResultT
 from jobs_service.model import UNSET, RunningJob
+from jobs_service.model.enqueueing import ArgsT, ResultT
 from jobs_service.runner.handler import Handler, Registration, TypedHandler, registration
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.service import JobsService

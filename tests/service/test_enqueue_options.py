@@ -18,7 +18,7 @@ from jobs_service import (
     JobTransaction,
     NoTypeTimeout,
 )
-from jobs_service.layer.creation import ENQUEUE_OPTIONS
+from jobs_service.model.enqueueing import ENQUEUE_OPTIONS
 from tests.checker import assert_sound
 from tests.runner.support import ended, opened, running, story
 from tests.service.enqueuing import CAT, Picture, mail, nothing, picture

@@ -1,7 +1,7 @@
-"""FoundationDB's client library: loaded and started once per process, its futures bridged into the event loop.
+"""FoundationDB's client library: its start, its errors, and the attempts of one call to it.
 
 The client has one network thread per process, for any number of databases, and cannot be started twice. So there is one
-`Network` per process, made when the first store is opened.
+`Network` per process, made when the first store is opened; its futures are bridged into the event loop.
 """
 
 from __future__ import annotations
@@ -72,6 +72,25 @@ _INSTEAD_OF_A_COMMIT: Final = _RETRYABLE | {
 _CLIENT_REFUSALS: Final = range(2000, 3000)
 """Codes of calls refused by the client itself, such as too large transactions, and missing tenants."""
 
+FIRST_PAUSE: Final = 0.002
+LONGEST_PAUSE: Final = 0.5
+
+MOST_RETRIES: Final = 1000
+"""So many that the time limit of a transaction ends before, unless its function fails at once, again and again."""
+
+_YOUNG: Final = 0.5
+"""Share of the time limit up to which a run's age alone does not explain a too old transaction."""
+
+_STANDSTILL: Final = 1.0
+"""Seconds without an answer after which the cluster, not the function, took too long."""
+
+API_VERSION: Final = 730
+
+_CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+# Errors, also of the simulated cluster
+
 
 def error_of(code: int, description: str) -> StoreError:
     """Return the store's error for a client's error."""
@@ -91,17 +110,7 @@ def may_have_committed(code: int) -> bool:
     return code not in _INSTEAD_OF_A_COMMIT and code not in _CLIENT_REFUSALS
 
 
-FIRST_PAUSE: Final = 0.002
-LONGEST_PAUSE: Final = 0.5
-
-MOST_RETRIES: Final = 1000
-"""So many that the time limit of a transaction ends before, unless its function fails at once, again and again."""
-
-_YOUNG: Final = 0.5
-"""Share of the time limit up to which a run's age alone does not explain a too old transaction."""
-
-_STANDSTILL: Final = 1.0
-"""Seconds without an answer after which the cluster, not the function, took too long."""
+# Calls
 
 
 class Attempts:
@@ -178,9 +187,7 @@ class ClusterCounters(Counters):
     directory_lookups: int = 0
 
 
-API_VERSION: Final = 730
-
-_CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+# The library
 
 
 class Network:

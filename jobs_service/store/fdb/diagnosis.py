@@ -1,6 +1,9 @@
-"""Finds out why a cluster does not answer.
+"""The cluster file, which names a cluster by its coordinators; and the reason why a cluster does not answer.
 
-FoundationDB's client waits for a cluster in silence, whatever the reason. This module searches like an operator: does
+The client reads the file when a database is opened. The client rewrites it after a change of the coordinators by the
+cluster's operators, but does not follow if another cluster is written into it.
+
+FoundationDB's client waits for a cluster in silence, whatever the reason. `why_silent` searches like an operator: does
 anything listen at the coordinators' addresses, does it speak TLS or not as in the cluster file, and what does the
 client's own status report? It blocks for some seconds at most.
 """
@@ -32,6 +35,18 @@ _NAME: Final = "fdb.cluster"
 
 _FORM: Final = re.compile(r"(\w+):(\w+)@([^\s,@]+:\d+(?::tls)?(?:,[^\s,@]+:\d+(?::tls)?)*)")
 _LOOK_EVERY: Final = 3.0
+
+_STATUS: Final = b"\xff\xff/status/json"
+_PROBE_SECONDS: Final = 0.7
+_STATUS_MILLISECONDS: Final = 4000
+"""The client itself waits for 2 s before it reports a missing cluster controller."""
+_NO_CONTROLLER: Final = "no_cluster_controller"
+_MOST_PROBED: Final = 5
+_MOST_NAMED: Final = 3
+_LONGEST: Final = 300
+
+
+# The cluster file
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,14 +191,7 @@ class FileWatch:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-_STATUS: Final = b"\xff\xff/status/json"
-_PROBE_SECONDS: Final = 0.7
-_STATUS_MILLISECONDS: Final = 4000
-"""The client itself waits for 2 s before it reports a missing cluster controller."""
-_NO_CONTROLLER: Final = "no_cluster_controller"
-_MOST_PROBED: Final = 5
-_MOST_NAMED: Final = 3
-_LONGEST: Final = 300
+# The reason of silence
 
 
 @dataclass(frozen=True, slots=True)

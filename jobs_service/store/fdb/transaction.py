@@ -1,7 +1,9 @@
 """One transaction of FoundationDB: the client reads its own writes and finds conflicts; the checks are all stores' own.
 
 Reads are futures of the client. On the loop they suspend the coroutine with an `Until`, for which the store waits; in
-an application's own transaction they block.
+an application's own transaction they block. Values and pairs are read from the client's memory without the Python
+package's object for each. Measured on two cores, CPython 3.11: a value takes 6 microseconds from the call to its bytes,
+and 10 with the package's objects; a pair of a range takes 1.8 and 3.4.
 """
 
 from __future__ import annotations
@@ -41,6 +43,17 @@ from jobs_service.store.overlay import Ranges, Stamped
 
 _PAIR: Final = struct.Struct("=QiQi")
 """The client's FDBKeyValue: the addresses of key and value, each with its length, without padding."""
+
+_PLACEHOLDER: Final = bytes(STAMP_BYTES)
+# The client's streaming modes: all of a range as fast as it can, or so many pairs in one reply.
+_WANT_ALL: Final = -2
+_EXACT: Final = 0
+# Its atomic operations.
+_STAMPED_KEY: Final = 14
+_STAMPED_VALUE: Final = 15
+
+
+# Replies
 
 
 class Reply:
@@ -97,13 +110,7 @@ def pairs_of(reply: Reply) -> tuple[list[KeyValue], bool]:
     return pairs, bool(more.value)
 
 
-_PLACEHOLDER: Final = bytes(STAMP_BYTES)
-# The client's streaming modes: all of a range as fast as it can, or so many pairs in one reply.
-_WANT_ALL: Final = -2
-_EXACT: Final = 0
-# Its atomic operations.
-_STAMPED_KEY: Final = 14
-_STAMPED_VALUE: Final = 15
+# Transactions
 
 
 class Until:
@@ -153,8 +160,7 @@ class _Reads(Snapshot):
             self._expected_at = self._transaction.size
 
     def _asked(self, keys: Sequence[bytes]) -> list[Reply]:
-        # The client's C functions directly: with the package's own objects a value takes 10 microseconds instead of 6,
-        # see `replies.py`.
+        # The client's C functions directly: with the package's own objects a value takes 10 microseconds instead of 6.
         reads = self._reads
         capi, pointer, snapshot = reads.capi, reads.tpointer, self._is_snapshot
         get = capi.fdb_transaction_get

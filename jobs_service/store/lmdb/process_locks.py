@@ -1,11 +1,8 @@
-"""Tracks the living processes of a store: each holds a lock that the system releases at its death.
+"""The files of an embedded store, as processes share them: locks that prove a living process, and what LMDB ignores.
 
-Every opened store (an *instance*, with a random id) locks a file of its own, `processes/<id>`. If another process gets
-that lock, the instance's process has ended; a living process keeps it, even while it is stopped.
-
-To try the locks of hundreds of processes several times a second would take too long. So each file has the process's id.
-If the system does not know that id any more, its lock is tried at once. All others are tried in turn, a few at a time:
-an id may have gone to another process, or belong to an ended process that its parent has not reaped.
+LMDB checks neither that its data file is complete nor that the next process opens the same files, and it tells nobody
+that a process has died. The module has more than 600 lines because all of that is done with the same files, descriptors
+and locks.
 """
 
 from __future__ import annotations
@@ -27,6 +24,52 @@ from struct import error as StructError
 from typing import Final, TypeAlias
 
 from jobs_service.errors import StoreError, StoreLost
+
+DATA_FILE: Final = "data.mdb"
+LOCK_FILE: Final = "lock.mdb"
+PROCESSES: Final = "processes"
+SHARED: Final = "shared"
+
+INSTANCE_BYTES: Final = 8
+MOST_AT_ONCE: Final = 64
+"""Most dead instances that `dead` returns: each takes a descriptor until it is forgotten."""
+
+_NAME: Final = re.compile(f"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
+_MOST_TRIES: Final = 100
+_MOST_COUNTED: Final = 1000
+_PID_BYTES: Final = 20
+_MOST_LIVING: Final = 16
+"""Most locks of living instances that one `dead` tries, to bound its cost; the next call continues from there."""
+
+_Identity: TypeAlias = tuple[int, int]
+"""Device and inode."""
+
+_FLAGS: Final = os.O_NONBLOCK | os.O_NOFOLLOW
+_MOST_BYTES: Final = 1000
+
+# LMDB's pages
+_MAGIC: Final = 0xBEEFC0DE
+_DATA_VERSION: Final = 1
+_META_PAGE: Final = 0x08
+_BRANCH: Final = 0x01
+_LEAF: Final = 0x02
+_BIG_VALUE: Final = 0x01
+_INTEGER_KEYS: Final = 0x08
+_NO_PAGE: Final = 2**64 - 1
+
+# Page number, flags, then how far the node pointers reach.
+_PAGE: Final = Struct("=Q2xHH2x")
+# Magic, data version; page size, flags and root of the list of free pages; root of the tree of all keys; last page;
+# number of the transaction.
+_META: Final = Struct("=II16x IH34xQ 40xQ QQ")
+_META_END: Final = _PAGE.size + _META.size
+_POINTER: Final = Struct("=H")
+# Size of the value (low, high), flags, size of the key; on a branch the first three are the child's page number.
+_NODE: Final = Struct("=HHHH")
+_NUMBER: Final = Struct("=Q")
+
+
+# Locked files
 
 
 def open_file(path: str, flags: int) -> int:
@@ -57,7 +100,14 @@ def lock_file(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
 
 
 class _Descriptors:
-    """The descriptors of all stores of the process that a forked child must close."""
+    """The descriptors of all stores of the process that a forked child must close.
+
+    Locks are those of flock(2), which belong to an open file description. Record locks of POSIX belong to the process:
+    it would release them by closing any descriptor of the file, as a backup of the directory does, and could lock the
+    files of its own instances. In return no other process may keep the description: executed programs do not inherit
+    it, and a forked child closes its copy at once. If a child is forked without Python's knowledge, the lock lasts as
+    long as that child: a death is then noticed late, never too early.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,32 +141,18 @@ def _descriptors() -> _Descriptors:
     return _Descriptors()
 
 
-DATA_FILE: Final = "data.mdb"
-
-_MAGIC: Final = 0xBEEFC0DE
-_DATA_VERSION: Final = 1
-_META_PAGE: Final = 0x08
-_BRANCH: Final = 0x01
-_LEAF: Final = 0x02
-_BIG_VALUE: Final = 0x01
-_INTEGER_KEYS: Final = 0x08
-_NO_PAGE: Final = 2**64 - 1
-
-# Page number, flags, then how far the node pointers reach.
-_PAGE: Final = Struct("=Q2xHH2x")
-# Magic, data version; page size, flags and root of the list of free pages; root of the tree of all keys; last page;
-# number of the transaction.
-_META: Final = Struct("=II16x IH34xQ 40xQ QQ")
-_META_END: Final = _PAGE.size + _META.size
-_POINTER: Final = Struct("=H")
-# Size of the value (low, high), flags, size of the key; on a branch the first three are the child's page number.
-_NODE: Final = Struct("=HHHH")
-_NUMBER: Final = Struct("=Q")
+# The data file: does it have all pages that LMDB may touch?
 
 
 @dataclass(frozen=True)
 class _Meta:
-    """The content of one meta page; the first five fields never change."""
+    """The content of one meta page; the first five fields never change.
+
+    LMDB maps the file into memory, so touching a page behind the file's end kills the process (SIGBUS) instead of
+    raising an error. The two meta pages have the number of pages, but a sound file may be shorter: pages that a
+    transaction took and freed again are never written. So a file is complete if all missing pages are in its list of
+    free pages. Files of LMDB 1.0 or of 32-bit machines have another layout; LMDB itself checks them.
+    """
 
     page_flags: int
     magic: int
@@ -301,19 +337,20 @@ def _free_pages(descriptor: int, meta: _Meta) -> set[int]:
     return free
 
 
-PROCESSES: Final = "processes"
-SHARED: Final = "shared"
-LOCK_FILE: Final = "lock.mdb"
-
-_FLAGS: Final = os.O_NONBLOCK | os.O_NOFOLLOW
-_MOST_BYTES: Final = 1000
-
-_Identity: TypeAlias = tuple[int, int]
-"""Device and inode."""
+# The files in use
 
 
 class FileUse:
-    """One opened store's use of its files.
+    """One opened store's use of its files: the next process must open the same ones.
+
+    LMDB knows processes by their ids, in the locks of lock.mdb and in its table of readers, and threads by theirs.
+    These are unique within one PID namespace only: across namespaces two writers may work at once. And LMDB never looks
+    at the names of its files again: after a removal or replacement it goes on with a file that no other process finds.
+
+    So each process with an open store holds a shared lock on `processes/shared`, in which the first one has noted the
+    namespace and the files; later processes must find the same. It also holds a lock on data.mdb, so that a removal of
+    `processes` does not make the store look unused. Processes open the store one after the other: the directory itself
+    is locked meanwhile.
 
     Args:
         directory: the store's directory, absolute.
@@ -503,20 +540,18 @@ def _line(identity: _Identity | None) -> bytes:
     return b"" if identity is None else b"%d %d" % identity
 
 
-INSTANCE_BYTES: Final = 8
-
-_NAME: Final = re.compile(f"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
-_MOST_TRIES: Final = 100
-MOST_AT_ONCE: Final = 64
-"""Most dead instances that `dead` returns: each takes a descriptor until it is forgotten."""
-_MOST_COUNTED: Final = 1000
-_PID_BYTES: Final = 20
-_MOST_LIVING: Final = 16
-"""Most locks of living instances that one `dead` tries, to bound its cost; the next call continues from there."""
+# Living processes
 
 
 class ProcessLocks:
     """The lock of one instance, and the search for dead ones. For use by one thread at a time.
+
+    Every opened store (an *instance*, with a random id) locks a file of its own, `processes/<id>`. If another process
+    gets that lock, the instance's process has ended; a living process keeps it, even while it is stopped.
+
+    To try the locks of hundreds of processes several times a second would take too long. So each file has the process's
+    id. If the system does not know that id any more, its lock is tried at once. All others are tried in turn, a few at
+    a time: an id may have gone to another process, or belong to an ended process that its parent has not reaped.
 
     Args:
         store: the store's existing directory.

@@ -1,4 +1,4 @@
-"""Requests to the store's threads, their answers, and their deadlines."""
+"""The parts of the embedded store's threads: requests to them, with answers and deadlines, and their memory map."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from jobs_service.store.base import TransactionFunction, Watch
 from jobs_service.store.lmdb.transaction import LmdbTransaction
 
 T = TypeVar("T")
+
+_MOST_TRIES: Final = 100
+
+
+# Requests
 
 
 class ThreadCall(Generic[T]):
@@ -158,11 +163,14 @@ def failed(requests: Iterable[ThreadCall[Any]], error: StoreError) -> list[Threa
     return answers
 
 
-_MOST_TRIES: Final = 100
+# The memory map
 
 
 class MemoryMap:
     """The map of one environment, for all threads with transactions.
+
+    A process whose map is too small for the store gets MDB_MAP_RESIZED from each new transaction. It may take over the
+    other's size, but LMDB unmaps the file for that: no thread of the process may be in a transaction then.
 
     Args:
         environment: the store's environment.

@@ -1,4 +1,4 @@
-"""LMDB's errors as errors of the store."""
+"""Transactions on LMDB: base state, buffer, and the write of the log; and LMDB's errors as errors of the store."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import lmdb
 from jobs_service.errors import StoreDamaged, StoreError, StoreFull, StoreUnavailable
 from jobs_service.store.base import STAMP_BYTES, KeyValue, Limits
 from jobs_service.store.overlay import ADD, CLEAR, CLEAR_RANGE, SET, STAMPED_VALUE, BufferedTransaction, outcome
+
+# Errors
 
 
 def store_error(address: str, error: Exception) -> StoreError:
@@ -43,6 +45,9 @@ def is_out_of_room(error: Exception) -> bool:
     code = error.errno if isinstance(error, OSError) else getattr(error, "code", 0)
     # EIO is what LMDB makes of a write that came out short.
     return isinstance(error, lmdb.DiskError) or code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+# Transactions
 
 
 class TransactionState:
@@ -168,6 +173,9 @@ class LmdbTransaction(BufferedTransaction):
     def writes(self) -> bool:
         """Whether there is anything to commit."""
         return bool(self.log or self.values or self.keys)
+
+
+# Writes
 
 
 def grows(own: LmdbTransaction) -> bool:

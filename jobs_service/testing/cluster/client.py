@@ -36,6 +36,14 @@ from jobs_service.uncancelable import wait_until
 if TYPE_CHECKING:
     from jobs_service.testing.world import Process
 
+T = TypeVar("T")
+
+_MARKS: Final = SYSTEM_KEYS + b"/jobs_service/commits/"
+_SHORT_LIMIT: Final = 0.02
+
+
+# Time limits
+
 
 class Timer:
     """The time limit of a call, like asyncio.timeout, but cheaper for the many calls that never reach it.
@@ -87,10 +95,7 @@ class Timer:
         self._task.cancel()
 
 
-T = TypeVar("T")
-
-_MARKS: Final = SYSTEM_KEYS + b"/jobs_service/commits/"
-_SHORT_LIMIT: Final = 0.02
+# The store
 
 
 class SimulatedStore(Store):

@@ -1,4 +1,4 @@
-"""The simulated cluster: keys and values, commits, watches, and the times of its answers."""
+"""The simulated cluster: keys and values, transactions, watches; its faults, and the times of its answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from jobs_service.testing.cluster.client import SimulatedStore, Timer
     from jobs_service.testing.world import Process
 
-
 FAULTS: Final = {
     "conflict": "a commit fails although nothing it has read was changed",
     "commit_lost": "a commit does not happen, and its outcome is unknown",
@@ -50,6 +49,16 @@ FAULTS: Final = {
 SLOW: Final = 2.0
 """The longest delay of slow requests in seconds, apart from rare ones that exceed every time limit."""
 
+_LOST: Final = 0.25
+_AT_ONCE: Final = 0.6
+"""Among commits that exceed their time limit: the lost share, and the share that is lost or happens at once."""
+_VERY_SLOW: Final = 15.0
+_LATE: Final = 5.0
+_WATCH_LIFE: Final = 60.0
+
+
+# Errors in answers
+
 
 class ClientError(Exception):
     """An error as FoundationDB's client library would raise it.
@@ -73,6 +82,9 @@ def timed_out() -> ClientError:
 def lost_with_its_transaction() -> StoreError:
     """Return the error for a watch of a transaction that did not commit."""
     return StoreError("the watch was lost: its transaction did not commit")
+
+
+# Transactions
 
 
 class SimulatedTransaction(BufferedTransaction):
@@ -202,12 +214,7 @@ class _SnapshotReads(Snapshot):
         return await self._reads.get_range(begin, end, limit=limit, reverse=reverse)
 
 
-_LOST: Final = 0.25
-_AT_ONCE: Final = 0.6
-"""Among commits that exceed their time limit: the lost share, and the share that is lost or happens at once."""
-_VERY_SLOW: Final = 15.0
-_LATE: Final = 5.0
-_WATCH_LIFE: Final = 60.0
+# The cluster
 
 
 class Observer(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jobs_service import JobError, JobEvent, JobId, JobsError, JobState, JobType, NewJob, Outcome, RunningJob
 from jobs_service.errors import StoreError, TransactionTooLarge
-from jobs_service.layer.creation import Enqueueable
+from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.store.base import Transaction
 from jobs_service.testing import SimulatedTransaction
 from tests.simulation.calls import STOP_AND_REMOVE
