@@ -71,6 +71,8 @@ _REPORT_EVERY: Final = 200
 _TypeRows: TypeAlias = Mapping[tuple[int, bytes], bytes]
 """Values by section and packed type."""
 
+_AGAIN: Final = "end the programs that use it, and copy again with --anew"
+
 
 class CopyRefused(JobsError):
     """The copy is refused, or cannot go on; the message says why and what to do."""
@@ -184,9 +186,6 @@ async def copy_jobs(
         await theirs.open_types(every, rows)
         told = tuple(counts.get(type) or CopiedType(ours.keyspace.of_packed(type).type) for type in every)
         return Copied(told, ours.unreadable, ours.strays)
-
-
-_AGAIN: Final = "end the programs that use it, and copy again with --anew"
 
 
 class _CopiedJob(NamedTuple):

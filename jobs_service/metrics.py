@@ -33,6 +33,10 @@ from jobs_service.supervision import Supervising
 
 __all__ = ["CONTENT_TYPE", "Collector", "collector", "text"]
 
+try:
+    from prometheus_client import CollectorRegistry, generate_latest
+except ImportError:
+    raise JobsError("metrics need prometheus-client: pip install 'jobs-service[metrics]'") from None
 
 T = TypeVar("T")
 
@@ -45,47 +49,6 @@ OTHERS: Final = "(other types)"
 _LONGEST: Final = 120
 _DIGEST_BYTES: Final = 8
 
-
-class TypeLabels:
-    """Chooses the types with series of their own; a type keeps them while it exists, so that counters never jump.
-
-    Args:
-        most: the number of types with series of their own.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._labels: dict[JobType, str] = {}
-        # Each of several simultaneous scrapes calls `choose` on a thread of its own.
-        self._choosing = threading.Lock()
-
-    def choose(self, types: Iterable[JobType], weights: Mapping[JobType, int]) -> dict[JobType, str]:
-        """Return the label of each type.
-
-        Args:
-            types: the existing types. A type with series of its own keeps them; free places go to other types by
-                descending weight, then in this order.
-            weights: the weight of each type; 0 for types that are missing here.
-        """
-        with self._choosing:
-            present = [*types]
-            there = set(present)
-            self._labels = {type: label for type, label in self._labels.items() if type in there}
-            fresh = [type for type in present if type not in self._labels]
-            room = self._most - len(self._labels)
-            chosen = nlargest(room, fresh, key=lambda type: weights.get(type, 0)) if room > 0 else []
-            self._labels |= {type: label for type in chosen if (label := label_of(type)) != OTHERS}
-            return {type: self._labels.get(type, OTHERS) for type in present}
-
-
-def label_of(type: JobType) -> str:
-    """Return a type as a label: the form of the command line; a long one is cut and gets a digest of the whole."""
-    text = names.shown(type).encode(errors="replace").decode()
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[:_LONGEST]}...{blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()}"
-
-
 STATES: Final = ("ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled")
 
 _MOST_REPLICATIONS: Final = 1000
@@ -94,120 +57,48 @@ _MOST_REPLICATIONS: Final = 1000
 _AT_ONCE: Final = 50
 """Queues read at the same time."""
 
-
-@dataclass(frozen=True, slots=True)
-class OfTypes:
-    """Figures from the store for the types that share a label.
-
-    Attributes:
-        counts: the sum over these types.
-        oldest_ready: seconds that the oldest ready job has waited; 0 without ready jobs, None if the queues cannot be
-            read.
-        paused: the number of paused types; None if the queues cannot be read.
-    """
-
-    counts: TypeCounts
-    oldest_ready: float | None = None
-    paused: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """All figures from the store.
-
-    Attributes:
-        types: the number of types.
-        by_label: the figures of types by label.
-        labels: the label of each type.
-        replications: the status of each replication by its job's id.
-    """
-
-    types: int = 0
-    by_label: Mapping[str, OfTypes] = field(default_factory=dict)
-    labels: Mapping[JobType, str] = field(default_factory=dict)
-    replications: Mapping[str, ReplicationStatus] = field(default_factory=dict)
-
-
-async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
-    """Return the figures from the store; None if it cannot be read."""
-    try:
-        counted = await jobs.counts()
-        # There may be very many types: the loop goes on meanwhile.
-        chosen = await asyncio.to_thread(_chosen, labels, counted)
-        own = [type for type, label in chosen.items() if label != OTHERS]
-        queues = await _queues(jobs, own)
-        replications = await _replications(jobs, counted)
-    except JobsError:
-        return None
-    now = jobs.wall_time()
-    by_label = await asyncio.to_thread(_by_label, counted, chosen, queues, now)
-    return Figures(len(counted), by_label, chosen, replications)
-
-
-def _chosen(labels: TypeLabels, counted: Mapping[JobType, TypeCounts]) -> dict[JobType, str]:
-    return labels.choose(
-        counted, {type: counts.ready + counts.retrying + counts.running for type, counts in counted.items()}
-    )
-
-
-def _by_label(
-    counted: Mapping[JobType, TypeCounts],
-    chosen: Mapping[JobType, str],
-    queues: Mapping[JobType, QueueState],
-    now: float,
-) -> dict[str, OfTypes]:
-    groups: dict[str, list[JobType]] = {}
-    for type, label in chosen.items():
-        groups.setdefault(label, []).append(type)
-    found: dict[str, OfTypes] = {}
-    for label, types in groups.items():
-        own = [queues[type] for type in types if type in queues]
-        counts = together([counted[type] for type in types])
-        if not own:
-            found[label] = OfTypes(counts)
-            continue
-        oldest = max((now - queue.ready_since for queue in own if queue.ready_since is not None), default=0.0)
-        found[label] = OfTypes(counts, max(oldest, 0.0), sum(queue.paused for queue in own))
-    return found
-
-
-async def _queues(jobs: JobsService, types: list[JobType]) -> dict[JobType, QueueState]:
-    found: dict[JobType, QueueState] = {}
-    for start in range(0, len(types), _AT_ONCE):
-        part = types[start : start + _AT_ONCE]
-        queues = await asyncio.gather(*map(jobs.queue_state, part))
-        found |= zip(part, queues, strict=True)
-    return found
-
-
-async def _replications(jobs: JobsService, counted: Mapping[JobType, TypeCounts]) -> dict[str, ReplicationStatus]:
-    found: dict[str, ReplicationStatus] = {}
-    for type in (CONTINUOUS, ONE_SHOT):
-        if type in counted:
-            async with aclosing(jobs.list(type, page_size=_MOST_REPLICATIONS)) as all_of_them:
-                own = 0
-                async for job in all_of_them:
-                    if (status := ReplicationStatus.of(job)) is not None:
-                        found[str(job.id)] = status
-                    if (own := own + 1) == _MOST_REPLICATIONS:
-                        break
-    return found
-
-
-def together(counts: Sequence[TypeCounts]) -> TypeCounts:
-    """Return the sum of the counts of several types."""
-    if len(counts) == 1:
-        return counts[0]
-    jobs = {state: sum(getattr(each, state) for each in counts) for state in STATES}
-    return TypeCounts(
-        **jobs,
-        totals=Totals.together([each.totals for each in counts]),
-        waited=Histogram.together([each.waited for each in counts]),
-        ran=Histogram.together([each.ran for each in counts]),
-    )
-
-
 PREFIX: Final = "jobs_service_"
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The media type of `text`."""
+
+# The choice of types with series of their own must stay the same from scrape to scrape.
+_collectors: WeakKeyDictionary[JobsService, Collector] = WeakKeyDictionary()
+
+
+# For applications
+
+
+async def text(jobs: JobsService) -> bytes:
+    """Return all metrics of a service in Prometheus' text format.
+
+    Args:
+        jobs: an open service. If its store does not answer, `jobs_service_up` is 0, and metrics from the store are left
+            out.
+    """
+    found = _collectors.get(jobs)
+    if found is None:
+        found = _collectors[jobs] = collector(jobs)
+    await found.refresh()
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collected([*found.collect()]))
+    # A megabyte of text takes a tenth of a second: the loop goes on meanwhile.
+    return await asyncio.to_thread(generate_latest, registry)
+
+
+def collector(jobs: JobsService, *, most_types: int = MOST_TYPES) -> Collector:
+    """Return a collector for a registry of prometheus_client: `registry.register(metrics.collector(jobs))`.
+
+    A scrape on another thread than the service's event loop, as by `start_http_server`, reads the store by itself. A
+    scrape on the loop cannot wait for the store: call `await collector.refresh()` before `generate_latest`.
+
+    Args:
+        jobs: the service; it need not be open yet.
+        most_types: the number of types with series of their own; all others share the series of "(other types)".
+    """
+    return Collector(jobs, most_types)
+
+
 _PATIENCE: Final = 30.0
 """Seconds that a scrape on another thread waits for the store."""
 
@@ -217,6 +108,9 @@ _STORE_COUNTERS: Final = {
     "retries": "Runs of transactions that repeated an earlier one.",
     "conflicts": "Commits that failed because others had written what they had read.",
 }
+
+
+# Metrics
 
 
 class Collector(Collecting):
@@ -397,45 +291,159 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-try:
-    from prometheus_client import CollectorRegistry, generate_latest
-except ImportError:
-    raise JobsError("metrics need prometheus-client: pip install 'jobs-service[metrics]'") from None
+# Figures from the store
 
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""The media type of `text`."""
+@dataclass(frozen=True, slots=True)
+class OfTypes:
+    """Figures from the store for the types that share a label.
+
+    Attributes:
+        counts: the sum over these types.
+        oldest_ready: seconds that the oldest ready job has waited; 0 without ready jobs, None if the queues cannot be
+            read.
+        paused: the number of paused types; None if the queues cannot be read.
+    """
+
+    counts: TypeCounts
+    oldest_ready: float | None = None
+    paused: int | None = None
 
 
-async def text(jobs: JobsService) -> bytes:
-    """Return all metrics of a service in Prometheus' text format.
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All figures from the store.
+
+    Attributes:
+        types: the number of types.
+        by_label: the figures of types by label.
+        labels: the label of each type.
+        replications: the status of each replication by its job's id.
+    """
+
+    types: int = 0
+    by_label: Mapping[str, OfTypes] = field(default_factory=dict)
+    labels: Mapping[JobType, str] = field(default_factory=dict)
+    replications: Mapping[str, ReplicationStatus] = field(default_factory=dict)
+
+
+async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
+    """Return the figures from the store; None if it cannot be read."""
+    try:
+        counted = await jobs.counts()
+        # There may be very many types: the loop goes on meanwhile.
+        chosen = await asyncio.to_thread(_chosen, labels, counted)
+        own = [type for type, label in chosen.items() if label != OTHERS]
+        queues = await _queues(jobs, own)
+        replications = await _replications(jobs, counted)
+    except JobsError:
+        return None
+    now = jobs.wall_time()
+    by_label = await asyncio.to_thread(_by_label, counted, chosen, queues, now)
+    return Figures(len(counted), by_label, chosen, replications)
+
+
+def _chosen(labels: TypeLabels, counted: Mapping[JobType, TypeCounts]) -> dict[JobType, str]:
+    return labels.choose(
+        counted, {type: counts.ready + counts.retrying + counts.running for type, counts in counted.items()}
+    )
+
+
+def _by_label(
+    counted: Mapping[JobType, TypeCounts],
+    chosen: Mapping[JobType, str],
+    queues: Mapping[JobType, QueueState],
+    now: float,
+) -> dict[str, OfTypes]:
+    groups: dict[str, list[JobType]] = {}
+    for type, label in chosen.items():
+        groups.setdefault(label, []).append(type)
+    found: dict[str, OfTypes] = {}
+    for label, types in groups.items():
+        own = [queues[type] for type in types if type in queues]
+        counts = together([counted[type] for type in types])
+        if not own:
+            found[label] = OfTypes(counts)
+            continue
+        oldest = max((now - queue.ready_since for queue in own if queue.ready_since is not None), default=0.0)
+        found[label] = OfTypes(counts, max(oldest, 0.0), sum(queue.paused for queue in own))
+    return found
+
+
+async def _queues(jobs: JobsService, types: list[JobType]) -> dict[JobType, QueueState]:
+    found: dict[JobType, QueueState] = {}
+    for start in range(0, len(types), _AT_ONCE):
+        part = types[start : start + _AT_ONCE]
+        queues = await asyncio.gather(*map(jobs.queue_state, part))
+        found |= zip(part, queues, strict=True)
+    return found
+
+
+async def _replications(jobs: JobsService, counted: Mapping[JobType, TypeCounts]) -> dict[str, ReplicationStatus]:
+    found: dict[str, ReplicationStatus] = {}
+    for type in (CONTINUOUS, ONE_SHOT):
+        if type in counted:
+            async with aclosing(jobs.list(type, page_size=_MOST_REPLICATIONS)) as all_of_them:
+                own = 0
+                async for job in all_of_them:
+                    if (status := ReplicationStatus.of(job)) is not None:
+                        found[str(job.id)] = status
+                    if (own := own + 1) == _MOST_REPLICATIONS:
+                        break
+    return found
+
+
+def together(counts: Sequence[TypeCounts]) -> TypeCounts:
+    """Return the sum of the counts of several types."""
+    if len(counts) == 1:
+        return counts[0]
+    jobs = {state: sum(getattr(each, state) for each in counts) for state in STATES}
+    return TypeCounts(
+        **jobs,
+        totals=Totals.together([each.totals for each in counts]),
+        waited=Histogram.together([each.waited for each in counts]),
+        ran=Histogram.together([each.ran for each in counts]),
+    )
+
+
+# Types with series of their own
+
+
+class TypeLabels:
+    """Chooses the types with series of their own; a type keeps them while it exists, so that counters never jump.
 
     Args:
-        jobs: an open service. If its store does not answer, `jobs_service_up` is 0, and metrics from the store are left
-            out.
+        most: the number of types with series of their own.
     """
-    found = _collectors.get(jobs)
-    if found is None:
-        found = _collectors[jobs] = collector(jobs)
-    await found.refresh()
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collected([*found.collect()]))
-    # A megabyte of text takes a tenth of a second: the loop goes on meanwhile.
-    return await asyncio.to_thread(generate_latest, registry)
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._labels: dict[JobType, str] = {}
+        # Each of several simultaneous scrapes calls `choose` on a thread of its own.
+        self._choosing = threading.Lock()
+
+    def choose(self, types: Iterable[JobType], weights: Mapping[JobType, int]) -> dict[JobType, str]:
+        """Return the label of each type.
+
+        Args:
+            types: the existing types. A type with series of its own keeps them; free places go to other types by
+                descending weight, then in this order.
+            weights: the weight of each type; 0 for types that are missing here.
+        """
+        with self._choosing:
+            present = [*types]
+            there = set(present)
+            self._labels = {type: label for type, label in self._labels.items() if type in there}
+            fresh = [type for type in present if type not in self._labels]
+            room = self._most - len(self._labels)
+            chosen = nlargest(room, fresh, key=lambda type: weights.get(type, 0)) if room > 0 else []
+            self._labels |= {type: label for type in chosen if (label := label_of(type)) != OTHERS}
+            return {type: self._labels.get(type, OTHERS) for type in present}
 
 
-def collector(jobs: JobsService, *, most_types: int = MOST_TYPES) -> Collector:
-    """Return a collector for a registry of prometheus_client: `registry.register(metrics.collector(jobs))`.
-
-    A scrape on another thread than the service's event loop, as by `start_http_server`, reads the store by itself. A
-    scrape on the loop cannot wait for the store: call `await collector.refresh()` before `generate_latest`.
-
-    Args:
-        jobs: the service; it need not be open yet.
-        most_types: the number of types with series of their own; all others share the series of "(other types)".
-    """
-    return Collector(jobs, most_types)
-
-
-# The choice of types with series of their own must stay the same from scrape to scrape.
-_collectors: WeakKeyDictionary[JobsService, Collector] = WeakKeyDictionary()
+def label_of(type: JobType) -> str:
+    """Return a type as a label: the form of the command line; a long one is cut and gets a digest of the whole."""
+    text = names.shown(type).encode(errors="replace").decode()
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}...{blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()}"

@@ -1,4 +1,4 @@
-"""The pages of periodic jobs, of the supervisor tree, and of health."""
+"""The pages of failures, processes, periodic jobs, the supervisor tree, and health."""
 
 from __future__ import annotations
 
@@ -20,6 +20,26 @@ from jobs_service.model.type_state import LATE
 from jobs_service.names import shown
 from jobs_service.service.failures import Group, newest_failures
 from jobs_service.service.selection import Filter, pages, worker_of
+
+MOST_READ: Final = 200
+"""Running jobs that the page reads, at most."""
+
+COLOURS: Final = {
+    ProcessState.RUNNING: "running",
+    ProcessState.QUIET: "plain",
+    ProcessState.STOPPING: "scheduled",
+    ProcessState.SILENT: "canceled",
+    ProcessState.DEAD: "failed",
+}
+"""For each state of a process the job state with the same colour and mark."""
+
+_GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
+
+MOST_QUEUES: Final = 100
+"""Most types with waiting jobs whose queues the page of health reads."""
+_MOST_CRASHING: Final = 5
+"""Most types with crashing runs that the page of health lists one by one."""
+"""Most unreadable queues that the page of health lists one by one."""
 
 
 async def failures(visit: Visit) -> Response:
@@ -62,22 +82,6 @@ def _shown(visit: Visit, group: Group) -> dict[str, Any]:
         "last": group.last,
         "types": types,
     }
-
-
-MOST_READ: Final = 200
-"""Running jobs that the page reads, at most."""
-
-COLOURS: Final = {
-    ProcessState.RUNNING: "running",
-    ProcessState.QUIET: "plain",
-    ProcessState.STOPPING: "scheduled",
-    ProcessState.SILENT: "canceled",
-    ProcessState.DEAD: "failed",
-}
-"""For each state of a process the job state with the same colour and mark."""
-
-
-_GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
 
 
 async def processes(visit: Visit) -> Response:
@@ -138,13 +142,6 @@ def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
             "progress": rendering.brief(str(error)),
             "share": None,
         }
-
-
-MOST_QUEUES: Final = 100
-"""Most types with waiting jobs whose queues the page of health reads."""
-_MOST_CRASHING: Final = 5
-"""Most types with crashing runs that the page of health lists one by one."""
-"""Most unreadable queues that the page of health lists one by one."""
 
 
 async def periodic(visit: Visit) -> Response:

@@ -1,4 +1,4 @@
-"""Endpoints of the interface, with their input, answers and roles; helpers for answers."""
+"""Endpoints of the interface with their input, answers and roles, their answers as bytes, and their paths."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ from jobs_service.service.remote import Remote
 
 Handle = Callable[["Call"], Awaitable[Response]]
 HandleT = TypeVar("HandleT", bound=Handle)
+
+ENDPOINTS: Final[list[Endpoint]] = []
+"""All endpoints, in the order of the documentation."""
+
+_PIECE: Final = 1 << 15
+"""Bytes of a long list that are encoded before other tasks get a turn: a millisecond or less."""
+_MOST_KEPT: Final = 3
+"""Pieces from which on an answer is streamed; a shorter one is sent as a whole, with its length."""
+
+
+# Endpoints and calls
 
 
 class Form(BaseModel):
@@ -127,10 +138,6 @@ class Call:
         self.names = dict(names)
 
 
-ENDPOINTS: Final[list[Endpoint]] = []
-"""All endpoints, in the order of the documentation."""
-
-
 def endpoint(
     method: str,
     path: str,
@@ -161,6 +168,9 @@ def endpoint(
     return register
 
 
+# Answers
+
+
 class Flowing(Response):
     """An answer that is made while its source still reads the request: nothing else may receive its messages.
 
@@ -181,12 +191,6 @@ class Flowing(Response):
             async for part in source:
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
-
-
-_PIECE: Final = 1 << 15
-"""Bytes of a long list that are encoded before other tasks get a turn: a millisecond or less."""
-_MOST_KEPT: Final = 3
-"""Pieces from which on an answer is streamed; a shorter one is sent as a whole, with its length."""
 
 
 async def pieces(name: str, forms: Iterable[Any], more: Mapping[str, Any] | None = None) -> AsyncGenerator[bytes]:
@@ -251,6 +255,9 @@ def answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = Non
 
 _SHORT: Final = {"type": ("type",), "job": ("type", "id")}
 """Names that `/v1/type` and `/v1/job` take from the query instead of the path."""
+
+
+# Paths
 
 
 class RoutedPath(NamedTuple):

@@ -16,6 +16,17 @@ from jobs_service.http import wire
 from jobs_service.model import JobError
 from jobs_service.model.command_result import CommandFailed, CommandResult
 
+MEDIA_TYPE: Final = "application/problem+json"
+PREFIX: Final = "/problems/"
+ERRORS: Final[Mapping[str, type[JobsError]]] = {
+    kind.slug: kind
+    for kind in (*vars(errors).values(), CommandFailed)
+    if isinstance(kind, type) and issubclass(kind, JobsError)
+}
+"""The errors that applications meet, by slug."""
+_PLAIN: Final = ("outcome", "after", "reason", "seconds")
+"""Extra attributes of some errors; their values are JSON already."""
+
 
 class Kind(NamedTuple):
     """One kind of refusal.
@@ -81,18 +92,6 @@ class Refusal(JobsError):
         self.is_denial = kind.error is AccessDenied
         self.headers = {**(headers or {}), **({"Connection": "close"} if slug in CLOSING else {})}
         self.fields = fields
-
-
-MEDIA_TYPE: Final = "application/problem+json"
-PREFIX: Final = "/problems/"
-ERRORS: Final[Mapping[str, type[JobsError]]] = {
-    kind.slug: kind
-    for kind in (*vars(errors).values(), CommandFailed)
-    if isinstance(kind, type) and issubclass(kind, JobsError)
-}
-"""The errors that applications meet, by slug."""
-_PLAIN: Final = ("outcome", "after", "reason", "seconds")
-"""Extra attributes of some errors; their values are JSON already."""
 
 
 def title_of(kind: type[JobsError]) -> str:

@@ -1,4 +1,7 @@
-"""Endpoints for workers elsewhere: to take jobs, send heartbeats, and end runs. A job's lock is the right to do so."""
+"""Endpoints for workers and runners elsewhere: to take jobs, send heartbeats, and end runs.
+
+A job's lock is the right to do so.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,9 @@ from jobs_service.model.job import exact_type
 from jobs_service.service.remote import RunEnd
 
 log = EventLog("jobs_service.http")
+
+
+# Accepting
 
 
 @endpoint(
@@ -133,13 +139,7 @@ async def _give_back(jobs: Sequence[RunningJob]) -> None:
             log.warning("release_failed", type=job.type, id=job.id, error=str(error))
 
 
-def _held(call: Call) -> RunningJob:
-    found: RunningJob = call.remote.held(call.type, call.id, call.body.lock)
-    return found
-
-
-def _data(form: Any) -> Any:
-    return form.data if "data" in form.model_fields_set else UNSET
+# Running jobs
 
 
 @endpoint(
@@ -245,6 +245,18 @@ async def fail(call: Call) -> Response:
 async def release(call: Call) -> Response:
     call.check_may_run(call.type)
     return answer(await call.state.changed_form(await _held(call).release()))
+
+
+def _held(call: Call) -> RunningJob:
+    found: RunningJob = call.remote.held(call.type, call.id, call.body.lock)
+    return found
+
+
+def _data(form: Any) -> Any:
+    return form.data if "data" in form.model_fields_set else UNSET
+
+
+# Runners
 
 
 @endpoint(

@@ -1,4 +1,4 @@
-"""`add`: adds one job."""
+"""`add` and `add-many`: add one job, or one per line of a file."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ from jobs_service.names import parsed, shown
 if TYPE_CHECKING:
     from jobs_service import Job, JobTransaction
 
-
 FIELDS: Final = frozenset({"id", "data", "priority", "run_at"})
 MOST_LINES: Final = 500
 """Most lines of a batch."""
@@ -48,12 +47,125 @@ LONGEST_LINE: Final = 1_000_000
 
 IfExists: TypeAlias = Literal["error", "resubmit"]
 
+ResubmitOption = Annotated[
+    bool,
+    typer.Option("--resubmit", help="If the job exists: replace it while it waits, run it again once it has run."),
+]
 
-class _NumberedJob(NamedTuple):
-    """A job and the number of its line."""
+OptionalId = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ID", help="Names the job within its type. Without it the job gets a random one, which is printed."
+    ),
+]
 
-    line: int
-    job: NewJob
+FileArgument = Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines; - or no FILE reads standard input.")]
+
+
+# The verbs
+
+
+def add(
+    context: typer.Context,
+    type: TypeArgument,
+    id: OptionalId = None,
+    data: DataOption = None,
+    priority: PriorityOption = None,
+    after: InOption = None,
+    at: AtOption = None,
+    resubmit: ResubmitOption = False,
+    timeout: NewTypeOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a job; without an id, print the one that it gets.
+
+    Its type must have an activity timeout: give it with --timeout, or once with jobs-service types set TYPE SECONDS.
+    """
+    if id is None and resubmit:
+        raise typer.BadParameter("it is about a job that exists; name its ID", param_hint="--resubmit")
+    names = parse_type(type), _random_id() if id is None else parse_id(id)
+    value = None if data is None else parsing.data(data)
+    rank = 0 if priority is None else parse_priority(priority)
+    run_at = parsing.run_at(after, at)
+    seconds = None if timeout is None else parsing.positive_duration(timeout, "--timeout")
+
+    async def body(jobs: JobsService) -> Job:
+        async def work(tx: JobTransaction) -> Job:
+            if seconds is not None:
+                await ensure_type(tx, names[0], seconds)
+            return await tx.add(
+                *names, value, priority=rank, run_at=run_at, if_exists="resubmit" if resubmit else "error"
+            )
+
+        return await output.without_in_changed(jobs, await jobs.transact(work))
+
+    job = program.run(context, store, body, rehearsal=body)
+    if as_json:
+        output.json_line(job.to_dict())
+    elif id is None:
+        output.line(shown(job.id))
+    else:
+        output.line(f"{output.name(*names)}: {output.status_sentence(job)}")
+
+
+def _random_id() -> str:
+    from jobs_service.sources import Sources
+
+    return Sources().token(16).hex()
+
+
+def add_many(
+    context: typer.Context,
+    type: TypeArgument,
+    file: FileArgument = "-",
+    resubmit: ResubmitOption = False,
+    timeout: NewTypeOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add one job per JSON line.
+
+    A line is {"id": ..., "data": ..., "priority": ..., "run_at": ...}; only id is required.
+    run_at is an ISO time with an offset or seconds since the epoch; id and priority are written as on the command
+    line. It stops at a bad line: the jobs of the lines before are added, and stay.
+    """
+
+    name = parse_type(type)
+    seconds = None if timeout is None else parsing.positive_duration(timeout, "--timeout")
+    with ExitStack() as opened:
+        descriptor = _open(file, opened)
+        if_exists: IfExists = "resubmit" if resubmit else "error"
+
+        async def make_type(jobs: JobsService) -> None:
+            if seconds is not None:
+                await jobs.transact(lambda tx: ensure_type(tx, name, seconds))
+
+        async def rehearsal(jobs: JobsService) -> None:
+            await make_type(jobs)
+            await jobs.get_type_timeout(name)
+
+        async def body(jobs: JobsService) -> int:
+            await make_type(jobs)
+            return await add_lines(jobs, name, descriptor, if_exists)
+
+        added = program.run(context, store, body, rehearsal=rehearsal)
+    if as_json:
+        output.json_line({"type": shown(name), "added": added})
+    else:
+        output.line(f"type {shown(name)}: {output.many(added, 'job')} added")
+
+
+def _open(file: str, opened: ExitStack) -> int:
+    if file == "-":
+        return sys.stdin.fileno()
+    try:
+        return opened.enter_context(open(file, "rb", buffering=0)).fileno()
+    except OSError as error:
+        raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
+
+
+# Lines
 
 
 async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: IfExists) -> int:
@@ -101,6 +213,13 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
             program.say(f"interrupted; {so_far()}")
             raise
     return added
+
+
+class _NumberedJob(NamedTuple):
+    """A job and the number of its line."""
+
+    line: int
+    job: NewJob
 
 
 class _Bad(Exception):
@@ -183,120 +302,3 @@ def _run_at(value: Any) -> datetime | float | None:
     if isinstance(value, str):
         return parsing.moment(value)
     raise ValueError("run_at must be an ISO time, a number of seconds since the epoch, or null")
-
-
-ResubmitOption = Annotated[
-    bool,
-    typer.Option("--resubmit", help="If the job exists: replace it while it waits, run it again once it has run."),
-]
-
-
-OptionalId = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="ID", help="Names the job within its type. Without it the job gets a random one, which is printed."
-    ),
-]
-
-
-def add(
-    context: typer.Context,
-    type: TypeArgument,
-    id: OptionalId = None,
-    data: DataOption = None,
-    priority: PriorityOption = None,
-    after: InOption = None,
-    at: AtOption = None,
-    resubmit: ResubmitOption = False,
-    timeout: NewTypeOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Add a job; without an id, print the one that it gets.
-
-    Its type must have an activity timeout: give it with --timeout, or once with jobs-service types set TYPE SECONDS.
-    """
-    if id is None and resubmit:
-        raise typer.BadParameter("it is about a job that exists; name its ID", param_hint="--resubmit")
-    names = parse_type(type), _random_id() if id is None else parse_id(id)
-    value = None if data is None else parsing.data(data)
-    rank = 0 if priority is None else parse_priority(priority)
-    run_at = parsing.run_at(after, at)
-    seconds = None if timeout is None else parsing.positive_duration(timeout, "--timeout")
-
-    async def body(jobs: JobsService) -> Job:
-        async def work(tx: JobTransaction) -> Job:
-            if seconds is not None:
-                await ensure_type(tx, names[0], seconds)
-            return await tx.add(
-                *names, value, priority=rank, run_at=run_at, if_exists="resubmit" if resubmit else "error"
-            )
-
-        return await output.without_in_changed(jobs, await jobs.transact(work))
-
-    job = program.run(context, store, body, rehearsal=body)
-    if as_json:
-        output.json_line(job.to_dict())
-    elif id is None:
-        output.line(shown(job.id))
-    else:
-        output.line(f"{output.name(*names)}: {output.status_sentence(job)}")
-
-
-def _random_id() -> str:
-    from jobs_service.sources import Sources
-
-    return Sources().token(16).hex()
-
-
-FileArgument = Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines; - or no FILE reads standard input.")]
-
-
-def add_many(
-    context: typer.Context,
-    type: TypeArgument,
-    file: FileArgument = "-",
-    resubmit: ResubmitOption = False,
-    timeout: NewTypeOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Add one job per JSON line.
-
-    A line is {"id": ..., "data": ..., "priority": ..., "run_at": ...}; only id is required.
-    run_at is an ISO time with an offset or seconds since the epoch; id and priority are written as on the command
-    line. It stops at a bad line: the jobs of the lines before are added, and stay.
-    """
-
-    name = parse_type(type)
-    seconds = None if timeout is None else parsing.positive_duration(timeout, "--timeout")
-    with ExitStack() as opened:
-        descriptor = _open(file, opened)
-        if_exists: IfExists = "resubmit" if resubmit else "error"
-
-        async def make_type(jobs: JobsService) -> None:
-            if seconds is not None:
-                await jobs.transact(lambda tx: ensure_type(tx, name, seconds))
-
-        async def rehearsal(jobs: JobsService) -> None:
-            await make_type(jobs)
-            await jobs.get_type_timeout(name)
-
-        async def body(jobs: JobsService) -> int:
-            await make_type(jobs)
-            return await add_lines(jobs, name, descriptor, if_exists)
-
-        added = program.run(context, store, body, rehearsal=rehearsal)
-    if as_json:
-        output.json_line({"type": shown(name), "added": added})
-    else:
-        output.line(f"type {shown(name)}: {output.many(added, 'job')} added")
-
-
-def _open(file: str, opened: ExitStack) -> int:
-    if file == "-":
-        return sys.stdin.fileno()
-    try:
-        return opened.enter_context(open(file, "rb", buffering=0)).fileno()
-    except OSError as error:
-        raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None

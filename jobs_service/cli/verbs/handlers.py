@@ -1,4 +1,4 @@
-"""`handlers`: shows the registered handlers of an application with their options."""
+"""`handlers` and `periodic`: show the handlers of an application with their options, and its periodic jobs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,24 @@ if TYPE_CHECKING:
     from jobs_service import Handler, HandlerOptions, JobsService
     from jobs_service.service.handler_registry import Periodic
 
-
 ApplicationArgument = Annotated[str, typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours.")]
+
+OptionalApplication = Annotated[
+    str | None,
+    typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours: only it knows when its jobs come next."),
+]
+
+PERIODIC_COLUMNS = (
+    Column("type", lambda row: shown(row.type)),
+    Column("comes", lambda row: row.comes or ""),
+    Column("last", lambda row: output.time_text(row.last)),
+    Column("next", lambda row: output.time_text(row.next)),
+    Column("missed", lambda row: row.missed or ""),
+    Column("paused", lambda row: "yes" * row.paused),
+)
+
+
+# handlers
 
 
 class _Row(NamedTuple):
@@ -75,10 +91,7 @@ def _options(options: HandlerOptions) -> dict[str, Any]:
     return {name: "a function" if callable(value) else value for name, value in values.items()}
 
 
-OptionalApplication = Annotated[
-    str | None,
-    typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours: only it knows when its jobs come next."),
-]
+# periodic
 
 
 class _PeriodicRow(NamedTuple):
@@ -88,16 +101,6 @@ class _PeriodicRow(NamedTuple):
     comes: str | None = None
     next: float | None = None
     missed: str | None = None
-
-
-PERIODIC_COLUMNS = (
-    Column("type", lambda row: shown(row.type)),
-    Column("comes", lambda row: row.comes or ""),
-    Column("last", lambda row: output.time_text(row.last)),
-    Column("next", lambda row: output.time_text(row.next)),
-    Column("missed", lambda row: row.missed or ""),
-    Column("paused", lambda row: "yes" * row.paused),
-)
 
 
 def periodic(

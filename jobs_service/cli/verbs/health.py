@@ -1,4 +1,4 @@
-"""`health`: reports in one line and an exit code whether jobs are run and lost jobs are found."""
+"""`health` and `failures`: report whether jobs are run and lost ones found, and why jobs have failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from jobs_service import JobsService, JobType, QueueState, TypeCounts
     from jobs_service.service.failures import Failures, Group, Outage
 
-
 RECOVERY_TIME = 1.5
 """Seconds within which a running process monitor takes back the jobs of a dead process."""
 AT_ONCE = 100
@@ -29,6 +28,9 @@ MaxWaitOption = Annotated[
         "--max-wait", metavar="S", help=f"It is bad when a job has been ready for longer than this: {DURATION_HELP}."
     ),
 ]
+
+
+# health
 
 
 class _StoreState(NamedTuple):
@@ -176,6 +178,9 @@ def _as_json(state: _StoreState) -> dict[str, Any]:
         "other_processes": state.alive,
         "dead_processes": state.dead,
     }
+
+
+# failures
 
 
 def _types(group: Group) -> str:

@@ -1,4 +1,4 @@
-"""`list`: lists the jobs of one type or of all types."""
+"""`list` and `show`: list the jobs of one type or of all types, or show everything about one job."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from jobs_service.names import printable, priority_text, shown
 if TYPE_CHECKING:
     from jobs_service import Job, JobError, JobsService, Progress
     from jobs_service.service.selection import Filter
-
 
 PAGE = 500
 """Jobs per page. Only one page is in memory at a time."""
@@ -86,6 +85,15 @@ DataTestOption = Annotated[
     ),
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many jobs.")]
+
+HISTORY = (
+    Column("time", lambda event: output.time_text(event.time)),
+    Column("event", lambda event: event.kind.value),
+    Column("detail", lambda event: printable(event.detail), cut=True),
+)
+
+
+# list
 
 
 def _run_at(job: Job) -> str:
@@ -210,11 +218,7 @@ class _Printer:
         self._table.print([output.as_far_as_readable(self._table.row, job) for job in page])
 
 
-HISTORY = (
-    Column("time", lambda event: output.time_text(event.time)),
-    Column("event", lambda event: event.kind.value),
-    Column("detail", lambda event: printable(event.detail), cut=True),
-)
+# show
 
 
 def show(

@@ -1,4 +1,7 @@
-"""`processes`: shows the processes that use the store, and quiets, resumes or stops one."""
+"""`processes` and `workers`: show the processes that use the store, and the jobs that their workers run.
+
+The first also quiets, resumes or stops a process.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,25 @@ from jobs_service.names import printable, shown
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService, ProcessInfo, Progress
 
-
 _MOST_NAMED = 10
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the process, as `jobs-service processes` shows it.")]
+
+AT_ONCE = 100
+"""Jobs read at the same time."""
+
+WORKER_COLUMNS = (
+    Column("worker", lambda row: printable(row.worker or "-")),
+    Column("type", lambda row: shown(row.job.type)),
+    Column("id", lambda row: shown(row.job.id)),
+    Column("since", lambda row: output.time_text(row.since)),
+    Column("attempt", lambda row: str(row.job.attempts), right=True, nothing="1"),
+    Column("canceled", lambda row: "yes" if row.job.cancel else "no", nothing="no"),
+    Column("progress", lambda row: "" if row.progress is None else output.progress_text(row.progress), cut=True),
+)
+
+
+# processes
 
 
 def _since(seconds: float) -> str:
@@ -43,8 +63,6 @@ COLUMNS = (
     Column("taken", lambda info: f"{info.taken}/{info.slots}", right=True),
     Column("handlers", _handlers, cut=True),
 )
-
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the process, as `jobs-service processes` shows it.")]
 
 
 def processes_app() -> typer.Typer:
@@ -121,8 +139,7 @@ def _user() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-AT_ONCE = 100
-"""Jobs read at the same time."""
+# workers
 
 
 class _Row(NamedTuple):
@@ -137,17 +154,6 @@ class _Row(NamedTuple):
         if started is None:
             return cls(job, None, None, job.progress)
         return cls(job, started.detail, started.at, job.progress)
-
-
-WORKER_COLUMNS = (
-    Column("worker", lambda row: printable(row.worker or "-")),
-    Column("type", lambda row: shown(row.job.type)),
-    Column("id", lambda row: shown(row.job.id)),
-    Column("since", lambda row: output.time_text(row.since)),
-    Column("attempt", lambda row: str(row.job.attempts), right=True, nothing="1"),
-    Column("canceled", lambda row: "yes" if row.job.cancel else "no", nothing="no"),
-    Column("progress", lambda row: "" if row.progress is None else output.progress_text(row.progress), cut=True),
-)
 
 
 def workers(

@@ -1,4 +1,4 @@
-"""`remove`: removes a job, at once or after its worker has finished it."""
+"""`remove` and `resubmit`: remove a job, or have it run again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from jobs_service.cli.parsing import (
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService
-
 
 ForceOption = Annotated[bool, typer.Option("--force", help="Remove it even while it runs; its worker is refused.")]
 WaitOption = Annotated[

@@ -1,4 +1,4 @@
-"""`stats`: counts the jobs of each type by status."""
+"""`stats` and `top`: count the jobs of each type by state, once or live."""
 
 from __future__ import annotations
 
@@ -19,9 +19,16 @@ if TYPE_CHECKING:
 
     from jobs_service import JobsService, QueueState, TypeCounts
 
-
 NO_TYPES: Final = "no types; jobs-service types set TYPE SECONDS makes one"
 _ALWAYS: Final = (Status.READY, Status.RUNNING, Status.SUCCEEDED)
+
+TYPE: Final = Column("type", lambda row: shown(row.type))
+PAUSED: Final = Column("paused", lambda row: "yes" if row.paused else "no", nothing="no")
+
+IntervalOption = Annotated[
+    str, typer.Option("--interval", metavar="S", help=f"Time between two updates: {DURATION_HELP}.")
+]
+OnceOption = Annotated[bool, typer.Option("--once", help="Show it once.")]
 
 
 class CountedType(NamedTuple):
@@ -58,9 +65,7 @@ def _oldest(row: CountedType) -> str:
     return shown(row.queue.id) + waited
 
 
-TYPE: Final = Column("type", lambda row: shown(row.type))
 COUNTS: Final = tuple(map(_count, Status))
-PAUSED: Final = Column("paused", lambda row: "yes" if row.paused else "no", nothing="no")
 COLUMNS: Final = (TYPE, *COUNTS, PAUSED, Column("oldest ready", _oldest))
 
 
@@ -98,12 +103,6 @@ def _form(row: CountedType) -> dict[str, Any]:
 
     queue = plain(row.queue)
     return {"type": names.name(row.type), "paused": row.paused, **plain(row.counts), "queue": queue}
-
-
-IntervalOption = Annotated[
-    str, typer.Option("--interval", metavar="S", help=f"Time between two updates: {DURATION_HELP}.")
-]
-OnceOption = Annotated[bool, typer.Option("--once", help="Show it once.")]
 
 
 def top(

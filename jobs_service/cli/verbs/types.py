@@ -1,4 +1,4 @@
-"""`types`: shows or changes the types of jobs."""
+"""`types`, `pause`, `resume`, `retention` and `redact`: show or change the types of jobs."""
 
 from __future__ import annotations
 
@@ -18,6 +18,25 @@ from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, Retention, TypeCounts
+
+FOR_EVER = "forever"
+
+KeepOption = Annotated[
+    str | None,
+    typer.Option("--keep", metavar="S", help=f"Those that succeeded or were canceled: {DURATION_HELP}, forever."),
+]
+KeepFailedOption = Annotated[
+    str | None, typer.Option("--keep-failed", metavar="S", help=f"Those that failed: {DURATION_HELP}, forever.")
+]
+
+PathsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Such as card.number, **.token, error:message."),
+]
+NoneOption = Annotated[bool, typer.Option("--none", help="Nothing is secret any more.")]
+
+
+# types
 
 
 class _Type(NamedTuple):
@@ -108,6 +127,9 @@ def _form(row: _Type) -> dict[str, Any]:
     return {**named, **{status.value: getattr(row.counts, status.value) for status in Status}}
 
 
+# pause and resume
+
+
 def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Let no worker take jobs of a type until it is resumed.
 
@@ -131,15 +153,7 @@ def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None
         output.line(f"type {shown(name)}: its jobs are taken again")
 
 
-FOR_EVER = "forever"
-
-KeepOption = Annotated[
-    str | None,
-    typer.Option("--keep", metavar="S", help=f"Those that succeeded or were canceled: {DURATION_HELP}, forever."),
-]
-KeepFailedOption = Annotated[
-    str | None, typer.Option("--keep-failed", metavar="S", help=f"Those that failed: {DURATION_HELP}, forever.")
-]
+# retention and redact
 
 
 def retention(
@@ -183,13 +197,6 @@ def retention(
         for seconds in (kept.keep, kept.keep_failed)
     )
     output.line(f"type {shown(name)}: finished jobs are kept {finished}, failed ones {failed}")
-
-
-PathsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATH", help="Such as card.number, **.token, error:message."),
-]
-NoneOption = Annotated[bool, typer.Option("--none", help="Nothing is secret any more.")]
 
 
 def redact(
