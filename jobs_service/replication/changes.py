@@ -1,4 +1,4 @@
-"""The way of changes from the source's feed to the workers: a reader that reconnects, a queue, and how far all is copied."""
+"""The way of changes from the source's feed to the workers: reader, queue, and how far all is copied."""
 
 from __future__ import annotations
 

@@ -225,32 +225,6 @@ class ReplicationOptions:
         return cls.from_data(values)
 
 
-_CHECKS: Final[dict[str, _Check]] = {
-    "source": _endpoint,
-    "target": _endpoint,
-    "continuous": _flag,
-    "create_target": _flag,
-    "create_target_params": _object,
-    "filter": _text_or_none,
-    "query_params": _object,
-    "doc_ids": _ids,
-    "selector": _object_or_none,
-    "winning_revs_only": _flag,
-    "use_checkpoints": _flag,
-    "checkpoint_interval": _number(0.001, 1e6, float),
-    "use_bulk_get": _flag,
-    "worker_processes": _number(1, 100, int),
-    "worker_batch_size": _number(1, 10_000, int),
-    "http_connections": _number(1, 1000, int),
-    "connection_timeout": _number(0.001, 1e6, float),
-    "retries_per_request": _number(0, 100, int),
-    "max_document_id_length": _number(1, 1e9, int, optional=True),
-    "strict": _flag,
-    "on_missing": _one_of("retry", "fail"),
-}
-_NAMES: Final = frozenset(each.name for each in fields(ReplicationOptions))
-
-
 def _take_proxies(document: Mapping[str, Any], values: dict[str, Any]) -> None:
     """Put the proxies of a document into its endpoints."""
     both = document.get("proxy") or None
@@ -319,6 +293,32 @@ def _number(least: float, most: float, kind: type[int] | type[float], optional: 
 
 def _one_of(*allowed: str) -> _Check:
     return lambda value: None if value in allowed else f"{value!r}; allowed are {', '.join(allowed)}"
+
+
+_CHECKS: Final[dict[str, _Check]] = {
+    "source": _endpoint,
+    "target": _endpoint,
+    "continuous": _flag,
+    "create_target": _flag,
+    "create_target_params": _object,
+    "filter": _text_or_none,
+    "query_params": _object,
+    "doc_ids": _ids,
+    "selector": _object_or_none,
+    "winning_revs_only": _flag,
+    "use_checkpoints": _flag,
+    "checkpoint_interval": _number(0.001, 1e6, float),
+    "use_bulk_get": _flag,
+    "worker_processes": _number(1, 100, int),
+    "worker_batch_size": _number(1, 10_000, int),
+    "http_connections": _number(1, 1000, int),
+    "connection_timeout": _number(0.001, 1e6, float),
+    "retries_per_request": _number(0, 100, int),
+    "max_document_id_length": _number(1, 1e9, int, optional=True),
+    "strict": _flag,
+    "on_missing": _one_of("retry", "fail"),
+}
+_NAMES: Final = frozenset(each.name for each in fields(ReplicationOptions))
 
 
 # The id
