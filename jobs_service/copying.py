@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from jobs_service import run_data
 from jobs_service.errors import JobsError, JobTooLarge, RecordDamaged, job_name, shown
-from jobs_service.layer import rows as process_rows
+from jobs_service.layer import rows
 from jobs_service.layer.batch_bounds import Batch, Pace, rewritten_bytes
 from jobs_service.layer.entry import refuse_too_large
 from jobs_service.layer.keyspace import (
@@ -242,8 +242,8 @@ class _CopySide:
         others, after = await self.store.other_processes(), None
         living, more = (0, True) if others is None else (others[0], False)
         while more:
-            rows, after = await self.store.read(partial(process_rows.page, keyspace=self.keyspace, after=after))
-            living += sum(not row.has_ended(sources.wall_time(), ()) for row in rows)
+            found, after = await self.store.read(partial(rows.page, keyspace=self.keyspace, after=after))
+            living += sum(not row.has_ended(sources.wall_time(), ()) for row in found)
             more = after is not None
         if living:
             raise CopyRefused(f"{self.name} is in use (processes: {living}): end the programs that use it, then copy")

@@ -16,11 +16,8 @@ from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from heapq import nlargest
 from itertools import accumulate
-from typing import Final, TypeVar
+from typing import Final
 from weakref import WeakKeyDictionary
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector as Collecting
 
 import jobs_service
 from jobs_service import names
@@ -31,14 +28,11 @@ from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, ReplicationSta
 from jobs_service.service import JobsService
 from jobs_service.supervision import Supervising
 
-__all__ = ["CONTENT_TYPE", "Collector", "collector", "text"]
-
 try:
-    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client import CollectorRegistry, generate_latest, registry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 except ImportError:
     raise JobsError("metrics need prometheus-client: pip install 'jobs-service[metrics]'") from None
-
-T = TypeVar("T")
 
 MOST_TYPES: Final = 200
 """Types with series of their own by default: each has about a hundred series."""
@@ -62,6 +56,16 @@ PREFIX: Final = "jobs_service_"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """The media type of `text`."""
 
+_PATIENCE: Final = 30.0
+"""Seconds that a scrape on another thread waits for the store."""
+
+_STORE_COUNTERS: Final = {
+    "transactions": "Runs of transactions that were begun.",
+    "commits": "Transactions that wrote something and took effect.",
+    "retries": "Runs of transactions that repeated an earlier one.",
+    "conflicts": "Commits that failed because others had written what they had read.",
+}
+
 # The choice of types with series of their own must stay the same from scrape to scrape.
 _collectors: WeakKeyDictionary[JobsService, Collector] = WeakKeyDictionary()
 
@@ -80,10 +84,10 @@ async def text(jobs: JobsService) -> bytes:
     if found is None:
         found = _collectors[jobs] = collector(jobs)
     await found.refresh()
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collected([*found.collect()]))
+    collected = CollectorRegistry(auto_describe=False)
+    collected.register(Collected([*found.collect()]))
     # A megabyte of text takes a tenth of a second: the loop goes on meanwhile.
-    return await asyncio.to_thread(generate_latest, registry)
+    return await asyncio.to_thread(generate_latest, collected)
 
 
 def collector(jobs: JobsService, *, most_types: int = MOST_TYPES) -> Collector:
@@ -99,21 +103,10 @@ def collector(jobs: JobsService, *, most_types: int = MOST_TYPES) -> Collector:
     return Collector(jobs, most_types)
 
 
-_PATIENCE: Final = 30.0
-"""Seconds that a scrape on another thread waits for the store."""
-
-_STORE_COUNTERS: Final = {
-    "transactions": "Runs of transactions that were begun.",
-    "commits": "Transactions that wrote something and took effect.",
-    "retries": "Runs of transactions that repeated an earlier one.",
-    "conflicts": "Commits that failed because others had written what they had read.",
-}
-
-
 # Metrics
 
 
-class Collector(Collecting):
+class Collector(registry.Collector):
     """Metrics of one service, for a registry of prometheus_client.
 
     Args:
@@ -204,7 +197,7 @@ class Collector(Collecting):
         yield times
 
 
-class Collected(Collecting):
+class Collected(registry.Collector):
     """Metrics that were collected earlier.
 
     Args:

@@ -20,7 +20,6 @@ from jobs_service.dashboard.job_page import clone_page, download, job_page
 from jobs_service.dashboard.jobs import export
 from jobs_service.dashboard.overview import overview
 from jobs_service.dashboard.rendering import HERE, SECURITY, error_page, problem_page
-from jobs_service.dashboard.small_pages import failures, processes
 from jobs_service.dashboard.type_page import type_page
 from jobs_service.dashboard.visit import BadAddress, Visit
 from jobs_service.errors import JobsError
@@ -76,8 +75,8 @@ class Dashboard:
             see("/job", job_page),
             see("/download", download),
             see("/export", export),
-            see("/failures", failures),
-            see("/processes", processes),
+            see("/failures", small_pages.failures),
+            see("/processes", small_pages.processes),
             see("/periodic", small_pages.periodic),
             see("/supervision", small_pages.supervision),
             see("/health", lambda visit: small_pages.health(visit, self._sizes)),

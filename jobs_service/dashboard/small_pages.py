@@ -39,11 +39,10 @@ MOST_QUEUES: Final = 100
 """Most types with waiting jobs whose queues the page of health reads."""
 _MOST_CRASHING: Final = 5
 """Most types with crashing runs that the page of health lists one by one."""
-"""Most unreadable queues that the page of health lists one by one."""
 
 
 async def failures(visit: Visit) -> Response:
-    """Return the page."""
+    """Return the page of failures."""
     found = await newest_failures(visit.service, await visit.counts())
     hour = (await visit.last_hour()).totals
     context = {
@@ -85,7 +84,7 @@ def _shown(visit: Visit, group: Group) -> dict[str, Any]:
 
 
 async def processes(visit: Visit) -> Response:
-    """Return the page."""
+    """Return the page of processes and of the jobs that their workers run."""
     service = visit.service
     counts = await visit.counts()
     running = [(type, each.running) for type, each in counts.items() if each.running]

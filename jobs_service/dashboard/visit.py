@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -78,7 +78,8 @@ class Visit:
     @property
     def environment(self) -> Environment:
         """The name and the colour of the server's environment."""
-        return environment_of(self.state)
+        options = self.state.options
+        return Environment(options.environment, colour_of(options.colour))
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -150,24 +151,20 @@ class Visit:
     @property
     def theme(self) -> str:
         """The preferred theme, one of THEMES."""
-        return _one_of(THEMES, self.request.cookies.get(THEME_COOKIE))
+        return choice(self.request.cookies.get(THEME_COOKIE), THEMES)
 
     @property
     def zone(self) -> str:
         """The preferred time zone, one of ZONES."""
-        return _one_of(ZONES, self.request.cookies.get(ZONE_COOKIE))
+        return choice(self.request.cookies.get(ZONE_COOKIE), ZONES)
 
 
 class BadAddress(ValueError):
     """The address of a page names no type or job; the message says why."""
 
 
-def choice(given: str | None, allowed: Iterable[str]) -> str:
+def choice(given: str | None, allowed: Sequence[str]) -> str:
     """Return the given value if it is allowed, else the first allowed one."""
-    return _one_of(tuple(allowed), given)
-
-
-def _one_of(allowed: tuple[str, ...], given: str | None) -> str:
     return given if given in allowed else allowed[0]
 
 
@@ -250,11 +247,6 @@ class Environment:
             return ""
         text = "#000000" if _luminance(self.colour) > 0.179 else "#ffffff"
         return f":root {{ --environment: {self.colour}; --on-environment: {text}; }}\n"
-
-
-def environment_of(state: Any) -> Environment:
-    """Return the name and the colour of the environment."""
-    return Environment(state.options.environment, colour_of(state.options.colour))
 
 
 def _luminance(colour: str) -> float:

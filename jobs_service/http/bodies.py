@@ -10,8 +10,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect, Request
 
+from jobs_service import json_types
 from jobs_service.errors import shown
-from jobs_service.http import wire
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import ServerLimits
 
@@ -114,7 +114,7 @@ def decoded(raw: bytes, what: str) -> Any:
         Refusal: the bytes are not JSON.
     """
     try:
-        return wire.loads(raw)
+        return json_types.loads(raw)
     except (ValueError, RecursionError) as error:
         raise Refusal("bad-request", f"{what} is not JSON: {str(error)[:200]}") from None
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from starlette.responses import Response
 
-from jobs_service import __version__
+from jobs_service import __version__, json_types
 from jobs_service.errors import JobsError
 from jobs_service.http import gate, problems, wire
 from jobs_service.http.endpoint import ENDPOINTS, Call, Endpoint, answer, endpoint, long_answer
@@ -44,7 +44,7 @@ _READY_WITHIN = 1.0
 async def openapi_document(call: Call) -> Response:
     found = document(ENDPOINTS, __version__)
     found["servers"] = [{"url": call.request.scope.get("root_path") or "/"}]
-    return Response(wire.dumps(found), media_type="application/json")
+    return Response(json_types.dumps(found), media_type="application/json")
 
 
 @endpoint("GET", "/problems/{problem}", Role.NOBODY, "What a problem means", media={"text/html": "A page"})

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from jobs_service import names
-from jobs_service.http import wire
+from jobs_service import json_types, names
 from jobs_service.http.changes import Changes
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import ServerState
@@ -201,13 +200,13 @@ async def pieces(name: str, forms: Iterable[Any], more: Mapping[str, Any] | None
         forms: the items of the list, each taken at its turn.
         more: the other members.
     """
-    begin = b"{%s:[" % wire.dumps(name)
-    encoded = map(wire.dumps, forms)
+    begin = b"{%s:[" % json_types.dumps(name)
+    encoded = map(json_types.dumps, forms)
     while piece := _piece(encoded):
         yield begin + b",".join(piece)
         begin = b","
         await asyncio.sleep(0)
-    rest = wire.dumps(more or {})[1:]
+    rest = json_types.dumps(more or {})[1:]
     yield (b"]" if begin == b"," else begin + b"]") + (b"," + rest if more else rest)
 
 
@@ -250,7 +249,7 @@ async def _together(begun: Sequence[bytes], rest: AsyncGenerator[bytes]) -> Asyn
 
 def answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON answer."""
-    return Response(wire.dumps(form), status, headers, media_type="application/json")
+    return Response(json_types.dumps(form), status, headers, media_type="application/json")
 
 
 _SHORT: Final = {"type": ("type",), "job": ("type", "id")}

@@ -11,7 +11,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from jobs_service import names
+from jobs_service import json_types, names
 from jobs_service.errors import InvalidJob, JobsError, TransactionTooLarge
 from jobs_service.http import bodies, forms, problems, wire
 from jobs_service.http.audit import chosen
@@ -58,7 +58,7 @@ async def create(call: Call) -> Response:
     if form.jobs is None:
         job, was_there = await add(call, form, key, call.raw)
         found = await call.state.changed_form(job) if isinstance(job, Job) else job
-        call.changed("add", type=call.type, id=wire.name_of(found["id"]), jobs=int(not was_there), **_how(form))
+        call.changed("add", type=call.type, id=json_types.name_of(found["id"]), jobs=int(not was_there), **_how(form))
         return answer(found, 200 if was_there else 201, _REPLAYED if key is not None and was_there else None)
     if form.model_fields_set - {"jobs", "if_exists"}:
         raise InvalidJob("`jobs` goes with if_exists alone").about(call.type)
@@ -133,7 +133,7 @@ async def get(call: Call) -> Response:
     job: Job = await call.service.get(call.type, call.id)
     lock: bytes | None = call.query.lock
     if lock is not None:
-        return answer(call.state.running_form(call.remote.running(job, lock)))
+        return answer(wire.running_job(call.remote.running(job, lock)))
     return answer((await call.service.get_redaction(call.type)).job(job).to_dict())
 
 
@@ -180,7 +180,7 @@ async def resubmit(call: Call) -> Response:
         if form.seq is not None:
             raise InvalidJob("seq goes without a lock: who has the lock knows the job").about(call.type, call.id)
         running = await call.remote.held(call.type, call.id, form.lock).resubmit(**form.given())
-        return answer(call.state.running_form(running))
+        return answer(wire.running_job(running))
     if call.who.role < Role.WRITE:
         raise Refusal("forbidden", f"this needs the role write, or a lock; {call.who.name} has {call.who.role.label}")
     job = await call.changes.resubmit(call.type, call.id, form.seq, form.given(), _how(form))
@@ -202,7 +202,7 @@ async def bulk(call: Call) -> Response:
     what = await asked(call.service, form.action, call.type, form.filter, who=call.who.name)
     done = await act_on_some(call.service, what, form.limit, after=form.after, dry_run=form.dry_run)
     if not form.dry_run:
-        said = wire.loads(call.raw)
+        said = json_types.loads(call.raw)
         noted = {"filter": chosen(said["filter"]), "limit": form.limit, "matched": done.matched}
         call.changed(f"bulk_{form.action}", type=call.type, jobs=done.changed, **noted)
     found = dataclasses.asdict(done)
@@ -248,7 +248,7 @@ async def _lines(call: Call, type: JobType | None, state: str | None, prefix: Jo
             call.state.audit.exported(call.who.name, call.client, type, jobs=told, what=what)
 
     async def packed(page: list[Job]) -> bytes:
-        return b"".join(wire.dumps(form) + b"\n" for form in await call.state.job_forms(page))
+        return b"".join(json_types.dumps(form) + b"\n" for form in await call.state.job_forms(page))
 
     return StreamingResponse(lines(), media_type=bodies.NDJSON)
 
@@ -418,7 +418,7 @@ async def _line(call: Call, line: bytes, key: str | None) -> Job | dict[str, Any
 
 async def _answers(call: Call, done: list[Job | dict[str, Any]]) -> bytes:
     """Return the answer lines for some results."""
-    return b"".join(wire.dumps(form) + b"\n" for form in await shown_jobs(call, done))
+    return b"".join(json_types.dumps(form) + b"\n" for form in await shown_jobs(call, done))
 
 
 async def shown_jobs(call: Call, done: list[Job | dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from jobs_service import errors, names
+from jobs_service import errors, json_types, names
 from jobs_service.errors import AccessDenied, InvalidJob, JobsError, JobTooLarge, StoreUnavailable
 from jobs_service.http import wire
 from jobs_service.model import JobError
@@ -132,7 +132,7 @@ def error_of(found: Mapping[str, Any]) -> JobsError:
     )
     for name, key in (("type", "job_type"), ("id", "job_id")):
         if key in found:
-            setattr(error, name, wire.name_of(found[key]))
+            setattr(error, name, json_types.name_of(found[key]))
     for name in _PLAIN:
         if name in found:
             setattr(error, name, found[name])

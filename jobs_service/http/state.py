@@ -321,10 +321,6 @@ class ServerState:
         """Do the same for changed jobs, even if the store has failed since the change."""
         return await _forms([*jobs], partial(rules_of_changed, self.service))
 
-    def running_form(self, job: RunningJob) -> dict[str, Any]:
-        """Return a running job for its worker, with its secret fields."""
-        return wire.running_job(job)
-
     async def event_form(self, event: JobEvent) -> dict[str, Any]:
         """Return an event as JSON, without secret fields."""
         return (await self.service.get_redaction(event.type)).event(event).to_dict()

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from jobs_service import names
+from jobs_service import json_types, names
 from jobs_service.actors.context import rest_after
 from jobs_service.actors.subscriptions import Mailbox, SubscribedJob
 from jobs_service.errors import (
@@ -27,7 +27,7 @@ from jobs_service.errors import (
     SupervisorFailed,
     job_name,
 )
-from jobs_service.http import problems, wire
+from jobs_service.http import problems
 from jobs_service.http.tokens import Identity
 from jobs_service.layer import activity, changes
 from jobs_service.layer.changes import Position
@@ -329,11 +329,11 @@ async def _frame(state: ServerState, target: SubscribedJob, event: JobEvent | Jo
         # The client does not learn of the states in between.
         return b""
     target.told = digest
-    return b"%s\ndata: %s\n\n" % (head.encode(), wire.dumps(form))
+    return b"%s\ndata: %s\n\n" % (head.encode(), json_types.dumps(form))
 
 
 def _digest(form: object) -> str:
-    return blake2b(wire.dumps(form), digest_size=_DIGEST_BYTES).hexdigest()
+    return blake2b(json_types.dumps(form), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def _known_of(last_id: str, count: int) -> list[str]:
@@ -493,7 +493,7 @@ async def existing(service: JobsService, keys: list[TypeKeys]) -> set[TypeKeys]:
 
 
 def _change_frame(form: dict[str, Any]) -> bytes:
-    return b"event: job\ndata: %s\n\n" % wire.dumps(form)
+    return b"event: job\ndata: %s\n\n" % json_types.dumps(form)
 
 
 def _brief(form: dict[str, Any]) -> dict[str, Any]:

@@ -14,13 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from jobs_service import json_data, names, run_data, tracing
 from jobs_service.errors import RecordDamaged
-from jobs_service.json_types import Hexadecimal, Time, Unchanged, read
-from jobs_service.json_types import dumps as dumps
-from jobs_service.json_types import loads as loads
-from jobs_service.json_types import name_of as name_of
-from jobs_service.json_types import plain as plain
-from jobs_service.json_types import seconds_of as seconds_of
-from jobs_service.json_types import time as time
+from jobs_service.json_types import Hexadecimal, Time, Unchanged, read, time
 from jobs_service.model import (
     Enqueued,
     HistoryEvent,

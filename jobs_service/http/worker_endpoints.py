@@ -12,6 +12,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from jobs_service import json_types
 from jobs_service.errors import JobsError, StoreError, WorkerConflict
 from jobs_service.http import forms, problems, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer, pieces
@@ -87,7 +88,7 @@ class _Accepting(Response):
 
     async def _still_held(self, jobs: Sequence[RunningJob]) -> list[Any]:
         """Return the jobs of an earlier accept that are still held by its locks."""
-        return [self._call.state.running_form(job) for job in await self._call.remote.still_held(jobs)]
+        return [wire.running_job(job) for job in await self._call.remote.still_held(jobs)]
 
     async def _accept(self, accept: Accept, scope: Scope, receive: Receive, send: Send) -> None:
         """Take jobs, note them in `accept`, and send them."""
@@ -111,7 +112,7 @@ class _Accepting(Response):
                 except Gone:
                     return
                 try:
-                    body = b"".join([piece async for piece in pieces("jobs", map(state.running_form, found))])
+                    body = b"".join([piece async for piece in pieces("jobs", map(wire.running_job, found))])
                 except JobsError:
                     await _give_back(found)
                     raise
@@ -153,11 +154,11 @@ async def _give_back(jobs: Sequence[RunningJob]) -> None:
 async def update(call: Call) -> Response:
     call.check_may_run(call.type)
     if not call.body.healthy:
-        return answer(call.state.running_form(await _held(call).update(_data(call.body))))
+        return answer(wire.running_job(await _held(call).update(_data(call.body))))
     job = await call.remote.runs.healthy(call.type, call.id, call.body.lock)
     if isinstance(job, Exception):
         raise job
-    return answer(call.state.running_form(job))
+    return answer(wire.running_job(job))
 
 
 @endpoint(
@@ -174,7 +175,7 @@ async def progress(call: Call) -> Response:
     # The record has the number of the attempt.
     running = call.remote.running(await call.service.get(call.type, call.id), form.lock)
     found = await running.progress(form.done, form.total, form.message)
-    return answer(call.state.running_form(found))
+    return answer(wire.running_job(found))
 
 
 @endpoint(
@@ -276,7 +277,7 @@ async def declare(call: Call) -> Response:
     found, hidden = await call.remote.runs.declare(call.type, form.timeout, *kept, form.redact, **may)
     call.changed("declare", type=call.type, jobs=0)
     redact = None if hidden is None else [*hidden.paths]
-    return answer({"timeout": found.timeout, **wire.plain(found.retention), "redact": redact})
+    return answer({"timeout": found.timeout, **json_types.plain(found.retention), "redact": redact})
 
 
 @endpoint(
