@@ -171,8 +171,8 @@ async def copy_jobs(
         await refuse_half_copied(source, ours.keyspace)
         await target.read(partial(theirs.require_fit, anew))
         await ours.require_unused(sources)
-        rows = await ours.type_rows()
-        types = {type for section, type in rows if section in _SETTINGS}
+        settings = await ours.type_rows()
+        types = {type for section, type in settings if section in _SETTINGS}
         counts = await ours.looked_through(theirs, types)
         if make is not None:
             made = await make()
@@ -180,10 +180,10 @@ async def copy_jobs(
         await theirs.begin(anew)
         await ours.copy_to(theirs, sum(each.jobs for each in counts.values()))
         await theirs.require_jobs(counts, ours.name)
-        if await ours.type_rows() != rows:
+        if await ours.type_rows() != settings:
             raise CopyRefused(f"{ours.name} has changed since its copy began: {_AGAIN}")
         every = sorted(types | counts.keys())
-        await theirs.open_types(every, rows)
+        await theirs.open_types(every, settings)
         told = tuple(counts.get(type) or CopiedType(ours.keyspace.of_packed(type).type) for type in every)
         return Copied(told, ours.unreadable, ours.strays)
 
@@ -254,8 +254,8 @@ class _CopySide:
         """Return the number of jobs by packed type, of those that can be read, after checking each."""
         counts: dict[bytes, CopiedType] = {}
         self.unreadable = done = 0
-        async for rows in self.pages(DATA):
-            for job in map(self.job_at, rows):
+        async for some in self.pages(DATA):
+            for job in map(self.job_at, some):
                 if job is None:
                     self.unreadable += 1
                     continue
@@ -303,9 +303,9 @@ class _CopySource(_CopySide):
         found: dict[tuple[int, bytes], bytes] = {}
         for section in _TELLING:
             start = len(self.keyspace.sections[section])
-            async for rows in self.pages(section):
+            async for some in self.pages(section):
                 # A foreign row is none of a type.
-                found.update({(section, key[start:]): value for key, value in rows if type_in(key[start:]) is not None})
+                found.update({(section, key[start:]): value for key, value in some if type_in(key[start:]) is not None})
         return found
 
     async def looked_through(self, target: _CopyTarget, types: Iterable[bytes]) -> dict[bytes, CopiedType]:
@@ -339,8 +339,8 @@ class _CopySource(_CopySide):
 
     async def _ready_jobs(self) -> AsyncIterator[_CopiedJob]:
         pace = Pace(self.batch, first=FIRST_CHUNK)
-        async for rows in self.pages(READY):
-            entries = [key for key, _ in rows]
+        async for some in self.pages(READY):
+            entries = [key for key, _ in some]
             while entries:
                 found = await pace.fitting(partial(self._behind, entries), measure=_measured)
                 for entry, row in zip(entries, found, strict=False):
@@ -365,8 +365,8 @@ class _CopySource(_CopySide):
             return self.keyspace.sections[DATA] + AFTER  # where there is nothing
 
     async def _other_jobs(self) -> AsyncIterator[_CopiedJob]:
-        async for rows in self.pages(DATA):
-            for job in map(self.job_at, rows):
+        async for some in self.pages(DATA):
+            for job in map(self.job_at, some):
                 if job is not None and job.record.place != IS_READY:
                     yield job
 

@@ -22,6 +22,7 @@ import typer
 
 from jobs_service import InvalidSettings, JobsService, JobType, Settings
 from jobs_service.cli import program
+from jobs_service.errors import a_kind_of
 from jobs_service.names import one_line, printable, shown
 from jobs_service.runner.commands import kill_all
 
@@ -232,9 +233,6 @@ def load(name: str) -> JobsService:
     Raises:
         typer.BadParameter: there is no such module or attribute, or it is not a JobsService.
     """
-    from jobs_service import JobsService
-    from jobs_service.errors import a_kind_of
-
     module_name, colon, path = name.partition(":")
     if not (module_name and colon and path) or module_name.startswith("."):
         raise typer.BadParameter(f"{name!r}; write it like package.module:jobs", param_hint=HINT)

@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
+from jobs_service.cli import program
 from jobs_service.names import compact, printable, shown
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobError, JobEvent, Progress
-
-if TYPE_CHECKING:
-    from jobs_service import Job, JobEvent, JobsService
+    from jobs_service import Job, JobError, JobEvent, JobsService, Progress
     from jobs_service.redaction import Redaction
 
     Shown = TypeVar("Shown", bound=Job | JobEvent)
+
 
 GAP: Final = "  "
 LEAST_CUT: Final = 16
@@ -284,13 +283,11 @@ def progress(source: os.stat_result) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    from jobs_service.cli.program import cursor_given_back
-
     total = source.st_size if stat.S_ISREG(source.st_mode) else None
     columns = [TextColumn("{task.fields[added]} jobs added"), BarColumn()]
     if total is not None:
         columns += [TaskProgressColumn(), TimeRemainingColumn()]
-    with cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with program.cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total, added=0)
         yield lambda size, added: bar.update(task, advance=size, added=added)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, BinaryIO, Final, Literal, NoReturn, TypeAlias
 
@@ -13,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from jobs_service import durations
+from jobs_service.cli.verbs import completion
 from jobs_service.names import parsed, parsed_priority
 from jobs_service.sources import Sources
 
@@ -72,15 +72,9 @@ class Verb(TyperCommand):
         return [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
 
 
-def _types(context: typer.Context, incomplete: str) -> Iterable[str]:
-    from jobs_service.cli.verbs import completion
-
-    return completion.types(context, incomplete)
-
-
-TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=_types)]
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=completion.types)]
 OptionalType = Annotated[
-    str | None, typer.Argument(metavar="TYPE", help="Only jobs of this type.", autocompletion=_types)
+    str | None, typer.Argument(metavar="TYPE", help="Only jobs of this type.", autocompletion=completion.types)
 ]
 
 

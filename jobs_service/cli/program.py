@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import errno
 import os
 import re
@@ -14,7 +12,8 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias, TypeGuard, TypeVar
 
@@ -144,8 +143,6 @@ def require_store(address: str) -> None:
 
 def missing_store(address: str) -> str | None:
     """Return the path of an embedded store that does not exist; None if the store exists or is of another kind."""
-    from pathlib import Path
-
     scheme, _, path = address.partition(":")
     if scheme != "lmdb" or not path or Path(path).is_file() or Path(path, "data.mdb").exists():
         return None
@@ -278,7 +275,7 @@ def guard(invoke: Callable[[], None]) -> int:
 def say(message: str) -> None:
     """Print a message as one line on stderr, with its line feeds replaced and its control characters escaped."""
     line = printable(re.sub(r"\s*\n\s*", " ", message.strip()))
-    with contextlib.suppress(OSError):  # stderr has no reader any more.
+    with suppress(OSError):  # stderr has no reader any more.
         print(f"{PROGRAM}: {line}", file=sys.stderr, flush=True)
 
 
@@ -376,6 +373,8 @@ async def while_read() -> AsyncIterator[None]:
     Raises:
         BrokenPipeError: the pipe has no reader any more.
     """
+    import asyncio
+
     try:
         output = sys.stdout.fileno()
         is_pipe = stat.S_ISFIFO(os.fstat(output).st_mode)

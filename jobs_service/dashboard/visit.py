@@ -178,10 +178,10 @@ def _name(what: str, given: Mapping[str, Any]) -> Any:
         raise BadAddress(f"{what}: {error}") from None
 
 
-ROLES: Final = ("nobody", "read", "work", "write", "admin")
-
-
 # The user
+
+
+ROLES: Final = ("nobody", "read", "work", "write", "admin")
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,11 +252,11 @@ def answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = Non
     return Response(json_types.dumps(form), status, headers, media_type="application/json")
 
 
+# Paths
+
+
 _SHORT: Final = {"type": ("type",), "job": ("type", "id")}
 """Names that `/v1/type` and `/v1/job` take from the query instead of the path."""
-
-
-# Paths
 
 
 class RoutedPath(NamedTuple):

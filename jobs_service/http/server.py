@@ -6,11 +6,10 @@ A client that is slow, or that sends endless headers, is the business of the pro
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +19,6 @@ from jobs_service.errors import InvalidSettings, in_one_line
 from jobs_service.http import token_file
 from jobs_service.http.application import Application
 from jobs_service.http.state import ServerOptions
-from jobs_service.http.token_file import is_loopback
 from jobs_service.log import EventLog
 from jobs_service.sources import raised_file_limit
 
@@ -69,7 +67,7 @@ async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]
     host, port = parse_address(where.address)
     application = Application(service, where.options)
     tokens = await application.state.tokens.known()
-    if not is_loopback(host) and not tokens and where.options.authenticate is None:
+    if not token_file.is_loopback(host) and not tokens and where.options.authenticate is None:
         raise InvalidSettings(
             f"address {where.address}: others than this machine reach it, and there are no tokens; "
             "add one first: jobs-service token add NAME --role admin"
@@ -178,7 +176,7 @@ class Server:
 class _Quiet(uvicorn.Server):
     """A server that leaves signals to its program."""
 
-    @contextlib.contextmanager
+    @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 

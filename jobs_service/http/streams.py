@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -196,7 +195,7 @@ class ClientPresence:
     async def __aexit__(self, *_: object) -> None:
         assert self.leaving is not None
         self.leaving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with suppress(asyncio.CancelledError):
             await self.leaving
 
     @property
@@ -235,7 +234,7 @@ class ClientPresence:
             ending.cancel()
             if not doing.done():
                 doing.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
+                with suppress(asyncio.CancelledError):
                     await give_back(await doing)
 
 
@@ -411,7 +410,7 @@ class TypeFeed:
                 await self._remove_seen(position)
                 took = time() - began
                 wait = None if self._removable is None else max(self._removable[0] - time(), 0.0)
-                with contextlib.suppress(StoreError, TimeoutError):
+                with suppress(StoreError, TimeoutError):
                     async with asyncio.timeout(wait):
                         await watch.wait()
             finally:

@@ -231,11 +231,11 @@ def _head(attachment: Attachment) -> bytes:
     return f"{head}\r\n\r\n".encode()
 
 
+# Compressed bytes
+
+
 _GZIP: Final = 31
 """zlib's number for a window of the usual size with a gzip header."""
-
-
-# Compressed bytes
 
 
 @dataclass(slots=True)

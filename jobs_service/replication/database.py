@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -138,9 +137,7 @@ class HttpDatabase:
         if feed.limit is None and feed.until is None:
             method, query, body = feed_request(since, feed, None)
             silent = _SILENT_BEATS * feed.heartbeat
-            with contextlib.suppress(
-                TooLarge
-            ):  # a server that writes the whole feed as one line must be asked for parts
+            with suppress(TooLarge):  # a server that writes the whole feed as one line must be asked for parts
                 async with self._http.stream(
                     method, "/_changes", query=query, body=body, read_timeout=silent
                 ) as stream:

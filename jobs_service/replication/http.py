@@ -8,12 +8,11 @@ connection, cookie, pause and body, are read together.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from io import BytesIO
@@ -488,7 +487,7 @@ class HttpClient:
     async def _answered_with_failure(self, ask: _Ask, response: aiohttp.ClientResponse) -> RequestFailed:
         """Return an error with the server's reason, and give the connection up."""
         said = b""
-        with contextlib.suppress(aiohttp.ClientError, OSError):
+        with suppress(aiohttp.ClientError, OSError):
             async with asyncio.timeout(self.settings.read_timeout):
                 said = await response.content.read(_MOST_OF_A_FAILURE)
         response.release()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import dataclasses
 import math
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -138,14 +137,14 @@ async def _replicate(
     async def hold(checkpoint: Mapping[str, Any]) -> None:
         # One commit shows that the lock is still this runner's, and keeps the counters for the next run.
         written.update(checkpoint, written=written["written"] + 1)
-        with contextlib.suppress(JobCanceled):  # the job is to be canceled: the lock is ours all the same
+        with suppress(JobCanceled):  # the job is to be canceled: the lock is ours all the same
             await keep_counters()
 
     async def keep_counters() -> None:
         counted = {"statistics": tally.statistics.to_data(), "skipped": tally.skipped_data(), "checkpoint": written}
         await job.update(copy.deepcopy({**data, **counted}))
 
-    async with contextlib.AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack:
         # A run that only repeats its requests may not last as long as a healthy one.
         budget = jobs.handlers[str(job.type)].options.health_threshold / 2
         settings = HttpSettings(
@@ -169,13 +168,13 @@ async def _replicate(
         try:
             await run_together(replicate(), beside=beside)
         except ReplicationError:  # also without a checkpoint: copied documents are not copied again
-            with contextlib.suppress(JobsError):
+            with suppress(JobsError):
                 await keep_counters()
             raise
         return summary
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def _opened(
     given: str | Mapping[str, Any], what: str, settings: HttpSettings, secrets: SecretSource | None
 ) -> AsyncIterator[HttpDatabase]:
@@ -223,7 +222,7 @@ class OptionsWatch:
         """
         seen: object = self
         while True:
-            with contextlib.suppress(StoreError):  # the next check follows
+            with suppress(StoreError):  # the next check follows
                 if (version := await self._look()) != seen:
                     if await is_wanted(self._jobs, job):
                         raise OptionsWanted("other options are wanted")
@@ -348,7 +347,7 @@ class Replicator:
             raise
         except (asyncio.CancelledError, ReplicationError):
             # Copied documents need not be copied again; the error is raised all the same.
-            with contextlib.suppress(JobsError, TimeoutError):
+            with suppress(JobsError, TimeoutError):
                 async with asyncio.timeout(LAST_CHECKPOINT):
                     await self.checkpoint()
             raise
@@ -390,7 +389,7 @@ class Replicator:
             return None
         passed_over, done = through.passed_over, through.highest  # workers go on while the source answers
         feed = dataclasses.replace(self._options.feed(), continuous=False, limit=0)
-        with contextlib.suppress(ReplicationError):
+        with suppress(ReplicationError):
             async with aclosing(self._source.changes(done, feed)) as rows:
                 async for row in rows:
                     if isinstance(row, EndOfChanges) and row.pending is not None:
@@ -446,14 +445,14 @@ class Replicator:
         }
 
 
+# Progress
+
+
 INTERVAL: Final = 2.0
 """Seconds between two reports; a job without progress reports nothing."""
 
 ASK_PENDING: Final = 30.0
 """Seconds between two requests to the source for the number of remaining changes."""
-
-
-# Progress
 
 
 class ProgressReporter:
@@ -497,7 +496,7 @@ class ProgressReporter:
         done, total = self._tally.copied, self._total
         if total is not None or self._tally.rows > done:
             total = max(total or 0, self._tally.rows)  # newer rows of the feed are pending as well
-        with contextlib.suppress(JobCanceled, StoreError):  # the runner cancels it soon; the next report comes later
+        with suppress(JobCanceled, StoreError):  # the runner cancels it soon; the next report comes later
             await self._job.progress(done, None if total is None else max(total, done), self._message(seconds))
 
     def _message(self, seconds: float) -> str:

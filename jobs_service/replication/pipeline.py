@@ -521,11 +521,11 @@ def _failed(refusal: RevisionRefusal) -> DocumentNotWritten:
     )
 
 
+# Attempts that may be useless
+
+
 TRY_AGAIN: Final = 37.0
 """Seconds after which a skipped request is sent once more: a bit longer than a checkpoint interval."""
-
-
-# Attempts that may be useless
 
 
 class AttemptRatio:

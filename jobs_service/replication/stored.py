@@ -228,10 +228,10 @@ def _key(type: str, kind: str, id: str) -> bytes:
     return _OF_JOBS + f"{type}/{kind}/{quote(id, safe='')}/".encode()
 
 
-_RATE: Final = re.compile(rf"([\d,]+) {_DOCUMENTS}, ([\d,.]+) MB/s", re.ASCII)
-
-
 # The status of a job
+
+
+_RATE: Final = re.compile(rf"([\d,]+) {_DOCUMENTS}, ([\d,.]+) MB/s", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
@@ -273,7 +272,7 @@ async def until_not_running(access: StoreAccess, context: Context, type: JobType
         try:
             if not running:
                 return
-            with contextlib.suppress(StoreError):  # a watch that was lost: read again
+            with suppress(StoreError):  # a watch that was lost: read again
                 await access.until_fired(watch)
             access.check_open()
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 import sys
@@ -11,12 +10,9 @@ from contextlib import ExitStack, aclosing, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-import anyio
 import typer
 
-from jobs_service import JobsService, NewJob
 from jobs_service.cli import output, parsing, program
-from jobs_service.cli.output import progress
 from jobs_service.cli.parsing import (
     AtOption,
     DataOption,
@@ -31,11 +27,10 @@ from jobs_service.cli.parsing import (
     parse_type,
 )
 from jobs_service.cli.program import ensure_type
-from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, StoreError
 from jobs_service.names import parsed, shown
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobTransaction
+    from jobs_service import Job, JobsService, JobTransaction, NewJob
 
 FIELDS: Final = frozenset({"id", "data", "priority", "run_at"})
 MOST_LINES: Final = 500
@@ -130,7 +125,6 @@ def add_many(
     run_at is an ISO time with an offset or seconds since the epoch; id and priority are written as on the command
     line. It stops at a bad line: the jobs of the lines before are added, and stay.
     """
-
     name = parse_type(type)
     seconds = None if timeout is None else parsing.positive_duration(timeout, "--timeout")
     with ExitStack() as opened:
@@ -176,6 +170,10 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
         AnswerIsNo: a job was refused; the jobs of the lines before it are added.
         StoreError: the store failed; the message tells the number of added jobs.
     """
+    import asyncio
+
+    from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, StoreError
+
     added = 0
 
     def so_far() -> str:
@@ -197,7 +195,7 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
             kind = program.Refused if isinstance(error, InvalidJob | JobTooLarge) else program.AnswerIsNo
             raise kind(f"line {batch[0].line}: {program.wording(error)}; {so_far()}") from error
 
-    with progress(os.fstat(descriptor)) as advance:
+    with output.progress(os.fstat(descriptor)) as advance:
         try:
             async with aclosing(_batches(descriptor)) as batches:
                 async for first, lines in batches:
@@ -262,6 +260,8 @@ async def _batches(descriptor: int) -> AsyncGenerator[tuple[int, list[bytes]], N
 
 
 async def _read(descriptor: int, is_file: bool) -> bytes:
+    import anyio
+
     try:
         if not is_file:
             # The selector accepts pipes, terminals and sockets. Files that it refuses, such as /dev/null, never block.
@@ -278,6 +278,8 @@ def new_job(text: bytes) -> NewJob:
     Raises:
         ValueError: the line does not describe a job; the message says why.
     """
+    from jobs_service import NewJob
+
     fields = parsing.strict_json(text)
     if not isinstance(fields, dict):
         raise ValueError('not a JSON object; write {"id": "...", "data": ...}')

@@ -37,12 +37,12 @@ PERIODIC_COLUMNS = (
 # handlers
 
 
-class _Row(NamedTuple):
+class _HandlerRow(NamedTuple):
     handler: Handler[Any, Any]
     comes: str | None
 
 
-def _changed(row: _Row) -> str:
+def _changed(row: _HandlerRow) -> str:
     from jobs_service import HandlerOptions
 
     defaults = _options(HandlerOptions())
@@ -50,7 +50,7 @@ def _changed(row: _Row) -> str:
     return " ".join(f"{name}={value}" for name, value in given.items() if value != defaults[name])
 
 
-COLUMNS = (
+HANDLER_COLUMNS = (
     Column("type", lambda row: shown(row.handler.type)),
     Column("function", lambda row: printable(row.handler.name)),
     Column("comes", lambda row: row.comes or ""),
@@ -64,17 +64,18 @@ def handlers(context: typer.Context, application: ApplicationArgument, as_json: 
     Shown are the options that differ from the defaults, after the settings have been applied; with --json, all.
     """
     from jobs_service.cli.daemon import load
-    from jobs_service.runner.schedule import in_words
 
     program.refuse_store(context, "handlers are in a program, not in a store")
     service = load(application)
     service.reload(service.settings)
-    comes = {type: in_words(periodic.schedule) for type, periodic in service.periodic.items()}
-    rows = [_Row(handler, comes.get(handler.type)) for handler in service.handlers.values()]
-    output.rows(COLUMNS, rows, _form, as_json, "no handlers; make a function one with @jobs.handler(type)")
+    comes = {type: periodic.in_words for type, periodic in service.periodic.items()}
+    rows = [_HandlerRow(handler, comes.get(handler.type)) for handler in service.handlers.values()]
+    output.rows(
+        HANDLER_COLUMNS, rows, _handler_form, as_json, "no handlers; make a function one with @jobs.handler(type)"
+    )
 
 
-def _form(row: _Row) -> dict[str, Any]:
+def _handler_form(row: _HandlerRow) -> dict[str, Any]:
     handler = row.handler
     return {
         "type": names.name(handler.type),

@@ -74,7 +74,7 @@ def health(
     state, location = program.run(context, store, _read_state)
     problems = _problems(state, most)
     if as_json:
-        output.json_line({"healthy": not problems, "problems": problems, "store": location, **_as_json(state)})
+        output.json_line({"healthy": not problems, "problems": problems, "store": location, **_health_form(state)})
     if problems:
         raise program.AnswerIsNo(f"{'; '.join(problems)}: {location}: {_sentence(state)}")
     if not as_json:
@@ -160,7 +160,7 @@ def _sentence(state: _StoreState) -> str:
     return ", ".join(parts)
 
 
-def _as_json(state: _StoreState) -> dict[str, Any]:
+def _health_form(state: _StoreState) -> dict[str, Any]:
     seconds, type, id = state.oldest or (None, None, None)
     waited = None if seconds is None else round(seconds, 3)
     oldest = None if state.oldest is None else {"type": names.name(type), "id": names.name(id), "seconds": waited}
@@ -197,7 +197,7 @@ def _ago(seconds: float | None) -> str:
     return "" if seconds is None else f"{output.duration_text(max(Sources().wall_time() - seconds, 0.0))} ago"
 
 
-COLUMNS = (
+FAILURE_COLUMNS = (
     Column("jobs", lambda group: str(group.count), right=True),
     Column("state", lambda group: group.state, status=True),
     Column("since", lambda group: _ago(group.first), whole=True),
@@ -215,7 +215,9 @@ def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOpt
     """
     found = program.run(context, store, _failures)
     read = {"failed": found.failed, "retrying": found.retrying, "read": found.read}
-    output.rows(COLUMNS, found.groups, lambda group: {**group.to_dict(), **read}, as_json, "no failed or retrying jobs")
+    output.rows(
+        FAILURE_COLUMNS, found.groups, lambda group: {**group.to_dict(), **read}, as_json, "no failed or retrying jobs"
+    )
     if found.is_cut and not as_json:
         output.line(f"{found.read} of the {found.failed} failed and {found.retrying} retrying jobs were looked at")
 

@@ -52,7 +52,7 @@ def _handlers(info: ProcessInfo) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else "")
 
 
-COLUMNS = (
+PROCESS_COLUMNS = (
     Column("id", lambda info: printable(info.id), whole=True),
     Column("state", lambda info: info.state.value),
     Column("worker", lambda info: printable(info.worker)),
@@ -92,7 +92,7 @@ def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOp
 
     found = program.run(context, store, body)
     none = "no process runs handlers; jobs-service serve MODULE:ATTR does"
-    output.rows(COLUMNS, found, lambda info: info.to_dict(), as_json, none)
+    output.rows(PROCESS_COLUMNS, found, lambda info: info.to_dict(), as_json, none)
 
 
 def quiet(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -142,14 +142,14 @@ def _user() -> str:
 # workers
 
 
-class _Row(NamedTuple):
+class _HeldJob(NamedTuple):
     job: Job
     worker: str | None
     since: float | None
     progress: Progress | None
 
     @classmethod
-    def of(cls, job: Job) -> _Row:
+    def of(cls, job: Job) -> _HeldJob:
         started = next((event for event in job.history if event.kind == "started"), None)
         if started is None:
             return cls(job, None, None, job.progress)
@@ -166,23 +166,23 @@ def workers(
     """
     only = None if type is None else parse_type(type)
     rows = program.run(context, store, lambda jobs: _held(jobs, only))
-    output.rows(WORKER_COLUMNS, rows, _form, as_json, "no job is running")
+    output.rows(WORKER_COLUMNS, rows, _held_form, as_json, "no job is running")
 
 
-async def _held(jobs: JobsService, only: Any) -> list[_Row]:
+async def _held(jobs: JobsService, only: Any) -> list[_HeldJob]:
     """Return a row for each running job."""
     import asyncio
 
     if only is not None:
         await require_type(jobs, only)
-    rows: list[_Row] = []
+    rows: list[_HeldJob] = []
     for type in [only] if only is not None else await jobs.types():
         # The running jobs of a type have an index of their own, so not all jobs are read.
         ids = await jobs.active_ids(type)
         for at in range(0, len(ids), AT_ONCE):
             found = await asyncio.gather(*(_running(jobs, type, id) for id in ids[at : at + AT_ONCE]))
             held = await output.without_in_all(jobs, [job for job in found if job is not None])
-            rows += [output.as_far_as_readable(_Row.of, job) for job in held]
+            rows += [output.as_far_as_readable(_HeldJob.of, job) for job in held]
     return sorted(rows, key=lambda row: (row.worker or "", row.since or 0.0))
 
 
@@ -196,7 +196,7 @@ async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:
     return job if job.state is JobState.RUNNING else None
 
 
-def _form(row: _Row) -> dict[str, Any]:
+def _held_form(row: _HeldJob) -> dict[str, Any]:
     from jobs_service.json_types import plain, time
 
     return {

@@ -255,10 +255,8 @@ def _json(text: str, name: str) -> Any:
 
 
 async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
-    from jobs_service.cli.program import while_read
-
     waiting = waiting_for(jobs, job, seconds, "serve --replications")
-    async with waiting, while_read(), jobs.subscribe(job.type, job.id) as events:
+    async with waiting, program.while_read(), jobs.subscribe(job.type, job.id) as events:
         with _Bar() as bar:
             async for event in events:
                 bar.show(await output.without(jobs, event))

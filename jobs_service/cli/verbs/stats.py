@@ -132,9 +132,7 @@ async def _show_live(jobs: JobsService, seconds: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from jobs_service.cli.program import cursor_given_back
-
-    with cursor_given_back(sys.stdout), Live(console=output.console(), auto_refresh=False) as live:
+    with program.cursor_given_back(sys.stdout), Live(console=output.console(), auto_refresh=False) as live:
         while True:
             table = Table(COLUMNS)
             lines = table.lines([*map(table.row, await counted(jobs))])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -75,10 +75,8 @@ def watch(
     async def body(jobs: JobsService) -> JobEvent:
         import asyncio
 
-        from jobs_service.cli.program import while_read
-
         try:
-            async with while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
+            async with program.while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
                 async for event in events:
                     show(await output.without(jobs, event))
         except TimeoutError:
@@ -98,13 +96,10 @@ def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: f
 
     async def body(jobs: JobsService) -> None:
         import asyncio
-        from contextlib import suppress
 
-        from jobs_service.cli.program import require_type, while_read
-
-        await require_type(jobs, type)
+        await program.require_type(jobs, type)
         with suppress(TimeoutError):
-            async with while_read(), asyncio.timeout(seconds):
+            async with program.while_read(), asyncio.timeout(seconds):
                 async for job in changes(jobs, type):
                     output.as_far_as_readable(show, await output.without(jobs, job))
 
@@ -157,6 +152,8 @@ async def changes(jobs: JobsService, type: Any) -> AsyncIterator[Job | JobEvent]
     Raises:
         AnswerIsNo: there are too many jobs.
     """
+    import asyncio
+
     from jobs_service import JobEvent, JobState
 
     clock = asyncio.get_running_loop().time
