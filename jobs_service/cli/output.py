@@ -40,6 +40,7 @@ STYLES: Final = {
     "canceled": "magenta",
     "unreadable": "red",
 }
+"""The colours of all statuses, which are here in their order: `model.job.Status` takes long to import."""
 _CODES: Final = {
     "blue": "34",
     "cyan": "36",

@@ -22,7 +22,6 @@ from jobs_service.cli.parsing import (
     parse_type,
 )
 from jobs_service.cli.program import require_type
-from jobs_service.model.job import MEANT
 from jobs_service.names import printable, priority_text, shown
 
 if TYPE_CHECKING:
@@ -32,12 +31,19 @@ if TYPE_CHECKING:
 PAGE = 500
 """Jobs per page. Only one page is in memory at a time."""
 
+
+def _states() -> list[str]:
+    from jobs_service.model.job import MEANT
+
+    return [*MEANT]
+
+
 StateOption = Annotated[
     str | None,
     typer.Option(
         "--state",
         metavar="STATE",
-        autocompletion=lambda: [*MEANT],
+        autocompletion=_states,
         help="Only jobs that are ready, scheduled, retrying (after a crash), running, succeeded, failed, canceled or "
         "unreadable; pending (ready, scheduled or retrying); finished (in whatever way).",
     ),

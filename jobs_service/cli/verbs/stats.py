@@ -11,7 +11,6 @@ from jobs_service import names
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column, Table
 from jobs_service.cli.parsing import DURATION_HELP, JsonOption, OptionalType, StoreOption, parse_type
-from jobs_service.model.job import Status
 from jobs_service.names import shown
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from jobs_service import JobsService, QueueState, TypeCounts
 
 NO_TYPES: Final = "no types; jobs-service types set TYPE SECONDS makes one"
-_ALWAYS: Final = (Status.READY, Status.RUNNING, Status.SUCCEEDED)
+_ALWAYS: Final = ("ready", "running", "succeeded")
 
 TYPE: Final = Column("type", lambda row: shown(row.type))
 PAUSED: Final = Column("paused", lambda row: "yes" if row.paused else "no", nothing="no")
@@ -50,9 +49,9 @@ class CountedType(NamedTuple):
         return self.queue.paused
 
 
-def _count(status: Status) -> Column:
+def _count(status: str) -> Column:
     nothing = "" if status in _ALWAYS else "0"
-    return Column(status.value, lambda row: str(getattr(row.counts, status.value)), right=True, nothing=nothing)
+    return Column(status, lambda row: str(getattr(row.counts, status)), right=True, nothing=nothing)
 
 
 def _oldest(row: CountedType) -> str:
@@ -65,7 +64,7 @@ def _oldest(row: CountedType) -> str:
     return shown(row.queue.id) + waited
 
 
-COUNTS: Final = tuple(map(_count, Status))
+COUNTS: Final = tuple(map(_count, output.STYLES))
 COLUMNS: Final = (TYPE, *COUNTS, PAUSED, Column("oldest ready", _oldest))
 
 

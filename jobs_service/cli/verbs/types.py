@@ -13,7 +13,6 @@ from jobs_service.cli.output import Column
 from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption, TypeArgument, Verb, parse_type
 from jobs_service.cli.program import change_type, require_type
 from jobs_service.cli.verbs.stats import COUNTS, NO_TYPES, PAUSED, TYPE
-from jobs_service.model.job import Status
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
@@ -124,7 +123,7 @@ async def _read(jobs: JobsService) -> list[_Type]:
 
 def _form(row: _Type) -> dict[str, Any]:
     named = {"type": names.name(row.type), "timeout": row.timeout, "paused": row.paused}
-    return {**named, **{status.value: getattr(row.counts, status.value) for status in Status}}
+    return {**named, **{status: getattr(row.counts, status) for status in output.STYLES}}
 
 
 # pause and resume
