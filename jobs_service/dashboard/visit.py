@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -163,7 +163,7 @@ class BadAddress(ValueError):
     """The address of a page names no type or job; the message says why."""
 
 
-def choice(given: str | None, allowed: Sequence[str]) -> str:
+def choice(given: str | None, allowed: tuple[str, ...]) -> str:
     """Return the given value if it is allowed, else the first allowed one."""
     return given if given in allowed else allowed[0]
 

@@ -19,7 +19,7 @@ from jobs_service.http.changes import Changes
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import ServerState
 from jobs_service.http.tokens import Identity, Role
-from jobs_service.model import JobId, JobType
+from jobs_service.model import UNSET, JobId, JobType
 from jobs_service.service.remote import Remote
 
 Handle = Callable[["Call"], Awaitable[Response]]
@@ -41,6 +41,10 @@ class Form(BaseModel):
     """The body of a request: unknown fields are refused, and types are strict."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+    def get(self, name: str) -> Any:
+        """Return a field; UNSET if the request lacks it."""
+        return getattr(self, name) if name in self.model_fields_set else UNSET
 
 
 class Query(BaseModel):

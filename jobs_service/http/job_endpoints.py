@@ -287,7 +287,7 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
     """
     of_enqueue = (form.unique, form.unique_for, form.max_attempts, form.time_limit, form.redact)
     special = any(each is not None for each in of_enqueue)
-    data = form.data if "data" in form.model_fields_set else UNSET
+    data = form.get("data")
     known = None if key is None else RepeatableRequest(key, hashlib.sha256(raw).digest())
     # Without an id, or with an option of `enqueue` alone, the job is enqueued: it gets an id, and its limits.
     if form.id is None or form.delay is not None or special:

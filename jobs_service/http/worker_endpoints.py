@@ -21,7 +21,7 @@ from jobs_service.http.state import Accept
 from jobs_service.http.streams import ClientPresence, Gone
 from jobs_service.http.tokens import Role
 from jobs_service.log import EventLog
-from jobs_service.model import UNSET, Job, JobError, Outcome, RunningJob
+from jobs_service.model import Job, Outcome, RunningJob
 from jobs_service.model.job import exact_type
 from jobs_service.service.remote import RunEnd
 
@@ -154,7 +154,7 @@ async def _give_back(jobs: Sequence[RunningJob]) -> None:
 async def update(call: Call) -> Response:
     call.check_may_run(call.type)
     if not call.body.healthy:
-        return answer(wire.running_job(await _held(call).update(_data(call.body))))
+        return answer(wire.running_job(await _held(call).update(call.body.get("data"))))
     job = await call.remote.runs.healthy(call.type, call.id, call.body.lock)
     if isinstance(job, Exception):
         raise job
@@ -193,9 +193,8 @@ async def finish(call: Call) -> Response:
 
 async def _finished(call: Call, id: Any, form: forms.FinishForm) -> Job:
     error = None if form.error is None else form.error.error
-    result = form.result if "result" in form.model_fields_set else UNSET
     job: RunningJob = call.remote.held(call.type, id, form.lock)
-    return await job.finish(_data(form), outcome=Outcome(form.outcome), result=result, error=error)
+    return await job.finish(form.get("data"), outcome=Outcome(form.outcome), result=form.get("result"), error=error)
 
 
 @endpoint(
@@ -231,7 +230,7 @@ async def finish_several(call: Call) -> Response:
 async def fail(call: Call) -> Response:
     form: forms.FailForm = call.body
     call.check_may_run(call.type)
-    found = await _held(call).finish(_data(form), outcome=Outcome.FAILED, error=form.error.error)
+    found = await _held(call).finish(form.get("data"), outcome=Outcome.FAILED, error=form.error.error)
     return answer(await call.state.changed_form(found))
 
 
@@ -251,10 +250,6 @@ async def release(call: Call) -> Response:
 def _held(call: Call) -> RunningJob:
     found: RunningJob = call.remote.held(call.type, call.id, call.body.lock)
     return found
-
-
-def _data(form: Any) -> Any:
-    return form.data if "data" in form.model_fields_set else UNSET
 
 
 # Runners
@@ -317,14 +312,13 @@ def _problem(error: Exception | None) -> dict[str, Any] | None:
 
 
 def _end(form: forms.RunEndForm) -> RunEnd:
-    error = form.error
     return RunEnd(
         form.id,
         form.lock,
         form.end,
         outcome=Outcome(form.outcome),
-        result=form.result if "result" in form.model_fields_set else UNSET,
-        error=None if error is None else JobError(error.type, error.message, error.traceback),
+        result=form.get("result"),
+        error=None if form.error is None else form.error.error,
         reason=form.reason,
         run_at=form.run_at,
         asked=None if form.asked is None else (form.asked.priority, form.asked.run_at),
