@@ -25,6 +25,7 @@ from jobs_service.cli import program
 from jobs_service.errors import a_kind_of
 from jobs_service.names import one_line, printable, shown
 from jobs_service.runner.commands import kill_all
+from jobs_service.service.bulk_actions import BulkActions
 
 if TYPE_CHECKING:
     from jobs_service.http.server import Address, Server
@@ -178,8 +179,6 @@ class Daemon:
         if self._http is not None:
             yield
             return
-        from jobs_service.service.bulk_actions import BulkActions
-
         actions = BulkActions(self._service)
         actions.start()
         try:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from jobs_service.cli import program
 from jobs_service.names import compact, printable, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobError, JobEvent, JobsService, Progress
@@ -314,7 +315,6 @@ def as_far_as_readable(show: Callable[[Any], T], job: Job | JobEvent) -> T:
 def status_text(job: Job | JobEvent) -> str:
     """Return the status of a job or an event in one word; an event may be "removed"."""
     from jobs_service.model.job import status_of
-    from jobs_service.sources import Sources
 
     return "removed" if job.state == "removed" else status_of(job, Sources().wall_time()).value
 
@@ -375,6 +375,11 @@ def duration_text(seconds: float) -> str:
     if days:
         return f"{days}d{hours:02}h"
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
+
+
+def since_text(moment: float) -> str:
+    """Return the time since a moment, in seconds since the epoch; other processes' clocks may be ahead."""
+    return duration_text(max(Sources().wall_time() - moment, 0.0))
 
 
 def data_text(data: Any) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias, TypeGuard, T
 import typer
 
 from jobs_service.names import printable, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobTransaction
@@ -152,7 +153,6 @@ def missing_store(address: str) -> str | None:
 def imitated(address: str) -> Store:
     """Return a memory store with the limits and the address of the store at an address."""
     from jobs_service.settings import Settings
-    from jobs_service.sources import Sources
     from jobs_service.store import open_address
     from jobs_service.store.memory import MemoryStore
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from jobs_service import json_types
 from jobs_service.errors import shown
@@ -173,6 +173,3 @@ def _plain(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _too_large(limits: ServerLimits) -> Refusal:
     return Refusal("body-too-large", f"a body of more than {limits.body} bytes; NDJSON has no limit as a whole")
-
-
-__all__ = ["JSON", "NDJSON", "ClientDisconnect", "checked", "chunks", "decoded", "kind_of", "lines", "whole"]

@@ -28,6 +28,7 @@ from jobs_service.cli.parsing import (
 )
 from jobs_service.cli.program import ensure_type
 from jobs_service.names import parsed, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService, JobTransaction, NewJob
@@ -105,8 +106,6 @@ def add(
 
 
 def _random_id() -> str:
-    from jobs_service.sources import Sources
-
     return Sources().token(16).hex()
 
 

@@ -12,6 +12,7 @@ from jobs_service.cli import output, program
 from jobs_service.cli.output import Column
 from jobs_service.cli.parsing import JsonOption, StoreOption
 from jobs_service.names import printable, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import Handler, HandlerOptions, JobsService
@@ -136,8 +137,6 @@ async def _ticks(jobs: JobsService) -> list[_PeriodicRow]:
 
 def _scheduled(registered: dict[Any, Periodic], seen: dict[Any, _PeriodicRow]) -> list[_PeriodicRow]:
     """Return the periodic types of an application, with their last ticks from the store."""
-    from jobs_service.sources import Sources
-
     now = Sources().wall_time()
     rows = []
     for type, periodic in registered.items():

@@ -12,6 +12,7 @@ from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
 from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption
 from jobs_service.names import printable, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType, QueueState, TypeCounts
@@ -85,7 +86,6 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     import asyncio
 
     from jobs_service.service.failures import last_hour
-    from jobs_service.sources import Sources
 
     types = await jobs.types()
     states: list[tuple[JobType, QueueState]] = []
@@ -192,9 +192,7 @@ def _error(group: Group) -> str:
 
 
 def _ago(seconds: float | None) -> str:
-    from jobs_service.sources import Sources
-
-    return "" if seconds is None else f"{output.duration_text(max(Sources().wall_time() - seconds, 0.0))} ago"
+    return "" if seconds is None else f"{output.since_text(seconds)} ago"
 
 
 FAILURE_COLUMNS = (

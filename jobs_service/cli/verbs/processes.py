@@ -5,7 +5,6 @@ The first also quiets, resumes or stops a process.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -41,11 +40,6 @@ WORKER_COLUMNS = (
 # processes
 
 
-def _since(seconds: float) -> str:
-    """Return the time since a moment, which is shorter than the moment itself on a narrow terminal."""
-    return output.duration_text(max(time.time() - seconds, 0.0))  # the clock of the process may be ahead
-
-
 def _handlers(info: ProcessInfo) -> str:
     names = [shown(each.type) for each in info.handlers]
     more = len(names) + info.unnamed - _MOST_NAMED
@@ -58,8 +52,8 @@ PROCESS_COLUMNS = (
     Column("worker", lambda info: printable(info.worker)),
     Column("role", lambda info: printable(info.role)),
     Column("version", lambda info: printable(info.version), nothing=__version__),
-    Column("up", lambda info: _since(info.started), right=True),
-    Column("heard", lambda info: _since(info.heard), right=True),
+    Column("up", lambda info: output.since_text(info.started), right=True),
+    Column("heard", lambda info: output.since_text(info.heard), right=True),
     Column("taken", lambda info: f"{info.taken}/{info.slots}", right=True),
     Column("handlers", _handlers, cut=True),
 )

@@ -55,12 +55,10 @@ def _count(status: str) -> Column:
 
 
 def _oldest(row: CountedType) -> str:
-    from jobs_service.sources import Sources
-
     if row.queue.id is None:
         return ""
     since = row.queue.ready_since
-    waited = "" if since is None else f" ({output.duration_text(max(Sources().wall_time() - since, 0.0))})"
+    waited = "" if since is None else f" ({output.since_text(since)})"
     return shown(row.queue.id) + waited
 
 

@@ -23,6 +23,7 @@ from jobs_service.cli.parsing import (
     parse_priority,
 )
 from jobs_service.names import shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
@@ -254,8 +255,6 @@ async def _hinting(jobs: JobsService, job: Job, daemon: str) -> AsyncIterator[No
 async def _hint(jobs: JobsService, job: Job, daemon: str) -> None:
     """Say why a ready job has not begun, PATIENCE seconds after its due time."""
     import asyncio
-
-    from jobs_service.sources import Sources
 
     await asyncio.sleep(PATIENCE)
     found = await jobs.get(job.type, job.id)

@@ -14,6 +14,7 @@ from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import GAP, LEAST_CUT, cells, cut, width
 from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption, TypeArgument, parse_id, parse_type
 from jobs_service.names import shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
@@ -122,8 +123,6 @@ def _show_of_many(event: Job | JobEvent) -> None:
 
 
 def _show_line(event: Job | JobEvent, name: str) -> None:
-    from jobs_service.sources import Sources
-
     status = output.status_text(event)
     time = output.time_text(datetime.fromtimestamp(Sources().wall_time(), UTC))
     head = f"{time}{GAP}{status:<9}{GAP}{name}"
