@@ -45,7 +45,6 @@ _STATIC: Final = {
     "icon.svg": "image/svg+xml",
 }
 
-
 Handle = Callable[[Visit], Awaitable[Response]]
 
 

@@ -58,7 +58,6 @@ _ALL: Final = "all"
 """Prefix of the event ids of a stream of several jobs."""
 _NOT_TOLD: Final = bytes(_DIGEST_BYTES)
 
-
 END: Final = b"event: end\ndata: {}\n\n"
 _BEGIN: Final = b"retry: 1000\n\n"
 """Milliseconds after which a browser connects again."""

@@ -25,7 +25,6 @@ from jobs_service.replication.tally import ReplicationTally
 
 log = EventLog("jobs_service.replication")
 
-
 FIRST_PAUSE: Final = 0.25
 """Seconds before the feed is requested again after an error; doubled with each further error."""
 

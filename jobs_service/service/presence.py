@@ -32,7 +32,6 @@ log = EventLog("jobs_service")
 DAEMON: Final = "daemon"
 RUNNER: Final = "runner"
 
-
 _LEAVE_WITHIN: Final = 2.0
 """Seconds to remove the row at the end; an unavailable store delays the exit no longer."""
 

@@ -25,17 +25,8 @@ OptionalApplication = Annotated[
     typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours: only it knows when its jobs come next."),
 ]
 
-PERIODIC_COLUMNS = (
-    Column("type", lambda row: shown(row.type)),
-    Column("comes", lambda row: row.comes or ""),
-    Column("last", lambda row: output.time_text(row.last)),
-    Column("next", lambda row: output.time_text(row.next)),
-    Column("missed", lambda row: row.missed or ""),
-    Column("paused", lambda row: "yes" * row.paused),
-)
 
-
-# handlers
+# Handlers
 
 
 class _HandlerRow(NamedTuple):
@@ -93,7 +84,7 @@ def _options(options: HandlerOptions) -> dict[str, Any]:
     return {name: "a function" if callable(value) else value for name, value in values.items()}
 
 
-# periodic
+# Periodic jobs
 
 
 class _PeriodicRow(NamedTuple):
@@ -103,6 +94,16 @@ class _PeriodicRow(NamedTuple):
     comes: str | None = None
     next: float | None = None
     missed: str | None = None
+
+
+PERIODIC_COLUMNS = (
+    Column("type", lambda row: shown(row.type)),
+    Column("comes", lambda row: row.comes or ""),
+    Column("last", lambda row: output.time_text(row.last)),
+    Column("next", lambda row: output.time_text(row.next)),
+    Column("missed", lambda row: row.missed or ""),
+    Column("paused", lambda row: "yes" * row.paused),
+)
 
 
 def periodic(

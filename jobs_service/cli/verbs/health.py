@@ -31,7 +31,7 @@ MaxWaitOption = Annotated[
 ]
 
 
-# health
+# Health
 
 
 class _StoreState(NamedTuple):
@@ -180,7 +180,7 @@ def _health_form(state: _StoreState) -> dict[str, Any]:
     }
 
 
-# failures
+# Failures
 
 
 def _types(group: Group) -> str:

@@ -92,14 +92,8 @@ DataTestOption = Annotated[
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many jobs.")]
 
-HISTORY = (
-    Column("time", lambda event: output.time_text(event.time)),
-    Column("event", lambda event: event.kind.value),
-    Column("detail", lambda event: printable(event.detail), cut=True),
-)
 
-
-# list
+# Lists of jobs
 
 
 def _run_at(job: Job) -> str:
@@ -224,7 +218,14 @@ class _Printer:
         self._table.print([output.as_far_as_readable(self._table.row, job) for job in page])
 
 
-# show
+# One job
+
+
+HISTORY = (
+    Column("time", lambda event: output.time_text(event.time)),
+    Column("event", lambda event: event.kind.value),
+    Column("detail", lambda event: printable(event.detail), cut=True),
+)
 
 
 def show(

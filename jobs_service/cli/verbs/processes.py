@@ -26,18 +26,8 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the process, a
 AT_ONCE = 100
 """Jobs read at the same time."""
 
-WORKER_COLUMNS = (
-    Column("worker", lambda row: printable(row.worker or "-")),
-    Column("type", lambda row: shown(row.job.type)),
-    Column("id", lambda row: shown(row.job.id)),
-    Column("since", lambda row: output.time_text(row.since)),
-    Column("attempt", lambda row: str(row.job.attempts), right=True, nothing="1"),
-    Column("canceled", lambda row: "yes" if row.job.cancel else "no", nothing="no"),
-    Column("progress", lambda row: "" if row.progress is None else output.progress_text(row.progress), cut=True),
-)
 
-
-# processes
+# Processes
 
 
 def _handlers(info: ProcessInfo) -> str:
@@ -133,7 +123,7 @@ def _user() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-# workers
+# Workers
 
 
 class _HeldJob(NamedTuple):
@@ -148,6 +138,17 @@ class _HeldJob(NamedTuple):
         if started is None:
             return cls(job, None, None, job.progress)
         return cls(job, started.detail, started.at, job.progress)
+
+
+WORKER_COLUMNS = (
+    Column("worker", lambda row: printable(row.worker or "-")),
+    Column("type", lambda row: shown(row.job.type)),
+    Column("id", lambda row: shown(row.job.id)),
+    Column("since", lambda row: output.time_text(row.since)),
+    Column("attempt", lambda row: str(row.job.attempts), right=True, nothing="1"),
+    Column("canceled", lambda row: "yes" if row.job.cancel else "no", nothing="no"),
+    Column("progress", lambda row: "" if row.progress is None else output.progress_text(row.progress), cut=True),
+)
 
 
 def workers(

@@ -35,7 +35,7 @@ PathsArgument = Annotated[
 NoneOption = Annotated[bool, typer.Option("--none", help="Nothing is secret any more.")]
 
 
-# types
+# Types and their timeouts
 
 
 class _Type(NamedTuple):
@@ -126,7 +126,7 @@ def _form(row: _Type) -> dict[str, Any]:
     return {**named, **{status: getattr(row.counts, status) for status in output.STYLES}}
 
 
-# pause and resume
+# Pauses
 
 
 def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -152,7 +152,7 @@ def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None
         output.line(f"type {shown(name)}: its jobs are taken again")
 
 
-# retention and redact
+# Retention and secret fields
 
 
 def retention(
