@@ -41,6 +41,7 @@ OTHERS: Final = "(other types)"
 """The label that all types without series of their own share."""
 
 _LONGEST: Final = 120
+"""Most characters of a label before its digest."""
 _DIGEST_BYTES: Final = 8
 
 STATES: Final = ("ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled")

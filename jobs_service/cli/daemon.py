@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from jobs_service.http.server import Address, Server
 
 HINT = "MODULE:ATTR"
-_OURS: Final = str(Path(__file__).parents[1])
-_MOST: Final = 200
+_THIS_PACKAGE: Final = str(Path(__file__).parents[1])
+_LONGEST_ERROR: Final = 200
 
 GC_THRESHOLDS: Final = (20_000, 20, 20)
 """Jobs create and drop thousands of objects: with Python's default of 700, collections took a fifth of the time."""
@@ -262,7 +262,7 @@ def _import(name: str) -> Any:
 
 def _broken(name: str, error: BaseException) -> typer.BadParameter:
     _print_traceback(error)
-    said = one_line(f"{type(error).__name__}: {error}".removesuffix(": "), _MOST)
+    said = one_line(f"{type(error).__name__}: {error}".removesuffix(": "), _LONGEST_ERROR)
     return typer.BadParameter(f"importing {name} failed at {_place(error)}: {said}", param_hint=HINT)
 
 
@@ -296,5 +296,5 @@ def _with_causes(described: traceback.TracebackException) -> Iterator[traceback.
 def _of_the_user(frames: Iterable[traceback.FrameSummary]) -> list[traceback.FrameSummary]:
     """Return the frames of the user's own files; if there are none, the frames of libraries."""
     paths = (*site.getsitepackages(), sysconfig.get_paths()["stdlib"])
-    called = [frame for frame in frames if not frame.filename.startswith(("<", _OURS))]
+    called = [frame for frame in frames if not frame.filename.startswith(("<", _THIS_PACKAGE))]
     return [frame for frame in called if not frame.filename.startswith(paths)] or called

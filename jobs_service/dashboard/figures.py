@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from jobs_service.dashboard import rendering
 from jobs_service.durations import rest_after
 from jobs_service.model.type_state import Histogram, Interval, Totals, TypeCounts
-from jobs_service.service.failures import LastHour, last_hour
+from jobs_service.service.failures import LastHour, Outage, last_hour
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
-    from jobs_service.service.failures import Outage
     from jobs_service.service.queries import Resolution
 
 WIDTH: Final = 132.0
@@ -38,9 +37,10 @@ T = TypeVar("T")
 QUICK: Final = 0.02
 """A read that takes fewer seconds is repeated for each request; slower reads are shared for a while."""
 
-_PREFIX: Final = "lmdb:"
-_MOST: Final = 60
-_APART: Final = 60.0
+_LMDB: Final = "lmdb:"
+_MOST_SIZES: Final = 60
+"""Most sizes that are remembered."""
+_SIZES_APART: Final = 60.0
 """Least seconds between two remembered sizes, which together span an hour."""
 
 
@@ -397,20 +397,20 @@ class SizeWatch:
     """Remembers the sizes of a store at earlier views of the page."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=_MOST)
+        self._seen: deque[tuple[float, int]] = deque(maxlen=_MOST_SIZES)
 
     def look(self, location: str) -> StoreSize | None:
         """Return the size of a store and its growth; None for a store that is no directory."""
-        if not location.startswith(_PREFIX):
+        if not location.startswith(_LMDB):
             return None
-        directory = location.removeprefix(_PREFIX)
+        directory = location.removeprefix(_LMDB)
         try:
             files = [entry.stat() for entry in os.scandir(directory) if entry.is_file()]
             room = os.statvfs(directory)
         except OSError:
             return None
         size, now = sum(found.st_blocks * 512 for found in files), time.time()
-        if not self._seen or now - self._seen[-1][0] >= _APART:
+        if not self._seen or now - self._seen[-1][0] >= _SIZES_APART:
             self._seen.append((now, size))
         since, before = self._seen[0]
         is_first = now - since < 1

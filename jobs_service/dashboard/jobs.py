@@ -19,7 +19,7 @@ from jobs_service.dashboard.visit import Visit
 from jobs_service.errors import RecordDamaged
 from jobs_service.http import wire
 from jobs_service.http.audit import chosen
-from jobs_service.model import HistoryEvent, Job, JobType
+from jobs_service.model import HistoryEvent, Job, JobId, JobType
 from jobs_service.model.job import Status, status_of
 from jobs_service.names import shown
 from jobs_service.replication.stored import ReplicationStatus
@@ -27,7 +27,6 @@ from jobs_service.service.selection import Filter, matching, pages
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
-    from jobs_service.model import JobId
 
 ON_A_PAGE: Final = 30
 """Most jobs on one page."""

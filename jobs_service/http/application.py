@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import fields
 from importlib import import_module
@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route, Router
+from starlette.types import Message, Receive, Scope, Send
 
 from jobs_service import json_types, tracing
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
     from jobs_service.service import JobsService
 
 log = EventLog("jobs_service.http")
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 REGISTERED: Final = (daemon_endpoints, event_endpoints, job_endpoints, type_endpoints, worker_endpoints)
 """The modules whose import has filled ENDPOINTS."""

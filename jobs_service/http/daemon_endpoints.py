@@ -20,7 +20,7 @@ from jobs_service.http.tokens import Identity, Role
 from jobs_service.model import ProcessAction, ProcessInfo
 
 _REFERENCE: Final = "#/components/schemas/{model}"
-_NAMES: Final = {
+_NAMES_IN_PATHS: Final = {
     "type": "A type in its text form: email, json:7",
     "id": "An id in its text form: welcome-42",
     "process": "The id of a process, as /v1/processes has it",
@@ -258,7 +258,7 @@ def _path_parameters(path: str) -> list[dict[str, Any]]:
             "name": name,
             "in": "path",
             "required": True,
-            "description": _NAMES[name],
+            "description": _NAMES_IN_PATHS[name],
             "schema": {"type": "string", "minLength": 1},
         }
         for name in names

@@ -33,8 +33,10 @@ _LONGEST_KEY: Final = 200
 
 _LINES = {bodies.NDJSON: "A line of JSON for each job"}
 _REPLAYED = {"Idempotency-Replayed": "true"}
-_CHUNK = 1 << 16
-_LEAST = 200
+_BYTES_AT_ONCE: Final = 1 << 16
+"""Bytes of records after which a list as lines is sent so far."""
+_BESIDE_RECORD: Final = 200
+"""Approximate bytes of a line beside the job's record."""
 
 
 # Endpoints
@@ -235,9 +237,9 @@ async def _lines(call: Call, type: JobType | None, state: str | None, prefix: Jo
             while job is not None:
                 if begins is None or begins(job.id):
                     page.append(job)
-                    size += queries.size_of(job) + _LEAST
+                    size += queries.size_of(job) + _BESIDE_RECORD
                     told += 1
-                if size > _CHUNK:
+                if size > _BYTES_AT_ONCE:
                     yield await packed(page)
                     page, size = [], 0
                     await asyncio.sleep(0)

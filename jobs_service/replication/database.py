@@ -46,7 +46,7 @@ PAGE: Final = 2000
 _ROW_BYTES: Final = 40
 _REV_BYTES: Final = 12
 _MOST_LINE: Final = 64 << 20
-_BEGIN: Final = b'{"results":['
+_FEED_BEGINS: Final = b'{"results":['
 _OF_VIEWS: Final = {"key", "keys", "startkey", "endkey", "start_key", "end_key"}
 
 MOST_ANSWER: Final = 4 << 20
@@ -58,7 +58,7 @@ _PROBE: Final = "jobs_service-probe"
 _GONE: Final = ("no_db_file", "Database does not exist.")
 _SILENT_BEATS: Final = 3
 
-_NAMES: Final = {401: "unauthorized", 403: "forbidden", 413: "too_large", 415: "unsupported_media_type"}
+_ERROR_NAMES: Final = {401: "unauthorized", 403: "forbidden", 413: "too_large", 415: "unsupported_media_type"}
 
 
 # The database
@@ -376,7 +376,9 @@ class HttpDatabase:
         if status == 412 and error == "missing_stub":
             raise MissingStub(f"{self.masked} lacks an attachment of {document.id!r}: {reason}", status=412)
         if status in (400, 401, 403, 409, 413, 415, 417):
-            return RevisionRefusal(document.id, document.rev, error or _NAMES.get(status, str(status)), reason, status)
+            return RevisionRefusal(
+                document.id, document.rev, error or _ERROR_NAMES.get(status, str(status)), reason, status
+            )
         raise self._error("PUT", path, answer)
 
     def _reason(self, answer: Answer) -> str:
@@ -480,7 +482,7 @@ async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfC
         if not line.strip():
             yield FeedHeartbeat()
         elif not has_begun:
-            if line.strip() != _BEGIN:
+            if line.strip() != _FEED_BEGINS:
                 rows, end = page_of(line)
                 for row in rows:
                     yield row

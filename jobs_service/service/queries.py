@@ -27,7 +27,7 @@ from jobs_service.layer.keyspace import Keyspace, Place, TypeKeys, pack_id, pack
 from jobs_service.layer.reads import LARGEST_CHUNK, Unreadable, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import COUNT_PAGE
-from jobs_service.model import Job, JobId, JobState, JobType, RunAt
+from jobs_service.model import Job, JobEvent, JobId, JobState, JobType, RunAt
 from jobs_service.model.job import exact_type
 from jobs_service.model.type_state import Interval, JobsPage, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
@@ -35,7 +35,6 @@ from jobs_service.service.store_access import StoreAccess
 from jobs_service.store.base import Transaction, Watch
 
 if TYPE_CHECKING:
-    from jobs_service.model import JobEvent
     from jobs_service.service.service import JobsService
 
 T = TypeVar("T")
