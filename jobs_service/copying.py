@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from jobs_service import run_data
 from jobs_service.errors import JobsError, JobTooLarge, RecordDamaged, job_name, shown
-from jobs_service.layer import rows as process_rows
+from jobs_service.layer import rows
 from jobs_service.layer.batch_bounds import Batch, Pace, rewritten_bytes
 from jobs_service.layer.entry import refuse_too_large
 from jobs_service.layer.keyspace import (
@@ -70,6 +70,8 @@ _REPORT_EVERY: Final = 200
 
 _TypeRows: TypeAlias = Mapping[tuple[int, bytes], bytes]
 """Values by section and packed type."""
+
+_AGAIN: Final = "end the programs that use it, and copy again with --anew"
 
 
 class CopyRefused(JobsError):
@@ -169,8 +171,8 @@ async def copy_jobs(
         await refuse_half_copied(source, ours.keyspace)
         await target.read(partial(theirs.require_fit, anew))
         await ours.require_unused(sources)
-        rows = await ours.type_rows()
-        types = {type for section, type in rows if section in _SETTINGS}
+        settings = await ours.type_rows()
+        types = {type for section, type in settings if section in _SETTINGS}
         counts = await ours.looked_through(theirs, types)
         if make is not None:
             made = await make()
@@ -178,15 +180,12 @@ async def copy_jobs(
         await theirs.begin(anew)
         await ours.copy_to(theirs, sum(each.jobs for each in counts.values()))
         await theirs.require_jobs(counts, ours.name)
-        if await ours.type_rows() != rows:
+        if await ours.type_rows() != settings:
             raise CopyRefused(f"{ours.name} has changed since its copy began: {_AGAIN}")
         every = sorted(types | counts.keys())
-        await theirs.open_types(every, rows)
+        await theirs.open_types(every, settings)
         told = tuple(counts.get(type) or CopiedType(ours.keyspace.of_packed(type).type) for type in every)
         return Copied(told, ours.unreadable, ours.strays)
-
-
-_AGAIN: Final = "end the programs that use it, and copy again with --anew"
 
 
 class _CopiedJob(NamedTuple):
@@ -243,8 +242,8 @@ class _CopySide:
         others, after = await self.store.other_processes(), None
         living, more = (0, True) if others is None else (others[0], False)
         while more:
-            rows, after = await self.store.read(partial(process_rows.page, keyspace=self.keyspace, after=after))
-            living += sum(not row.has_ended(sources.wall_time(), ()) for row in rows)
+            found, after = await self.store.read(partial(rows.page, keyspace=self.keyspace, after=after))
+            living += sum(not row.has_ended(sources.wall_time(), ()) for row in found)
             more = after is not None
         if living:
             raise CopyRefused(f"{self.name} is in use (processes: {living}): end the programs that use it, then copy")
@@ -255,8 +254,8 @@ class _CopySide:
         """Return the number of jobs by packed type, of those that can be read, after checking each."""
         counts: dict[bytes, CopiedType] = {}
         self.unreadable = done = 0
-        async for rows in self.pages(DATA):
-            for job in map(self.job_at, rows):
+        async for some in self.pages(DATA):
+            for job in map(self.job_at, some):
                 if job is None:
                     self.unreadable += 1
                     continue
@@ -304,9 +303,9 @@ class _CopySource(_CopySide):
         found: dict[tuple[int, bytes], bytes] = {}
         for section in _TELLING:
             start = len(self.keyspace.sections[section])
-            async for rows in self.pages(section):
+            async for some in self.pages(section):
                 # A foreign row is none of a type.
-                found.update({(section, key[start:]): value for key, value in rows if type_in(key[start:]) is not None})
+                found.update({(section, key[start:]): value for key, value in some if type_in(key[start:]) is not None})
         return found
 
     async def looked_through(self, target: _CopyTarget, types: Iterable[bytes]) -> dict[bytes, CopiedType]:
@@ -340,8 +339,8 @@ class _CopySource(_CopySide):
 
     async def _ready_jobs(self) -> AsyncIterator[_CopiedJob]:
         pace = Pace(self.batch, first=FIRST_CHUNK)
-        async for rows in self.pages(READY):
-            entries = [key for key, _ in rows]
+        async for some in self.pages(READY):
+            entries = [key for key, _ in some]
             while entries:
                 found = await pace.fitting(partial(self._behind, entries), measure=_measured)
                 for entry, row in zip(entries, found, strict=False):
@@ -366,8 +365,8 @@ class _CopySource(_CopySide):
             return self.keyspace.sections[DATA] + AFTER  # where there is nothing
 
     async def _other_jobs(self) -> AsyncIterator[_CopiedJob]:
-        async for rows in self.pages(DATA):
-            for job in map(self.job_at, rows):
+        async for some in self.pages(DATA):
+            for job in map(self.job_at, some):
                 if job is not None and job.record.place != IS_READY:
                     yield job
 

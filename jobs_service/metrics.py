@@ -16,11 +16,8 @@ from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from heapq import nlargest
 from itertools import accumulate
-from typing import Final, TypeVar
+from typing import Final
 from weakref import WeakKeyDictionary
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector as Collecting
 
 import jobs_service
 from jobs_service import names
@@ -31,10 +28,11 @@ from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, ReplicationSta
 from jobs_service.service import JobsService
 from jobs_service.supervision import Supervising
 
-__all__ = ["CONTENT_TYPE", "Collector", "collector", "text"]
-
-
-T = TypeVar("T")
+try:
+    from prometheus_client import CollectorRegistry, generate_latest, registry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+except ImportError:
+    raise JobsError("metrics need prometheus-client: pip install 'jobs-service[metrics]'") from None
 
 MOST_TYPES: Final = 200
 """Types with series of their own by default: each has about a hundred series."""
@@ -43,48 +41,8 @@ OTHERS: Final = "(other types)"
 """The label that all types without series of their own share."""
 
 _LONGEST: Final = 120
+"""Most characters of a label before its digest."""
 _DIGEST_BYTES: Final = 8
-
-
-class TypeLabels:
-    """Chooses the types with series of their own; a type keeps them while it exists, so that counters never jump.
-
-    Args:
-        most: the number of types with series of their own.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._labels: dict[JobType, str] = {}
-        # Each of several simultaneous scrapes calls `choose` on a thread of its own.
-        self._choosing = threading.Lock()
-
-    def choose(self, types: Iterable[JobType], weights: Mapping[JobType, int]) -> dict[JobType, str]:
-        """Return the label of each type.
-
-        Args:
-            types: the existing types. A type with series of its own keeps them; free places go to other types by
-                descending weight, then in this order.
-            weights: the weight of each type; 0 for types that are missing here.
-        """
-        with self._choosing:
-            present = [*types]
-            there = set(present)
-            self._labels = {type: label for type, label in self._labels.items() if type in there}
-            fresh = [type for type in present if type not in self._labels]
-            room = self._most - len(self._labels)
-            chosen = nlargest(room, fresh, key=lambda type: weights.get(type, 0)) if room > 0 else []
-            self._labels |= {type: label for type in chosen if (label := label_of(type)) != OTHERS}
-            return {type: self._labels.get(type, OTHERS) for type in present}
-
-
-def label_of(type: JobType) -> str:
-    """Return a type as a label: the form of the command line; a long one is cut and gets a digest of the whole."""
-    text = names.shown(type).encode(errors="replace").decode()
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[:_LONGEST]}...{blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()}"
-
 
 STATES: Final = ("ready", "scheduled", "retrying", "running", "succeeded", "failed", "canceled")
 
@@ -93,6 +51,241 @@ _MOST_REPLICATIONS: Final = 1000
 
 _AT_ONCE: Final = 50
 """Queues read at the same time."""
+
+PREFIX: Final = "jobs_service_"
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""The media type of `text`."""
+
+_PATIENCE: Final = 30.0
+"""Seconds that a scrape on another thread waits for the store."""
+
+_STORE_COUNTERS: Final = {
+    "transactions": "Runs of transactions that were begun.",
+    "commits": "Transactions that wrote something and took effect.",
+    "retries": "Runs of transactions that repeated an earlier one.",
+    "conflicts": "Commits that failed because others had written what they had read.",
+}
+
+# The choice of types with series of their own must stay the same from scrape to scrape.
+_collectors: WeakKeyDictionary[JobsService, Collector] = WeakKeyDictionary()
+
+
+# For applications
+
+
+async def text(jobs: JobsService) -> bytes:
+    """Return all metrics of a service in Prometheus' text format.
+
+    Args:
+        jobs: an open service. If its store does not answer, `jobs_service_up` is 0, and metrics from the store are left
+            out.
+    """
+    found = _collectors.get(jobs)
+    if found is None:
+        found = _collectors[jobs] = collector(jobs)
+    await found.refresh()
+    collected = CollectorRegistry(auto_describe=False)
+    collected.register(Collected([*found.collect()]))
+    # A megabyte of text takes a tenth of a second: the loop goes on meanwhile.
+    return await asyncio.to_thread(generate_latest, collected)
+
+
+def collector(jobs: JobsService, *, most_types: int = MOST_TYPES) -> Collector:
+    """Return a collector for a registry of prometheus_client: `registry.register(metrics.collector(jobs))`.
+
+    A scrape on another thread than the service's event loop, as by `start_http_server`, reads the store by itself. A
+    scrape on the loop cannot wait for the store: call `await collector.refresh()` before `generate_latest`.
+
+    Args:
+        jobs: the service; it need not be open yet.
+        most_types: the number of types with series of their own; all others share the series of "(other types)".
+    """
+    return Collector(jobs, most_types)
+
+
+# Metrics
+
+
+class Collector(registry.Collector):
+    """Metrics of one service, for a registry of prometheus_client.
+
+    Args:
+        jobs: the service.
+        most_types: the number of types with series of their own.
+        patience: seconds that a scrape on another thread waits for the store.
+    """
+
+    def __init__(self, jobs: JobsService, most_types: int, patience: float = _PATIENCE) -> None:
+        self._jobs = jobs
+        self._patience = patience
+        self._labels = TypeLabels(most_types)
+        self._figures: Figures | None = None
+
+    async def refresh(self) -> None:
+        """Read the figures from the store, for a scrape on the service's event loop, which cannot wait for them."""
+        self._figures = await read(self._jobs, self._labels)
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that a registry need not read the store on registration."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics; a call on another thread than the service's refreshes them first."""
+        self._refresh_from_elsewhere()
+        found = self._figures
+        yield GaugeMetricFamily(
+            f"{PREFIX}up", "Whether the store has answered the last look at it.", int(found is not None)
+        )
+        info = GaugeMetricFamily(f"{PREFIX}info", "Always 1.", labels=["version", "store"])
+        info.add_metric([jobs_service.__version__, self._jobs.store.address.partition(":")[0]], 1)
+        yield info
+        yield from self._of_process()
+        yield from self._of_store()
+        if found is not None:
+            yield from _of_types(found)
+            yield from _of_replications(found)
+
+    def _refresh_from_elsewhere(self) -> None:
+        loop = self._jobs._lifecycle.loop
+        if loop is None or not loop.is_running() or loop is _running_loop():
+            return
+        refreshing = self.refresh()
+        try:
+            asked = asyncio.run_coroutine_threadsafe(refreshing, loop)
+        except RuntimeError:  # the loop was closed just now
+            refreshing.close()
+            self._figures = None
+            return
+        try:
+            asked.result(self._patience)
+        except (TimeoutError, CancelledError):  # neither the loop nor the store answers, or the loop ends just now
+            # Otherwise each scrape would leave a pending refresh behind while the store is silent.
+            asked.cancel()
+            self._figures = None
+
+    def _of_process(self) -> Iterator[Metric]:
+        slots = _gauge("slots", "Jobs that the handlers of this process may run at the same time.", ["type"])
+        busy = _gauge("busy_slots", "Jobs that the handlers of this process run.", ["type"])
+        missed = _counter("heartbeats_missed", "Heartbeats that failed, or came a whole one late.", ["type"])
+        known = {} if self._figures is None else self._figures.labels
+        sums: dict[str, list[int]] = {}
+        for type, use in self._jobs.slot_uses().items():
+            own = sums.setdefault(known.get(type, OTHERS), [0, 0, 0])
+            for place, value in enumerate(use):
+                own[place] += value
+        for label, (number, taken, late) in sums.items():
+            slots.add_metric([label], number)
+            busy.add_metric([label], taken)
+            missed.add_metric([label], late)
+        yield from (slots, busy, missed)
+        restarts = _counter("restarts", "Parts of services in this process that failed and were started again.")
+        restarts.add_metric([], Supervising.total_restarts)
+        yield restarts
+
+    def _of_store(self) -> Iterator[Metric]:
+        store = self._jobs.store
+        counts = store.metrics()
+        for name, meaning in _STORE_COUNTERS.items():
+            family = _counter(f"store_{name}", meaning)
+            family.add_metric([], counts[name])
+            yield family
+        watches = _gauge("store_watches", "Watches that are alive in this process.")
+        watches.add_metric([], counts["watches"])
+        yield watches
+        times = _histogram("store_commit_seconds", "How long commits of this process have taken.")
+        times.add_metric([], _buckets(store.commit_times.bounds, store.commit_times.counts), store.commit_times.seconds)
+        yield times
+
+
+class Collected(registry.Collector):
+    """Metrics that were collected earlier.
+
+    Args:
+        families: the metrics.
+    """
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: see Collector."""
+        return []
+
+    def collect(self) -> Sequence[Metric]:
+        """Return the metrics."""
+        return self._families
+
+
+def _of_types(found: Figures) -> Iterator[Metric]:
+    types = _gauge("types", "Types that exist or have jobs.")
+    types.add_metric([], found.types)
+    yield types
+    jobs = _gauge("jobs", "Jobs by state.", ["type", "state"])
+    events = _counter("events", "What happened to jobs, since the type was made.", ["type", "event"])
+    waited = HistogramMetricFamily(
+        f"{PREFIX}wait_seconds", "How long jobs had been due when they started.", labels=["type"]
+    )
+    ran = HistogramMetricFamily(f"{PREFIX}run_seconds", "How long runs took, however they ended.", labels=["type"])
+    oldest = _gauge("oldest_ready_seconds", "For how long the job is ready that has been so for longest.", ["type"])
+    paused = _gauge("paused", "Whether nobody accepts jobs of the type.", ["type"])
+    for label, own in found.by_label.items():
+        for state in STATES:
+            jobs.add_metric([label, state], getattr(own.counts, state))
+        for event in fields(Totals):
+            events.add_metric([label, event.name], getattr(own.counts.totals, event.name))
+        for family, histogram in ((waited, own.counts.waited), (ran, own.counts.ran)):
+            family.add_metric([label], _buckets(Histogram.bounds(), histogram.counts), histogram.sum)
+        if own.oldest_ready is not None and own.paused is not None:
+            oldest.add_metric([label], own.oldest_ready)
+            paused.add_metric([label], own.paused)
+    yield from (jobs, events, waited, ran, oldest, paused)
+
+
+def _of_replications(found: Figures) -> Iterator[Metric]:
+    if not found.replications:
+        return
+    labels = ["id", "source", "target"]
+    pending = _gauge("replication_changes_pending", "Changes of the source that are still to come.", labels)
+    failing = _gauge("replication_failing", "Whether the last run ended with an error.", labels)
+    written = _counter("replication_docs_written", "Documents that the target has taken.", labels)
+    refused = _counter("replication_doc_write_failures", "Documents that the target has refused for good.", labels)
+    for id, status in found.replications.items():
+        values = [id, status.source, status.target]
+        if status.pending is not None:
+            pending.add_metric(values, status.pending)
+        failing.add_metric(values, status.is_failing)
+        written.add_metric(values, status.docs_written)
+        refused.add_metric(values, status.doc_write_failures)
+    yield from (pending, failing, written, refused)
+
+
+def _gauge(name: str, meaning: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"{PREFIX}{name}", meaning, labels=labels)
+
+
+def _counter(name: str, meaning: str, labels: Sequence[str] = ()) -> CounterMetricFamily:
+    return CounterMetricFamily(f"{PREFIX}{name}", meaning, labels=labels)
+
+
+def _histogram(name: str, meaning: str, labels: Sequence[str] = ()) -> HistogramMetricFamily:
+    return HistogramMetricFamily(f"{PREFIX}{name}", meaning, labels=labels)
+
+
+def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Return the buckets of a histogram in Prometheus' form: each bucket includes the counts of the lower ones."""
+    names = ["+Inf" if bound == math.inf else repr(bound) for bound in bounds]
+    return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+# Figures from the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,235 +400,44 @@ def together(counts: Sequence[TypeCounts]) -> TypeCounts:
     )
 
 
-PREFIX: Final = "jobs_service_"
-_PATIENCE: Final = 30.0
-"""Seconds that a scrape on another thread waits for the store."""
-
-_STORE_COUNTERS: Final = {
-    "transactions": "Runs of transactions that were begun.",
-    "commits": "Transactions that wrote something and took effect.",
-    "retries": "Runs of transactions that repeated an earlier one.",
-    "conflicts": "Commits that failed because others had written what they had read.",
-}
+# Types with series of their own
 
 
-class Collector(Collecting):
-    """Metrics of one service, for a registry of prometheus_client.
+class TypeLabels:
+    """Chooses the types with series of their own; a type keeps them while it exists, so that counters never jump.
 
     Args:
-        jobs: the service.
-        most_types: the number of types with series of their own.
-        patience: seconds that a scrape on another thread waits for the store.
+        most: the number of types with series of their own.
     """
 
-    def __init__(self, jobs: JobsService, most_types: int, patience: float = _PATIENCE) -> None:
-        self._jobs = jobs
-        self._patience = patience
-        self._labels = TypeLabels(most_types)
-        self._figures: Figures | None = None
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._labels: dict[JobType, str] = {}
+        # Each of several simultaneous scrapes calls `choose` on a thread of its own.
+        self._choosing = threading.Lock()
 
-    async def refresh(self) -> None:
-        """Read the figures from the store, for a scrape on the service's event loop, which cannot wait for them."""
-        self._figures = await read(self._jobs, self._labels)
+    def choose(self, types: Iterable[JobType], weights: Mapping[JobType, int]) -> dict[JobType, str]:
+        """Return the label of each type.
 
-    def describe(self) -> list[Metric]:
-        """Return nothing, so that a registry need not read the store on registration."""
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metrics; a call on another thread than the service's refreshes them first."""
-        self._refresh_from_elsewhere()
-        found = self._figures
-        yield GaugeMetricFamily(
-            f"{PREFIX}up", "Whether the store has answered the last look at it.", int(found is not None)
-        )
-        info = GaugeMetricFamily(f"{PREFIX}info", "Always 1.", labels=["version", "store"])
-        info.add_metric([jobs_service.__version__, self._jobs.store.address.partition(":")[0]], 1)
-        yield info
-        yield from self._of_process()
-        yield from self._of_store()
-        if found is not None:
-            yield from _of_types(found)
-            yield from _of_replications(found)
-
-    def _refresh_from_elsewhere(self) -> None:
-        loop = self._jobs._lifecycle.loop
-        if loop is None or not loop.is_running() or loop is _running_loop():
-            return
-        refreshing = self.refresh()
-        try:
-            asked = asyncio.run_coroutine_threadsafe(refreshing, loop)
-        except RuntimeError:  # the loop was closed just now
-            refreshing.close()
-            self._figures = None
-            return
-        try:
-            asked.result(self._patience)
-        except (TimeoutError, CancelledError):  # neither the loop nor the store answers, or the loop ends just now
-            # Otherwise each scrape would leave a pending refresh behind while the store is silent.
-            asked.cancel()
-            self._figures = None
-
-    def _of_process(self) -> Iterator[Metric]:
-        slots = _gauge("slots", "Jobs that the handlers of this process may run at the same time.", ["type"])
-        busy = _gauge("busy_slots", "Jobs that the handlers of this process run.", ["type"])
-        missed = _counter("heartbeats_missed", "Heartbeats that failed, or came a whole one late.", ["type"])
-        known = {} if self._figures is None else self._figures.labels
-        sums: dict[str, list[int]] = {}
-        for type, use in self._jobs.slot_uses().items():
-            own = sums.setdefault(known.get(type, OTHERS), [0, 0, 0])
-            for place, value in enumerate(use):
-                own[place] += value
-        for label, (number, taken, late) in sums.items():
-            slots.add_metric([label], number)
-            busy.add_metric([label], taken)
-            missed.add_metric([label], late)
-        yield from (slots, busy, missed)
-        restarts = _counter("restarts", "Parts of services in this process that failed and were started again.")
-        restarts.add_metric([], Supervising.total_restarts)
-        yield restarts
-
-    def _of_store(self) -> Iterator[Metric]:
-        store = self._jobs.store
-        counts = store.metrics()
-        for name, meaning in _STORE_COUNTERS.items():
-            family = _counter(f"store_{name}", meaning)
-            family.add_metric([], counts[name])
-            yield family
-        watches = _gauge("store_watches", "Watches that are alive in this process.")
-        watches.add_metric([], counts["watches"])
-        yield watches
-        times = _histogram("store_commit_seconds", "How long commits of this process have taken.")
-        times.add_metric([], _buckets(store.commit_times.bounds, store.commit_times.counts), store.commit_times.seconds)
-        yield times
+        Args:
+            types: the existing types. A type with series of its own keeps them; free places go to other types by
+                descending weight, then in this order.
+            weights: the weight of each type; 0 for types that are missing here.
+        """
+        with self._choosing:
+            present = [*types]
+            there = set(present)
+            self._labels = {type: label for type, label in self._labels.items() if type in there}
+            fresh = [type for type in present if type not in self._labels]
+            room = self._most - len(self._labels)
+            chosen = nlargest(room, fresh, key=lambda type: weights.get(type, 0)) if room > 0 else []
+            self._labels |= {type: label for type in chosen if (label := label_of(type)) != OTHERS}
+            return {type: self._labels.get(type, OTHERS) for type in present}
 
 
-class Collected(Collecting):
-    """Metrics that were collected earlier.
-
-    Args:
-        families: the metrics.
-    """
-
-    def __init__(self, families: Sequence[Metric]) -> None:
-        self._families = families
-
-    def describe(self) -> list[Metric]:
-        """Return nothing: see Collector."""
-        return []
-
-    def collect(self) -> Sequence[Metric]:
-        """Return the metrics."""
-        return self._families
-
-
-def _of_types(found: Figures) -> Iterator[Metric]:
-    types = _gauge("types", "Types that exist or have jobs.")
-    types.add_metric([], found.types)
-    yield types
-    jobs = _gauge("jobs", "Jobs by state.", ["type", "state"])
-    events = _counter("events", "What happened to jobs, since the type was made.", ["type", "event"])
-    waited = HistogramMetricFamily(
-        f"{PREFIX}wait_seconds", "How long jobs had been due when they started.", labels=["type"]
-    )
-    ran = HistogramMetricFamily(f"{PREFIX}run_seconds", "How long runs took, however they ended.", labels=["type"])
-    oldest = _gauge("oldest_ready_seconds", "For how long the job is ready that has been so for longest.", ["type"])
-    paused = _gauge("paused", "Whether nobody accepts jobs of the type.", ["type"])
-    for label, own in found.by_label.items():
-        for state in STATES:
-            jobs.add_metric([label, state], getattr(own.counts, state))
-        for event in fields(Totals):
-            events.add_metric([label, event.name], getattr(own.counts.totals, event.name))
-        for family, histogram in ((waited, own.counts.waited), (ran, own.counts.ran)):
-            family.add_metric([label], _buckets(Histogram.bounds(), histogram.counts), histogram.sum)
-        if own.oldest_ready is not None and own.paused is not None:
-            oldest.add_metric([label], own.oldest_ready)
-            paused.add_metric([label], own.paused)
-    yield from (jobs, events, waited, ran, oldest, paused)
-
-
-def _of_replications(found: Figures) -> Iterator[Metric]:
-    if not found.replications:
-        return
-    labels = ["id", "source", "target"]
-    pending = _gauge("replication_changes_pending", "Changes of the source that are still to come.", labels)
-    failing = _gauge("replication_failing", "Whether the last run ended with an error.", labels)
-    written = _counter("replication_docs_written", "Documents that the target has taken.", labels)
-    refused = _counter("replication_doc_write_failures", "Documents that the target has refused for good.", labels)
-    for id, status in found.replications.items():
-        values = [id, status.source, status.target]
-        if status.pending is not None:
-            pending.add_metric(values, status.pending)
-        failing.add_metric(values, status.is_failing)
-        written.add_metric(values, status.docs_written)
-        refused.add_metric(values, status.doc_write_failures)
-    yield from (pending, failing, written, refused)
-
-
-def _gauge(name: str, meaning: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"{PREFIX}{name}", meaning, labels=labels)
-
-
-def _counter(name: str, meaning: str, labels: Sequence[str] = ()) -> CounterMetricFamily:
-    return CounterMetricFamily(f"{PREFIX}{name}", meaning, labels=labels)
-
-
-def _histogram(name: str, meaning: str, labels: Sequence[str] = ()) -> HistogramMetricFamily:
-    return HistogramMetricFamily(f"{PREFIX}{name}", meaning, labels=labels)
-
-
-def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Return the buckets of a histogram in Prometheus' form: each bucket includes the counts of the lower ones."""
-    names = ["+Inf" if bound == math.inf else repr(bound) for bound in bounds]
-    return [(name, float(count)) for name, count in zip(names, accumulate(counts), strict=True)]
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-try:
-    from prometheus_client import CollectorRegistry, generate_latest
-except ImportError:
-    raise JobsError("metrics need prometheus-client: pip install 'jobs-service[metrics]'") from None
-
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-"""The media type of `text`."""
-
-
-async def text(jobs: JobsService) -> bytes:
-    """Return all metrics of a service in Prometheus' text format.
-
-    Args:
-        jobs: an open service. If its store does not answer, `jobs_service_up` is 0, and metrics from the store are left
-            out.
-    """
-    found = _collectors.get(jobs)
-    if found is None:
-        found = _collectors[jobs] = collector(jobs)
-    await found.refresh()
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(Collected([*found.collect()]))
-    # A megabyte of text takes a tenth of a second: the loop goes on meanwhile.
-    return await asyncio.to_thread(generate_latest, registry)
-
-
-def collector(jobs: JobsService, *, most_types: int = MOST_TYPES) -> Collector:
-    """Return a collector for a registry of prometheus_client: `registry.register(metrics.collector(jobs))`.
-
-    A scrape on another thread than the service's event loop, as by `start_http_server`, reads the store by itself. A
-    scrape on the loop cannot wait for the store: call `await collector.refresh()` before `generate_latest`.
-
-    Args:
-        jobs: the service; it need not be open yet.
-        most_types: the number of types with series of their own; all others share the series of "(other types)".
-    """
-    return Collector(jobs, most_types)
-
-
-# The choice of types with series of their own must stay the same from scrape to scrape.
-_collectors: WeakKeyDictionary[JobsService, Collector] = WeakKeyDictionary()
+def label_of(type: JobType) -> str:
+    """Return a type as a label: the form of the command line; a long one is cut and gets a digest of the whole."""
+    text = names.shown(type).encode(errors="replace").decode()
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}...{blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()}"

@@ -1,4 +1,7 @@
-"""Formats and prints jobs, events, times and durations: lines for people, JSON lines for programs."""
+"""Prints jobs, events, times and durations: tables and lines for people, JSON lines for programs.
+
+Secret fields are taken out before.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
+from jobs_service.cli import program
 from jobs_service.names import compact, printable, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobError, JobEvent, Progress
+    from jobs_service import Job, JobError, JobEvent, JobsService, Progress
+    from jobs_service.redaction import Redaction
+
+    Shown = TypeVar("Shown", bound=Job | JobEvent)
 
 
 GAP: Final = "  "
@@ -33,6 +41,7 @@ STYLES: Final = {
     "canceled": "magenta",
     "unreadable": "red",
 }
+"""The colours of all statuses, which are here in their order: `model.job.Status` takes long to import."""
 _CODES: Final = {
     "blue": "34",
     "cyan": "36",
@@ -44,6 +53,14 @@ _CODES: Final = {
 }
 _BOLD: Final = "\x1b[1m"
 _END: Final = "\x1b[0m"
+
+T = TypeVar("T")
+
+Advance: TypeAlias = Callable[[int, int], None]
+"""Called with the bytes read since the last call, and the number of jobs added so far."""
+
+
+# Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,38 +153,25 @@ def table(columns: Sequence[Column], items: Sequence[Any]) -> None:
     printed.print([*map(printed.row, items)])
 
 
-def width() -> int:
-    """Return the width of the terminal in characters; the variable COLUMNS overrides it."""
-    return shutil.get_terminal_size((80, 24)).columns
+def rows(
+    columns: Sequence[Column], found: Sequence[T], form: Callable[[T], dict[str, Any]], as_json: bool, nothing: str
+) -> None:
+    """Print items: as one line of JSON each, or as a table for people.
 
-
-def paints() -> bool:
-    """Return whether to print colours on a terminal: https://no-color.org."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def cells(text: str) -> int:
-    """Return the width of a text in columns of a terminal."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def cut(text: str, columns: int) -> str:
-    """Return a text cut to a width in columns of a terminal."""
-    if cells(text) <= columns:
-        return text
-    from rich.cells import set_cell_size
-
-    return set_cell_size(text, columns - 1).rstrip() + "…"
-
-
-def painted(text: str, word: str) -> str:
-    """Return a text in the colour of a status, for a terminal."""
-    style = STYLES.get(word)
-    return text if style is None else f"\x1b[{_CODES[style]}m{text}{_END}"
+    Args:
+        columns: columns of the table.
+        found: the items.
+        form: returns the JSON object of an item.
+        as_json: whether to print JSON.
+        nothing: the sentence for people if there are no items.
+    """
+    if as_json:
+        for item in found:
+            json_line(form(item))
+    elif found:
+        table(columns, found)
+    else:
+        line(nothing)
 
 
 def _in_use(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> set[int]:
@@ -207,7 +211,7 @@ def _folded(text: str, columns: int) -> list[str]:
     return lines
 
 
-T = TypeVar("T")
+# Lines and the terminal
 
 
 def line(text: str) -> None:
@@ -225,25 +229,72 @@ def json_line(value: Any) -> None:
     print(json.dumps(value), flush=True)
 
 
-def rows(
-    columns: Sequence[Column], found: Sequence[T], form: Callable[[T], dict[str, Any]], as_json: bool, nothing: str
-) -> None:
-    """Print items: as one line of JSON each, or as a table for people.
+def width() -> int:
+    """Return the width of the terminal in characters; the variable COLUMNS overrides it."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def paints() -> bool:
+    """Return whether to print colours on a terminal: https://no-color.org."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def cells(text: str) -> int:
+    """Return the width of a text in columns of a terminal."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, columns: int) -> str:
+    """Return a text cut to a width in columns of a terminal."""
+    if cells(text) <= columns:
+        return text
+    from rich.cells import set_cell_size
+
+    return set_cell_size(text, columns - 1).rstrip() + "…"
+
+
+def painted(text: str, word: str) -> str:
+    """Return a text in the colour of a status, for a terminal."""
+    style = STYLES.get(word)
+    return text if style is None else f"\x1b[{_CODES[style]}m{text}{_END}"
+
+
+def console(*, stderr: bool = False) -> Any:
+    """Return a rich console that prints text as it is: no markup, emoji or highlighting."""
+    from rich.console import Console
+
+    return Console(
+        stderr=stderr, width=None if sys.stdout.isatty() else width(), highlight=False, markup=False, emoji=False
+    )
+
+
+@contextmanager
+def progress(source: os.stat_result) -> Iterator[Advance]:
+    """Show the progress through a source while the block runs.
 
     Args:
-        columns: columns of the table.
-        found: the items.
-        form: returns the JSON object of an item.
-        as_json: whether to print JSON.
-        nothing: the sentence for people if there are no items.
+        source: its `os.fstat` result; the size of a pipe is unknown.
     """
-    if as_json:
-        for item in found:
-            json_line(form(item))
-    elif found:
-        table(columns, found)
-    else:
-        line(nothing)
+    if not sys.stderr.isatty():
+        yield lambda size, added: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    total = source.st_size if stat.S_ISREG(source.st_mode) else None
+    columns = [TextColumn("{task.fields[added]} jobs added"), BarColumn()]
+    if total is not None:
+        columns += [TaskProgressColumn(), TimeRemainingColumn()]
+    with program.cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, added=0)
+        yield lambda size, added: bar.update(task, advance=size, added=added)
+
+
+# Jobs and values as texts
 
 
 def as_far_as_readable(show: Callable[[Any], T], job: Job | JobEvent) -> T:
@@ -264,7 +315,6 @@ def as_far_as_readable(show: Callable[[Any], T], job: Job | JobEvent) -> T:
 def status_text(job: Job | JobEvent) -> str:
     """Return the status of a job or an event in one word; an event may be "removed"."""
     from jobs_service.model.job import status_of
-    from jobs_service.sources import Sources
 
     return "removed" if job.state == "removed" else status_of(job, Sources().wall_time()).value
 
@@ -327,6 +377,11 @@ def duration_text(seconds: float) -> str:
     return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
 
 
+def since_text(moment: float) -> str:
+    """Return the time since a moment, in seconds since the epoch; other processes' clocks may be ahead."""
+    return duration_text(max(Sources().wall_time() - moment, 0.0))
+
+
 def data_text(data: Any) -> str:
     """Return a job's data for people, on one line."""
     return "" if data is None else compact(data)
@@ -342,20 +397,7 @@ def name(type: Any, id: Any) -> str:
     return f"job {shown(id)} of type {shown(type)}"
 
 
-def console(*, stderr: bool = False) -> Any:
-    """Return a rich console that prints text as it is: no markup, emoji or highlighting."""
-    from rich.console import Console
-
-    return Console(
-        stderr=stderr, width=None if sys.stdout.isatty() else width(), highlight=False, markup=False, emoji=False
-    )
-
-
-if TYPE_CHECKING:
-    from jobs_service import Job, JobEvent, JobsService
-    from jobs_service.redaction import Redaction
-
-    Shown = TypeVar("Shown", bound=Job | JobEvent)
+# Secret fields
 
 
 async def without(jobs: JobsService, what: Shown) -> Shown:
@@ -382,31 +424,3 @@ def _by(rules: Redaction, what: Shown) -> Shown:
     from jobs_service import JobEvent
 
     return cast("Shown", rules.event(what) if isinstance(what, JobEvent) else rules.job(what))
-
-
-Advance: TypeAlias = Callable[[int, int], None]
-"""Called with the bytes read since the last call, and the number of jobs added so far."""
-
-
-@contextmanager
-def progress(source: os.stat_result) -> Iterator[Advance]:
-    """Show the progress through a source while the block runs.
-
-    Args:
-        source: its `os.fstat` result; the size of a pipe is unknown.
-    """
-    if not sys.stderr.isatty():
-        yield lambda size, added: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    from jobs_service.cli.program import cursor_given_back
-
-    total = source.st_size if stat.S_ISREG(source.st_mode) else None
-    columns = [TextColumn("{task.fields[added]} jobs added"), BarColumn()]
-    if total is not None:
-        columns += [TaskProgressColumn(), TimeRemainingColumn()]
-    with cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, added=0)
-        yield lambda size, added: bar.update(task, advance=size, added=added)

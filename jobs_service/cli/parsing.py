@@ -1,11 +1,10 @@
-"""Arguments and options that several verbs share."""
+"""Arguments and options that several verbs share, and their values: types, ids, durations, times, JSON, files."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Any, BinaryIO, Final, Literal, NoReturn, TypeAlias
 
@@ -13,32 +12,13 @@ import typer
 from typer.core import TyperCommand
 
 from jobs_service import durations
+from jobs_service.cli.verbs import completion
 from jobs_service.names import parsed, parsed_priority
 from jobs_service.sources import Sources
 
 DURATION_HELP = "90, 30s, 10m, 1h30m, 2d"
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
-
-
-class Verb(TyperCommand):
-    """A verb with a usage line as in manuals: `TYPE [ID]`, where typer would write `{TYPE} [ID]`."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words after the command's name."""
-        return [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
-
-
-def _types(context: typer.Context, incomplete: str) -> Iterable[str]:
-    from jobs_service.cli.verbs import completion
-
-    return completion.types(context, incomplete)
-
-
-TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=_types)]
-OptionalType = Annotated[
-    str | None, typer.Argument(metavar="TYPE", help="Only jobs of this type.", autocompletion=_types)
-]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Names the job within its type.")]
 NewTypeOption = Annotated[
     str | None,
@@ -76,6 +56,29 @@ InOption = Annotated[
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="ISO", help="Run no earlier than this time: 2030-01-31T09:00:00+01:00.")
 ]
+
+MOST_BYTES: Final = 10_000_000
+"""Most bytes of input for a job, which holds far less. Without a limit, input could fill the memory."""
+
+
+# Arguments and options
+
+
+class Verb(TyperCommand):
+    """A verb with a usage line as in manuals: `TYPE [ID]`, where typer would write `{TYPE} [ID]`."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words after the command's name."""
+        return [re.sub(r"^\{(.*)\}(\.\.\.)?$", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+
+
+TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=completion.types)]
+OptionalType = Annotated[
+    str | None, typer.Argument(metavar="TYPE", help="Only jobs of this type.", autocompletion=completion.types)
+]
+
+
+# Names
 
 
 def parse_type(text: str) -> Any:
@@ -115,15 +118,7 @@ def _argument(text: str, name: str) -> Any:
         raise typer.BadParameter(str(error), param_hint=name) from None
 
 
-MOST_BYTES: Final = 10_000_000
-"""Most bytes of input for a job, which holds far less. Without a limit, input could fill the memory."""
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+# Durations and times
 
 
 def duration(text: str, name: str, *others: str) -> float:
@@ -184,6 +179,9 @@ def run_at(after: str | None, at: str | None) -> datetime | float | None:
         raise typer.BadParameter(str(error), param_hint="--at") from None
 
 
+# JSON and files
+
+
 def data(text: str) -> Any:
     """Return the JSON value of `--data`.
 
@@ -200,6 +198,15 @@ def data(text: str) -> Any:
     except ValueError as error:
         hint = "" if text.startswith("@") or text == "-" else """; quote it for the shell: '"text"'"""
         raise typer.BadParameter(f"{error}{hint}", param_hint="--data") from None
+
+
+def _source(text: str) -> str | bytes:
+    if text == "-":
+        return whole(sys.stdin.buffer)
+    if text.startswith("@"):
+        with open(text[1:], "rb") as file:
+            return whole(file)
+    return text
 
 
 def whole(file: BinaryIO) -> bytes:
@@ -255,10 +262,8 @@ def strict_json(text: str | bytes) -> Any:
         raise ValueError(f"not usable JSON ({error})") from None
 
 
-def _source(text: str) -> str | bytes:
-    if text == "-":
-        return whole(sys.stdin.buffer)
-    if text.startswith("@"):
-        with open(text[1:], "rb") as file:
-            return whole(file)
-    return text
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

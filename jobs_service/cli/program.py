@@ -1,9 +1,7 @@
-"""Ends a command line: each error becomes one line on stderr and an exit code."""
+"""Runs a verb: on an open service, with errors as one line on stderr and an exit code, and with signals heeded."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import errno
 import os
 import re
@@ -14,18 +12,19 @@ import sys
 import threading
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias, TypeGuard, TypeVar
 
 import typer
 
 from jobs_service.names import printable, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobTransaction
     from jobs_service.store import Store
-
 
 PROGRAM = "jobs-service"
 
@@ -40,6 +39,183 @@ BROKEN_PIPE = 141
 
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Without a file's name they come from printing only: errors of files have one, and stores raise their own errors."""
+
+React: TypeAlias = Callable[[signal.Signals], None]
+
+_SHOW_CURSOR = b"\x1b[?25h\n"
+
+T = TypeVar("T")
+
+
+# The store
+
+
+class GlobalOptions:
+    """The options before the verb.
+
+    Attributes:
+        store: the store's address; None if it was not given.
+    """
+
+    def __init__(self, store: str | None) -> None:
+        self.store = store
+
+
+def chosen_store(context: typer.Context, store: str | None) -> str:
+    """Return the store's address: the verb's option, else the option before the verb, the variable or the default."""
+    from jobs_service.service import DEFAULT_STORE
+    from jobs_service.settings import STORE_VARIABLE
+
+    return store or context.obj.store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+
+
+def refuse_store(context: typer.Context, why: str, store: str | None = None) -> None:
+    """Refuse `--store` for a verb that would not use it.
+
+    Raises:
+        typer.BadParameter: the option was given, before the verb or after it.
+    """
+    if store is not None or context.obj.store is not None:
+        raise typer.BadParameter(why, param_hint="--store")
+
+
+def run(
+    context: typer.Context,
+    store: str | None,
+    body: Callable[[JobsService], Coroutine[Any, Any, T]],
+    *,
+    rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
+    supervise: bool = False,
+) -> T:
+    """Open the service, run a verb's body with it, close the service, and return the body's result.
+
+    Args:
+        context: the verb's context.
+        store: the verb's `--store`.
+        body: called with the open service.
+        rehearsal: run first on a memory store if the embedded store does not exist, so that a refused operation leaves
+            no empty store behind. None if the body must not make a store: then the store must exist.
+        supervise: whether to run the supervisor tree, which subscriptions need.
+
+    Raises:
+        StoreError: the store does not exist, or it cannot be opened.
+    """
+    return run_at(chosen_store(context, store), body, rehearsal=rehearsal, supervise=supervise)
+
+
+def run_at(
+    address: str,
+    body: Callable[[JobsService], Coroutine[Any, Any, T]],
+    *,
+    rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
+    supervise: bool = False,
+) -> T:
+    """Do the same as `run` for a store's address."""
+    import asyncio
+
+    if rehearsal is None:
+        require_store(address)
+    elif missing_store(address) is not None:
+        asyncio.run(_within(imitated(address), rehearsal, supervise=False))
+    return asyncio.run(_within(address, body, supervise))
+
+
+async def _within(store: str | Store, body: Callable[[JobsService], Coroutine[Any, Any, T]], supervise: bool) -> T:
+    from jobs_service import JobsService
+    from jobs_service.cli.logging import configure
+
+    configure("warning")
+    async with JobsService(store, supervise=supervise) as jobs:
+        return await body(jobs)
+
+
+def require_store(address: str) -> None:
+    """Raise StoreError if the address names an embedded store that does not exist."""
+    from jobs_service.errors import StoreError
+    from jobs_service.settings import STORE_VARIABLE
+
+    path = missing_store(address)
+    if path is not None:
+        raise StoreError(
+            f"there is no store at {path}; name another with --store or {STORE_VARIABLE}, "
+            "or make this one: jobs-service types set TYPE SECONDS"
+        )
+
+
+def missing_store(address: str) -> str | None:
+    """Return the path of an embedded store that does not exist; None if the store exists or is of another kind."""
+    scheme, _, path = address.partition(":")
+    if scheme != "lmdb" or not path or Path(path).is_file() or Path(path, "data.mdb").exists():
+        return None
+    return path
+
+
+def imitated(address: str) -> Store:
+    """Return a memory store with the limits and the address of the store at an address."""
+    from jobs_service.settings import Settings
+    from jobs_service.store import open_address
+    from jobs_service.store.memory import MemoryStore
+
+    settings, sources = Settings(), Sources()
+    store = MemoryStore(settings=settings, sources=sources)
+    store.limits = open_address(address, settings, sources).limits
+    store.address = address
+    return store
+
+
+# Types
+
+
+async def change_type(jobs: JobsService, type: Any, change: Callable[[JobTransaction], Awaitable[None]]) -> None:
+    """Change a type, and check in the same transaction that it exists.
+
+    Raises:
+        AnswerIsNo: there is no such type.
+    """
+
+    async def work(tx: JobTransaction) -> None:
+        if not await exists(tx, type):
+            raise AnswerIsNo(f"there is no type {shown(type)}")
+        await change(tx)
+
+    await jobs.transact(work)
+
+
+async def require_type(jobs: JobsService, type: Any) -> None:
+    """Raise AnswerIsNo if there is no such type."""
+
+    async def nothing(_: JobTransaction) -> None:
+        pass
+
+    await change_type(jobs, type, nothing)
+
+
+async def exists(tx: JobTransaction, type: Any) -> bool:
+    """Return whether the type exists: it has an activity timeout or jobs, or it is paused."""
+    from jobs_service import NoTypeTimeout
+
+    try:
+        await tx.get_type_timeout(type)
+    except NoTypeTimeout:
+        if await tx.paused(type):
+            return True
+        async for _ in tx.list(type, page_size=1):
+            return True
+        return False
+    return True
+
+
+async def ensure_type(tx: JobTransaction, type: Any, timeout: float) -> None:
+    """Give a type this activity timeout, in seconds, unless it has one."""
+    from jobs_service import NoTypeTimeout
+
+    try:
+        await tx.get_type_timeout(type)
+    except NoTypeTimeout:
+        await tx.set_type_timeout(type, timeout)
+
+
+# Errors and exit codes
 
 
 class AnswerIsNo(Exception):
@@ -68,13 +244,6 @@ class _TyperError(Protocol):
     def format_message(self) -> str: ...
 
 
-def say(message: str) -> None:
-    """Print a message as one line on stderr, with its line feeds replaced and its control characters escaped."""
-    line = printable(re.sub(r"\s*\n\s*", " ", message.strip()))
-    with contextlib.suppress(OSError):  # stderr has no reader any more.
-        print(f"{PROGRAM}: {line}", file=sys.stderr, flush=True)
-
-
 def guard(invoke: Callable[[], None]) -> int:
     """Run a command line and return its exit code; print an error as one line on stderr."""
     try:
@@ -101,6 +270,13 @@ def guard(invoke: Callable[[], None]) -> int:
             return OUTPUT
         return _report(error)
     return DONE
+
+
+def say(message: str) -> None:
+    """Print a message as one line on stderr, with its line feeds replaced and its control characters escaped."""
+    line = printable(re.sub(r"\s*\n\s*", " ", message.strip()))
+    with suppress(OSError):  # stderr has no reader any more.
+        print(f"{PROGRAM}: {line}", file=sys.stderr, flush=True)
 
 
 def _flush_log() -> None:
@@ -187,9 +363,7 @@ def drop(stream: TextIO) -> None:
     os.close(nowhere)
 
 
-React: TypeAlias = Callable[[signal.Signals], None]
-
-_SHOW_CURSOR = b"\x1b[?25h\n"
+# Signals and pipes
 
 
 @asynccontextmanager
@@ -199,6 +373,8 @@ async def while_read() -> AsyncIterator[None]:
     Raises:
         BrokenPipeError: the pipe has no reader any more.
     """
+    import asyncio
+
     try:
         output = sys.stdout.fileno()
         is_pipe = stat.S_ISFIFO(os.fstat(output).st_mode)
@@ -274,171 +450,3 @@ def _heed(source: socket.socket, react: React, signals: frozenset[signal.Signals
         for number in numbers:
             if number in signals:
                 react(signal.Signals(number))
-
-
-T = TypeVar("T")
-
-
-class GlobalOptions:
-    """The options before the verb.
-
-    Attributes:
-        store: the store's address; None if it was not given.
-    """
-
-    def __init__(self, store: str | None) -> None:
-        self.store = store
-
-
-def chosen_store(context: typer.Context, store: str | None) -> str:
-    """Return the store's address: the verb's option, else the option before the verb, the variable or the default."""
-    from jobs_service.service import DEFAULT_STORE
-    from jobs_service.settings import STORE_VARIABLE
-
-    return store or context.obj.store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
-
-
-def refuse_store(context: typer.Context, why: str, store: str | None = None) -> None:
-    """Refuse `--store` for a verb that would not use it.
-
-    Raises:
-        typer.BadParameter: the option was given, before the verb or after it.
-    """
-    if store is not None or context.obj.store is not None:
-        raise typer.BadParameter(why, param_hint="--store")
-
-
-def run(
-    context: typer.Context,
-    store: str | None,
-    body: Callable[[JobsService], Coroutine[Any, Any, T]],
-    *,
-    rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
-    supervise: bool = False,
-) -> T:
-    """Open the service, run a verb's body with it, close the service, and return the body's result.
-
-    Args:
-        context: the verb's context.
-        store: the verb's `--store`.
-        body: called with the open service.
-        rehearsal: run first on a memory store if the embedded store does not exist, so that a refused operation leaves
-            no empty store behind. None if the body must not make a store: then the store must exist.
-        supervise: whether to run the supervisor tree, which subscriptions need.
-
-    Raises:
-        StoreError: the store does not exist, or it cannot be opened.
-    """
-    return run_at(chosen_store(context, store), body, rehearsal=rehearsal, supervise=supervise)
-
-
-def run_at(
-    address: str,
-    body: Callable[[JobsService], Coroutine[Any, Any, T]],
-    *,
-    rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
-    supervise: bool = False,
-) -> T:
-    """Do the same as `run` for a store's address."""
-    import asyncio
-
-    if rehearsal is None:
-        require_store(address)
-    elif missing_store(address) is not None:
-        asyncio.run(_within(imitated(address), rehearsal, supervise=False))
-    return asyncio.run(_within(address, body, supervise))
-
-
-def require_store(address: str) -> None:
-    """Raise StoreError if the address names an embedded store that does not exist."""
-    from jobs_service.errors import StoreError
-    from jobs_service.settings import STORE_VARIABLE
-
-    path = missing_store(address)
-    if path is not None:
-        raise StoreError(
-            f"there is no store at {path}; name another with --store or {STORE_VARIABLE}, "
-            "or make this one: jobs-service types set TYPE SECONDS"
-        )
-
-
-def missing_store(address: str) -> str | None:
-    """Return the path of an embedded store that does not exist; None if the store exists or is of another kind."""
-    from pathlib import Path
-
-    scheme, _, path = address.partition(":")
-    if scheme != "lmdb" or not path or Path(path).is_file() or Path(path, "data.mdb").exists():
-        return None
-    return path
-
-
-def imitated(address: str) -> Store:
-    """Return a memory store with the limits and the address of the store at an address."""
-    from jobs_service.settings import Settings
-    from jobs_service.sources import Sources
-    from jobs_service.store import open_address
-    from jobs_service.store.memory import MemoryStore
-
-    settings, sources = Settings(), Sources()
-    store = MemoryStore(settings=settings, sources=sources)
-    store.limits = open_address(address, settings, sources).limits
-    store.address = address
-    return store
-
-
-async def _within(store: str | Store, body: Callable[[JobsService], Coroutine[Any, Any, T]], supervise: bool) -> T:
-    from jobs_service import JobsService
-    from jobs_service.cli.logging import configure
-
-    configure("warning")
-    async with JobsService(store, supervise=supervise) as jobs:
-        return await body(jobs)
-
-
-async def change_type(jobs: JobsService, type: Any, change: Callable[[JobTransaction], Awaitable[None]]) -> None:
-    """Change a type, and check in the same transaction that it exists.
-
-    Raises:
-        AnswerIsNo: there is no such type.
-    """
-
-    async def work(tx: JobTransaction) -> None:
-        if not await exists(tx, type):
-            raise AnswerIsNo(f"there is no type {shown(type)}")
-        await change(tx)
-
-    await jobs.transact(work)
-
-
-async def require_type(jobs: JobsService, type: Any) -> None:
-    """Raise AnswerIsNo if there is no such type."""
-
-    async def nothing(_: JobTransaction) -> None:
-        pass
-
-    await change_type(jobs, type, nothing)
-
-
-async def ensure_type(tx: JobTransaction, type: Any, timeout: float) -> None:
-    """Give a type this activity timeout, in seconds, unless it has one."""
-    from jobs_service import NoTypeTimeout
-
-    try:
-        await tx.get_type_timeout(type)
-    except NoTypeTimeout:
-        await tx.set_type_timeout(type, timeout)
-
-
-async def exists(tx: JobTransaction, type: Any) -> bool:
-    """Return whether the type exists: it has an activity timeout or jobs, or it is paused."""
-    from jobs_service import NoTypeTimeout
-
-    try:
-        await tx.get_type_timeout(type)
-    except NoTypeTimeout:
-        if await tx.paused(type):
-            return True
-        async for _ in tx.list(type, page_size=1):
-            return True
-        return False
-    return True

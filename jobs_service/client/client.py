@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias, TypeVar, overload
 from urllib.parse import quote
 
-from jobs_service import names
+from jobs_service import json_types, names
 from jobs_service.actors.subscriptions import Subscription
 from jobs_service.arguments import (
     MOST_AT_ONCE,
@@ -179,7 +179,7 @@ class JobsClient:
 
     async def types(self) -> _Types:
         """Return the types that exist, in the tuple layer's order."""
-        return await self._get("/v1/types", lambda form: [wire.name_of(each["type"]) for each in form["types"]])
+        return await self._get("/v1/types", lambda form: [json_types.name_of(each["type"]) for each in form["types"]])
 
     async def pause(self, type: JobType) -> None:
         """Stop accepting jobs of a type, in all processes, until `resume`; see JobsService.pause."""
@@ -215,7 +215,9 @@ class JobsClient:
         """Return the types with secret fields, and these fields; see JobsService.redactions."""
         return await self._get(
             "/v1/redactions",
-            lambda form: {exact_type(wire.name_of(each["type"])): Redaction(each["paths"]) for each in form["types"]},
+            lambda form: {
+                exact_type(json_types.name_of(each["type"])): Redaction(each["paths"]) for each in form["types"]
+            },
         )
 
     async def queue_state(self, type: JobType) -> QueueState:
@@ -226,7 +228,9 @@ class JobsClient:
         """Return the time of the last tick of each periodic type in the store; see JobsService.last_ticks."""
         return await self._get(
             "/v1/ticks",
-            lambda form: {wire.name_of(each["type"]): wire.seconds_of(each["last"]) or 0.0 for each in form["ticks"]},
+            lambda form: {
+                json_types.name_of(each["type"]): json_types.seconds_of(each["last"]) or 0.0 for each in form["ticks"]
+            },
         )
 
     # Creators
@@ -366,7 +370,7 @@ class JobsClient:
                     async for chunk in chunks:
                         *lines, rest = (rest + chunk).split(b"\n")
                         for line in filter(None, lines):
-                            yield self._connection.read(lambda line: _job_of(wire.loads(line)), line)
+                            yield self._connection.read(lambda line: _job_of(json_types.loads(line)), line)
                 if rest:
                     raise StoreUnavailable(f"{self.url} has ended a list within a job")
         except Lost as lost:
@@ -398,7 +402,7 @@ class JobsClient:
 
     async def active_ids(self, type: JobType) -> _Ids:
         """Return the ids of the type's running jobs, the longest silent first."""
-        return await self._get(of_type(type, "/active"), lambda form: [*map(wire.name_of, form["ids"])])
+        return await self._get(of_type(type, "/active"), lambda form: [*map(json_types.name_of, form["ids"])])
 
     async def oldest_ready(self, type: JobType) -> Job | None:
         """Return the longest ready job of a type; None without ready jobs."""
@@ -416,7 +420,7 @@ class JobsClient:
         if type is None:
             return await self._get(
                 "/v1/counts",
-                lambda form: {wire.name_of(each["type"]): wire.counts_of(each) for each in form["types"]},
+                lambda form: {json_types.name_of(each["type"]): wire.counts_of(each) for each in form["types"]},
             )
         path = of_type(type, "/counts")
         return await self._get(path, lambda form: {} if form is None else {type: wire.counts_of(form)})

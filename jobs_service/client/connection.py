@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from jobs_service import names, tracing
+from jobs_service import json_types, names, tracing
 from jobs_service.arguments import json_of
 from jobs_service.errors import (
     InvalidAddress,
@@ -24,7 +24,7 @@ from jobs_service.errors import (
     in_one_line,
     shown,
 )
-from jobs_service.http import problems, token_file, wire
+from jobs_service.http import problems, token_file
 from jobs_service.model import UNSET
 from jobs_service.sources import Sources
 
@@ -255,8 +255,8 @@ class Connection:
             return self._refused(response)
         try:
             if response.headers.get("content-type", "").startswith(_NDJSON):
-                return [wire.loads(line) for line in response.content.splitlines()]
-            return wire.loads(response.content) if response.content else None
+                return [json_types.loads(line) for line in response.content.splitlines()]
+            return json_types.loads(response.content) if response.content else None
         except ValueError:
             raise self._foreign(response) from None
 
@@ -279,7 +279,7 @@ class Connection:
     def _refused(self, response: httpx.Response) -> _Failure:
         """Return a failure if the request may be sent again after this answer; raise an error otherwise."""
         try:
-            found = wire.loads(response.content)
+            found = json_types.loads(response.content)
         except ValueError:
             found = None
         if isinstance(found, dict) and str(found.get("type", "")).startswith(problems.PREFIX):

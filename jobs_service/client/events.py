@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from jobs_service import names
+from jobs_service import json_types, names
 from jobs_service.actors.subscriptions import Hub, SubscribedJob, is_same
 from jobs_service.client.connection import Backoff, Connection, Lost, segment
 from jobs_service.errors import (
@@ -208,9 +208,9 @@ class _Stream:
 
     def _take(self, event: ServerEvent) -> None:
         if event.kind == "job":
-            self._tell(wire.event_of(wire.loads(event.data)))
+            self._tell(wire.event_of(json_types.loads(event.data)))
         elif event.kind == "problem":
-            self._refused(problems.error_of(wire.loads(event.data)))
+            self._refused(problems.error_of(json_types.loads(event.data)))
 
     def _tell(self, event: JobEvent) -> None:
         """Report a new event of a job; a reconnected stream begins with events that are known already."""

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from jobs_service import json_data, names
+from jobs_service import json_data, json_types, names
 from jobs_service.actors.context import retried
 from jobs_service.arguments import ADAPTIVE
 from jobs_service.client.connection import LONGEST_PAUSE, of_job, of_type, with_json
@@ -139,7 +139,7 @@ class RemoteAccess:
     async def declare(
         self, keys: TypeKeys, wanted: Declared, secret: Redaction | None
     ) -> tuple[Declared, Redaction | None]:
-        form = {"timeout": wanted.timeout, **wire.plain(wanted.retention)}
+        form = {"timeout": wanted.timeout, **json_types.plain(wanted.retention)}
         form["redact"] = None if secret is None else [*secret.paths]
 
         def read(form: Any) -> tuple[Declared, Redaction | None]:
@@ -374,7 +374,7 @@ def _end_form(call: EndCall) -> bytes:
     if operation is running_jobs.stop:
         run_at, most, reason, anew = arguments
         form |= {"run_at": run_at, "max_history": most, "reason": reason[:_LONGEST_REASON], "anew": anew}
-        return wire.dumps(form)
+        return json_types.dumps(form)
     report: RunReport
     if operation is running_jobs.crash:
         report, form["run_at"], *asked = arguments

@@ -1,4 +1,4 @@
-"""Actions behind the buttons: forms as doors to `http.changes`, each answered with a page about its effect."""
+"""Actions behind the buttons, and the login: forms as doors to `http.changes`, each answered with a page."""
 
 from __future__ import annotations
 
@@ -29,33 +29,7 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _MOST_FIELDS: Final = 200
 
 
-async def form_of(visit: Visit) -> dict[str, str]:
-    """Return the fields of a submitted form; of several fields with one name, the last."""
-    return dict(await fields_of(visit))
-
-
-async def fields_of(visit: Visit) -> list[tuple[str, str]]:
-    """Return the fields of a submitted form, in their order.
-
-    Raises:
-        Refusal: the body is too large, does not arrive in time, or is no form.
-    """
-    if visit.request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-        raise Refusal("unsupported-media-type", f"this takes a form, {_FORM}")
-    body = await bodies.whole(visit.request, visit.state.options.limits)
-    try:
-        text = body.decode("ascii")
-        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
-    except ValueError:  # of UTF-8 as well
-        raise Refusal("bad-request", "the form is not UTF-8, percent-encoded, or has very many fields") from None
-
-
-def go(visit: Visit, where: str) -> Response:
-    """Return a redirect to a page of this server; any other address is replaced by the overview."""
-    # Browsers leave tabs and ends of lines out, and take a backslash for a slash.
-    ours = where.startswith("/") and not where.startswith("//") and where.isprintable() and "\\" not in where
-    safe = where if ours else visit.url("/")
-    return RedirectResponse(safe, 303, headers={"Cache-Control": "no-store"})
+# Actions
 
 
 async def preferences(visit: Visit) -> Response:
@@ -210,6 +184,9 @@ async def tick(visit: Visit) -> Response:
     return go(visit, visit.url("/periodic", said="ticked"))
 
 
+# Login
+
+
 async def login_page(visit: Visit) -> Response:
     """Return the login page; an address with the code that the server prints at its start logs in at once."""
     code = visit.query.get("code")
@@ -268,3 +245,35 @@ async def _logged_in(visit: Visit, who: Identity, where: str) -> Response:
 def _refused(visit: Visit, why: str) -> Response:
     visit.state.audit.login_refused(visit.request.state.client)
     return _asking(visit, why, 401)
+
+
+# Forms and redirects
+
+
+async def form_of(visit: Visit) -> dict[str, str]:
+    """Return the fields of a submitted form; of several fields with one name, the last."""
+    return dict(await fields_of(visit))
+
+
+async def fields_of(visit: Visit) -> list[tuple[str, str]]:
+    """Return the fields of a submitted form, in their order.
+
+    Raises:
+        Refusal: the body is too large, does not arrive in time, or is no form.
+    """
+    if visit.request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise Refusal("unsupported-media-type", f"this takes a form, {_FORM}")
+    body = await bodies.whole(visit.request, visit.state.options.limits)
+    try:
+        text = body.decode("ascii")
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:  # of UTF-8 as well
+        raise Refusal("bad-request", "the form is not UTF-8, percent-encoded, or has very many fields") from None
+
+
+def go(visit: Visit, where: str) -> Response:
+    """Return a redirect to a page of this server; any other address is replaced by the overview."""
+    # Browsers leave tabs and ends of lines out, and take a backslash for a slash.
+    ours = where.startswith("/") and not where.startswith("//") and where.isprintable() and "\\" not in where
+    safe = where if ours else visit.url("/")
+    return RedirectResponse(safe, 303, headers={"Cache-Control": "no-store"})

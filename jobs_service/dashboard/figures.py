@@ -1,4 +1,4 @@
-"""Recent events of a type's jobs as figures and charts, and the problems among them that need attention."""
+"""Recent events of a type's jobs as figures, charts and complaints, and what pages read once for all their visitors."""
 
 from __future__ import annotations
 
@@ -14,16 +14,37 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from jobs_service.dashboard import rendering
 from jobs_service.durations import rest_after
 from jobs_service.model.type_state import Histogram, Interval, Totals, TypeCounts
-from jobs_service.service.failures import LastHour, last_hour
+from jobs_service.service.failures import LastHour, Outage, last_hour
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
-    from jobs_service.service.failures import Outage
     from jobs_service.service.queries import Resolution
-
 
 WIDTH: Final = 132.0
 HEIGHT: Final = 28.0
+
+WINDOWS: Final = ("hour", "day")
+SPANS: Final = {"hour": "last hour", "day": "last day"}
+SLOW: Final = 60.0
+"""Seconds that a ready job may wait before the overview reports it."""
+GROWS: Final = 20
+"""Least growth in due jobs of a type that the overview reports."""
+
+_BACK: Final[dict[str, tuple[float, Resolution, int]]] = {"hour": (3600.0, "minute", 60), "day": (86_400.0, "hour", 24)}
+
+T = TypeVar("T")
+
+QUICK: Final = 0.02
+"""A read that takes fewer seconds is repeated for each request; slower reads are shared for a while."""
+
+_LMDB: Final = "lmdb:"
+_MOST_SIZES: Final = 60
+"""Most sizes that are remembered."""
+_SIZES_APART: Final = 60.0
+"""Least seconds between two remembered sizes, which together span an hour."""
+
+
+# Charts
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +139,7 @@ def line(values: Sequence[float | None], says: str, *, width: float = WIDTH, hei
     return Chart(width, height, line=drawn, area=f"0,{height} {drawn} {width},{height}", says=says, most=most)
 
 
-WINDOWS: Final = ("hour", "day")
-SPANS: Final = {"hour": "last hour", "day": "last day"}
-SLOW: Final = 60.0
-"""Seconds that a ready job may wait before the overview reports it."""
-GROWS: Final = 20
-"""Least growth in due jobs of a type that the overview reports."""
-
-_BACK: Final[dict[str, tuple[float, Resolution, int]]] = {"hour": (3600.0, "minute", 60), "day": (86_400.0, "hour", 24)}
+# Recent events
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +321,7 @@ def _complaints(row: dict[str, Any], crashing: Outage | None, span: str) -> Iter
         yield Complaint(4, "ready", "grows", says, {"state": "ready"})
 
 
-T = TypeVar("T")
-
-QUICK: Final = 0.02
-"""A read that takes fewer seconds is repeated for each request; slower reads are shared for a while."""
+# Counts of all types
 
 
 class SharedCounts:
@@ -362,10 +373,7 @@ class _Shared(Generic[T]):
             return found
 
 
-_PREFIX: Final = "lmdb:"
-_MOST: Final = 60
-_APART: Final = 60.0
-"""Least seconds between two remembered sizes, which together span an hour."""
+# The size of the store
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,20 +397,20 @@ class SizeWatch:
     """Remembers the sizes of a store at earlier views of the page."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque(maxlen=_MOST)
+        self._seen: deque[tuple[float, int]] = deque(maxlen=_MOST_SIZES)
 
     def look(self, location: str) -> StoreSize | None:
         """Return the size of a store and its growth; None for a store that is no directory."""
-        if not location.startswith(_PREFIX):
+        if not location.startswith(_LMDB):
             return None
-        directory = location.removeprefix(_PREFIX)
+        directory = location.removeprefix(_LMDB)
         try:
             files = [entry.stat() for entry in os.scandir(directory) if entry.is_file()]
             room = os.statvfs(directory)
         except OSError:
             return None
         size, now = sum(found.st_blocks * 512 for found in files), time.time()
-        if not self._seen or now - self._seen[-1][0] >= _APART:
+        if not self._seen or now - self._seen[-1][0] >= _SIZES_APART:
             self._seen.append((now, size))
         since, before = self._seen[0]
         is_first = now - since < 1

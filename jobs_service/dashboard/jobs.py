@@ -1,4 +1,4 @@
-"""Jobs as table rows and pages, read in bounded steps and without their secret fields."""
+"""Jobs as table rows, pages and files, read in bounded steps and without their secret fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs_service.dashboard.visit import Visit
 from jobs_service.errors import RecordDamaged
 from jobs_service.http import wire
 from jobs_service.http.audit import chosen
-from jobs_service.model import HistoryEvent, Job, JobType
+from jobs_service.model import HistoryEvent, Job, JobId, JobType
 from jobs_service.model.job import Status, status_of
 from jobs_service.names import shown
 from jobs_service.replication.stored import ReplicationStatus
@@ -27,14 +27,31 @@ from jobs_service.service.selection import Filter, matching, pages
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
-    from jobs_service.model import JobId
-
 
 ON_A_PAGE: Final = 30
 """Most jobs on one page."""
 MOST_READ: Final = 500
 """Most jobs that one page reads to find matching ones; then it links to the continuation."""
 _FILTERED_AT_ONCE: Final = 30
+
+COLUMNS: Final = (
+    "type",
+    "id",
+    "state",
+    "outcome",
+    "priority",
+    "run_at",
+    "attempts",
+    "data",
+    "result",
+    "error",
+    "history",
+)
+_STARTS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_MEDIA: Final = {"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+
+
+# Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,21 +196,7 @@ def encoded(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-COLUMNS: Final = (
-    "type",
-    "id",
-    "state",
-    "outcome",
-    "priority",
-    "run_at",
-    "attempts",
-    "data",
-    "result",
-    "error",
-    "history",
-)
-_STARTS_A_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_MEDIA: Final = {"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
+# Files
 
 
 async def export(visit: Visit) -> Response:

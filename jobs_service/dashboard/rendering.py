@@ -1,4 +1,4 @@
-"""Renders templates as HTML; all values that a template inserts are escaped."""
+"""Renders pages: templates, the texts in them, and pages for errors; all values that a template inserts are escaped."""
 
 from __future__ import annotations
 
@@ -33,6 +33,173 @@ from jobs_service.errors import (
 from jobs_service.model import JobError, Progress
 from jobs_service.model.job import Status
 from jobs_service.names import compact, one_line, printable, shown
+
+HERE: Final = Path(__file__).parent
+
+SECURITY: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+"""Headers of every page: no content of other hosts, only scripts of this server, no framing."""
+
+MENU: Final = (
+    ("/", "Overview"),
+    ("/failures", "Failures"),
+    ("/processes", "Processes"),
+    ("/periodic", "Periodic"),
+    ("/supervision", "Supervisor"),
+    ("/health", "Health"),
+    ("/bulk", "Bulk actions"),
+)
+
+SAID: Final = {
+    "resubmitted": "The job runs again: at once, or after its present run.",
+    "canceled": "The job is running. Its worker was asked to end it.",
+    "removed": "The job is removed.",
+    "ended": "The job has ended already: it was left alone, with its result.",
+    "meanwhile": "Something has happened to the job meanwhile, so nothing was done. This is how it is now.",
+    "added": "The job is added.",
+    "paused": "The type is paused: nobody takes its jobs until it is resumed. What runs goes on.",
+    "resumed": "The type is resumed: its jobs are taken again.",
+    "changed": "The type is changed.",
+    "ticked": "A job is added; it runs as soon as a slot is free.",
+    "stopping": "The bulk action was asked to end; what it has done stays done.",
+    "process-quiet": "The process was asked to take no more jobs; what runs goes on.",
+    "process-resume": "The process was asked to take jobs again.",
+    "process-stop": "The process was asked to end. Its running jobs get their grace.",
+}
+"""The sentence that a page shows after an action. The address has the key only, so that a forged link cannot put a
+sentence of its own on the page."""
+
+_TITLES = (
+    (
+        JobNotFound,
+        "There is no such job",
+        "It may have been removed, or kept long enough. Look at its type's jobs.",
+    ),
+    (NoTypeTimeout, "There is no such type", "Make it first: jobs-service types set TYPE SECONDS."),
+    (ProcessGone, "This process is not there any more", "Go back to the page of processes."),
+    (JobExists, "There is such a job already", "Go back, and give it another id."),
+    (JobTooLarge, "The job is too large", "Go back, and give it less data."),
+    (InvalidJob, "That cannot be", "Go back, and correct it."),
+    (
+        RecordDamaged,
+        "The job cannot be read",
+        "It can be removed all the same: jobs-service remove TYPE ID --force.",
+    ),
+    (StoreFull, "The store is full", "Make room where the store is, or remove jobs that nobody needs."),
+    (StoreUnavailable, "The store cannot be reached", "Try it again; the page of health says more."),
+    (ServiceClosed, "The server is ending", "Try it again when it is back."),
+)
+
+
+# Pages
+
+
+def page(
+    visit: Visit,
+    template: str,
+    context: Mapping[str, Any],
+    *,
+    status: int = 200,
+    live: Mapping[str, Any] | None = None,
+) -> HTMLResponse:
+    """Return a page.
+
+    Args:
+        visit: the request.
+        template: the file of its template.
+        context: the variables of the template.
+        status: the HTTP status.
+        live: the changes that the page follows, as parameters of /live; None for none.
+    """
+    html = (
+        _templates()
+        .get_template(template)
+        .render(
+            visit=visit,
+            url=visit.url,
+            menu=MENU,
+            environment=visit.environment,
+            live_url=None if live is None else visit.url("/live", **live),
+            said=SAID.get(visit.query.get("said", "")),
+            **context,
+        )
+    )
+    return HTMLResponse(html, status, headers={**SECURITY, "Cache-Control": "no-store", "Vary": "Cookie"})
+
+
+def problem_page(visit: Visit, status: int, title: str, text: str, hint: str = "") -> Response:
+    """Return a page with an error in one line and the next step for the user.
+
+    Args:
+        visit: the request.
+        status: the HTTP status.
+        title, text: the error.
+        hint: the next step.
+    """
+    context = {"title": title, "text": brief(text, 2000), "hint": hint}
+    return page(visit, "problem.html", context, status=status)
+
+
+def error_page(visit: Visit, error: JobsError) -> Response:
+    """Return the page for an error of the service."""
+    for kind, title, hint in _TITLES:
+        if isinstance(error, kind):
+            return problem_page(visit, error.http_status, title, str(error), hint)
+    return problem_page(visit, error.http_status, "That did not work", str(error), "The log of the server says more.")
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": count,
+        "many": many,
+        "duration": duration,
+        "period": durations.typed,
+        "size": size,
+        "shown": shown,
+        "brief": brief,
+        "when": when,
+    }
+    environment.globals |= {"states": [each.value for each in Status], "version": jobs_service.__version__}
+    return environment
+
+
+def when(moment: datetime | float | None, since: float | None = None) -> Markup:
+    """Return a time as HTML, which the script may rewrite in the browser's time zone.
+
+    Args:
+        moment: an aware time, or seconds since the epoch.
+        since: the present time in seconds since the epoch, for a text relative to it: "5 s ago", "in 2 min".
+    """
+    time = at(moment) if isinstance(moment, int | float) else moment
+    if time is None:
+        return Markup('<span class="quiet">never</span>')
+    time = time.astimezone(UTC)
+    exact = time.strftime("%Y-%m-%d %H:%M:%S UTC")
+    iso = time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if since is None:
+        return Markup('<time datetime="{}" data-time>{}</time>').format(iso, exact)
+    seconds = since - time.timestamp()
+    told = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
+    if abs(seconds) < 1:
+        told = "now"
+    return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(iso, exact, told)
+
+
+# Texts
 
 
 def count(number: int) -> str:
@@ -123,167 +290,3 @@ def share(progress: Progress) -> float | None:
     if not progress.total or progress.total < 0:
         return None
     return min(max(progress.done / progress.total, 0.0), 1.0)
-
-
-HERE: Final = Path(__file__).parent
-
-SECURITY: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-}
-"""Headers of every page: no content of other hosts, only scripts of this server, no framing."""
-
-MENU: Final = (
-    ("/", "Overview"),
-    ("/failures", "Failures"),
-    ("/processes", "Processes"),
-    ("/periodic", "Periodic"),
-    ("/supervision", "Supervisor"),
-    ("/health", "Health"),
-    ("/bulk", "Bulk actions"),
-)
-
-
-@lru_cache(maxsize=1)
-def _templates() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "count": count,
-        "many": many,
-        "duration": duration,
-        "period": durations.typed,
-        "size": size,
-        "shown": shown,
-        "brief": brief,
-        "when": when,
-    }
-    environment.globals |= {"states": [each.value for each in Status], "version": jobs_service.__version__}
-    return environment
-
-
-def when(moment: datetime | float | None, since: float | None = None) -> Markup:
-    """Return a time as HTML, which the script may rewrite in the browser's time zone.
-
-    Args:
-        moment: an aware time, or seconds since the epoch.
-        since: the present time in seconds since the epoch, for a text relative to it: "5 s ago", "in 2 min".
-    """
-    time = at(moment) if isinstance(moment, int | float) else moment
-    if time is None:
-        return Markup('<span class="quiet">never</span>')
-    time = time.astimezone(UTC)
-    exact = time.strftime("%Y-%m-%d %H:%M:%S UTC")
-    iso = time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if since is None:
-        return Markup('<time datetime="{}" data-time>{}</time>').format(iso, exact)
-    seconds = since - time.timestamp()
-    told = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
-    if abs(seconds) < 1:
-        told = "now"
-    return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(iso, exact, told)
-
-
-def page(
-    visit: Visit,
-    template: str,
-    context: Mapping[str, Any],
-    *,
-    status: int = 200,
-    live: Mapping[str, Any] | None = None,
-) -> HTMLResponse:
-    """Return a page.
-
-    Args:
-        visit: the request.
-        template: the file of its template.
-        context: the variables of the template.
-        status: the HTTP status.
-        live: the changes that the page follows, as parameters of /live; None for none.
-    """
-    html = (
-        _templates()
-        .get_template(template)
-        .render(
-            visit=visit,
-            url=visit.url,
-            menu=MENU,
-            environment=visit.environment,
-            live_url=None if live is None else visit.url("/live", **live),
-            said=SAID.get(visit.query.get("said", "")),
-            **context,
-        )
-    )
-    return HTMLResponse(html, status, headers={**SECURITY, "Cache-Control": "no-store", "Vary": "Cookie"})
-
-
-SAID: Final = {
-    "resubmitted": "The job runs again: at once, or after its present run.",
-    "canceled": "The job is running. Its worker was asked to end it.",
-    "removed": "The job is removed.",
-    "ended": "The job has ended already: it was left alone, with its result.",
-    "meanwhile": "Something has happened to the job meanwhile, so nothing was done. This is how it is now.",
-    "added": "The job is added.",
-    "paused": "The type is paused: nobody takes its jobs until it is resumed. What runs goes on.",
-    "resumed": "The type is resumed: its jobs are taken again.",
-    "changed": "The type is changed.",
-    "ticked": "A job is added; it runs as soon as a slot is free.",
-    "stopping": "The bulk action was asked to end; what it has done stays done.",
-    "process-quiet": "The process was asked to take no more jobs; what runs goes on.",
-    "process-resume": "The process was asked to take jobs again.",
-    "process-stop": "The process was asked to end. Its running jobs get their grace.",
-}
-"""The sentence that a page shows after an action. The address has the key only, so that a forged link cannot put a
-sentence of its own on the page."""
-
-
-_TITLES = (
-    (
-        JobNotFound,
-        "There is no such job",
-        "It may have been removed, or kept long enough. Look at its type's jobs.",
-    ),
-    (NoTypeTimeout, "There is no such type", "Make it first: jobs-service types set TYPE SECONDS."),
-    (ProcessGone, "This process is not there any more", "Go back to the page of processes."),
-    (JobExists, "There is such a job already", "Go back, and give it another id."),
-    (JobTooLarge, "The job is too large", "Go back, and give it less data."),
-    (InvalidJob, "That cannot be", "Go back, and correct it."),
-    (
-        RecordDamaged,
-        "The job cannot be read",
-        "It can be removed all the same: jobs-service remove TYPE ID --force.",
-    ),
-    (StoreFull, "The store is full", "Make room where the store is, or remove jobs that nobody needs."),
-    (StoreUnavailable, "The store cannot be reached", "Try it again; the page of health says more."),
-    (ServiceClosed, "The server is ending", "Try it again when it is back."),
-)
-
-
-def problem_page(visit: Visit, status: int, title: str, text: str, hint: str = "") -> Response:
-    """Return a page with an error in one line and the next step for the user.
-
-    Args:
-        visit: the request.
-        status: the HTTP status.
-        title, text: the error.
-        hint: the next step.
-    """
-    context = {"title": title, "text": brief(text, 2000), "hint": hint}
-    return page(visit, "problem.html", context, status=status)
-
-
-def error_page(visit: Visit, error: JobsError) -> Response:
-    """Return the page for an error of the service."""
-    for kind, title, hint in _TITLES:
-        if isinstance(error, kind):
-            return problem_page(visit, error.http_status, title, str(error), hint)
-    return problem_page(visit, error.http_status, "That did not work", str(error), "The log of the server says more.")

@@ -1,4 +1,4 @@
-"""The pages of periodic jobs, of the supervisor tree, and of health."""
+"""The pages of failures, processes, periodic jobs, the supervisor tree, and health."""
 
 from __future__ import annotations
 
@@ -21,9 +21,28 @@ from jobs_service.names import shown
 from jobs_service.service.failures import Group, newest_failures
 from jobs_service.service.selection import Filter, pages, worker_of
 
+MOST_READ: Final = 200
+"""Running jobs that the page reads, at most."""
+
+COLOURS: Final = {
+    ProcessState.RUNNING: "running",
+    ProcessState.QUIET: "plain",
+    ProcessState.STOPPING: "scheduled",
+    ProcessState.SILENT: "canceled",
+    ProcessState.DEAD: "failed",
+}
+"""For each state of a process the job state with the same colour and mark."""
+
+_GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
+
+MOST_QUEUES: Final = 100
+"""Most types with waiting jobs whose queues the page of health reads."""
+_MOST_CRASHING: Final = 5
+"""Most types with crashing runs that the page of health lists one by one."""
+
 
 async def failures(visit: Visit) -> Response:
-    """Return the page."""
+    """Return the page of failures."""
     found = await newest_failures(visit.service, await visit.counts())
     hour = (await visit.last_hour()).totals
     context = {
@@ -64,24 +83,8 @@ def _shown(visit: Visit, group: Group) -> dict[str, Any]:
     }
 
 
-MOST_READ: Final = 200
-"""Running jobs that the page reads, at most."""
-
-COLOURS: Final = {
-    ProcessState.RUNNING: "running",
-    ProcessState.QUIET: "plain",
-    ProcessState.STOPPING: "scheduled",
-    ProcessState.SILENT: "canceled",
-    ProcessState.DEAD: "failed",
-}
-"""For each state of a process the job state with the same colour and mark."""
-
-
-_GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
-
-
 async def processes(visit: Visit) -> Response:
-    """Return the page."""
+    """Return the page of processes and of the jobs that their workers run."""
     service = visit.service
     counts = await visit.counts()
     running = [(type, each.running) for type, each in counts.items() if each.running]
@@ -138,13 +141,6 @@ def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
             "progress": rendering.brief(str(error)),
             "share": None,
         }
-
-
-MOST_QUEUES: Final = 100
-"""Most types with waiting jobs whose queues the page of health reads."""
-_MOST_CRASHING: Final = 5
-"""Most types with crashing runs that the page of health lists one by one."""
-"""Most unreadable queues that the page of health lists one by one."""
 
 
 async def periodic(visit: Visit) -> Response:

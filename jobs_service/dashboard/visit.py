@@ -1,10 +1,10 @@
-"""One request of a browser: the user's role, the preferred theme and time zone, and the addresses of links."""
+"""One request of a browser: its user's rights, the preferred theme and time zone, and the addresses of links."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
@@ -24,92 +24,13 @@ if TYPE_CHECKING:
     from jobs_service.dashboard.figures import SharedCounts
     from jobs_service.model.type_state import TypeCounts
 
-
-ROLES: Final = ("nobody", "read", "work", "write", "admin")
-
-
-@dataclass(frozen=True, slots=True)
-class UserRights:
-    """The rights of a user.
-
-    Attributes:
-        name: the user's name; "" for the user that started the server.
-        role: the highest of ROLES that the user has.
-        changes: whether this server allows changes at all.
-        proven: whether the user has shown a token.
-        can_log_out: whether the user has logged in.
-    """
-
-    name: str = ""
-    role: str = "admin"
-    changes: bool = True
-    proven: bool = False
-    can_log_out: bool = False
-
-    def has(self, wanted: str) -> bool:
-        """Return whether the user has a role, even on a server that allows no changes."""
-        return ROLES.index(wanted) <= ROLES.index(self.role)
-
-    def may(self, wanted: str) -> bool:
-        """Return whether the user may act in a role; every role above "read" makes changes."""
-        return self.has(wanted) and (self.changes or wanted == "read")
-
-
-@dataclass(frozen=True, slots=True)
-class Environment:
-    """The name and the colour of this environment on the pages.
-
-    Attributes:
-        name: the name; "" for none.
-        colour: a hexadecimal CSS colour; "" for none.
-    """
-
-    name: str = ""
-    colour: str = ""
-
-    def css(self) -> str:
-        """Return the style sheet of the environment's colour, with black or white text for contrast."""
-        if not self.colour:
-            return ""
-        text = "#000000" if _luminance(self.colour) > 0.179 else "#ffffff"
-        return f":root {{ --environment: {self.colour}; --on-environment: {text}; }}\n"
-
-
-def environment_of(state: Any) -> Environment:
-    """Return the name and the colour of the environment."""
-    return Environment(state.options.environment, colour_of(state.options.colour))
-
-
-def _luminance(colour: str) -> float:
-    """Return the relative luminance of a colour by WCAG, 0 to 1."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def role_of(request: Request, state: Any) -> UserRights:
-    """Return the rights of the request's user."""
-    who = request.state.who
-    if who is None:
-        return UserRights(role="nobody")
-    can_log_out = who.session is not None
-    return UserRights(who.name, who.role.label, not state.options.read_only, proven=who.proven, can_log_out=can_log_out)
-
-
-def refuse_commands(visit: Visit, type: JobType) -> None:
-    """Raise Refusal for command jobs if the user, or the server, must not work with them."""
-    if type == COMMAND_TYPE:
-        gate.check_commands(visit.state, visit.request.state.who)
-
-
 THEMES: Final = ("auto", "light", "dark")
 ZONES: Final = ("utc", "local")
 THEME_COOKIE: Final = "jobs_service_theme"
 ZONE_COOKIE: Final = "jobs_service_times"
 
 
-class BadAddress(ValueError):
-    """The address of a page names no type or job; the message says why."""
+# The request
 
 
 @dataclass(slots=True)
@@ -157,7 +78,8 @@ class Visit:
     @property
     def environment(self) -> Environment:
         """The name and the colour of the server's environment."""
-        return environment_of(self.state)
+        options = self.state.options
+        return Environment(options.environment, colour_of(options.colour))
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -229,20 +151,20 @@ class Visit:
     @property
     def theme(self) -> str:
         """The preferred theme, one of THEMES."""
-        return _one_of(THEMES, self.request.cookies.get(THEME_COOKIE))
+        return choice(self.request.cookies.get(THEME_COOKIE), THEMES)
 
     @property
     def zone(self) -> str:
         """The preferred time zone, one of ZONES."""
-        return _one_of(ZONES, self.request.cookies.get(ZONE_COOKIE))
+        return choice(self.request.cookies.get(ZONE_COOKIE), ZONES)
 
 
-def choice(given: str | None, allowed: Iterable[str]) -> str:
+class BadAddress(ValueError):
+    """The address of a page names no type or job; the message says why."""
+
+
+def choice(given: str | None, allowed: tuple[str, ...]) -> str:
     """Return the given value if it is allowed, else the first allowed one."""
-    return _one_of(tuple(allowed), given)
-
-
-def _one_of(allowed: tuple[str, ...], given: str | None) -> str:
     return given if given in allowed else allowed[0]
 
 
@@ -254,3 +176,81 @@ def _name(what: str, given: Mapping[str, Any]) -> Any:
         return parsed(text)
     except ValueError as error:
         raise BadAddress(f"{what}: {error}") from None
+
+
+# The user
+
+
+ROLES: Final = ("nobody", "read", "work", "write", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class UserRights:
+    """The rights of a user.
+
+    Attributes:
+        name: the user's name; "" for the user that started the server.
+        role: the highest of ROLES that the user has.
+        changes: whether this server allows changes at all.
+        proven: whether the user has shown a token.
+        can_log_out: whether the user has logged in.
+    """
+
+    name: str = ""
+    role: str = "admin"
+    changes: bool = True
+    proven: bool = False
+    can_log_out: bool = False
+
+    def has(self, wanted: str) -> bool:
+        """Return whether the user has a role, even on a server that allows no changes."""
+        return ROLES.index(wanted) <= ROLES.index(self.role)
+
+    def may(self, wanted: str) -> bool:
+        """Return whether the user may act in a role; every role above "read" makes changes."""
+        return self.has(wanted) and (self.changes or wanted == "read")
+
+
+def role_of(request: Request, state: Any) -> UserRights:
+    """Return the rights of the request's user."""
+    who = request.state.who
+    if who is None:
+        return UserRights(role="nobody")
+    can_log_out = who.session is not None
+    return UserRights(who.name, who.role.label, not state.options.read_only, proven=who.proven, can_log_out=can_log_out)
+
+
+def refuse_commands(visit: Visit, type: JobType) -> None:
+    """Raise Refusal for command jobs if the user, or the server, must not work with them."""
+    if type == COMMAND_TYPE:
+        gate.check_commands(visit.state, visit.request.state.who)
+
+
+# The environment
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """The name and the colour of this environment on the pages.
+
+    Attributes:
+        name: the name; "" for none.
+        colour: a hexadecimal CSS colour; "" for none.
+    """
+
+    name: str = ""
+    colour: str = ""
+
+    def css(self) -> str:
+        """Return the style sheet of the environment's colour, with black or white text for contrast."""
+        if not self.colour:
+            return ""
+        text = "#000000" if _luminance(self.colour) > 0.179 else "#ffffff"
+        return f":root {{ --environment: {self.colour}; --on-environment: {text}; }}\n"
+
+
+def _luminance(colour: str) -> float:
+    """Return the relative luminance of a colour by WCAG, 0 to 1."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

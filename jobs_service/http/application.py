@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import fields
 from importlib import import_module
@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Match, Route, Router
+from starlette.types import Message, Receive, Scope, Send
 
-from jobs_service import tracing
+from jobs_service import json_types, tracing
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
 from jobs_service.http import (
     bodies,
@@ -25,13 +26,12 @@ from jobs_service.http import (
     job_endpoints,
     problems,
     type_endpoints,
-    wire,
     worker_endpoints,
 )
 from jobs_service.http.endpoint import ENDPOINTS, Call, Endpoint, Routes, path_of, query_of
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import STREAM, ServerOptions, ServerState
-from jobs_service.http.tokens import Identity
+from jobs_service.http.tokens import Identity, Role
 from jobs_service.log import EventLog
 
 if TYPE_CHECKING:
@@ -39,21 +39,7 @@ if TYPE_CHECKING:
 
 log = EventLog("jobs_service.http")
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-
-REGISTERED: Final = (
-    daemon_endpoints,
-    daemon_endpoints,
-    event_endpoints,
-    job_endpoints,
-    daemon_endpoints,
-    worker_endpoints,
-    type_endpoints,
-    worker_endpoints,
-)
+REGISTERED: Final = (daemon_endpoints, event_endpoints, job_endpoints, type_endpoints, worker_endpoints)
 """The modules whose import has filled ENDPOINTS."""
 
 _DASHBOARD: Final = "jobs_service.dashboard"
@@ -174,8 +160,6 @@ class Application:
         return None
 
     async def _who(self, endpoint: Endpoint, scope: Scope, headers: gate.Headers) -> Identity:
-        from jobs_service.http.tokens import Role
-
         if endpoint.role is Role.NOBODY:
             # Without a role, the store is not read: liveness must not depend on it.
             return Identity("", Role.NOBODY)
@@ -255,7 +239,7 @@ def mounted(service: JobsService, options: Mapping[str, Any]) -> Application:
 
 def problem_response(problem: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Response:
     """Return an answer with a problem."""
-    return Response(wire.dumps(problem), problem["status"], headers, media_type=problems.MEDIA_TYPE)
+    return Response(json_types.dumps(problem), problem["status"], headers, media_type=problems.MEDIA_TYPE)
 
 
 def _failed(error: Exception, scope: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, str]]:

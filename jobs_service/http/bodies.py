@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
+from jobs_service import json_types
 from jobs_service.errors import shown
-from jobs_service.http import wire
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import ServerLimits
 
@@ -114,7 +114,7 @@ def decoded(raw: bytes, what: str) -> Any:
         Refusal: the bytes are not JSON.
     """
     try:
-        return wire.loads(raw)
+        return json_types.loads(raw)
     except (ValueError, RecursionError) as error:
         raise Refusal("bad-request", f"{what} is not JSON: {str(error)[:200]}") from None
 
@@ -173,6 +173,3 @@ def _plain(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _too_large(limits: ServerLimits) -> Refusal:
     return Refusal("body-too-large", f"a body of more than {limits.body} bytes; NDJSON has no limit as a whole")
-
-
-__all__ = ["JSON", "NDJSON", "ClientDisconnect", "checked", "chunks", "decoded", "kind_of", "lines", "whole"]

@@ -1,4 +1,4 @@
-"""Endpoints of the interface, with their input, answers and roles; helpers for answers."""
+"""Endpoints of the interface with their input, answers and roles, their answers as bytes, and their paths."""
 
 from __future__ import annotations
 
@@ -14,23 +14,37 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from jobs_service import names
-from jobs_service.http import wire
+from jobs_service import json_types, names
 from jobs_service.http.changes import Changes
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import ServerState
 from jobs_service.http.tokens import Identity, Role
-from jobs_service.model import JobId, JobType
+from jobs_service.model import UNSET, JobId, JobType
 from jobs_service.service.remote import Remote
 
 Handle = Callable[["Call"], Awaitable[Response]]
 HandleT = TypeVar("HandleT", bound=Handle)
+
+ENDPOINTS: Final[list[Endpoint]] = []
+"""All endpoints, in the order of the documentation."""
+
+_PIECE: Final = 1 << 15
+"""Bytes of a long list that are encoded before other tasks get a turn: a millisecond or less."""
+_MOST_KEPT: Final = 3
+"""Pieces from which on an answer is streamed; a shorter one is sent as a whole, with its length."""
+
+
+# Endpoints and calls
 
 
 class Form(BaseModel):
     """The body of a request: unknown fields are refused, and types are strict."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+    def get(self, name: str) -> Any:
+        """Return a field; UNSET if the request lacks it."""
+        return getattr(self, name) if name in self.model_fields_set else UNSET
 
 
 class Query(BaseModel):
@@ -127,10 +141,6 @@ class Call:
         self.names = dict(names)
 
 
-ENDPOINTS: Final[list[Endpoint]] = []
-"""All endpoints, in the order of the documentation."""
-
-
 def endpoint(
     method: str,
     path: str,
@@ -161,6 +171,9 @@ def endpoint(
     return register
 
 
+# Answers
+
+
 class Flowing(Response):
     """An answer that is made while its source still reads the request: nothing else may receive its messages.
 
@@ -183,12 +196,6 @@ class Flowing(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-_PIECE: Final = 1 << 15
-"""Bytes of a long list that are encoded before other tasks get a turn: a millisecond or less."""
-_MOST_KEPT: Final = 3
-"""Pieces from which on an answer is streamed; a shorter one is sent as a whole, with its length."""
-
-
 async def pieces(name: str, forms: Iterable[Any], more: Mapping[str, Any] | None = None) -> AsyncGenerator[bytes]:
     """Yield a JSON object piece by piece, so that a long list does not block the loop.
 
@@ -197,13 +204,13 @@ async def pieces(name: str, forms: Iterable[Any], more: Mapping[str, Any] | None
         forms: the items of the list, each taken at its turn.
         more: the other members.
     """
-    begin = b"{%s:[" % wire.dumps(name)
-    encoded = map(wire.dumps, forms)
+    begin = b"{%s:[" % json_types.dumps(name)
+    encoded = map(json_types.dumps, forms)
     while piece := _piece(encoded):
         yield begin + b",".join(piece)
         begin = b","
         await asyncio.sleep(0)
-    rest = wire.dumps(more or {})[1:]
+    rest = json_types.dumps(more or {})[1:]
     yield (b"]" if begin == b"," else begin + b"]") + (b"," + rest if more else rest)
 
 
@@ -246,7 +253,10 @@ async def _together(begun: Sequence[bytes], rest: AsyncGenerator[bytes]) -> Asyn
 
 def answer(form: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Return a JSON answer."""
-    return Response(wire.dumps(form), status, headers, media_type="application/json")
+    return Response(json_types.dumps(form), status, headers, media_type="application/json")
+
+
+# Paths
 
 
 _SHORT: Final = {"type": ("type",), "job": ("type", "id")}

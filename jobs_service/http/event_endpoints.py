@@ -14,8 +14,6 @@ from jobs_service.http.endpoint import Call, endpoint
 from jobs_service.http.problems import Refusal
 from jobs_service.http.streams import EventStream, TypeFeed, job_parts
 from jobs_service.http.tokens import Role
-from jobs_service.layer.creation import check_id
-from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.model import JobId, JobType
 
 _MEDIA: Final = {"text/event-stream": "Server-sent events"}
@@ -87,10 +85,7 @@ def _of_jobs(call: Call, jobs: Iterable[tuple[JobType, JobId]], *, is_alone: boo
         JobsError: a type or an id is invalid, or there is no supervisor tree.
     """
     call.service.subscribe_many([])  # raises without a supervisor tree
-    wanted: dict[tuple[TypeKeys, JobId], None] = {}
-    for type, id in jobs:
-        keys = call.remote.access.keys(type)
-        wanted[keys, check_id(keys, id)] = None
+    wanted = dict.fromkeys(call.remote.access.place(type, id)[:2] for type, id in jobs)
     if len(wanted) > (most := call.state.options.limits.jobs_of_stream):
         raise Refusal("too-many-requests", f"a stream tells of {most} jobs at most")
     parts = job_parts(call.state, [*wanted], _last_id(call), alone=is_alone)

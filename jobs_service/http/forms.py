@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from jobs_service import durations, names
-from jobs_service.arguments import MOST_AT_ONCE as MOST_AT_ONCE
+from jobs_service.arguments import MOST_AT_ONCE
 from jobs_service.errors import InvalidJob
 from jobs_service.http.endpoint import Form, Query
 from jobs_service.json_types import AS_NAME, seconds_of
@@ -471,6 +471,3 @@ class BulkForm(Form):
     limit: int = Field(1000, ge=1, le=10_000)
     after: str | None = Field(None, max_length=2100)
     dry_run: bool = False
-
-
-# The daemon

@@ -19,7 +19,7 @@ from jobs_service.http.tokens import TOKEN_ROLES, Identity, Role
 from jobs_service.model import JobType
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT
 from jobs_service.runner.commands import COMMAND_TYPE
-from jobs_service.service.bulk_actions import TYPE as BULK_ACTIONS
+from jobs_service.service import bulk_actions
 
 COOKIE: Final = "jobs_service_session"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -38,7 +38,7 @@ _SEND_A_TOKEN: Final = (
 
 
 _ASKED_FOR: Final[Mapping[JobType, str]] = {
-    BULK_ACTIONS: "a bulk action is asked for by POST /v1/types/TYPE/bulk, or by the pages of the dashboard",
+    bulk_actions.TYPE: "a bulk action is asked for by POST /v1/types/TYPE/bulk, or by the pages of the dashboard",
     ONE_SHOT: "a replication is asked for by `jobs-service replicate`",
     CONTINUOUS: "a replication is asked for by `jobs-service replicate`",
 }

@@ -10,11 +10,22 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from jobs_service import errors, names
+from jobs_service import errors, json_types, names
 from jobs_service.errors import AccessDenied, InvalidJob, JobsError, JobTooLarge, StoreUnavailable
 from jobs_service.http import wire
 from jobs_service.model import JobError
 from jobs_service.model.command_result import CommandFailed, CommandResult
+
+MEDIA_TYPE: Final = "application/problem+json"
+PREFIX: Final = "/problems/"
+ERRORS: Final[Mapping[str, type[JobsError]]] = {
+    kind.slug: kind
+    for kind in (*vars(errors).values(), CommandFailed)
+    if isinstance(kind, type) and issubclass(kind, JobsError)
+}
+"""The errors that applications meet, by slug."""
+_PLAIN: Final = ("outcome", "after", "reason", "seconds")
+"""Extra attributes of some errors; their values are JSON already."""
 
 
 class Kind(NamedTuple):
@@ -83,18 +94,6 @@ class Refusal(JobsError):
         self.fields = fields
 
 
-MEDIA_TYPE: Final = "application/problem+json"
-PREFIX: Final = "/problems/"
-ERRORS: Final[Mapping[str, type[JobsError]]] = {
-    kind.slug: kind
-    for kind in (*vars(errors).values(), CommandFailed)
-    if isinstance(kind, type) and issubclass(kind, JobsError)
-}
-"""The errors that applications meet, by slug."""
-_PLAIN: Final = ("outcome", "after", "reason", "seconds")
-"""Extra attributes of some errors; their values are JSON already."""
-
-
 def title_of(kind: type[JobsError]) -> str:
     """Return the summary of a kind of error, the same for all problems of the kind."""
     return (ERRORS[kind.slug].__doc__ or "").partition("\n")[0]
@@ -133,7 +132,7 @@ def error_of(found: Mapping[str, Any]) -> JobsError:
     )
     for name, key in (("type", "job_type"), ("id", "job_id")):
         if key in found:
-            setattr(error, name, wire.name_of(found[key]))
+            setattr(error, name, json_types.name_of(found[key]))
     for name in _PLAIN:
         if name in found:
             setattr(error, name, found[name])

@@ -6,11 +6,10 @@ A client that is slow, or that sends endless headers, is the business of the pro
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -20,13 +19,11 @@ from jobs_service.errors import InvalidSettings, in_one_line
 from jobs_service.http import token_file
 from jobs_service.http.application import Application
 from jobs_service.http.state import ServerOptions
-from jobs_service.http.token_file import is_loopback
 from jobs_service.log import EventLog
 from jobs_service.sources import raised_file_limit
 
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
-
 
 _GRACE: Final = 5
 """Seconds for unfinished answers at the end of the server."""
@@ -34,43 +31,70 @@ _KEEP_ALIVE: Final = 75
 """Seconds for which an idle connection stays open."""
 _BACKLOG: Final = 2048
 
+log = EventLog("jobs_service.http")
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of `HOST:PORT`, `[IPV6]:PORT` or `:PORT` (loopback).
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address and the options of a server.
+
+    Attributes:
+        address: HOST:PORT.
+        options: see Options.
+        certificate, key: files for TLS; None without.
+    """
+
+    address: str
+    options: ServerOptions
+    certificate: str | None = None
+    key: str | None = None
+
+
+@asynccontextmanager
+async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]:
+    """Serve an open service while the block runs; at its end streams are closed and waiting requests answered.
+
+    The server's own token is in a file of its user: a local connection proves nothing, because proxies are local as
+    well.
+
+    Args:
+        service: the open service.
+        where: see Address.
 
     Raises:
-        InvalidSettings: the text is no address.
+        InvalidSettings: the address cannot be used, or other machines reach it and there are no tokens.
     """
-    host, _, port = text.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    if not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) < 65_536):
-        raise InvalidSettings(f"address {in_one_line(text, 60)}: HOST:PORT is needed, as in 127.0.0.1:8700")
-    return host, int(port)
-
-
-def bound(host: str, port: int) -> socket.socket:
-    """Return a listening socket at an address.
-
-    Raises:
-        InvalidSettings: the address is taken, or not of this machine.
-    """
+    host, port = parse_address(where.address)
+    application = Application(service, where.options)
+    tokens = await application.state.tokens.known()
+    if not token_file.is_loopback(host) and not tokens and where.options.authenticate is None:
+        raise InvalidSettings(
+            f"address {where.address}: others than this machine reach it, and there are no tokens; "
+            "add one first: jobs-service token add NAME --role admin"
+        )
+    listening = bound(host, port)
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        listening = socket.socket(family, kind, protocol)
-    except UnicodeError:
-        raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: that is no name of a host") from None
-    except OSError as error:
-        raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: {error.strerror or error}") from None
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
-    except OSError as error:
+        server = Server(application, listening, where.certificate, where.key)
+    except BaseException:
         listening.close()
-        raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: {error.strerror or error}") from None
-    listening.setblocking(False)
-    return listening
+        raise
+    files = raised_file_limit()
+    with token_file.kept(host, listening.getsockname()[1], application.state.tokens.new_own()) as path:
+        await server.start()
+        if not where.options.read_only:
+            application.state.bulk.start()  # including bulk actions that another process has left, or leaves
+        log.info(
+            "http_serving",
+            url=server.url,
+            token_file=None if path is None else str(path),
+            tokens=len(tokens),
+            read_only=where.options.read_only,
+            files=files,
+        )
+        try:
+            yield server
+        finally:
+            await server.stop()
 
 
 class Server:
@@ -152,72 +176,44 @@ class Server:
 class _Quiet(uvicorn.Server):
     """A server that leaves signals to its program."""
 
-    @contextlib.contextmanager
+    @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-log = EventLog("jobs_service.http")
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The address and the options of a server.
-
-    Attributes:
-        address: HOST:PORT.
-        options: see Options.
-        certificate, key: files for TLS; None without.
-    """
-
-    address: str
-    options: ServerOptions
-    certificate: str | None = None
-    key: str | None = None
-
-
-@asynccontextmanager
-async def serving(service: JobsService, where: Address) -> AsyncIterator[Server]:
-    """Serve an open service while the block runs; at its end streams are closed and waiting requests answered.
-
-    The server's own token is in a file of its user: a local connection proves nothing, because proxies are local as
-    well.
-
-    Args:
-        service: the open service.
-        where: see Address.
+def parse_address(text: str) -> tuple[str, int]:
+    """Return host and port of `HOST:PORT`, `[IPV6]:PORT` or `:PORT` (loopback).
 
     Raises:
-        InvalidSettings: the address cannot be used, or other machines reach it and there are no tokens.
+        InvalidSettings: the text is no address.
     """
-    host, port = parse_address(where.address)
-    application = Application(service, where.options)
-    tokens = await application.state.tokens.known()
-    if not is_loopback(host) and not tokens and where.options.authenticate is None:
-        raise InvalidSettings(
-            f"address {where.address}: others than this machine reach it, and there are no tokens; "
-            "add one first: jobs-service token add NAME --role admin"
-        )
-    listening = bound(host, port)
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    if not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) < 65_536):
+        raise InvalidSettings(f"address {in_one_line(text, 60)}: HOST:PORT is needed, as in 127.0.0.1:8700")
+    return host, int(port)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a listening socket at an address.
+
+    Raises:
+        InvalidSettings: the address is taken, or not of this machine.
+    """
     try:
-        server = Server(application, listening, where.certificate, where.key)
-    except BaseException:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listening = socket.socket(family, kind, protocol)
+    except UnicodeError:
+        raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: that is no name of a host") from None
+    except OSError as error:
+        raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: {error.strerror or error}") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except OSError as error:
         listening.close()
-        raise
-    files = raised_file_limit()
-    with token_file.kept(host, listening.getsockname()[1], application.state.tokens.new_own()) as path:
-        await server.start()
-        if not where.options.read_only:
-            application.state.bulk.start()  # including bulk actions that another process has left, or leaves
-        log.info(
-            "http_serving",
-            url=server.url,
-            token_file=None if path is None else str(path),
-            tokens=len(tokens),
-            read_only=where.options.read_only,
-            files=files,
-        )
-        try:
-            yield server
-        finally:
-            await server.stop()
+        raise InvalidSettings(f"address {in_one_line(host, 60)}:{port}: {error.strerror or error}") from None
+    listening.setblocking(False)
+    return listening

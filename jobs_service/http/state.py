@@ -1,4 +1,4 @@
-"""The state that request handlers share: the service, tokens, limits and open streams."""
+"""What the requests of one server share: service, options, tokens, open places, recent accepts and streams."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from jobs_service.http.streams import EventStream
     from jobs_service.service import JobsService
 
-
 _COLOURS: Final = {
     "red": "#b3261e",
     "orange": "#b35309",
@@ -36,24 +35,11 @@ _COLOURS: Final = {
     "grey": "#545f72",
     "gray": "#545f72",
 }
+STREAM: Final = "stream"
+"""The name of a page's route with an answer that lasts while the page is open."""
 
 
-def colour_of(given: str) -> str:
-    """Return a colour in CSS notation, `#rrggbb`; "" for "".
-
-    Args:
-        given: a colour's name, `#rgb` or `#rrggbb`.
-
-    Raises:
-        InvalidSettings: it is none of these.
-    """
-    text = given.strip().lower()
-    colour = _COLOURS.get(text, text)
-    if re.fullmatch("#[0-9a-f]{3}", colour):
-        colour = "#" + "".join(digit * 2 for digit in colour[1:])
-    if colour and not re.fullmatch("#[0-9a-f]{6}", colour):
-        raise InvalidSettings(f"colour {shown(given)}: allowed are {', '.join(_COLOURS)}, #RGB and #RRGGBB")
-    return colour
+# Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +85,72 @@ class ServerLimits:
         return 6 * self.body_time
 
 
+_PREFIX: Final = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._~-]*)+")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """The settings of a server.
+
+    Attributes:
+        allowed_hosts: allowed names in the Host header, beside IP addresses and localhost; "*" for all.
+        proxies: addresses whose forwarded headers are trusted.
+        is_open: whether every program of this machine, a proxy too, has all roles as long as there are no tokens.
+        read_only: whether all changes are refused.
+        commands: whether command jobs are reachable, for admins with a token.
+        prefix: of all paths, such as /jobs, for a server behind a proxy; addresses work with and without it.
+        environment: name of the environment on the pages; empty for none.
+        colour: of that name, see `colour_of`; empty for the pages' own.
+        audit_log: path of the audit log's file; None for none.
+        authenticate: the host application's function from an ASGI scope to a role, (name, role) or None, perhaps a
+            coroutine function; None for tokens.
+        limits: see Limits.
+
+    Raises:
+        InvalidSettings: an invalid colour or prefix.
+    """
+
+    allowed_hosts: tuple[str, ...] = ()
+    proxies: tuple[str, ...] = ()
+    is_open: bool = False
+    read_only: bool = False
+    commands: bool = False
+    prefix: str = ""
+    environment: str = ""
+    colour: str = ""
+    audit_log: str | None = None
+    authenticate: Callable[[Mapping[str, Any]], Any] | None = None
+    limits: ServerLimits = field(default_factory=ServerLimits)
+
+    def __post_init__(self) -> None:
+        colour_of(self.colour)
+        if self.prefix and not _PREFIX.fullmatch(self.prefix):
+            raise InvalidSettings(
+                f"prefix {shown(self.prefix, 60)}: allowed is a path as /jobs, of letters, digits and - . _ ~"
+            )
+
+
+def colour_of(given: str) -> str:
+    """Return a colour in CSS notation, `#rrggbb`; "" for "".
+
+    Args:
+        given: a colour's name, `#rgb` or `#rrggbb`.
+
+    Raises:
+        InvalidSettings: it is none of these.
+    """
+    text = given.strip().lower()
+    colour = _COLOURS.get(text, text)
+    if re.fullmatch("#[0-9a-f]{3}", colour):
+        colour = "#" + "".join(digit * 2 for digit in colour[1:])
+    if colour and not re.fullmatch("#[0-9a-f]{6}", colour):
+        raise InvalidSettings(f"colour {shown(given)}: allowed are {', '.join(_COLOURS)}, #RGB and #RRGGBB")
+    return colour
+
+
+# Places
+
+
 class Places:
     """Counts things that are open at the same time.
 
@@ -140,6 +192,9 @@ class Places:
             self._clients[client] -= places
             if not self._clients[client]:
                 del self._clients[client]
+
+
+# Recent accepts
 
 
 _KEPT: Final = 120.0
@@ -201,51 +256,7 @@ class Accepts:
         return accept
 
 
-_PREFIX: Final = re.compile(r"(/[A-Za-z0-9_-][A-Za-z0-9._~-]*)+")
-STREAM: Final = "stream"
-"""The name of a page's route with an answer that lasts while the page is open."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """The settings of a server.
-
-    Attributes:
-        allowed_hosts: allowed names in the Host header, beside IP addresses and localhost; "*" for all.
-        proxies: addresses whose forwarded headers are trusted.
-        is_open: whether every program of this machine, a proxy too, has all roles as long as there are no tokens.
-        read_only: whether all changes are refused.
-        commands: whether command jobs are reachable, for admins with a token.
-        prefix: of all paths, such as /jobs, for a server behind a proxy; addresses work with and without it.
-        environment: name of the environment on the pages; empty for none.
-        colour: of that name, see `colour_of`; empty for the pages' own.
-        audit_log: path of the audit log's file; None for none.
-        authenticate: the host application's function from an ASGI scope to a role, (name, role) or None, perhaps a
-            coroutine function; None for tokens.
-        limits: see Limits.
-
-    Raises:
-        InvalidSettings: an invalid colour or prefix.
-    """
-
-    allowed_hosts: tuple[str, ...] = ()
-    proxies: tuple[str, ...] = ()
-    is_open: bool = False
-    read_only: bool = False
-    commands: bool = False
-    prefix: str = ""
-    environment: str = ""
-    colour: str = ""
-    audit_log: str | None = None
-    authenticate: Callable[[Mapping[str, Any]], Any] | None = None
-    limits: ServerLimits = field(default_factory=ServerLimits)
-
-    def __post_init__(self) -> None:
-        colour_of(self.colour)
-        if self.prefix and not _PREFIX.fullmatch(self.prefix):
-            raise InvalidSettings(
-                f"prefix {shown(self.prefix, 60)}: allowed is a path as /jobs, of letters, digits and - . _ ~"
-            )
+# State
 
 
 class ServerState:
@@ -309,10 +320,6 @@ class ServerState:
     async def changed_forms(self, jobs: Iterable[Job]) -> Iterator[dict[str, Any]]:
         """Do the same for changed jobs, even if the store has failed since the change."""
         return await _forms([*jobs], partial(rules_of_changed, self.service))
-
-    def running_form(self, job: RunningJob) -> dict[str, Any]:
-        """Return a running job for its worker, with its secret fields."""
-        return wire.running_job(job)
 
     async def event_form(self, event: JobEvent) -> dict[str, Any]:
         """Return an event as JSON, without secret fields."""

@@ -1,10 +1,9 @@
-"""Streams of server-sent events: the answer to one client, and the events of jobs for it."""
+"""Streams of server-sent events: the answer to one client, the events of jobs, and the changes of a type's jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from jobs_service import names
+from jobs_service import json_types, names
 from jobs_service.actors.subscriptions import Mailbox, SubscribedJob
 from jobs_service.durations import rest_after
 from jobs_service.errors import (
@@ -27,7 +26,7 @@ from jobs_service.errors import (
     SupervisorFailed,
     job_name,
 )
-from jobs_service.http import problems, wire
+from jobs_service.http import problems
 from jobs_service.http.tokens import Identity
 from jobs_service.layer import activity, changes
 from jobs_service.layer.changes import Position
@@ -41,76 +40,7 @@ if TYPE_CHECKING:
     from jobs_service.http.state import ServerState
     from jobs_service.service import JobsService
 
-
 T = TypeVar("T")
-
-
-class Gone(Exception):
-    """The client has gone before its answer."""
-
-
-class ClientPresence:
-    """Watches whether the client of a request is still connected; a context manager around the work for it.
-
-    Args:
-        request: the request, after its body has been read.
-    """
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self.leaving: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> ClientPresence:
-        self.leaving = asyncio.create_task(self._left())
-        # Lets the task begin to wait before the first look at it.
-        await asyncio.sleep(0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self.leaving is not None
-        self.leaving.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self.leaving
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the client has closed its connection."""
-        return self.leaving is not None and self.leaving.done()
-
-    async def _left(self) -> None:
-        while (await self._request.receive())["type"] != "http.disconnect":
-            pass
-
-    async def unless_gone(
-        self, work: Coroutine[Any, Any, T], closing: asyncio.Event, give_back: Callable[[T], Awaitable[object]]
-    ) -> T | None:
-        """Return the result of some work; None if the server is about to end.
-
-        Args:
-            work: the work; if canceled, it gives back anything that it has taken.
-            closing: set when the server is about to end.
-            give_back: called with a result that comes in spite of the cancellation.
-
-        Raises:
-            Gone: the client has gone meanwhile.
-        """
-        assert self.leaving is not None
-        doing = asyncio.create_task(work)
-        ending = asyncio.create_task(closing.wait())
-        try:
-            await asyncio.wait((doing, ending, self.leaving), return_when=asyncio.FIRST_COMPLETED)
-            if doing.done():
-                return doing.result()
-            if self.is_gone:
-                raise Gone
-            return None
-        finally:
-            ending.cancel()
-            if not doing.done():
-                doing.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await give_back(await doing)
-
 
 RESET: Final = b"event: reset\ndata: {}\n\n"
 _PAGE: Final = 200
@@ -119,175 +49,7 @@ _RECORDS: Final = 50
 _SEEN_FOR: Final = 10.0
 """Seconds for which rows of changes are left for slower followers."""
 
-
-async def existing(service: JobsService, keys: list[TypeKeys]) -> set[TypeKeys]:
-    """Return the types that exist or have jobs; following another type would leave rows of it in the store."""
-    read = await service.remote.access.read(lambda transaction: activity.samples(transaction, keys))
-    found = {each for each, (timeout, _) in zip(keys, read, strict=True) if timeout}
-    if len(found) < len(keys):
-        counts = await service.counts()
-        found |= {each for each in keys if each.type in counts and counts[each.type].jobs}
-    return found
-
-
-class TypeFeed:
-    """The changes of one type's jobs, for one client.
-
-    Args:
-        state: of the server.
-        keys: of the type.
-    """
-
-    def __init__(self, state: ServerState, keys: TypeKeys) -> None:
-        self._state = state
-        self._context = state.service.remote.context
-        self._keys = keys
-        self._removable: tuple[float, Position] | None = None
-
-    async def parts(self, last_id: str) -> AsyncGenerator[bytes, None]:
-        """Yield the changes as events, as bytes: from now on, or from the client's last position.
-
-        Args:
-            last_id: id of the client's last event, empty for none.
-
-        Raises:
-            JobsError: there is no such type, or the store failed.
-        """
-        if not await existing(self._state.service, [self._keys]):
-            raise no_type(self._keys)
-        position = _position_of(last_id)
-        if position is None:
-            position = await self._now()
-            yield (RESET if last_id else b"") + _mark(position)
-        else:
-            yield _mark(position)
-        time = asyncio.get_running_loop().time
-        while True:
-            watch = await self._read(self._watch)
-            try:
-                began, more = time(), True
-                while more:
-                    since = partial(changes.since, keys=self._keys, position=position, limit=_PAGE)
-                    found = await self._read(since)
-                    if found is None:
-                        position = await self._now()
-                        yield RESET + _mark(position)
-                        continue
-                    for start in range(0, len(found.packed_ids), _RECORDS):
-                        yield await self._frames(found.packed_ids[start : start + _RECORDS])
-                    position, more = found.position, found.more
-                    if found.packed_ids:
-                        yield _mark(position)
-                    if found.logged and self._removable is None:
-                        self._removable = time() + _SEEN_FOR, position
-                await self._remove_seen(position)
-                took = time() - began
-                wait = None if self._removable is None else max(self._removable[0] - time(), 0.0)
-                with contextlib.suppress(StoreError, TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await watch.wait()
-            finally:
-                watch.cancel()
-            # Slow reads are repeated less often, to spare the event loop.
-            await asyncio.sleep(max(self._context.settings.notify_holdoff, rest_after(took)))
-
-    async def _read(self, read: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
-        return await self._context.retried(lambda: self._context.read(read))
-
-    async def _watch(self, transaction: Transaction) -> Watch:
-        watch: Watch = transaction.watch(self._keys.watch_activity)
-        await transaction.get(self._keys.watch_activity)
-        return watch
-
-    async def _now(self) -> Position:
-        """Return the position for following the type from now on."""
-        while True:
-            position = await self._read(lambda transaction: changes.begin(transaction, self._keys, new=True))
-            if position is not None:
-                return position
-            await self._context.retried(
-                lambda: self._context.transact(lambda unit: changes.follow(unit.transaction, self._keys, new=True))
-            )
-
-    async def _frames(self, packed_ids: list[bytes]) -> bytes:
-        data = self._keys.data
-        # A damaged row may hold an invalid id.
-        packed_ids = [packed_id for packed_id in packed_ids if is_id(packed_id)]
-
-        async def read(transaction: Transaction) -> tuple[list[bytes | None], dict[bytes, bytes | None]]:
-            raws = await transaction.get_many([data + packed_id for packed_id in packed_ids])
-            gone = [packed_id for packed_id, raw in zip(packed_ids, raws, strict=True) if raw is None]
-            last = await transaction.get_many([self._keys.last + packed_id for packed_id in gone]) if gone else ()
-            return [*raws], dict(zip(gone, last, strict=True))
-
-        raws, last = await self._read(read)
-        jobs: list[Job] = []
-        gone: dict[bytes, dict[str, Any]] = {}
-        for packed_id, raw in zip(packed_ids, raws, strict=True):
-            id = unpack_id(packed_id)
-            brief = {"type": names.name(self._keys.type), "id": names.name(id)}
-            try:
-                if raw is None:
-                    gone[packed_id] = {**brief, "state": JobState.REMOVED.value}
-                # A job that was removed at its end is reported as finished first, then as removed.
-                if (raw := raw or last[packed_id]) is not None:
-                    jobs.append(Job(self._keys.type, id, Record.decode(raw, True)))
-            except RecordDamaged:
-                gone[packed_id] = {**brief, "state": JobState.UNREADABLE.value}
-        frames = dict.fromkeys(packed_ids, b"")
-        for job, form in zip(jobs, await self._state.job_forms(jobs), strict=True):
-            frames[pack_id(job.id)] = _change_frame(_brief(form))
-        for packed_id, brief in gone.items():
-            frames[packed_id] += _change_frame(brief)
-        return b"".join(frames.values())
-
-    async def _remove_seen(self, position: Position) -> None:
-        """Remove rows of changes that all followers of the type should have seen by now."""
-        if self._removable is None or self._removable[0] > asyncio.get_running_loop().time():
-            return
-        seen = self._removable[1]
-        self._removable = None
-        await self._context.retried(
-            lambda: self._context.transact(lambda unit: changes.remove_seen(unit.transaction, self._keys, seen))
-        )
-        if position.changed > seen.changed:
-            self._removable = asyncio.get_running_loop().time() + _SEEN_FOR, position
-
-
-def _change_frame(form: dict[str, Any]) -> bytes:
-    return b"event: job\ndata: %s\n\n" % wire.dumps(form)
-
-
-def _brief(form: dict[str, Any]) -> dict[str, Any]:
-    """Return a change as JSON: a summary of the job."""
-    error = form["error"]
-    names = ("type", "id", "state", "outcome", "seq", "attempts", "progress", "run_at", "retrying", "cancel")
-    return {
-        **{name: form[name] for name in names},
-        "error": None if error is None else {"type": error["type"], "message": error["message"][:200]},
-    }
-
-
-def _mark(position: Position) -> bytes:
-    """Return an event without data: the position of a client after all events before it."""
-    return b"id: %s\n\n" % ".".join(part.hex() for part in position).encode()
-
-
-def _position_of(last_id: str) -> Position | None:
-    """Return the position in an event's id; None if the id is malformed."""
-    try:
-        generation, changed, active = (bytes.fromhex(part) for part in last_id.split("."))
-    except ValueError:
-        return None
-    return Position(generation, changed, active) if len(changed) == len(active) == 12 else None
-
-
 ALIVE: Final = b": alive\n\n"
-END: Final = b"event: end\ndata: {}\n\n"
-_BEGIN: Final = b"retry: 1000\n\n"
-"""Milliseconds after which a browser connects again."""
-_FIRST_WITHIN: Final = 5.0
-"""Seconds after which the answer begins, with or without an event."""
 _MOST_AT_ONCE: Final = 1 << 16
 """Bytes of events from which on they are sent."""
 _DIGEST_BYTES: Final = 6
@@ -295,6 +57,15 @@ _DIGEST_BYTES: Final = 6
 _ALL: Final = "all"
 """Prefix of the event ids of a stream of several jobs."""
 _NOT_TOLD: Final = bytes(_DIGEST_BYTES)
+
+END: Final = b"event: end\ndata: {}\n\n"
+_BEGIN: Final = b"retry: 1000\n\n"
+"""Milliseconds after which a browser connects again."""
+_FIRST_WITHIN: Final = 5.0
+"""Seconds after which the answer begins, with or without an event."""
+
+
+# The answer
 
 
 class EventStream(Response):
@@ -403,6 +174,76 @@ class EventStream(Response):
         return await self._state.holds(self.session)
 
 
+class ClientPresence:
+    """Watches whether the client of a request is still connected; a context manager around the work for it.
+
+    Args:
+        request: the request, after its body has been read.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.leaving: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> ClientPresence:
+        self.leaving = asyncio.create_task(self._left())
+        # Lets the task begin to wait before the first look at it.
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self.leaving is not None
+        self.leaving.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.leaving
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has closed its connection."""
+        return self.leaving is not None and self.leaving.done()
+
+    async def _left(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            pass
+
+    async def unless_gone(
+        self, work: Coroutine[Any, Any, T], closing: asyncio.Event, give_back: Callable[[T], Awaitable[object]]
+    ) -> T | None:
+        """Return the result of some work; None if the server is about to end.
+
+        Args:
+            work: the work; if canceled, it gives back anything that it has taken.
+            closing: set when the server is about to end.
+            give_back: called with a result that comes in spite of the cancellation.
+
+        Raises:
+            Gone: the client has gone meanwhile.
+        """
+        assert self.leaving is not None
+        doing = asyncio.create_task(work)
+        ending = asyncio.create_task(closing.wait())
+        try:
+            await asyncio.wait((doing, ending, self.leaving), return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+            if self.is_gone:
+                raise Gone
+            return None
+        finally:
+            ending.cancel()
+            if not doing.done():
+                doing.cancel()
+                with suppress(asyncio.CancelledError):
+                    await give_back(await doing)
+
+
+class Gone(Exception):
+    """The client has gone before its answer."""
+
+
+# Events of jobs
+
+
 class _Job(SubscribedJob):
     """One job that a client follows.
 
@@ -486,11 +327,11 @@ async def _frame(state: ServerState, target: SubscribedJob, event: JobEvent | Jo
         # The client does not learn of the states in between.
         return b""
     target.told = digest
-    return b"%s\ndata: %s\n\n" % (head.encode(), wire.dumps(form))
+    return b"%s\ndata: %s\n\n" % (head.encode(), json_types.dumps(form))
 
 
 def _digest(form: object) -> str:
-    return blake2b(wire.dumps(form), digest_size=_DIGEST_BYTES).hexdigest()
+    return blake2b(json_types.dumps(form), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def _known_of(last_id: str, count: int) -> list[str]:
@@ -510,3 +351,168 @@ def _position(targets: Iterable[_Job]) -> bytes:
     """Return the id after which a stream of several jobs goes on: an event without data, with the last digests."""
     packed = b"".join(bytes.fromhex(target.told) or _NOT_TOLD for target in targets)
     return b"id: %s.%s\n\n" % (_ALL.encode(), base64.b64encode(packed, b"-_"))
+
+
+# Changes of a type's jobs
+
+
+class TypeFeed:
+    """The changes of one type's jobs, for one client.
+
+    Args:
+        state: of the server.
+        keys: of the type.
+    """
+
+    def __init__(self, state: ServerState, keys: TypeKeys) -> None:
+        self._state = state
+        self._context = state.service.remote.context
+        self._keys = keys
+        self._removable: tuple[float, Position] | None = None
+
+    async def parts(self, last_id: str) -> AsyncGenerator[bytes, None]:
+        """Yield the changes as events, as bytes: from now on, or from the client's last position.
+
+        Args:
+            last_id: id of the client's last event, empty for none.
+
+        Raises:
+            JobsError: there is no such type, or the store failed.
+        """
+        if not await existing(self._state.service, [self._keys]):
+            raise no_type(self._keys)
+        position = _position_of(last_id)
+        if position is None:
+            position = await self._now()
+            yield (RESET if last_id else b"") + _mark(position)
+        else:
+            yield _mark(position)
+        time = asyncio.get_running_loop().time
+        while True:
+            watch = await self._read(self._watch)
+            try:
+                began, more = time(), True
+                while more:
+                    since = partial(changes.since, keys=self._keys, position=position, limit=_PAGE)
+                    found = await self._read(since)
+                    if found is None:
+                        position = await self._now()
+                        yield RESET + _mark(position)
+                        continue
+                    for start in range(0, len(found.packed_ids), _RECORDS):
+                        yield await self._frames(found.packed_ids[start : start + _RECORDS])
+                    position, more = found.position, found.more
+                    if found.packed_ids:
+                        yield _mark(position)
+                    if found.logged and self._removable is None:
+                        self._removable = time() + _SEEN_FOR, position
+                await self._remove_seen(position)
+                took = time() - began
+                wait = None if self._removable is None else max(self._removable[0] - time(), 0.0)
+                with suppress(StoreError, TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await watch.wait()
+            finally:
+                watch.cancel()
+            # Slow reads are repeated less often, to spare the event loop.
+            await asyncio.sleep(max(self._context.settings.notify_holdoff, rest_after(took)))
+
+    async def _read(self, read: Callable[[Transaction], Coroutine[Any, Any, T]]) -> T:
+        return await self._context.retried(lambda: self._context.read(read))
+
+    async def _watch(self, transaction: Transaction) -> Watch:
+        watch: Watch = transaction.watch(self._keys.watch_activity)
+        await transaction.get(self._keys.watch_activity)
+        return watch
+
+    async def _now(self) -> Position:
+        """Return the position for following the type from now on."""
+        while True:
+            position = await self._read(lambda transaction: changes.begin(transaction, self._keys, new=True))
+            if position is not None:
+                return position
+            await self._context.retried(
+                lambda: self._context.transact(lambda unit: changes.follow(unit.transaction, self._keys, new=True))
+            )
+
+    async def _frames(self, packed_ids: list[bytes]) -> bytes:
+        data = self._keys.data
+        # A damaged row may hold an invalid id.
+        packed_ids = [packed_id for packed_id in packed_ids if is_id(packed_id)]
+
+        async def read(transaction: Transaction) -> tuple[list[bytes | None], dict[bytes, bytes | None]]:
+            raws = await transaction.get_many([data + packed_id for packed_id in packed_ids])
+            gone = [packed_id for packed_id, raw in zip(packed_ids, raws, strict=True) if raw is None]
+            last = await transaction.get_many([self._keys.last + packed_id for packed_id in gone]) if gone else ()
+            return [*raws], dict(zip(gone, last, strict=True))
+
+        raws, last = await self._read(read)
+        jobs: list[Job] = []
+        gone: dict[bytes, dict[str, Any]] = {}
+        for packed_id, raw in zip(packed_ids, raws, strict=True):
+            id = unpack_id(packed_id)
+            brief = {"type": names.name(self._keys.type), "id": names.name(id)}
+            try:
+                if raw is None:
+                    gone[packed_id] = {**brief, "state": JobState.REMOVED.value}
+                # A job that was removed at its end is reported as finished first, then as removed.
+                if (raw := raw or last[packed_id]) is not None:
+                    jobs.append(Job(self._keys.type, id, Record.decode(raw, True)))
+            except RecordDamaged:
+                gone[packed_id] = {**brief, "state": JobState.UNREADABLE.value}
+        frames = dict.fromkeys(packed_ids, b"")
+        for job, form in zip(jobs, await self._state.job_forms(jobs), strict=True):
+            frames[pack_id(job.id)] = _change_frame(_brief(form))
+        for packed_id, brief in gone.items():
+            frames[packed_id] += _change_frame(brief)
+        return b"".join(frames.values())
+
+    async def _remove_seen(self, position: Position) -> None:
+        """Remove rows of changes that all followers of the type should have seen by now."""
+        if self._removable is None or self._removable[0] > asyncio.get_running_loop().time():
+            return
+        seen = self._removable[1]
+        self._removable = None
+        await self._context.retried(
+            lambda: self._context.transact(lambda unit: changes.remove_seen(unit.transaction, self._keys, seen))
+        )
+        if position.changed > seen.changed:
+            self._removable = asyncio.get_running_loop().time() + _SEEN_FOR, position
+
+
+async def existing(service: JobsService, keys: list[TypeKeys]) -> set[TypeKeys]:
+    """Return the types that exist or have jobs; following another type would leave rows of it in the store."""
+    read = await service.remote.access.read(lambda transaction: activity.samples(transaction, keys))
+    found = {each for each, (timeout, _) in zip(keys, read, strict=True) if timeout}
+    if len(found) < len(keys):
+        counts = await service.counts()
+        found |= {each for each in keys if each.type in counts and counts[each.type].jobs}
+    return found
+
+
+def _change_frame(form: dict[str, Any]) -> bytes:
+    return b"event: job\ndata: %s\n\n" % json_types.dumps(form)
+
+
+def _brief(form: dict[str, Any]) -> dict[str, Any]:
+    """Return a change as JSON: a summary of the job."""
+    error = form["error"]
+    names = ("type", "id", "state", "outcome", "seq", "attempts", "progress", "run_at", "retrying", "cancel")
+    return {
+        **{name: form[name] for name in names},
+        "error": None if error is None else {"type": error["type"], "message": error["message"][:200]},
+    }
+
+
+def _mark(position: Position) -> bytes:
+    """Return an event without data: the position of a client after all events before it."""
+    return b"id: %s\n\n" % ".".join(part.hex() for part in position).encode()
+
+
+def _position_of(last_id: str) -> Position | None:
+    """Return the position in an event's id; None if the id is malformed."""
+    try:
+        generation, changed, active = (bytes.fromhex(part) for part in last_id.split("."))
+    except ValueError:
+        return None
+    return Position(generation, changed, active) if len(changed) == len(active) == 12 else None

@@ -24,6 +24,19 @@ from jobs_service.service.remote import SessionRow, TokenRow
 if TYPE_CHECKING:
     from jobs_service.service import JobsService
 
+log = EventLog("jobs_service.http")
+
+SESSION_TIME: Final = 12 * 3600
+"""Seconds for which a login is valid."""
+
+_PREFIX: Final = "jst_"
+_OWN_NAME: Final = ""
+"""Name of the server's own token; a token of the store cannot have it."""
+_LONGEST_NAME: Final = 60
+_LONGEST_TOKEN: Final = 200
+_LONGEST_TIME: Final = 12
+_HOLDOFF: Final = 0.02
+
 
 class Role(enum.IntEnum):
     """The rights of a caller; each role includes the roles before it."""
@@ -75,57 +88,6 @@ class Identity:
     role: Role
     proven: bool = False
     session: Session | None = None
-
-
-log = EventLog("jobs_service.http")
-
-SESSION_TIME: Final = 12 * 3600
-"""Seconds for which a login is valid."""
-
-_PREFIX: Final = "jst_"
-_OWN_NAME: Final = ""
-"""Name of the server's own token; a token of the store cannot have it."""
-_LONGEST_NAME: Final = 60
-_LONGEST_TOKEN: Final = 200
-_LONGEST_TIME: Final = 12
-_HOLDOFF: Final = 0.02
-
-
-def new_token() -> str:
-    """Return a new random token."""
-    return _PREFIX + secrets.token_urlsafe(32)
-
-
-def hash_of(token: str) -> str:
-    """Return the hash of a token, as the store keeps it."""
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def check_name(name: str) -> str:
-    """Return the name of a token if it is valid.
-
-    Raises:
-        InvalidJob: it is not.
-    """
-    if not 0 < len(name) <= _LONGEST_NAME or not all(
-        char.isascii() and (char.isalnum() or char in "-_.@") for char in name
-    ):
-        raise InvalidJob(f"token {name[:_LONGEST_NAME]!r}: 1 to {_LONGEST_NAME} of A-Z a-z 0-9 - _ . @ are allowed")
-    return name
-
-
-async def add_token(service: JobsService, name: str, role: str) -> str:
-    """Add a token and return it: it cannot be read later.
-
-    Raises:
-        InvalidJob: an invalid name or role.
-        JobsError: a token of that name exists.
-    """
-    if role not in TOKEN_ROLES:
-        raise InvalidJob(f"role {role!r}: allowed are {', '.join(TOKEN_ROLES)}")
-    token = new_token()
-    await service.remote.add_token(TokenRow(check_name(name), role, hash_of(token), time.time()))
-    return token
 
 
 class Tokens:
@@ -280,6 +242,43 @@ class Tokens:
             finally:
                 watch.cancel()
             await asyncio.sleep(_HOLDOFF)
+
+
+def new_token() -> str:
+    """Return a new random token."""
+    return _PREFIX + secrets.token_urlsafe(32)
+
+
+def hash_of(token: str) -> str:
+    """Return the hash of a token, as the store keeps it."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_name(name: str) -> str:
+    """Return the name of a token if it is valid.
+
+    Raises:
+        InvalidJob: it is not.
+    """
+    if not 0 < len(name) <= _LONGEST_NAME or not all(
+        char.isascii() and (char.isalnum() or char in "-_.@") for char in name
+    ):
+        raise InvalidJob(f"token {name[:_LONGEST_NAME]!r}: 1 to {_LONGEST_NAME} of A-Z a-z 0-9 - _ . @ are allowed")
+    return name
+
+
+async def add_token(service: JobsService, name: str, role: str) -> str:
+    """Add a token and return it: it cannot be read later.
+
+    Raises:
+        InvalidJob: an invalid name or role.
+        JobsError: a token of that name exists.
+    """
+    if role not in TOKEN_ROLES:
+        raise InvalidJob(f"role {role!r}: allowed are {', '.join(TOKEN_ROLES)}")
+    token = new_token()
+    await service.remote.add_token(TokenRow(check_name(name), role, hash_of(token), time.time()))
+    return token
 
 
 def _with_hash(rows: Mapping[str, TokenRow], offered: bytes) -> Identity | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from jobs_service import names
+from jobs_service import json_types, names
 from jobs_service.http import forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
 from jobs_service.http.tokens import Role
@@ -19,7 +19,7 @@ from jobs_service.redaction import Redaction
 async def type_forms(call: Call, types: Sequence[JobType]) -> list[dict[str, Any]]:
     """Return types as JSON, with one read for many of them; the timeout of a missing type is None."""
     return [
-        {"type": names.name(type), "timeout": timeout, "paused": paused, **wire.plain(kept)}
+        {"type": names.name(type), "timeout": timeout, "paused": paused, **json_types.plain(kept)}
         for type, (timeout, paused, kept) in zip(types, await call.service.type_settings(types), strict=True)
     ]
 
@@ -93,12 +93,12 @@ async def resume(call: Call) -> Response:
 
 @endpoint("GET", "/v1/types/{type}/queue", Role.READ, "Where the queue stands", answers={200: QueueState})
 async def queue_state(call: Call) -> Response:
-    return answer(wire.plain(await call.service.queue_state(call.type)))
+    return answer(json_types.plain(await call.service.queue_state(call.type)))
 
 
 @endpoint("GET", "/v1/types/{type}/retention", Role.READ, "How long jobs are kept", answers={200: Retention})
 async def retention(call: Call) -> Response:
-    return answer(wire.plain(await call.service.get_retention(call.type)))
+    return answer(json_types.plain(await call.service.get_retention(call.type)))
 
 
 @endpoint(
@@ -172,7 +172,7 @@ async def oldest(call: Call) -> Response:
 
 
 def _counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:
-    return {"type": names.name(type), **wire.plain(counts)}
+    return {"type": names.name(type), **json_types.plain(counts)}
 
 
 @endpoint("GET", "/v1/types/{type}/counts", Role.READ, "What is counted", answers={200: wire.CountsForm})
@@ -205,11 +205,11 @@ async def all_counts(call: Call) -> Response:
 async def throughput(call: Call) -> Response:
     query: forms.ThroughputQuery = call.query
     found = await call.service.throughput(call.type, since=query.since, until=query.until, resolution=query.resolution)
-    return await long_answer("intervals", map(wire.plain, found))
+    return await long_answer("intervals", map(json_types.plain, found))
 
 
 @endpoint("GET", "/v1/ticks", Role.READ, "When periodic types ticked last", answers={200: wire.TicksForm})
 async def ticks(call: Call) -> Response:
     found = await call.service.last_ticks()
-    ticks = ({"type": names.name(type), "last": wire.time(at)} for type, at in found.items())
+    ticks = ({"type": names.name(type), "last": json_types.time(at)} for type, at in found.items())
     return await long_answer("ticks", ticks)

@@ -1,4 +1,7 @@
-"""Jobs, events and counts as JSON and back, for both ends of the HTTP interface; `json_types` tells of the form."""
+"""Jobs, events and counts as JSON and back, for both ends of the HTTP interface, and the forms of all answers.
+
+`json_types` tells of the form.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from jobs_service import json_data, names, run_data, tracing
 from jobs_service.errors import RecordDamaged
-from jobs_service.json_types import Hexadecimal, Time, Unchanged, read
-from jobs_service.json_types import dumps as dumps
-from jobs_service.json_types import loads as loads
-from jobs_service.json_types import name_of as name_of
-from jobs_service.json_types import plain as plain
-from jobs_service.json_types import seconds_of as seconds_of
-from jobs_service.json_types import time as time
+from jobs_service.json_types import Hexadecimal, Time, Unchanged, read, time
 from jobs_service.model import (
     Enqueued,
     HistoryEvent,
@@ -39,6 +36,16 @@ from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retent
 
 Form = dict[str, Any]
 """A JSON object."""
+
+event_of = partial(read, JobEvent)
+process_of = partial(read, ProcessInfo)
+retention_of = partial(read, Retention)
+queue_state_of = partial(read, QueueState)
+counts_of = partial(read, TypeCounts)
+interval_of = partial(read, Interval)
+
+
+# Jobs as they are sent and read
 
 
 class NextRunForm(BaseModel):
@@ -216,15 +223,7 @@ def error_of(form: Form | None) -> JobError | None:
     return None if form is None else read(JobError, form)
 
 
-event_of = partial(read, JobEvent)
-process_of = partial(read, ProcessInfo)
-retention_of = partial(read, Retention)
-queue_state_of = partial(read, QueueState)
-counts_of = partial(read, TypeCounts)
-interval_of = partial(read, Interval)
-
-
-# Types
+# Answers about types
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +303,7 @@ class TicksForm(BaseModel):
     ticks: list[TickForm]
 
 
-# Jobs
+# Answers about jobs
 
 
 class JobOrNone(BaseModel):
@@ -370,7 +369,7 @@ class FailuresForm(BaseModel):
     read: int
 
 
-# Workers
+# Answers to workers
 
 
 class ProblemForm(BaseModel):
@@ -430,7 +429,7 @@ class TickAnswer(BaseModel):
     ahead: float | None
 
 
-# Bulk
+# Answers to bulk actions
 
 
 class BulkAnswer(BaseModel):
@@ -446,16 +445,13 @@ class BulkAnswer(BaseModel):
     next: str | None
 
 
-# Processes
+# Answers about processes and the server
 
 
 class ProcessesForm(BaseModel):
     """Processes."""
 
     processes: list[ProcessInfo]
-
-
-# The daemon
 
 
 class MeForm(BaseModel):

@@ -1,4 +1,7 @@
-"""Endpoints for workers elsewhere: to take jobs, send heartbeats, and end runs. A job's lock is the right to do so."""
+"""Endpoints for workers and runners elsewhere: to take jobs, send heartbeats, and end runs.
+
+A job's lock is the right to do so.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from jobs_service import json_types
 from jobs_service.errors import JobsError, StoreError, WorkerConflict
 from jobs_service.http import forms, problems, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer, pieces
@@ -17,11 +21,14 @@ from jobs_service.http.state import Accept
 from jobs_service.http.streams import ClientPresence, Gone
 from jobs_service.http.tokens import Role
 from jobs_service.log import EventLog
-from jobs_service.model import UNSET, Job, JobError, Outcome, RunningJob
+from jobs_service.model import Job, Outcome, RunningJob
 from jobs_service.model.job import exact_type
 from jobs_service.service.remote import RunEnd
 
 log = EventLog("jobs_service.http")
+
+
+# Accepting
 
 
 @endpoint(
@@ -81,7 +88,7 @@ class _Accepting(Response):
 
     async def _still_held(self, jobs: Sequence[RunningJob]) -> list[Any]:
         """Return the jobs of an earlier accept that are still held by its locks."""
-        return [self._call.state.running_form(job) for job in await self._call.remote.still_held(jobs)]
+        return [wire.running_job(job) for job in await self._call.remote.still_held(jobs)]
 
     async def _accept(self, accept: Accept, scope: Scope, receive: Receive, send: Send) -> None:
         """Take jobs, note them in `accept`, and send them."""
@@ -105,7 +112,7 @@ class _Accepting(Response):
                 except Gone:
                     return
                 try:
-                    body = b"".join([piece async for piece in pieces("jobs", map(state.running_form, found))])
+                    body = b"".join([piece async for piece in pieces("jobs", map(wire.running_job, found))])
                 except JobsError:
                     await _give_back(found)
                     raise
@@ -133,13 +140,7 @@ async def _give_back(jobs: Sequence[RunningJob]) -> None:
             log.warning("release_failed", type=job.type, id=job.id, error=str(error))
 
 
-def _held(call: Call) -> RunningJob:
-    found: RunningJob = call.remote.held(call.type, call.id, call.body.lock)
-    return found
-
-
-def _data(form: Any) -> Any:
-    return form.data if "data" in form.model_fields_set else UNSET
+# Running jobs
 
 
 @endpoint(
@@ -153,11 +154,11 @@ def _data(form: Any) -> Any:
 async def update(call: Call) -> Response:
     call.check_may_run(call.type)
     if not call.body.healthy:
-        return answer(call.state.running_form(await _held(call).update(_data(call.body))))
+        return answer(wire.running_job(await _held(call).update(call.body.get("data"))))
     job = await call.remote.runs.healthy(call.type, call.id, call.body.lock)
     if isinstance(job, Exception):
         raise job
-    return answer(call.state.running_form(job))
+    return answer(wire.running_job(job))
 
 
 @endpoint(
@@ -174,7 +175,7 @@ async def progress(call: Call) -> Response:
     # The record has the number of the attempt.
     running = call.remote.running(await call.service.get(call.type, call.id), form.lock)
     found = await running.progress(form.done, form.total, form.message)
-    return answer(call.state.running_form(found))
+    return answer(wire.running_job(found))
 
 
 @endpoint(
@@ -192,9 +193,8 @@ async def finish(call: Call) -> Response:
 
 async def _finished(call: Call, id: Any, form: forms.FinishForm) -> Job:
     error = None if form.error is None else form.error.error
-    result = form.result if "result" in form.model_fields_set else UNSET
     job: RunningJob = call.remote.held(call.type, id, form.lock)
-    return await job.finish(_data(form), outcome=Outcome(form.outcome), result=result, error=error)
+    return await job.finish(form.get("data"), outcome=Outcome(form.outcome), result=form.get("result"), error=error)
 
 
 @endpoint(
@@ -230,7 +230,7 @@ async def finish_several(call: Call) -> Response:
 async def fail(call: Call) -> Response:
     form: forms.FailForm = call.body
     call.check_may_run(call.type)
-    found = await _held(call).finish(_data(form), outcome=Outcome.FAILED, error=form.error.error)
+    found = await _held(call).finish(form.get("data"), outcome=Outcome.FAILED, error=form.error.error)
     return answer(await call.state.changed_form(found))
 
 
@@ -245,6 +245,14 @@ async def fail(call: Call) -> Response:
 async def release(call: Call) -> Response:
     call.check_may_run(call.type)
     return answer(await call.state.changed_form(await _held(call).release()))
+
+
+def _held(call: Call) -> RunningJob:
+    found: RunningJob = call.remote.held(call.type, call.id, call.body.lock)
+    return found
+
+
+# Runners
 
 
 @endpoint(
@@ -264,7 +272,7 @@ async def declare(call: Call) -> Response:
     found, hidden = await call.remote.runs.declare(call.type, form.timeout, *kept, form.redact, **may)
     call.changed("declare", type=call.type, jobs=0)
     redact = None if hidden is None else [*hidden.paths]
-    return answer({"timeout": found.timeout, **wire.plain(found.retention), "redact": redact})
+    return answer({"timeout": found.timeout, **json_types.plain(found.retention), "redact": redact})
 
 
 @endpoint(
@@ -304,14 +312,13 @@ def _problem(error: Exception | None) -> dict[str, Any] | None:
 
 
 def _end(form: forms.RunEndForm) -> RunEnd:
-    error = form.error
     return RunEnd(
         form.id,
         form.lock,
         form.end,
         outcome=Outcome(form.outcome),
-        result=form.result if "result" in form.model_fields_set else UNSET,
-        error=None if error is None else JobError(error.type, error.message, error.traceback),
+        result=form.get("result"),
+        error=None if form.error is None else form.error.error,
         reason=form.reason,
         run_at=form.run_at,
         asked=None if form.asked is None else (form.asked.priority, form.asked.run_at),

@@ -1,4 +1,4 @@
-"""Adding replications as jobs, and running them."""
+"""Replications as jobs: added, listed, and run by a service."""
 
 from __future__ import annotations
 
@@ -16,38 +16,14 @@ from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, installation_i
 from jobs_service.runner.options import HandlerKeywords
 from jobs_service.sources import raised_file_limit
 
-LONGEST: Final = 5.0
-"""Longest delay of a run before it begins, in seconds: CouchDB's number."""
-
-FOR_EACH: Final = 0.025
-"""Seconds that each other waiting run adds to the longest delay."""
-
-
-class Starts:
-    """The runs of a service that are about to begin."""
-
-    def __init__(self) -> None:
-        self._waiting = 0
-
-    def longest_wait(self) -> float:
-        """Return the longest delay of the next run in seconds: 0 when it is alone."""
-        return min(LONGEST, FOR_EACH * self._waiting)
-
-    async def wait(self) -> None:
-        """Wait until a run may begin."""
-        seconds = random.uniform(0, self.longest_wait())
-        self._waiting += 1
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            self._waiting -= 1
-
-
 CONTINUOUS_SLOTS: Final = 500
 """Continuous replications that one process runs at the same time: CouchDB's number. Most of them wait for changes."""
 
 _TYPE_TIMEOUT: Final = 60.0
 """Activity timeout of new types before a runner sets one: the handlers' default."""
+
+
+# Adding
 
 
 async def replicate(
@@ -143,6 +119,23 @@ async def replicate_as(jobs: JobsService, options: ReplicationOptions, name: str
     return job
 
 
+async def _make_type(tx: JobTransaction, type: str) -> None:
+    try:
+        await tx.get_type_timeout(type)
+    except NoTypeTimeout:
+        await tx.set_type_timeout(type, _TYPE_TIMEOUT)
+
+
+async def replications(jobs: JobsService) -> AsyncIterator[Job]:
+    """Yield the jobs of all replications."""
+    for type in (ONE_SHOT, CONTINUOUS):
+        async for job in jobs.list(type):
+            yield job
+
+
+# Running
+
+
 def register_replication(
     jobs: JobsService, *, secrets: SecretSource | None = None, **options: Unpack[HandlerKeywords]
 ) -> None:
@@ -173,15 +166,28 @@ def register_replication(
         return await run_replication(jobs, job, secrets, starts, watch)
 
 
-async def replications(jobs: JobsService) -> AsyncIterator[Job]:
-    """Yield the jobs of all replications."""
-    for type in (ONE_SHOT, CONTINUOUS):
-        async for job in jobs.list(type):
-            yield job
+LONGEST: Final = 5.0
+"""Longest delay of a run before it begins, in seconds: CouchDB's number."""
+
+FOR_EACH: Final = 0.025
+"""Seconds that each other waiting run adds to the longest delay."""
 
 
-async def _make_type(tx: JobTransaction, type: str) -> None:
-    try:
-        await tx.get_type_timeout(type)
-    except NoTypeTimeout:
-        await tx.set_type_timeout(type, _TYPE_TIMEOUT)
+class Starts:
+    """The runs of a service that are about to begin."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+
+    def longest_wait(self) -> float:
+        """Return the longest delay of the next run in seconds: 0 when it is alone."""
+        return min(LONGEST, FOR_EACH * self._waiting)
+
+    async def wait(self) -> None:
+        """Wait until a run may begin."""
+        seconds = random.uniform(0, self.longest_wait())
+        self._waiting += 1
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self._waiting -= 1

@@ -1,4 +1,4 @@
-"""JSON of databases: decoded and encoded fast, without changing copied values."""
+"""Bodies of requests and answers: JSON without a change of values, multipart, compressed attachments, uploads."""
 
 from __future__ import annotations
 
@@ -19,6 +19,17 @@ from jobs_service.replication.contract import Attachment, DatabaseInfo, Document
 
 MOST_SHOWN: Final = 300
 """Most characters shown of a server's reason."""
+
+_MOST_HEADERS: Final = 64 * 1024
+
+_PIECE: Final = 1 << 18
+"""Bytes decoded at a time: compressed bytes may expand a thousandfold."""
+
+_ANY_HEADER: Final = 47
+"""zlib's number for a window of the usual size with a gzip or zlib header."""
+
+
+# JSON
 
 
 def decoded(text: bytes | bytearray) -> Any:
@@ -57,7 +68,7 @@ def _no_constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-_MOST_HEADERS: Final = 64 * 1024
+# Multipart
 
 
 def content_type(value: str) -> tuple[str, dict[str, str]]:
@@ -220,11 +231,8 @@ def _head(attachment: Attachment) -> bytes:
     return f"{head}\r\n\r\n".encode()
 
 
-_PIECE: Final = 1 << 18
-"""Bytes decoded at a time: compressed bytes may expand a thousandfold."""
+# Compressed bytes
 
-_ANY_HEADER: Final = 47
-"""zlib's number for a window of the usual size with a gzip or zlib header."""
 
 _GZIP: Final = 31
 """zlib's number for a window of the usual size with a gzip header."""
@@ -316,6 +324,9 @@ def decoded_document(document: Document) -> Document:
             DecodedAttachment(each.name, each.content_type, each.length, None, each.revpos, compressed=each)
         )
     return Document(document.id, document.rev, {**document.body, "_attachments": forms}, attachments)
+
+
+# Uploads
 
 
 class Upload:

@@ -1,4 +1,4 @@
-"""Reads the source's feed of changes into the queue, and connects again when the feed breaks."""
+"""The way of changes from the source's feed to the workers: reader, queue, and how far all is copied."""
 
 from __future__ import annotations
 
@@ -23,170 +23,15 @@ from jobs_service.replication.contract import (
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.tally import ReplicationTally
 
-
-@dataclass(slots=True, eq=False)
-class ChangesBatch:
-    """A batch of changes that a worker copies.
-
-    Attributes:
-        seq: the last sequence in it; None if the source has shown none for its rows.
-        changes: the number of changes in it.
-        is_done: whether it has ended.
-    """
-
-    seq: Seq | None
-    changes: int = 0
-    is_done: bool = False
-
-
-class ThroughSequence:
-    """The sequence up to which all changes have been copied.
-
-    Sequences are opaque: their order is the order in which batches begin.
-
-    Args:
-        start: the sequence where the feed begins.
-
-    Attributes:
-        seq: all changes up to it have been copied; fit for a checkpoint.
-        highest: the sequence of the last ended batch, even if an earlier batch goes on; for display only.
-    """
-
-    def __init__(self, start: Seq) -> None:
-        self.seq = start
-        self.highest = start
-        self._open: deque[ChangesBatch] = deque()
-
-    def begin(self, seq: Seq | None, changes: int = 0) -> ChangesBatch:
-        """Begin the next batch of the feed.
-
-        Args:
-            seq: the last sequence in it, None without one.
-            changes: the number of changes in it.
-        """
-        batch = ChangesBatch(seq, changes)
-        self._open.append(batch)
-        return batch
-
-    def end(self, batch: ChangesBatch) -> None:
-        """End a batch: all of its documents are on the target, or are refused for good."""
-        batch.is_done = True
-        if batch.seq is not None:
-            self.highest = batch.seq
-        while self._open and self._open[0].is_done:
-            first = self._open.popleft()
-            if first.seq is not None:
-                self.seq = first.seq
-        if not self._open:
-            self.highest = self.seq
-
-    @property
-    def passed_over(self) -> int:
-        """The number of changes before `highest` that have not been copied yet, in overtaken batches."""
-        overtaken = waiting = 0
-        for batch in self._open:
-            if not batch.is_done:
-                waiting += batch.changes
-            elif batch.seq is not None:
-                overtaken = waiting
-        return overtaken
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeBatch:
-    """Some changes for a worker.
-
-    Attributes:
-        changes: changes in the order of the feed; none if only the feed's sequence has advanced.
-        place: the batch of the through sequence, to be ended when the changes have been copied.
-    """
-
-    changes: list[Change]
-    place: ChangesBatch
-
-
-class ChangeQueue:
-    """Changes that wait for a worker.
-
-    One task puts changes in; any number of workers take them out, first come, first served.
-
-    Args:
-        through: records each batch, in the order of the feed.
-        most_rows, most_bytes: bounds of the queue; beyond them the reader waits.
-        fills_batches: whether a partial batch waits for more rows, as long as the feed goes on.
-    """
-
-    def __init__(self, through: ThroughSequence, most_rows: int, most_bytes: int, *, fills_batches: bool) -> None:
-        self._through = through
-        self._most_rows = most_rows
-        self._most_bytes = most_bytes
-        self._fills_batches = fills_batches
-        self._rows: deque[Change | EndOfChanges] = deque()
-        self._bytes = 0
-        self._is_closed = False
-        self._has_room = asyncio.Event()
-        self._has_rows = asyncio.Event()
-        self._turn = asyncio.Lock()
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    async def put(self, row: Change | EndOfChanges) -> None:
-        """Add a row of the feed, as soon as there is room. An end of the feed only brings its last sequence."""
-        while self._is_full():
-            self._has_room.clear()
-            await self._has_room.wait()
-        self._rows.append(row)
-        self._bytes += _size(row)
-        self._has_rows.set()
-
-    def close(self) -> None:
-        """Let the workers end when the queue is empty."""
-        self._is_closed = True
-        self._has_rows.set()
-
-    async def take(self, most: int) -> ChangeBatch | None:
-        """Return the next batch, as soon as there is one; None after the last.
-
-        Args:
-            most: largest number of rows in the batch.
-        """
-        async with self._turn:  # first come, first served, so that no worker waits for ever
-            while not self._has_batch(most):
-                if self._is_closed:
-                    return None
-                self._has_rows.clear()
-                await self._has_rows.wait()
-            rows = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
-        self._bytes -= sum(map(_size, rows))
-        self._has_room.set()
-        seqs = [seq for row in rows if (seq := _seq(row)) is not None]
-        changes = [row for row in rows if isinstance(row, Change)]
-        return ChangeBatch(changes, self._through.begin(seqs[-1] if seqs else None, len(changes)))
-
-    def _is_full(self) -> bool:
-        return len(self._rows) >= self._most_rows or self._bytes >= self._most_bytes
-
-    def _has_batch(self, most: int) -> bool:
-        if not self._fills_batches or self._is_closed:
-            return bool(self._rows)
-        return len(self._rows) >= most or self._is_full()
-
-
-def _size(row: Change | EndOfChanges) -> int:
-    return row.size if isinstance(row, Change) else 0
-
-
-def _seq(row: Change | EndOfChanges) -> object:
-    return row.seq if isinstance(row, Change) else row.last_seq
-
-
 log = EventLog("jobs_service.replication")
 
 FIRST_PAUSE: Final = 0.25
 """Seconds before the feed is requested again after an error; doubled with each further error."""
 
 LONGEST_PAUSE: Final = 30.0
+
+
+# The feed
 
 
 class ChangesReader:
@@ -305,3 +150,166 @@ class ChangesReader:
             await self._queue.put(change)
         if change.seq is not None:
             self._since = change.seq
+
+
+# The queue
+
+
+class ChangeQueue:
+    """Changes that wait for a worker.
+
+    One task puts changes in; any number of workers take them out, first come, first served.
+
+    Args:
+        through: records each batch, in the order of the feed.
+        most_rows, most_bytes: bounds of the queue; beyond them the reader waits.
+        fills_batches: whether a partial batch waits for more rows, as long as the feed goes on.
+    """
+
+    def __init__(self, through: ThroughSequence, most_rows: int, most_bytes: int, *, fills_batches: bool) -> None:
+        self._through = through
+        self._most_rows = most_rows
+        self._most_bytes = most_bytes
+        self._fills_batches = fills_batches
+        self._rows: deque[Change | EndOfChanges] = deque()
+        self._bytes = 0
+        self._is_closed = False
+        self._has_room = asyncio.Event()
+        self._has_rows = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    async def put(self, row: Change | EndOfChanges) -> None:
+        """Add a row of the feed, as soon as there is room. An end of the feed only brings its last sequence."""
+        while self._is_full():
+            self._has_room.clear()
+            await self._has_room.wait()
+        self._rows.append(row)
+        self._bytes += _size(row)
+        self._has_rows.set()
+
+    def close(self) -> None:
+        """Let the workers end when the queue is empty."""
+        self._is_closed = True
+        self._has_rows.set()
+
+    async def take(self, most: int) -> ChangeBatch | None:
+        """Return the next batch, as soon as there is one; None after the last.
+
+        Args:
+            most: largest number of rows in the batch.
+        """
+        async with self._turn:  # first come, first served, so that no worker waits for ever
+            while not self._has_batch(most):
+                if self._is_closed:
+                    return None
+                self._has_rows.clear()
+                await self._has_rows.wait()
+            rows = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
+        self._bytes -= sum(map(_size, rows))
+        self._has_room.set()
+        seqs = [seq for row in rows if (seq := _seq(row)) is not None]
+        changes = [row for row in rows if isinstance(row, Change)]
+        return ChangeBatch(changes, self._through.begin(seqs[-1] if seqs else None, len(changes)))
+
+    def _is_full(self) -> bool:
+        return len(self._rows) >= self._most_rows or self._bytes >= self._most_bytes
+
+    def _has_batch(self, most: int) -> bool:
+        if not self._fills_batches or self._is_closed:
+            return bool(self._rows)
+        return len(self._rows) >= most or self._is_full()
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """Some changes for a worker.
+
+    Attributes:
+        changes: changes in the order of the feed; none if only the feed's sequence has advanced.
+        place: the batch of the through sequence, to be ended when the changes have been copied.
+    """
+
+    changes: list[Change]
+    place: ChangesBatch
+
+
+def _size(row: Change | EndOfChanges) -> int:
+    return row.size if isinstance(row, Change) else 0
+
+
+def _seq(row: Change | EndOfChanges) -> object:
+    return row.seq if isinstance(row, Change) else row.last_seq
+
+
+# Copied changes
+
+
+class ThroughSequence:
+    """The sequence up to which all changes have been copied.
+
+    Sequences are opaque: their order is the order in which batches begin.
+
+    Args:
+        start: the sequence where the feed begins.
+
+    Attributes:
+        seq: all changes up to it have been copied; fit for a checkpoint.
+        highest: the sequence of the last ended batch, even if an earlier batch goes on; for display only.
+    """
+
+    def __init__(self, start: Seq) -> None:
+        self.seq = start
+        self.highest = start
+        self._open: deque[ChangesBatch] = deque()
+
+    def begin(self, seq: Seq | None, changes: int = 0) -> ChangesBatch:
+        """Begin the next batch of the feed.
+
+        Args:
+            seq: the last sequence in it, None without one.
+            changes: the number of changes in it.
+        """
+        batch = ChangesBatch(seq, changes)
+        self._open.append(batch)
+        return batch
+
+    def end(self, batch: ChangesBatch) -> None:
+        """End a batch: all of its documents are on the target, or are refused for good."""
+        batch.is_done = True
+        if batch.seq is not None:
+            self.highest = batch.seq
+        while self._open and self._open[0].is_done:
+            first = self._open.popleft()
+            if first.seq is not None:
+                self.seq = first.seq
+        if not self._open:
+            self.highest = self.seq
+
+    @property
+    def passed_over(self) -> int:
+        """The number of changes before `highest` that have not been copied yet, in overtaken batches."""
+        overtaken = waiting = 0
+        for batch in self._open:
+            if not batch.is_done:
+                waiting += batch.changes
+            elif batch.seq is not None:
+                overtaken = waiting
+        return overtaken
+
+
+@dataclass(slots=True, eq=False)
+class ChangesBatch:
+    """A batch of changes that a worker copies.
+
+    Attributes:
+        seq: the last sequence in it; None if the source has shown none for its rows.
+        changes: the number of changes in it.
+        is_done: whether it has ended.
+    """
+
+    seq: Seq | None
+    changes: int = 0
+    is_done: bool = False

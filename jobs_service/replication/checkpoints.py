@@ -13,42 +13,6 @@ from jobs_service.replication.contract import Database, DatabaseInfo, LocalConfl
 from jobs_service.replication.options import VERSION
 from jobs_service.replication.tally import Statistics
 
-
-async def run_together(*coroutines: Coroutine[Any, Any, Any], beside: Iterable[Coroutine[Any, Any, Any]] = ()) -> None:
-    """Run coroutines until all have ended; the first error cancels the others and is raised itself, not in a group.
-
-    Args:
-        coroutines: the coroutines to wait for.
-        beside: coroutines that run as long as the others do, and are canceled then.
-    """
-    try:
-        async with asyncio.TaskGroup() as group:
-            others = [group.create_task(each) for each in beside]
-            await asyncio.gather(*(group.create_task(each) for each in coroutines))
-            for other in others:
-                other.cancel()
-    except BaseExceptionGroup as failed:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            # An error during cancellation is no failure of its own.
-            raise asyncio.CancelledError from None
-        raise _first(failed) from None
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the most telling error: an unexpected one before one of the replication's own."""
-    leaves: list[BaseException] = []
-    pending: list[BaseException] = [group]
-    while pending:
-        each = pending.pop(0)
-        if isinstance(each, BaseExceptionGroup):
-            pending += each.exceptions
-        else:
-            leaves.append(each)
-    unexpected = [each for each in leaves if not isinstance(each, ReplicationError)]
-    return (unexpected or leaves)[0]
-
-
 LOWEST_SEQ: Final = 0
 """The sequence before all changes, on every server."""
 
@@ -57,6 +21,9 @@ MOST_HISTORY: Final = 50
 
 _ANY_TIME: Final = "0"
 """The start time of servers without one; never compared."""
+
+
+# Checkpoint documents
 
 
 class CheckpointFailed(ReplicationError):
@@ -85,24 +52,6 @@ class Ancestor:
     def statistics(self) -> Statistics:
         """The counters at that point."""
         return Statistics.from_data(self.history[0]) if self.history else Statistics()
-
-
-def common_ancestor(source_log: Mapping[str, Any] | None, target_log: Mapping[str, Any] | None) -> Ancestor:
-    """Find the last checkpoint that both databases know.
-
-    The databases may have different records of one session: a killed run has written the source's alone, and a
-    database restored from a backup has an old one. Then the earlier record counts, on either side: the target may lack
-    changes after it.
-
-    Args:
-        source_log, target_log: the checkpoint documents of the databases, None for a missing one.
-    """
-    source, target = source_log or {}, target_log or {}
-    session = source.get("session_id")
-    if session is not None and session == target.get("session_id"):
-        log = _earlier(_with_counters(source), _with_counters(target))
-        return Ancestor(log.get("source_last_seq", LOWEST_SEQ), _history_of(log))
-    return _ancestor_in_histories(_history_of(source), _history_of(target))
 
 
 class Checkpoints:
@@ -221,6 +170,27 @@ class Checkpoints:
             raise CheckpointFailed(problem, status=error.status, transient=error.transient) from error
 
 
+# What two logs agree on
+
+
+def common_ancestor(source_log: Mapping[str, Any] | None, target_log: Mapping[str, Any] | None) -> Ancestor:
+    """Find the last checkpoint that both databases know.
+
+    The databases may have different records of one session: a killed run has written the source's alone, and a
+    database restored from a backup has an old one. Then the earlier record counts, on either side: the target may lack
+    changes after it.
+
+    Args:
+        source_log, target_log: the checkpoint documents of the databases, None for a missing one.
+    """
+    source, target = source_log or {}, target_log or {}
+    session = source.get("session_id")
+    if session is not None and session == target.get("session_id"):
+        log = _earlier(_with_counters(source), _with_counters(target))
+        return Ancestor(log.get("source_last_seq", LOWEST_SEQ), _history_of(log))
+    return _ancestor_in_histories(_history_of(source), _history_of(target))
+
+
 def _ancestor_in_histories(source: tuple[Mapping[str, Any], ...], target: tuple[Mapping[str, Any], ...]) -> Ancestor:
     """Walk both histories in step, newest first, and look each session up in the rest of the other."""
     for position, (ours, theirs) in enumerate(zip(source, target, strict=False)):
@@ -255,3 +225,41 @@ def _history_of(log: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
 
 def _http_time(time: datetime) -> str:
     return format_datetime(time, usegmt=True)
+
+
+# Tasks
+
+
+async def run_together(*coroutines: Coroutine[Any, Any, Any], beside: Iterable[Coroutine[Any, Any, Any]] = ()) -> None:
+    """Run coroutines until all have ended; the first error cancels the others and is raised itself, not in a group.
+
+    Args:
+        coroutines: the coroutines to wait for.
+        beside: coroutines that run as long as the others do, and are canceled then.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(each) for each in beside]
+            await asyncio.gather(*(group.create_task(each) for each in coroutines))
+            for other in others:
+                other.cancel()
+    except BaseExceptionGroup as failed:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # An error during cancellation is no failure of its own.
+            raise asyncio.CancelledError from None
+        raise _first(failed) from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the most telling error: an unexpected one before one of the replication's own."""
+    leaves: list[BaseException] = []
+    pending: list[BaseException] = [group]
+    while pending:
+        each = pending.pop(0)
+        if isinstance(each, BaseExceptionGroup):
+            pending += each.exceptions
+        else:
+            leaves.append(each)
+    unexpected = [each for each in leaves if not isinstance(each, ReplicationError)]
+    return (unexpected or leaves)[0]

@@ -1,4 +1,4 @@
-"""The pipeline's view of a database: its records, and the protocol `Database`, which `HttpDatabase` implements."""
+"""The pipeline's view of a database: errors, records, and the protocol `Database`, which `HttpDatabase` implements."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from jobs_service import JobsError
+
+Seq: TypeAlias = Any
+"""A position in a source's feed of changes: opaque JSON, to be handed back and never compared by size."""
+
+
+# Errors
 
 
 class ReplicationError(JobsError):
@@ -102,8 +108,7 @@ class LocalConflict(ReplicationError):
     """Another writer has changed a `_local` document since it was read (409)."""
 
 
-Seq: TypeAlias = Any
-"""A position in a source's feed of changes: opaque JSON, to be handed back and never compared by size."""
+# Records
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +222,9 @@ class RevisionRefusal:
     """The server's own error code, such as "forbidden", "not_found", "illegal_docid"."""
     reason: str = ""
     status: int | None = None
+
+
+# The protocol
 
 
 class Database(Protocol):

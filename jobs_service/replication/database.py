@@ -1,11 +1,10 @@
-"""A database behind CouchDB's HTTP protocol: the operations of the pipeline, as requests."""
+"""A database behind CouchDB's HTTP protocol: the operations of the pipeline and the feed of changes, as requests."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -47,130 +46,8 @@ PAGE: Final = 2000
 _ROW_BYTES: Final = 40
 _REV_BYTES: Final = 12
 _MOST_LINE: Final = 64 << 20
-_BEGIN: Final = b'{"results":['
+_FEED_BEGINS: Final = b'{"results":['
 _OF_VIEWS: Final = {"key", "keys", "startkey", "endkey", "start_key", "end_key"}
-
-
-def feed_request(since: Seq, feed: ChangesFeed, limit: int | None) -> tuple[str, list[tuple[str, str]], bytes | None]:
-    """Return the method, the query, and the body of a request for the feed."""
-    kind = "continuous" if feed.continuous else "longpoll" if feed.longpoll else "normal"
-    query = [("feed", kind), ("style", feed.style)]
-    query.append(("since", since if isinstance(since, str) else json.dumps(since, separators=(",", ":"))))
-    if feed.longpoll:  # a proxy may hold heartbeats back, so the answer ends by itself
-        query.append(("timeout", str(max(1, round(feed.heartbeat * 1000)))))
-    elif limit is None:
-        query.append(("heartbeat", str(max(1, round(feed.heartbeat * 1000)))))
-    if limit is not None:
-        query.append(("limit", str(limit)))
-    if feed.seq_interval is not None:
-        query.append(("seq_interval", str(feed.seq_interval)))
-    if feed.doc_ids is not None:
-        return "POST", [*query, ("filter", "_doc_ids")], encoded({"doc_ids": list(feed.doc_ids)})
-    if feed.selector is not None:
-        return "POST", [*query, ("filter", "_selector")], encoded({"selector": feed.selector})
-    if feed.filter is not None:
-        query.append(("filter", feed.filter))
-        if feed.view is not None:
-            query.append(("view", feed.view))
-        taken = {name for name, _ in query}
-        query += [(name, _text(feed, name, value)) for name, value in feed.query_params.items() if name not in taken]
-    return "GET", query, None
-
-
-def _text(feed: ChangesFeed, name: str, value: Any) -> str:
-    if isinstance(value, str) and not (feed.filter == "_view" and name in _OF_VIEWS):
-        return value
-    return json.dumps(value, separators=(",", ":"))
-
-
-def page_of(body: bytes | bytearray) -> tuple[list[Change], EndOfChanges]:
-    """Return the rows and the end of a normal feed."""
-    form = decoded(body)
-    rows = form.get("results") if isinstance(form, dict) else None
-    if not isinstance(rows, list) or "last_seq" not in form:
-        raise ProtocolError("a feed of changes lacks its results or its end")
-    pending = form.get("pending")
-    return [_change(row) for row in rows], EndOfChanges(form["last_seq"], pending if type(pending) is int else None)
-
-
-async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | FeedHeartbeat]:
-    """Yield the rows of a normal feed as they come, each in a line as CouchDB writes them, or all in one.
-
-    Raises:
-        RequestFailed: the feed is cut off.
-        TooLarge: a line is too long to be held.
-    """
-    has_begun = False
-    async for line in _split(chunks):
-        if not line.strip():
-            yield FeedHeartbeat()
-        elif not has_begun:
-            if line.strip() != _BEGIN:
-                rows, end = page_of(line)
-                for row in rows:
-                    yield row
-                yield end
-                return
-            has_begun = True
-        elif line.startswith(b"{"):
-            yield _change(decoded(line.rstrip(b", \r")))
-        elif rest := line.lstrip(b"], \r"):
-            _, end = page_of(b'{"results":[],' + rest)
-            yield end
-            return
-    raise RequestFailed("the feed of changes was cut off", transient=True)
-
-
-async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | FeedHeartbeat]:
-    """Yield the rows of a continuous feed as they come. Raises `RequestFailed` if it is cut off."""
-    async for line in _split(chunks):
-        if not line.strip():
-            yield FeedHeartbeat()
-            continue
-        row = decoded(line)
-        if isinstance(row, dict) and "last_seq" in row and "id" not in row:
-            yield EndOfChanges(row["last_seq"], row.get("pending"))
-            return
-        yield _change(row)
-    raise RequestFailed("the feed of changes was cut off", transient=True)
-
-
-async def _split(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines, also a whole last line without a line feed."""
-    rest = bytearray()
-    async for chunk in chunks:
-        searched = len(rest)
-        rest += chunk
-        end = rest.find(b"\n", searched)
-        if (len(rest) if end < 0 else end) > _MOST_LINE:
-            raise TooLarge(f"a line of the feed of changes has more than {_MOST_LINE} bytes")
-        if end < 0:
-            continue
-        *lines, rest = rest.split(b"\n")
-        for line in lines:
-            yield bytes(line)
-    if rest.endswith(b"}"):
-        yield bytes(rest)
-
-
-def _change(row: Any) -> Change:
-    try:
-        revs = [each["rev"] for each in row["changes"]]
-        id: str = row["id"]
-        seq = row["seq"]
-    except (KeyError, TypeError):
-        raise ProtocolError(f"a row of the feed of changes is not one: {_shown(row)}") from None
-    if row.get("removed") is True:
-        revs = revs[1:]  # The source has lost the body of the first revision.
-    size = _ROW_BYTES + len(id) + sum(len(rev) + _REV_BYTES for rev in revs) + len(str(seq))
-    return Change(seq, id, tuple(revs), bool(row.get("deleted")), size)
-
-
-def _shown(row: Any) -> str:
-    if isinstance(row, Mapping) and "error" in row:
-        return f"{row['error']} {row.get('reason', '')}"[:200]
-    return str(row)[:100]
-
 
 MOST_ANSWER: Final = 4 << 20
 """Most bytes of the answer to one `_bulk_get`."""
@@ -180,6 +57,11 @@ _SHORTEST_URL: Final = 200
 _PROBE: Final = "jobs_service-probe"
 _GONE: Final = ("no_db_file", "Database does not exist.")
 _SILENT_BEATS: Final = 3
+
+_ERROR_NAMES: Final = {401: "unauthorized", 403: "forbidden", 413: "too_large", 415: "unsupported_media_type"}
+
+
+# The database
 
 
 async def open_database(
@@ -255,9 +137,7 @@ class HttpDatabase:
         if feed.limit is None and feed.until is None:
             method, query, body = feed_request(since, feed, None)
             silent = _SILENT_BEATS * feed.heartbeat
-            with contextlib.suppress(
-                TooLarge
-            ):  # a server that writes the whole feed as one line must be asked for parts
+            with suppress(TooLarge):  # a server that writes the whole feed as one line must be asked for parts
                 async with self._http.stream(
                     method, "/_changes", query=query, body=body, read_timeout=silent
                 ) as stream:
@@ -496,7 +376,9 @@ class HttpDatabase:
         if status == 412 and error == "missing_stub":
             raise MissingStub(f"{self.masked} lacks an attachment of {document.id!r}: {reason}", status=412)
         if status in (400, 401, 403, 409, 413, 415, 417):
-            return RevisionRefusal(document.id, document.rev, error or _NAMES.get(status, str(status)), reason, status)
+            return RevisionRefusal(
+                document.id, document.rev, error or _ERROR_NAMES.get(status, str(status)), reason, status
+            )
         raise self._error("PUT", path, answer)
 
     def _reason(self, answer: Answer) -> str:
@@ -522,9 +404,6 @@ class HttpDatabase:
         return RequestFailed(what, status=status)
 
 
-_NAMES: Final = {401: "unauthorized", 403: "forbidden", 413: "too_large", 415: "unsupported_media_type"}
-
-
 def _path(id: str) -> str:
     prefix, _, rest = id.partition("/")
     if prefix == "_design" and rest:
@@ -544,3 +423,127 @@ def _form(answer: Answer) -> Mapping[str, Any]:
             raise
         return {}  # A proxy answers errors with HTML pages.
     return form if isinstance(form, Mapping) else {}
+
+
+# The feed of changes
+
+
+def feed_request(since: Seq, feed: ChangesFeed, limit: int | None) -> tuple[str, list[tuple[str, str]], bytes | None]:
+    """Return the method, the query, and the body of a request for the feed."""
+    kind = "continuous" if feed.continuous else "longpoll" if feed.longpoll else "normal"
+    query = [("feed", kind), ("style", feed.style)]
+    query.append(("since", since if isinstance(since, str) else json.dumps(since, separators=(",", ":"))))
+    if feed.longpoll:  # a proxy may hold heartbeats back, so the answer ends by itself
+        query.append(("timeout", str(max(1, round(feed.heartbeat * 1000)))))
+    elif limit is None:
+        query.append(("heartbeat", str(max(1, round(feed.heartbeat * 1000)))))
+    if limit is not None:
+        query.append(("limit", str(limit)))
+    if feed.seq_interval is not None:
+        query.append(("seq_interval", str(feed.seq_interval)))
+    if feed.doc_ids is not None:
+        return "POST", [*query, ("filter", "_doc_ids")], encoded({"doc_ids": list(feed.doc_ids)})
+    if feed.selector is not None:
+        return "POST", [*query, ("filter", "_selector")], encoded({"selector": feed.selector})
+    if feed.filter is not None:
+        query.append(("filter", feed.filter))
+        if feed.view is not None:
+            query.append(("view", feed.view))
+        taken = {name for name, _ in query}
+        query += [(name, _text(feed, name, value)) for name, value in feed.query_params.items() if name not in taken]
+    return "GET", query, None
+
+
+def _text(feed: ChangesFeed, name: str, value: Any) -> str:
+    if isinstance(value, str) and not (feed.filter == "_view" and name in _OF_VIEWS):
+        return value
+    return json.dumps(value, separators=(",", ":"))
+
+
+def page_of(body: bytes | bytearray) -> tuple[list[Change], EndOfChanges]:
+    """Return the rows and the end of a normal feed."""
+    form = decoded(body)
+    rows = form.get("results") if isinstance(form, dict) else None
+    if not isinstance(rows, list) or "last_seq" not in form:
+        raise ProtocolError("a feed of changes lacks its results or its end")
+    pending = form.get("pending")
+    return [_change(row) for row in rows], EndOfChanges(form["last_seq"], pending if type(pending) is int else None)
+
+
+async def rows_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | FeedHeartbeat]:
+    """Yield the rows of a normal feed as they come, each in a line as CouchDB writes them, or all in one.
+
+    Raises:
+        RequestFailed: the feed is cut off.
+        TooLarge: a line is too long to be held.
+    """
+    has_begun = False
+    async for line in _split(chunks):
+        if not line.strip():
+            yield FeedHeartbeat()
+        elif not has_begun:
+            if line.strip() != _FEED_BEGINS:
+                rows, end = page_of(line)
+                for row in rows:
+                    yield row
+                yield end
+                return
+            has_begun = True
+        elif line.startswith(b"{"):
+            yield _change(decoded(line.rstrip(b", \r")))
+        elif rest := line.lstrip(b"], \r"):
+            _, end = page_of(b'{"results":[],' + rest)
+            yield end
+            return
+    raise RequestFailed("the feed of changes was cut off", transient=True)
+
+
+async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[Change | EndOfChanges | FeedHeartbeat]:
+    """Yield the rows of a continuous feed as they come. Raises `RequestFailed` if it is cut off."""
+    async for line in _split(chunks):
+        if not line.strip():
+            yield FeedHeartbeat()
+            continue
+        row = decoded(line)
+        if isinstance(row, dict) and "last_seq" in row and "id" not in row:
+            yield EndOfChanges(row["last_seq"], row.get("pending"))
+            return
+        yield _change(row)
+    raise RequestFailed("the feed of changes was cut off", transient=True)
+
+
+async def _split(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines, also a whole last line without a line feed."""
+    rest = bytearray()
+    async for chunk in chunks:
+        searched = len(rest)
+        rest += chunk
+        end = rest.find(b"\n", searched)
+        if (len(rest) if end < 0 else end) > _MOST_LINE:
+            raise TooLarge(f"a line of the feed of changes has more than {_MOST_LINE} bytes")
+        if end < 0:
+            continue
+        *lines, rest = rest.split(b"\n")
+        for line in lines:
+            yield bytes(line)
+    if rest.endswith(b"}"):
+        yield bytes(rest)
+
+
+def _change(row: Any) -> Change:
+    try:
+        revs = [each["rev"] for each in row["changes"]]
+        id: str = row["id"]
+        seq = row["seq"]
+    except (KeyError, TypeError):
+        raise ProtocolError(f"a row of the feed of changes is not one: {_shown(row)}") from None
+    if row.get("removed") is True:
+        revs = revs[1:]  # The source has lost the body of the first revision.
+    size = _ROW_BYTES + len(id) + sum(len(rev) + _REV_BYTES for rev in revs) + len(str(seq))
+    return Change(seq, id, tuple(revs), bool(row.get("deleted")), size)
+
+
+def _shown(row: Any) -> str:
+    if isinstance(row, Mapping) and "error" in row:
+        return f"{row['error']} {row.get('reason', '')}"[:200]
+    return str(row)[:100]

@@ -1,18 +1,18 @@
 """Requests to one endpoint over aiohttp: with retries, a shared rate limit, and masked credentials.
 
 Messages show the method of a request and its address without the query; exceptions of aiohttp, which contain headers,
-are not chained to the errors that are raised here.
+are not chained to the errors that are raised here. The file has more than 600 lines because the parts of a request,
+connection, cookie, pause and body, are read together.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from io import BytesIO
@@ -47,6 +47,22 @@ except ImportError:
 
 _SOCKS_PORT: Final = 1080
 
+_T = TypeVar("_T")
+Query = Sequence[tuple[str, str]]
+
+_REDIRECTS: Final = (301, 302, 303, 307, 308)
+_MOST_REDIRECTS: Final = 10
+_MOST_RENEWALS: Final = 2
+_SLOWEST: Final = 32 * 1024
+"""Least bytes of a body sent per second; a slower request fails."""
+_PORTION: Final = 2**18
+_MOST_OF_A_FAILURE: Final = 4096
+"""Most bytes of an answer that are read for the reason of a failure."""
+_USER_AGENT: Final = "jobs-service replication"
+
+
+# Connections
+
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
     """Return the context of a client with these settings. Reads files."""
@@ -79,6 +95,9 @@ def connector_for(proxy: Proxy | None) -> aiohttp.BaseConnector:
         rdns=True,  # The proxy may know names that are not known here.
         limit=0,
     )
+
+
+# Cookies
 
 
 RENEW_AFTER: Final = 550.0
@@ -194,6 +213,9 @@ def _lasts(max_age: str) -> float:
     return max(int(max_age) * SHARE, LEAST_BETWEEN) if is_number else RENEW_AFTER
 
 
+# The rate of requests
+
+
 BASE: Final = 0.020
 """The first pause, in seconds, and the smallest."""
 FACTOR: Final = 1.2
@@ -274,18 +296,7 @@ SHARED: Final = RateLimiter()
 """The limiter of this process."""
 
 
-_T = TypeVar("_T")
-Query = Sequence[tuple[str, str]]
-
-_REDIRECTS: Final = (301, 302, 303, 307, 308)
-_MOST_REDIRECTS: Final = 10
-_MOST_RENEWALS: Final = 2
-_SLOWEST: Final = 32 * 1024
-"""Least bytes of a body sent per second; a slower request fails."""
-_PORTION: Final = 2**18
-_MOST_OF_A_FAILURE: Final = 4096
-"""Most bytes of an answer that are read for the reason of a failure."""
-_USER_AGENT: Final = "jobs-service replication"
+# Requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,7 +487,7 @@ class HttpClient:
     async def _answered_with_failure(self, ask: _Ask, response: aiohttp.ClientResponse) -> RequestFailed:
         """Return an error with the server's reason, and give the connection up."""
         said = b""
-        with contextlib.suppress(aiohttp.ClientError, OSError):
+        with suppress(aiohttp.ClientError, OSError):
             async with asyncio.timeout(self.settings.read_timeout):
                 said = await response.content.read(_MOST_OF_A_FAILURE)
         response.release()

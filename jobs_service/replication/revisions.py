@@ -1,4 +1,4 @@
-"""Revisions of a document as a source sends them: multipart with the attachments' bytes, or JSON with stubs."""
+"""Revisions of a document: as a source sends them, in multipart or JSON, and with small attachments for a target."""
 
 from __future__ import annotations
 
@@ -19,9 +19,16 @@ from jobs_service.replication.contract import Document, ProtocolError, RevisionR
 MOST_DOCUMENT: Final = 256 << 20
 """Most bytes of one revision's JSON."""
 
-
 Source: TypeAlias = Callable[[], AsyncGenerator[bytes, None]]
 Fetch: TypeAlias = Callable[[str, str, str | None], AsyncGenerator[bytes, None]]
+
+_T = TypeVar("_T")
+
+MOST_INLINE: Final = 64 << 10
+"""Total bytes of a document's attachments up to which they count as small."""
+
+
+# From the source
 
 
 @dataclass(slots=True)
@@ -214,10 +221,7 @@ def _number(value: Any, otherwise: int) -> int:
     return value if type(value) is int else otherwise
 
 
-_T = TypeVar("_T")
-
-MOST_INLINE: Final = 64 << 10
-"""Total bytes of a document's attachments up to which they count as small."""
+# To the target
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
-"""Data of replications beside their jobs: the store's own id, and credentials that were given inline.
+"""Data of replications in the store: values beside their jobs, and the status that a job's data tells.
 
 A job's data is visible to everybody with access to jobs, is printed and copied: it has masked endpoints only. The
 masked credentials, long lists of document ids, and new options of running jobs have keys of their own, which are
-never printed, and not copied to another store with the job."""
+never printed, and not copied to another store with the job.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +49,11 @@ _MOST_IDS: Final = 10_000
 
 _VALUE: Final = 90_000
 """Most bytes of one value beside a job: less than the limit of a store."""
+
+_DOCUMENTS: Final = "documents/s"
+
+
+# Values beside jobs
 
 
 class CredentialsMissing(ReplicationError):
@@ -222,7 +228,9 @@ def _key(type: str, kind: str, id: str) -> bytes:
     return _OF_JOBS + f"{type}/{kind}/{quote(id, safe='')}/".encode()
 
 
-_DOCUMENTS: Final = "documents/s"
+# The status of a job
+
+
 _RATE: Final = re.compile(rf"([\d,]+) {_DOCUMENTS}, ([\d,.]+) MB/s", re.ASCII)
 
 

@@ -10,6 +10,17 @@ from typing import Any, Final
 from jobs_service.replication.bodies import encoded
 from jobs_service.replication.contract import ReplicationError, RevisionRefusal
 
+_OTHER_NAMES = {"missing_checked": "revisions_checked", "missing_found": "missing_revisions_found"}
+"""CouchDB's names for two of the counters in the status of a job."""
+
+MOST_SKIPPED: Final = 50
+"""Most skipped documents in the list: the newest are kept, all are counted."""
+
+_MOST_OF_A_TEXT: Final = 200
+
+_MOST_BYTES: Final = 20_000
+"""Most bytes of the list: a job's record may hold it twice, in its data and in its result."""
+
 
 @dataclass(slots=True)
 class Statistics:
@@ -55,18 +66,6 @@ class Statistics:
 
 COUNTERS = tuple(field.name for field in fields(Statistics))
 """The names of the counters."""
-
-_OTHER_NAMES = {"missing_checked": "revisions_checked", "missing_found": "missing_revisions_found"}
-"""CouchDB's names for two of the counters in the status of a job."""
-
-
-MOST_SKIPPED: Final = 50
-"""Most skipped documents in the list: the newest are kept, all are counted."""
-
-_MOST_OF_A_TEXT: Final = 200
-
-_MOST_BYTES: Final = 20_000
-"""Most bytes of the list: a job's record may hold it twice, in its data and in its result."""
 
 
 class DocumentRefused(ReplicationError):

@@ -1,4 +1,4 @@
-"""Accepting jobs: single attempts, and waiting while there are no jobs."""
+"""Accepting jobs: single attempts, waiting while there are none, and giving back the jobs of callers that have gone."""
 
 from __future__ import annotations
 
@@ -28,66 +28,106 @@ log = EventLog("jobs_service")
 _TRIES: Final = 5
 """Tries to release a job while the commit's outcome is unknown."""
 
+T = TypeVar("T")
 
-class AbandonedJobs:
-    """Releases jobs in the background; leaving the service waits for it.
+_MOST_ATTEMPTS: Final = 10
+"""Attempts of a non-waiting accept when making due jobs ready yields none on its terms."""
 
-    Without that they would stay locked until their type's timeout.
+
+# Attempts
+
+
+class Acceptor:
+    """Accepts jobs for the application and for the runner.
+
+    Args:
+        context, access: of the service.
+        operations: group commit, in which simultaneous accepts on the same terms share one read of the queue.
+        waiting: the workers that wait for jobs.
+        abandoned: releases jobs that were accepted for canceled callers.
+        worker: the Worker of accepted jobs.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(
+        self,
+        context: Context,
+        access: StoreAccess,
+        operations: GroupCommit,
+        waiting: WaitingWorkers[list[RunningJob]],
+        abandoned: AbandonedJobs,
+        worker: Worker,
+    ) -> None:
         self._context = context
-        self._releases: set[asyncio.Task[None]] = set()
-        self._is_awaited = False
+        self._access = access
+        self._operations = operations
+        self._waiting = waiting
+        self._abandoned = abandoned
+        self._worker = worker
 
-    def give_back_all(self, found: list[Entry] | EmptyQueue) -> None:
-        """Release the jobs, or cancel the watch, from an accept whose caller has gone."""
-        if not isinstance(found, EmptyQueue):
-            for entry in found:
-                self.give_back(entry)
-        elif found.watch is not None:
-            found.watch.cancel()
+    async def accept(self, keys: TypeKeys, terms: AcceptTerms, seconds: float | None) -> list[RunningJob]:
+        """Take jobs from the front of a type's queue, at least one unless time runs out.
 
-    def give_back(self, entry: Entry) -> None:
-        """Release an accepted job."""
-        assert entry.record is not None
-        assert entry.record.lock is not None
-        work = self._release(entry.keys.type, entry.id, entry.record.lock)
-        task = own_task(work)
-        self._releases.add(task)
-        task.add_done_callback(self._releases.discard)
+        Args:
+            keys: of the type.
+            terms: which jobs, and how many.
+            seconds: to wait for a job; None for ever.
+        """
+        self._operations.own_loop()  # before the caller joins a line
+        if seconds == 0:
+            attempts = 0
+            while isinstance(found := await self.attempt(keys, terms, watch=False), EmptyQueue):
+                attempts += found.due_in == 0
+                if attempts == _MOST_ATTEMPTS:
+                    return []
+            return found
 
-    async def until_given_back(self) -> None:
-        """Wait until all releases have ended; from now on none is retried."""
-        self._is_awaited = True
-        while self._releases:
-            await asyncio.wait(self._releases)
+        async def attempt() -> list[RunningJob] | EmptyQueue:
+            found = await self.attempt(keys, terms)
+            if isinstance(found, EmptyQueue) and not self._access.is_open:
+                # Waiting workers were woken before this answer came, and nothing would fire a watch that begins now.
+                if found.watch is not None:
+                    found.watch.cancel()
+                self._access.check_open()
+            return found
 
-    def begin_anew(self) -> None:
-        """Retry failed releases again, because the service is open."""
-        self._is_awaited = False
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._waiting.get((keys, terms), attempt)
+        except TimeoutError:
+            return []
 
-    async def _release(self, type: JobType, id: JobId, lock: bytes) -> None:
-        place = (self._context.keyspace.of(type), id, pack_id(id))
-        failure: Exception | None = None
-        for _ in range(_TRIES):
-            try:
-                await self._context.transact(lambda unit: running_jobs.release(unit, place, lock))
-                return
-            except StoreUnavailable as error:
-                # The job may have been released or not: the next try finds out, and no other worker has its lock.
-                failure = error
-                if self._is_awaited:
-                    break
-            except (WorkerConflict, StoreError) as error:
-                if failure is not None and isinstance(error, WorkerConflict):
-                    return  # an earlier try has released it
-                failure = error
-                break
-        log.warning("release_failed", type=type, id=id, error=str(failure))
+    async def attempt(self, keys: TypeKeys, terms: AcceptTerms, *, watch: bool = True) -> list[RunningJob] | EmptyQueue:
+        """Accept jobs in one transaction.
+
+        Args:
+            keys, terms: as for `accept`.
+            watch: whether to return a watch on the queue if there are no jobs.
+        """
+        if self._access.inside or not self._access.is_open:
+            self._access.check_open()
+        answer = self._operations.accept(keys, terms, watch=watch)
+        try:
+            found = await answer
+        except asyncio.CancelledError:
+            # The answer may have come in the same turn of the loop as the caller's cancellation.
+            if not answer.cancelled() and answer.exception() is None:
+                self._abandoned.give_back_all(answer.result())
+            raise
+        return found if isinstance(found, EmptyQueue) else [running_job(entry, self._worker) for entry in found]
+
+    async def count_due(self, keys: TypeKeys, limit: int, max_priority: bytes | None) -> int:
+        """Return the number of a type's due jobs, up to a limit and a priority; 0 while the type is paused."""
+        now = self._context.sources.wall_time()
+
+        async def count(transaction: Transaction) -> int:
+            if await activity.is_paused(transaction, keys):
+                return 0
+            return await reads.count_due(transaction, keys, now, limit, max_priority)
+
+        return await self._access.read(count)
 
 
-T = TypeVar("T")
+# Waiting
 
 
 class _Line:
@@ -198,95 +238,62 @@ class WaitingWorkers(Generic[T]):
             watch.cancel()
 
 
-_MOST_ATTEMPTS: Final = 10
-"""Attempts of a non-waiting accept when making due jobs ready yields none on its terms."""
+# Jobs of callers that have gone
 
 
-class Acceptor:
-    """Accepts jobs for the application and for the runner.
+class AbandonedJobs:
+    """Releases jobs in the background; leaving the service waits for it.
 
-    Args:
-        context, access: of the service.
-        operations: group commit, in which simultaneous accepts on the same terms share one read of the queue.
-        waiting: the workers that wait for jobs.
-        abandoned: releases jobs that were accepted for canceled callers.
-        worker: the Worker of accepted jobs.
+    Without that they would stay locked until their type's timeout.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        access: StoreAccess,
-        operations: GroupCommit,
-        waiting: WaitingWorkers[list[RunningJob]],
-        abandoned: AbandonedJobs,
-        worker: Worker,
-    ) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._access = access
-        self._operations = operations
-        self._waiting = waiting
-        self._abandoned = abandoned
-        self._worker = worker
+        self._releases: set[asyncio.Task[None]] = set()
+        self._is_awaited = False
 
-    async def accept(self, keys: TypeKeys, terms: AcceptTerms, seconds: float | None) -> list[RunningJob]:
-        """Take jobs from the front of a type's queue, at least one unless time runs out.
+    def give_back_all(self, found: list[Entry] | EmptyQueue) -> None:
+        """Release the jobs, or cancel the watch, from an accept whose caller has gone."""
+        if not isinstance(found, EmptyQueue):
+            for entry in found:
+                self.give_back(entry)
+        elif found.watch is not None:
+            found.watch.cancel()
 
-        Args:
-            keys: of the type.
-            terms: which jobs, and how many.
-            seconds: to wait for a job; None for ever.
-        """
-        self._operations.own_loop()  # before the caller joins a line
-        if seconds == 0:
-            attempts = 0
-            while isinstance(found := await self.attempt(keys, terms, watch=False), EmptyQueue):
-                attempts += found.due_in == 0
-                if attempts == _MOST_ATTEMPTS:
-                    return []
-            return found
+    def give_back(self, entry: Entry) -> None:
+        """Release an accepted job."""
+        assert entry.record is not None
+        assert entry.record.lock is not None
+        work = self._release(entry.keys.type, entry.id, entry.record.lock)
+        task = own_task(work)
+        self._releases.add(task)
+        task.add_done_callback(self._releases.discard)
 
-        async def attempt() -> list[RunningJob] | EmptyQueue:
-            found = await self.attempt(keys, terms)
-            if isinstance(found, EmptyQueue) and not self._access.is_open:
-                # Waiting workers were woken before this answer came, and nothing would fire a watch that begins now.
-                if found.watch is not None:
-                    found.watch.cancel()
-                self._access.check_open()
-            return found
+    async def until_given_back(self) -> None:
+        """Wait until all releases have ended; from now on none is retried."""
+        self._is_awaited = True
+        while self._releases:
+            await asyncio.wait(self._releases)
 
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._waiting.get((keys, terms), attempt)
-        except TimeoutError:
-            return []
+    def begin_anew(self) -> None:
+        """Retry failed releases again, because the service is open."""
+        self._is_awaited = False
 
-    async def attempt(self, keys: TypeKeys, terms: AcceptTerms, *, watch: bool = True) -> list[RunningJob] | EmptyQueue:
-        """Accept jobs in one transaction.
-
-        Args:
-            keys, terms: as for `accept`.
-            watch: whether to return a watch on the queue if there are no jobs.
-        """
-        if self._access.inside or not self._access.is_open:
-            self._access.check_open()
-        answer = self._operations.accept(keys, terms, watch=watch)
-        try:
-            found = await answer
-        except asyncio.CancelledError:
-            # The answer may have come in the same turn of the loop as the caller's cancellation.
-            if not answer.cancelled() and answer.exception() is None:
-                self._abandoned.give_back_all(answer.result())
-            raise
-        return found if isinstance(found, EmptyQueue) else [running_job(entry, self._worker) for entry in found]
-
-    async def count_due(self, keys: TypeKeys, limit: int, max_priority: bytes | None) -> int:
-        """Return the number of a type's due jobs, up to a limit and a priority; 0 while the type is paused."""
-        now = self._context.sources.wall_time()
-
-        async def count(transaction: Transaction) -> int:
-            if await activity.is_paused(transaction, keys):
-                return 0
-            return await reads.count_due(transaction, keys, now, limit, max_priority)
-
-        return await self._access.read(count)
+    async def _release(self, type: JobType, id: JobId, lock: bytes) -> None:
+        place = (self._context.keyspace.of(type), id, pack_id(id))
+        failure: Exception | None = None
+        for _ in range(_TRIES):
+            try:
+                await self._context.transact(lambda unit: running_jobs.release(unit, place, lock))
+                return
+            except StoreUnavailable as error:
+                # The job may have been released or not: the next try finds out, and no other worker has its lock.
+                failure = error
+                if self._is_awaited:
+                    break
+            except (WorkerConflict, StoreError) as error:
+                if failure is not None and isinstance(error, WorkerConflict):
+                    return  # an earlier try has released it
+                failure = error
+                break
+        log.warning("release_failed", type=type, id=id, error=str(failure))

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from jobs_service import json_data
+from jobs_service import json_data, names
 from jobs_service.arguments import LATEST
 from jobs_service.errors import (
     InvalidJob,
@@ -46,7 +46,6 @@ from jobs_service.log import EventLog
 from jobs_service.model import HistoryKind, Job, JobError, JobId, JobState, JobType, Outcome
 from jobs_service.model.job import COUNTED, MEANT, Status
 from jobs_service.names import parsed
-from jobs_service.names import shown as name_of
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.service.actions import ACTIONS, changes, concerns
@@ -450,7 +449,7 @@ class BulkActions:
         what = await asked(self._service, action, type, wanted, who=who, moment=moment, counted=counted)
         data = {
             "action": action,
-            "type": name_of(type),
+            "type": names.shown(type),
             "filter": what.wanted.to_dict(),
             "who": who,
             "asked": what.moment.at,

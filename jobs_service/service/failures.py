@@ -1,4 +1,7 @@
-"""Failed and retrying jobs of all types, grouped by error, for the command line, HTTP and the dashboard alike."""
+"""Failures of all types: failed and retrying jobs grouped by error, and the last hour's outages.
+
+The command line, HTTP and the dashboard show the same summaries.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,28 @@ from jobs_service.service.selection import Filter, message_of, pages, signature_
 if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
 
-
 STATES: Final = ("failed", "retrying")
 """States of the examined jobs: failed for good, or waiting for another attempt after a crash."""
 MOST_READ: Final = 200
 """Jobs read per state: the newest failed jobs of each type, and the retrying jobs with the highest ids."""
 LEAST_OF_A_TYPE: Final = 10
 _MOST_TYPES: Final = MOST_READ // LEAST_OF_A_TYPE
+
+MOST_TYPES: Final = 200
+"""Most types whose last hour is read: the types with most retrying or failed jobs."""
+LEAST_CRASHES: Final = 5
+"""Least crashes of an outage."""
+_WINDOWS: Final = ((2, 0.5), (10, 0.2), (60, 0.9))
+"""Minutes, with the least share of crashes among the runs that ended in them during an outage. The first window is
+short, to detect an outage of a busy type within a minute; the last is long, since most of an hour may pass between two
+attempts."""
+_ENOUGH: Final = 20
+"""Least ended runs in the first window that can prove the end of an outage."""
+_AT_ONCE: Final = 50
+"""Types read at the same time."""
+
+
+# Jobs by error
 
 
 @dataclass(slots=True)
@@ -147,18 +165,7 @@ def grouped(jobs: list[Job]) -> list[Group]:
     return sorted(groups.values(), key=lambda group: -(group.last or 0.0))
 
 
-MOST_TYPES: Final = 200
-"""Most types whose last hour is read: the types with most retrying or failed jobs."""
-LEAST_CRASHES: Final = 5
-"""Least crashes of an outage."""
-_WINDOWS: Final = ((2, 0.5), (10, 0.2), (60, 0.9))
-"""Minutes, with the least share of crashes among the runs that ended in them during an outage. The first window is
-short, to detect an outage of a busy type within a minute; the last is long, since most of an hour may pass between two
-attempts."""
-_ENOUGH: Final = 20
-"""Least ended runs in the first window that can prove the end of an outage."""
-_AT_ONCE: Final = 50
-"""Types read at the same time."""
+# The last hour
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Processes: this one is listed in the store while it runs handlers or is a daemon, and obeys requests of others."""
+"""This process and others: it runs handlers, is listed in the store meanwhile, and obeys the requests of others."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ RUNNER: Final = "runner"
 
 _LEAVE_WITHIN: Final = 2.0
 """Seconds to remove the row at the end; an unavailable store delays the exit no longer."""
+
+
+# This process in the list
 
 
 class Presence:
@@ -163,6 +166,13 @@ class Presence:
         self.changed()
 
 
+def _nothing() -> None:
+    """Stop nothing: no stop function was given."""
+
+
+# All processes
+
+
 async def processes(access: StoreAccess, context: Context) -> list[ProcessInfo]:
     """Return the listed processes; see JobsService.processes."""
     rows, dead = await all_rows(access.read, context)
@@ -188,8 +198,7 @@ async def ask(access: StoreAccess, context: Context, id: Any, action: ProcessAct
     return found
 
 
-def _nothing() -> None:
-    """Stop nothing: no stop function was given."""
+# The run of handlers
 
 
 class HandlerRuns:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
@@ -28,7 +27,7 @@ from jobs_service.layer.keyspace import Keyspace, Place, TypeKeys, pack_id, pack
 from jobs_service.layer.reads import LARGEST_CHUNK, Unreadable, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import COUNT_PAGE
-from jobs_service.model import Job, JobId, JobState, JobType, RunAt
+from jobs_service.model import Job, JobEvent, JobId, JobState, JobType, RunAt
 from jobs_service.model.job import exact_type
 from jobs_service.model.type_state import Interval, JobsPage, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
@@ -36,40 +35,7 @@ from jobs_service.service.store_access import StoreAccess
 from jobs_service.store.base import Transaction, Watch
 
 if TYPE_CHECKING:
-    from jobs_service.model import JobEvent
     from jobs_service.service.service import JobsService
-
-
-async def redactor(jobs: Iterable[Job], rules_of: Callable[[JobType], Awaitable[Redaction]]) -> Callable[[Job], Job]:
-    """Return a function that leaves the secret fields out of each of these jobs.
-
-    Args:
-        jobs: of any types. Rules are read after the jobs: they include the rules at the time when each job was added.
-        rules_of: reads the rules of a type; called once per type.
-    """
-    rules = {type: await rules_of(type) for type in dict.fromkeys(exact_type(job.type) for job in jobs)}
-    return lambda job: rules[exact_type(job.type)].job(job)
-
-
-async def rules_of_changed(service: JobsService, type: JobType) -> Redaction:
-    """Return the redaction rules for a job that was just changed; ALL_SECRET if they cannot be read now.
-
-    The change is done, so the client must get a success, even if store or service have failed since.
-
-    Args:
-        service: that changed the job.
-        type: of the job.
-    """
-    try:
-        return await service.get_redaction(type)
-    except (StoreError, ServiceClosed, SupervisorFailed):
-        return ALL_SECRET
-
-
-def unreadable(job: Job | JobEvent, error: RecordDamaged) -> Job:
-    """Return a stand-in for a job with a damaged part: its state is "unreadable", and its error says why."""
-    return Job(job.type, job.id, Unreadable(error))
-
 
 T = TypeVar("T")
 
@@ -305,7 +271,7 @@ async def until_not_running(access: StoreAccess, context: Context, type: JobType
         try:
             if not running:
                 return
-            with contextlib.suppress(StoreError):  # a watch that was lost: read again
+            with suppress(StoreError):  # a watch that was lost: read again
                 await access.until_fired(watch)
             access.check_open()
         finally:
@@ -381,3 +347,37 @@ async def oldest_ready(access: StoreAccess, type: JobType) -> Job | None:
         return None if state.id is None else await read_job(transaction, access.place(type, state.id))
 
     return await access.read(read)
+
+
+# Jobs as they may be shown
+
+
+async def redactor(jobs: Iterable[Job], rules_of: Callable[[JobType], Awaitable[Redaction]]) -> Callable[[Job], Job]:
+    """Return a function that leaves the secret fields out of each of these jobs.
+
+    Args:
+        jobs: of any types. Rules are read after the jobs: they include the rules at the time when each job was added.
+        rules_of: reads the rules of a type; called once per type.
+    """
+    rules = {type: await rules_of(type) for type in dict.fromkeys(exact_type(job.type) for job in jobs)}
+    return lambda job: rules[exact_type(job.type)].job(job)
+
+
+async def rules_of_changed(service: JobsService, type: JobType) -> Redaction:
+    """Return the redaction rules for a job that was just changed; ALL_SECRET if they cannot be read now.
+
+    The change is done, so the client must get a success, even if store or service have failed since.
+
+    Args:
+        service: that changed the job.
+        type: of the job.
+    """
+    try:
+        return await service.get_redaction(type)
+    except (StoreError, ServiceClosed, SupervisorFailed):
+        return ALL_SECRET
+
+
+def unreadable(job: Job | JobEvent, error: RecordDamaged) -> Job:
+    """Return a stand-in for a job with a damaged part: its state is "unreadable", and its error says why."""
+    return Job(job.type, job.id, Unreadable(error))

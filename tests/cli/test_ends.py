@@ -368,7 +368,6 @@ def test_help_imports_nothing_that_only_the_verbs_need(tmp_path: Path) -> None:
         "tempfile",
         "jobs_service.service",
         "jobs_service.cli.daemon",
-        "jobs_service.cli.verbs.add",
         "jobs_service.cli.logging",
     }
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs_service import json_types
 from jobs_service.client import events as module
 from jobs_service.client.events import EventParser, ServerEvent
-from jobs_service.http import wire
 
 
 def events_of(*chunks: bytes) -> list[ServerEvent]:
@@ -38,13 +38,13 @@ def test_a_stream_is_read_as_the_standard_says(stream: bytes, events: list[Serve
 @given(st.lists(st.text(st.characters(codec="utf-8"))), st.sampled_from([b"\n", b"\r\n"]), st.data())
 def test_events_are_the_same_however_their_bytes_come(texts: list[str], end: bytes, data: st.DataObject) -> None:
     stream = b"".join(
-        b"event: job%sid: %d%sdata: %s%s%s" % (end, number, end, wire.dumps(text), end, end)
+        b"event: job%sid: %d%sdata: %s%s%s" % (end, number, end, json_types.dumps(text), end, end)
         for number, text in enumerate(texts)
     )
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
     chunks = [stream[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     found = events_of(*chunks)
-    assert [wire.loads(event.data) for event in found] == texts
+    assert [json_types.loads(event.data) for event in found] == texts
     assert [event.id for event in found] == [str(number) for number in range(len(texts))]
 
 

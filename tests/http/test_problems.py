@@ -23,8 +23,9 @@ from jobs_service import (
     StoreUnavailable,
     WorkerConflict,
     errors,
+    json_types,
 )
-from jobs_service.http import problems, wire
+from jobs_service.http import problems
 from jobs_service.http.problems import KINDS
 from jobs_service.runner.commands import CommandResult
 
@@ -45,7 +46,7 @@ SPECIAL: dict[type[JobsError], JobsError] = {
 
 def again(error: JobsError) -> JobsError:
     """Return the error after its way over the wire."""
-    return problems.error_of(wire.loads(wire.dumps(problems.problem(error))))
+    return problems.error_of(json_types.loads(json_types.dumps(problems.problem(error))))
 
 
 def example(kind: type[JobsError]) -> JobsError:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import JobsClient, JobsService, ProcessGone, ProcessInfo, ProcessState
+from jobs_service import JobsClient, JobsService, ProcessGone, ProcessInfo, ProcessState, json_types
 from jobs_service.http import wire
 from jobs_service.http.state import ServerOptions
 from jobs_service.model import HandlerSlots, ProcessAction, ProcessRequest
@@ -76,7 +76,7 @@ processes = st.builds(
 
 @given(processes)
 def test_a_process_comes_back_as_it_was(info: ProcessInfo) -> None:
-    form = wire.loads(wire.dumps(info.to_dict()))
+    form = json_types.loads(json_types.dumps(info.to_dict()))
     again = wire.process_of(form)
     assert again == info
     assert [fdb.tuple.pack((each.type,)) for each in again.handlers] == [

@@ -23,6 +23,7 @@ from jobs_service import (
     RecordDamaged,
     RunningJob,
     json_data,
+    json_types,
     tracing,
 )
 from jobs_service import run_data as runs
@@ -103,9 +104,9 @@ def records(draw: Callable[..., Any]) -> Record:
 
 def over_the_wire(form: Any) -> Any:
     """Return what the other end reads, with this package's JSON and with any other."""
-    encoded = wire.dumps(form)
-    assert same(json.loads(encoded), wire.loads(encoded))
-    return wire.loads(encoded)
+    encoded = json_types.dumps(form)
+    assert same(json.loads(encoded), json_types.loads(encoded))
+    return json_types.loads(encoded)
 
 
 def assert_same(one: Job, other: Job) -> None:
@@ -172,7 +173,7 @@ def _scheduled(at: float) -> Record:
 
 @given(finite)
 def test_a_time_comes_back_to_the_microsecond(seconds: float) -> None:
-    assert wire.seconds_of(over_the_wire(wire.time(seconds))) == pytest.approx(seconds, rel=0, abs=5.1e-7)
+    assert json_types.seconds_of(over_the_wire(json_types.time(seconds))) == pytest.approx(seconds, rel=0, abs=5.1e-7)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +189,7 @@ def test_a_time_comes_back_to_the_microsecond(seconds: float) -> None:
     ],
 )
 def test_times_are_readable(seconds: float | None, text: Any) -> None:
-    assert wire.time(seconds) == text
+    assert json_types.time(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -201,19 +202,19 @@ def test_times_are_readable(seconds: float | None, text: Any) -> None:
     ],
 )
 def test_times_are_read_as_others_write_them(text: Any, seconds: float) -> None:
-    assert wire.seconds_of(text) == seconds
+    assert json_types.seconds_of(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2025-11-22T22:11:12", "2025-11-22T22:11:12.5", True, [], {}, "1.5"])
 def test_what_is_no_time_is_refused(text: Any) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        wire.seconds_of(text)
+        json_types.seconds_of(text)
 
 
 @given(st.none() | st.floats(0, 1e9), st.none() | st.floats(0, 1e9))
 def test_retention_comes_back_as_it_was(keep: float | None, keep_failed: float | None) -> None:
     kept = Retention(keep, keep_failed)
-    assert wire.retention_of(over_the_wire(wire.plain(kept))) == kept
+    assert wire.retention_of(over_the_wire(json_types.plain(kept))) == kept
 
 
 @given(st.none() | ids, st.none() | times, st.none() | times, st.booleans())
@@ -221,7 +222,7 @@ def test_the_state_of_a_queue_comes_back_as_it_was(
     id: Any, ready: float | None, following: float | None, paused: bool
 ) -> None:
     state = QueueState(id, ready, following, paused)
-    assert wire.queue_state_of(over_the_wire(wire.plain(state))) == state
+    assert wire.queue_state_of(over_the_wire(json_types.plain(state))) == state
 
 
 def test_a_record_that_cannot_be_read_is_listed_as_such() -> None:
@@ -257,13 +258,13 @@ async def test_a_job_of_a_service_comes_back_equal() -> None:
 
 
 def test_a_lone_surrogate_survives() -> None:
-    assert wire.loads(wire.dumps({"x": "\ud800"})) == {"x": "\ud800"}
+    assert json_types.loads(json_types.dumps({"x": "\ud800"})) == {"x": "\ud800"}
 
 
 @pytest.mark.parametrize("text", ["", "{", "NaN", '{"a": Infinity}', "[" * 100_000])
 def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
-        wire.loads(text)
+        json_types.loads(text)
 
 
 def test_a_name_that_is_nested_too_deeply_is_refused() -> None:
@@ -271,7 +272,7 @@ def test_a_name_that_is_nested_too_deeply_is_refused() -> None:
     for _ in range(100_000):
         form = [form]
     with pytest.raises(ValueError, match="deep"):
-        wire.name_of(form)
+        json_types.name_of(form)
 
 
 histograms = st.builds(
@@ -283,13 +284,13 @@ numbers = st.integers(0, 2**62)
 
 @given(st.builds(TypeCounts, *[numbers] * 7, totals, histograms, histograms, numbers))
 def test_counts_come_back_as_they_were(counts: TypeCounts) -> None:
-    form = over_the_wire(wire.plain(counts))
+    form = over_the_wire(json_types.plain(counts))
     assert form == json.loads(json.dumps(asdict(counts)))
     assert wire.counts_of(form) == counts
 
 
 @given(st.builds(Interval, st.floats(0, 1e10), st.sampled_from([60.0, 3600.0]), totals, histograms, histograms))
 def test_an_interval_comes_back_as_it_was(passed: Interval) -> None:
-    form = over_the_wire(wire.plain(passed))
+    form = over_the_wire(json_types.plain(passed))
     assert form["begin"] == passed.begin
     assert wire.interval_of(form) == passed

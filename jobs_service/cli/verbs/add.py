@@ -1,8 +1,7 @@
-"""`add`: adds one job."""
+"""`add` and `add-many`: add one job, or one per line of a file."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 import sys
@@ -11,12 +10,9 @@ from contextlib import ExitStack, aclosing, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-import anyio
 import typer
 
-from jobs_service import JobsService, NewJob
 from jobs_service.cli import output, parsing, program
-from jobs_service.cli.output import progress
 from jobs_service.cli.parsing import (
     AtOption,
     DataOption,
@@ -31,12 +27,11 @@ from jobs_service.cli.parsing import (
     parse_type,
 )
 from jobs_service.cli.program import ensure_type
-from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, StoreError
 from jobs_service.names import parsed, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobTransaction
-
+    from jobs_service import Job, JobsService, JobTransaction, NewJob
 
 FIELDS: Final = frozenset({"id", "data", "priority", "run_at"})
 MOST_LINES: Final = 500
@@ -48,148 +43,10 @@ LONGEST_LINE: Final = 1_000_000
 
 IfExists: TypeAlias = Literal["error", "resubmit"]
 
-
-class _NumberedJob(NamedTuple):
-    """A job and the number of its line."""
-
-    line: int
-    job: NewJob
-
-
-async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: IfExists) -> int:
-    """Add a job for every line from a file descriptor; return the number of jobs.
-
-    Raises:
-        Refused: a line does not describe a job; the jobs of the lines before it are added.
-        AnswerIsNo: a job was refused; the jobs of the lines before it are added.
-        StoreError: the store failed; the message tells the number of added jobs.
-    """
-    added = 0
-
-    def so_far() -> str:
-        many = "1 job was" if added == 1 else f"{added} jobs were"
-        return f"{many} added before, which stay" if added else "nothing was added"
-
-    async def add(batch: list[_NumberedJob]) -> None:
-        nonlocal added
-        try:
-            await jobs.add_many(type, [each.job for each in batch], if_exists=if_exists)
-            added += len(batch)
-        except StoreError as error:
-            raise error.__class__(f"{error}; {so_far()}") from error
-        except JobsError as error:
-            if len(batch) > 1:  # one by one, until one is refused again
-                for each in batch:
-                    await add([each])
-                return
-            kind = program.Refused if isinstance(error, InvalidJob | JobTooLarge) else program.AnswerIsNo
-            raise kind(f"line {batch[0].line}: {program.wording(error)}; {so_far()}") from error
-
-    with progress(os.fstat(descriptor)) as advance:
-        try:
-            async with aclosing(_batches(descriptor)) as batches:
-                async for first, lines in batches:
-                    batch, bad = _described(first, lines)
-                    if batch:
-                        await add(batch)
-                    if bad is not None:
-                        raise _Bad(bad)
-                    advance(sum(len(line) + 1 for line in lines), added)
-        except _Bad as bad:
-            raise program.Refused(f"{bad}; {so_far()}") from None
-        except asyncio.CancelledError:
-            program.say(f"interrupted; {so_far()}")
-            raise
-    return added
-
-
-class _Bad(Exception):
-    """A line describes no job, or the lines cannot be read; the message says which and why."""
-
-
-def _described(first: int, lines: list[bytes]) -> tuple[list[_NumberedJob], str | None]:
-    """Return the jobs of the lines before a bad one, and what is bad, None for nothing."""
-    found: list[_NumberedJob] = []
-    for number, line in enumerate(lines, first):
-        try:
-            if line.strip():
-                found.append(_NumberedJob(number, new_job(line)))
-        except ValueError as error:
-            return found, f"line {number}: {program.wording(error)}"
-    return found, None
-
-
-async def _batches(descriptor: int) -> AsyncGenerator[tuple[int, list[bytes]], None]:
-    """Yield the lines from a file descriptor as they come, with the number of the first of each batch.
-
-    Raises:
-        _Bad: a line is too long, or reading fails.
-    """
-    is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    number, rest = 1, b""
-    while True:
-        chunk = await _read(descriptor, is_file)
-        *lines, rest = (rest + chunk).split(b"\n")
-        if not chunk and rest:  # the last line may have no line feed
-            lines = [rest]
-        for start in range(0, len(lines), MOST_LINES):
-            batch = lines[start : start + MOST_LINES]
-            yield number, batch
-            number += len(batch)
-        if not chunk:
-            return
-        if len(rest) > LONGEST_LINE:
-            raise _Bad(f"line {number} is longer than {LONGEST_LINE} bytes; one JSON object per line")
-
-
-async def _read(descriptor: int, is_file: bool) -> bytes:
-    try:
-        if not is_file:
-            # The selector accepts pipes, terminals and sockets. Files that it refuses, such as /dev/null, never block.
-            with suppress(PermissionError):
-                await anyio.wait_readable(descriptor)
-        return os.read(descriptor, CHUNK)
-    except OSError as error:
-        raise _Bad(f"reading the lines failed: {error.strerror}") from None
-
-
-def new_job(text: bytes) -> NewJob:
-    """Return the job that a JSON line describes.
-
-    Raises:
-        ValueError: the line does not describe a job; the message says why.
-    """
-    fields = parsing.strict_json(text)
-    if not isinstance(fields, dict):
-        raise ValueError('not a JSON object; write {"id": "...", "data": ...}')
-    unknown = sorted(fields.keys() - FIELDS)
-    if unknown:
-        raise ValueError(f"unknown field {unknown[0]!r}; allowed are id, data, priority, run_at")
-    id = fields.get("id")
-    if not isinstance(id, str):
-        raise ValueError("id must be a string" if "id" in fields else "id is missing")
-    priority = fields.get("priority", 0)
-    return NewJob(
-        parsed(id),
-        fields.get("data"),
-        parsed(priority) if isinstance(priority, str) else priority,
-        _run_at(fields.get("run_at")),
-    )
-
-
-def _run_at(value: Any) -> datetime | float | None:
-    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, str):
-        return parsing.moment(value)
-    raise ValueError("run_at must be an ISO time, a number of seconds since the epoch, or null")
-
-
 ResubmitOption = Annotated[
     bool,
     typer.Option("--resubmit", help="If the job exists: replace it while it waits, run it again once it has run."),
 ]
-
 
 OptionalId = Annotated[
     str | None,
@@ -197,6 +54,11 @@ OptionalId = Annotated[
         metavar="ID", help="Names the job within its type. Without it the job gets a random one, which is printed."
     ),
 ]
+
+FileArgument = Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines; - or no FILE reads standard input.")]
+
+
+# The verbs
 
 
 def add(
@@ -244,12 +106,7 @@ def add(
 
 
 def _random_id() -> str:
-    from jobs_service.sources import Sources
-
     return Sources().token(16).hex()
-
-
-FileArgument = Annotated[str, typer.Argument(metavar="FILE|-", help="JSON lines; - or no FILE reads standard input.")]
 
 
 def add_many(
@@ -267,7 +124,6 @@ def add_many(
     run_at is an ISO time with an offset or seconds since the epoch; id and priority are written as on the command
     line. It stops at a bad line: the jobs of the lines before are added, and stay.
     """
-
     name = parse_type(type)
     seconds = None if timeout is None else parsing.positive_duration(timeout, "--timeout")
     with ExitStack() as opened:
@@ -300,3 +156,150 @@ def _open(file: str, opened: ExitStack) -> int:
         return opened.enter_context(open(file, "rb", buffering=0)).fileno()
     except OSError as error:
         raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
+
+
+# Lines
+
+
+async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: IfExists) -> int:
+    """Add a job for every line from a file descriptor; return the number of jobs.
+
+    Raises:
+        Refused: a line does not describe a job; the jobs of the lines before it are added.
+        AnswerIsNo: a job was refused; the jobs of the lines before it are added.
+        StoreError: the store failed; the message tells the number of added jobs.
+    """
+    import asyncio
+
+    from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, StoreError
+
+    added = 0
+
+    def so_far() -> str:
+        many = "1 job was" if added == 1 else f"{added} jobs were"
+        return f"{many} added before, which stay" if added else "nothing was added"
+
+    async def add(batch: list[_NumberedJob]) -> None:
+        nonlocal added
+        try:
+            await jobs.add_many(type, [each.job for each in batch], if_exists=if_exists)
+            added += len(batch)
+        except StoreError as error:
+            raise error.__class__(f"{error}; {so_far()}") from error
+        except JobsError as error:
+            if len(batch) > 1:  # one by one, until one is refused again
+                for each in batch:
+                    await add([each])
+                return
+            kind = program.Refused if isinstance(error, InvalidJob | JobTooLarge) else program.AnswerIsNo
+            raise kind(f"line {batch[0].line}: {program.wording(error)}; {so_far()}") from error
+
+    with output.progress(os.fstat(descriptor)) as advance:
+        try:
+            async with aclosing(_batches(descriptor)) as batches:
+                async for first, lines in batches:
+                    batch, bad = _described(first, lines)
+                    if batch:
+                        await add(batch)
+                    if bad is not None:
+                        raise _Bad(bad)
+                    advance(sum(len(line) + 1 for line in lines), added)
+        except _Bad as bad:
+            raise program.Refused(f"{bad}; {so_far()}") from None
+        except asyncio.CancelledError:
+            program.say(f"interrupted; {so_far()}")
+            raise
+    return added
+
+
+class _NumberedJob(NamedTuple):
+    """A job and the number of its line."""
+
+    line: int
+    job: NewJob
+
+
+class _Bad(Exception):
+    """A line describes no job, or the lines cannot be read; the message says which and why."""
+
+
+def _described(first: int, lines: list[bytes]) -> tuple[list[_NumberedJob], str | None]:
+    """Return the jobs of the lines before a bad one, and what is bad, None for nothing."""
+    found: list[_NumberedJob] = []
+    for number, line in enumerate(lines, first):
+        try:
+            if line.strip():
+                found.append(_NumberedJob(number, new_job(line)))
+        except ValueError as error:
+            return found, f"line {number}: {program.wording(error)}"
+    return found, None
+
+
+async def _batches(descriptor: int) -> AsyncGenerator[tuple[int, list[bytes]], None]:
+    """Yield the lines from a file descriptor as they come, with the number of the first of each batch.
+
+    Raises:
+        _Bad: a line is too long, or reading fails.
+    """
+    is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    number, rest = 1, b""
+    while True:
+        chunk = await _read(descriptor, is_file)
+        *lines, rest = (rest + chunk).split(b"\n")
+        if not chunk and rest:  # the last line may have no line feed
+            lines = [rest]
+        for start in range(0, len(lines), MOST_LINES):
+            batch = lines[start : start + MOST_LINES]
+            yield number, batch
+            number += len(batch)
+        if not chunk:
+            return
+        if len(rest) > LONGEST_LINE:
+            raise _Bad(f"line {number} is longer than {LONGEST_LINE} bytes; one JSON object per line")
+
+
+async def _read(descriptor: int, is_file: bool) -> bytes:
+    import anyio
+
+    try:
+        if not is_file:
+            # The selector accepts pipes, terminals and sockets. Files that it refuses, such as /dev/null, never block.
+            with suppress(PermissionError):
+                await anyio.wait_readable(descriptor)
+        return os.read(descriptor, CHUNK)
+    except OSError as error:
+        raise _Bad(f"reading the lines failed: {error.strerror}") from None
+
+
+def new_job(text: bytes) -> NewJob:
+    """Return the job that a JSON line describes.
+
+    Raises:
+        ValueError: the line does not describe a job; the message says why.
+    """
+    from jobs_service import NewJob
+
+    fields = parsing.strict_json(text)
+    if not isinstance(fields, dict):
+        raise ValueError('not a JSON object; write {"id": "...", "data": ...}')
+    unknown = sorted(fields.keys() - FIELDS)
+    if unknown:
+        raise ValueError(f"unknown field {unknown[0]!r}; allowed are id, data, priority, run_at")
+    id = fields.get("id")
+    if not isinstance(id, str):
+        raise ValueError("id must be a string" if "id" in fields else "id is missing")
+    priority = fields.get("priority", 0)
+    return NewJob(
+        parsed(id),
+        fields.get("data"),
+        parsed(priority) if isinstance(priority, str) else priority,
+        _run_at(fields.get("run_at")),
+    )
+
+
+def _run_at(value: Any) -> datetime | float | None:
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    if isinstance(value, str):
+        return parsing.moment(value)
+    raise ValueError("run_at must be an ISO time, a number of seconds since the epoch, or null")

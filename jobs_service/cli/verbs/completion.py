@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from jobs_service.cli import output, program
 from jobs_service.cli.program import PROGRAM
 from jobs_service.names import shown
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 VARIABLE = "_JOBS_SERVICE_COMPLETE"
 """The variable that the shell sets to request completions instead of running a verb."""

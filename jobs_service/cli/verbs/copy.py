@@ -145,10 +145,8 @@ def _bar() -> Iterator[CopyProgress | None]:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from jobs_service.cli.program import cursor_given_back
-
     columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    with cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with program.cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         tasks = {"": bar.add_task("", total=None)}
 
         def show(step: str, done: int, total: int | None) -> None:

@@ -1,4 +1,4 @@
-"""`handlers`: shows the registered handlers of an application with their options."""
+"""`handlers` and `periodic`: show the handlers of an application with their options, and its periodic jobs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from jobs_service.cli import output, program
 from jobs_service.cli.output import Column
 from jobs_service.cli.parsing import JsonOption, StoreOption
 from jobs_service.names import printable, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import Handler, HandlerOptions, JobsService
     from jobs_service.service.handler_registry import Periodic
 
-
 ApplicationArgument = Annotated[str, typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours.")]
 
+OptionalApplication = Annotated[
+    str | None,
+    typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours: only it knows when its jobs come next."),
+]
 
-class _Row(NamedTuple):
+
+# Handlers
+
+
+class _HandlerRow(NamedTuple):
     handler: Handler[Any, Any]
     comes: str | None
 
 
-def _changed(row: _Row) -> str:
+def _changed(row: _HandlerRow) -> str:
     from jobs_service import HandlerOptions
 
     defaults = _options(HandlerOptions())
@@ -34,7 +42,7 @@ def _changed(row: _Row) -> str:
     return " ".join(f"{name}={value}" for name, value in given.items() if value != defaults[name])
 
 
-COLUMNS = (
+HANDLER_COLUMNS = (
     Column("type", lambda row: shown(row.handler.type)),
     Column("function", lambda row: printable(row.handler.name)),
     Column("comes", lambda row: row.comes or ""),
@@ -48,17 +56,18 @@ def handlers(context: typer.Context, application: ApplicationArgument, as_json: 
     Shown are the options that differ from the defaults, after the settings have been applied; with --json, all.
     """
     from jobs_service.cli.daemon import load
-    from jobs_service.runner.schedule import in_words
 
     program.refuse_store(context, "handlers are in a program, not in a store")
     service = load(application)
     service.reload(service.settings)
-    comes = {type: in_words(periodic.schedule) for type, periodic in service.periodic.items()}
-    rows = [_Row(handler, comes.get(handler.type)) for handler in service.handlers.values()]
-    output.rows(COLUMNS, rows, _form, as_json, "no handlers; make a function one with @jobs.handler(type)")
+    comes = {type: periodic.in_words for type, periodic in service.periodic.items()}
+    rows = [_HandlerRow(handler, comes.get(handler.type)) for handler in service.handlers.values()]
+    output.rows(
+        HANDLER_COLUMNS, rows, _handler_form, as_json, "no handlers; make a function one with @jobs.handler(type)"
+    )
 
 
-def _form(row: _Row) -> dict[str, Any]:
+def _handler_form(row: _HandlerRow) -> dict[str, Any]:
     handler = row.handler
     return {
         "type": names.name(handler.type),
@@ -75,10 +84,7 @@ def _options(options: HandlerOptions) -> dict[str, Any]:
     return {name: "a function" if callable(value) else value for name, value in values.items()}
 
 
-OptionalApplication = Annotated[
-    str | None,
-    typer.Argument(metavar="MODULE:ATTR", help="A JobsService of yours: only it knows when its jobs come next."),
-]
+# Periodic jobs
 
 
 class _PeriodicRow(NamedTuple):
@@ -132,8 +138,6 @@ async def _ticks(jobs: JobsService) -> list[_PeriodicRow]:
 
 def _scheduled(registered: dict[Any, Periodic], seen: dict[Any, _PeriodicRow]) -> list[_PeriodicRow]:
     """Return the periodic types of an application, with their last ticks from the store."""
-    from jobs_service.sources import Sources
-
     now = Sources().wall_time()
     rows = []
     for type, periodic in registered.items():

@@ -1,4 +1,4 @@
-"""`health`: reports in one line and an exit code whether jobs are run and lost jobs are found."""
+"""`health` and `failures`: report whether jobs are run and lost ones found, and why jobs have failed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
 from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption
 from jobs_service.names import printable, shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType, QueueState, TypeCounts
     from jobs_service.service.failures import Failures, Group, Outage
-
 
 RECOVERY_TIME = 1.5
 """Seconds within which a running process monitor takes back the jobs of a dead process."""
@@ -29,6 +29,9 @@ MaxWaitOption = Annotated[
         "--max-wait", metavar="S", help=f"It is bad when a job has been ready for longer than this: {DURATION_HELP}."
     ),
 ]
+
+
+# Health
 
 
 class _StoreState(NamedTuple):
@@ -72,7 +75,7 @@ def health(
     state, location = program.run(context, store, _read_state)
     problems = _problems(state, most)
     if as_json:
-        output.json_line({"healthy": not problems, "problems": problems, "store": location, **_as_json(state)})
+        output.json_line({"healthy": not problems, "problems": problems, "store": location, **_health_form(state)})
     if problems:
         raise program.AnswerIsNo(f"{'; '.join(problems)}: {location}: {_sentence(state)}")
     if not as_json:
@@ -83,7 +86,6 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     import asyncio
 
     from jobs_service.service.failures import last_hour
-    from jobs_service.sources import Sources
 
     types = await jobs.types()
     states: list[tuple[JobType, QueueState]] = []
@@ -158,7 +160,7 @@ def _sentence(state: _StoreState) -> str:
     return ", ".join(parts)
 
 
-def _as_json(state: _StoreState) -> dict[str, Any]:
+def _health_form(state: _StoreState) -> dict[str, Any]:
     seconds, type, id = state.oldest or (None, None, None)
     waited = None if seconds is None else round(seconds, 3)
     oldest = None if state.oldest is None else {"type": names.name(type), "id": names.name(id), "seconds": waited}
@@ -178,6 +180,9 @@ def _as_json(state: _StoreState) -> dict[str, Any]:
     }
 
 
+# Failures
+
+
 def _types(group: Group) -> str:
     return ", ".join(map(shown, group.jobs))
 
@@ -187,12 +192,10 @@ def _error(group: Group) -> str:
 
 
 def _ago(seconds: float | None) -> str:
-    from jobs_service.sources import Sources
-
-    return "" if seconds is None else f"{output.duration_text(max(Sources().wall_time() - seconds, 0.0))} ago"
+    return "" if seconds is None else f"{output.since_text(seconds)} ago"
 
 
-COLUMNS = (
+FAILURE_COLUMNS = (
     Column("jobs", lambda group: str(group.count), right=True),
     Column("state", lambda group: group.state, status=True),
     Column("since", lambda group: _ago(group.first), whole=True),
@@ -210,7 +213,9 @@ def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOpt
     """
     found = program.run(context, store, _failures)
     read = {"failed": found.failed, "retrying": found.retrying, "read": found.read}
-    output.rows(COLUMNS, found.groups, lambda group: {**group.to_dict(), **read}, as_json, "no failed or retrying jobs")
+    output.rows(
+        FAILURE_COLUMNS, found.groups, lambda group: {**group.to_dict(), **read}, as_json, "no failed or retrying jobs"
+    )
     if found.is_cut and not as_json:
         output.line(f"{found.read} of the {found.failed} failed and {found.retrying} retrying jobs were looked at")
 

@@ -1,4 +1,4 @@
-"""`list`: lists the jobs of one type or of all types."""
+"""`list` and `show`: list the jobs of one type or of all types, or show everything about one job."""
 
 from __future__ import annotations
 
@@ -22,23 +22,28 @@ from jobs_service.cli.parsing import (
     parse_type,
 )
 from jobs_service.cli.program import require_type
-from jobs_service.model.job import MEANT
 from jobs_service.names import printable, priority_text, shown
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobError, JobsService, Progress
     from jobs_service.service.selection import Filter
 
-
 PAGE = 500
 """Jobs per page. Only one page is in memory at a time."""
+
+
+def _states() -> list[str]:
+    from jobs_service.model.job import MEANT
+
+    return [*MEANT]
+
 
 StateOption = Annotated[
     str | None,
     typer.Option(
         "--state",
         metavar="STATE",
-        autocompletion=lambda: [*MEANT],
+        autocompletion=_states,
         help="Only jobs that are ready, scheduled, retrying (after a crash), running, succeeded, failed, canceled or "
         "unreadable; pending (ready, scheduled or retrying); finished (in whatever way).",
     ),
@@ -86,6 +91,9 @@ DataTestOption = Annotated[
     ),
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many jobs.")]
+
+
+# Lists of jobs
 
 
 def _run_at(job: Job) -> str:
@@ -208,6 +216,9 @@ class _Printer:
     def __call__(self, page: list[Job]) -> None:
         """Print the next page."""
         self._table.print([output.as_far_as_readable(self._table.row, job) for job in page])
+
+
+# One job
 
 
 HISTORY = (

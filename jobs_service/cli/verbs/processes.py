@@ -1,8 +1,10 @@
-"""`processes`: shows the processes that use the store, and quiets, resumes or stops one."""
+"""`processes` and `workers`: show the processes that use the store, and the jobs that their workers run.
+
+The first also quiets, resumes or stops a process.
+"""
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -17,13 +19,15 @@ from jobs_service.names import printable, shown
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService, ProcessInfo, Progress
 
-
 _MOST_NAMED = 10
 
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the process, as `jobs-service processes` shows it.")]
 
-def _since(seconds: float) -> str:
-    """Return the time since a moment, which is shorter than the moment itself on a narrow terminal."""
-    return output.duration_text(max(time.time() - seconds, 0.0))  # the clock of the process may be ahead
+AT_ONCE = 100
+"""Jobs read at the same time."""
+
+
+# Processes
 
 
 def _handlers(info: ProcessInfo) -> str:
@@ -32,19 +36,17 @@ def _handlers(info: ProcessInfo) -> str:
     return ", ".join(names[:_MOST_NAMED]) + (f", and {more} more" if more > 0 else "")
 
 
-COLUMNS = (
+PROCESS_COLUMNS = (
     Column("id", lambda info: printable(info.id), whole=True),
     Column("state", lambda info: info.state.value),
     Column("worker", lambda info: printable(info.worker)),
     Column("role", lambda info: printable(info.role)),
     Column("version", lambda info: printable(info.version), nothing=__version__),
-    Column("up", lambda info: _since(info.started), right=True),
-    Column("heard", lambda info: _since(info.heard), right=True),
+    Column("up", lambda info: output.since_text(info.started), right=True),
+    Column("heard", lambda info: output.since_text(info.heard), right=True),
     Column("taken", lambda info: f"{info.taken}/{info.slots}", right=True),
     Column("handlers", _handlers, cut=True),
 )
-
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the process, as `jobs-service processes` shows it.")]
 
 
 def processes_app() -> typer.Typer:
@@ -74,7 +76,7 @@ def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOp
 
     found = program.run(context, store, body)
     none = "no process runs handlers; jobs-service serve MODULE:ATTR does"
-    output.rows(COLUMNS, found, lambda info: info.to_dict(), as_json, none)
+    output.rows(PROCESS_COLUMNS, found, lambda info: info.to_dict(), as_json, none)
 
 
 def quiet(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -121,18 +123,17 @@ def _user() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-AT_ONCE = 100
-"""Jobs read at the same time."""
+# Workers
 
 
-class _Row(NamedTuple):
+class _HeldJob(NamedTuple):
     job: Job
     worker: str | None
     since: float | None
     progress: Progress | None
 
     @classmethod
-    def of(cls, job: Job) -> _Row:
+    def of(cls, job: Job) -> _HeldJob:
         started = next((event for event in job.history if event.kind == "started"), None)
         if started is None:
             return cls(job, None, None, job.progress)
@@ -160,23 +161,23 @@ def workers(
     """
     only = None if type is None else parse_type(type)
     rows = program.run(context, store, lambda jobs: _held(jobs, only))
-    output.rows(WORKER_COLUMNS, rows, _form, as_json, "no job is running")
+    output.rows(WORKER_COLUMNS, rows, _held_form, as_json, "no job is running")
 
 
-async def _held(jobs: JobsService, only: Any) -> list[_Row]:
+async def _held(jobs: JobsService, only: Any) -> list[_HeldJob]:
     """Return a row for each running job."""
     import asyncio
 
     if only is not None:
         await require_type(jobs, only)
-    rows: list[_Row] = []
+    rows: list[_HeldJob] = []
     for type in [only] if only is not None else await jobs.types():
         # The running jobs of a type have an index of their own, so not all jobs are read.
         ids = await jobs.active_ids(type)
         for at in range(0, len(ids), AT_ONCE):
             found = await asyncio.gather(*(_running(jobs, type, id) for id in ids[at : at + AT_ONCE]))
             held = await output.without_in_all(jobs, [job for job in found if job is not None])
-            rows += [output.as_far_as_readable(_Row.of, job) for job in held]
+            rows += [output.as_far_as_readable(_HeldJob.of, job) for job in held]
     return sorted(rows, key=lambda row: (row.worker or "", row.since or 0.0))
 
 
@@ -190,7 +191,7 @@ async def _running(jobs: JobsService, type: Any, id: Any) -> Job | None:
     return job if job.state is JobState.RUNNING else None
 
 
-def _form(row: _Row) -> dict[str, Any]:
+def _held_form(row: _HeldJob) -> dict[str, Any]:
     from jobs_service.json_types import plain, time
 
     return {

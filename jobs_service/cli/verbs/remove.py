@@ -1,4 +1,4 @@
-"""`remove`: removes a job, at once or after its worker has finished it."""
+"""`remove` and `resubmit`: remove a job, or have it run again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from jobs_service import names as json_forms
+from jobs_service import names
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.parsing import (
     DURATION_HELP,
@@ -25,7 +25,6 @@ from jobs_service.cli.parsing import (
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobsService
-
 
 ForceOption = Annotated[bool, typer.Option("--force", help="Remove it even while it runs; its worker is refused.")]
 WaitOption = Annotated[
@@ -48,29 +47,29 @@ def remove(
     as_json: JsonOption = False,
 ) -> None:
     """Remove a job. The worker of a running one is asked to finish it, and the job stays until then."""
-    names = parse_type(type), parse_id(id)
+    name = parse_type(type), parse_id(id)
     if force and wait is not None:
         raise typer.BadParameter("give one of them", param_hint="--force and --wait")
     seconds = None if wait is None else parsing.duration(wait, "--wait")
 
     async def body(jobs: JobsService) -> str:
         if seconds is None:
-            return (await jobs.remove(*names, force=force)).value
+            return (await jobs.remove(*name, force=force)).value
         try:
-            await jobs.stop_and_remove(*names, timeout=seconds)
+            await jobs.stop_and_remove(*name, timeout=seconds)
         except TimeoutError:
             raise program.AnswerIsNo(
-                f"{output.name(*names)} still runs after {seconds:g} s; it is canceled, and stays until it is finished"
+                f"{output.name(*name)} still runs after {seconds:g} s; it is canceled, and stays until it is finished"
             ) from None
         return "removed"
 
     removal = program.run(context, store, body)
     if as_json:
-        output.json_line({"type": json_forms.name(names[0]), "id": json_forms.name(names[1]), "removal": removal})
+        output.json_line({"type": names.name(name[0]), "id": names.name(name[1]), "removal": removal})
     elif removal == "removed":
-        output.line(f"{output.name(*names)}: removed")
+        output.line(f"{output.name(*name)}: removed")
     else:
-        output.line(f"{output.name(*names)}: running; its worker is asked to finish it")
+        output.line(f"{output.name(*name)}: running; its worker is asked to finish it")
 
 
 def resubmit(
@@ -88,7 +87,7 @@ def resubmit(
 
     A finished job is pending at once, a running one when it has finished. Options that are not given change nothing.
     """
-    names = parse_type(type), parse_id(id)
+    name = parse_type(type), parse_id(id)
     changes: dict[str, Any] = {}
     if data is not None:
         changes["data"] = parsing.data(data)
@@ -99,10 +98,10 @@ def resubmit(
         changes["run_at"] = run_at
 
     async def body(jobs: JobsService) -> Job:
-        return await output.without_in_changed(jobs, await jobs.resubmit(*names, **changes))
+        return await output.without_in_changed(jobs, await jobs.resubmit(*name, **changes))
 
     job = program.run(context, store, body)
     if as_json:
         output.json_line(job.to_dict())
     else:
-        output.line(f"{output.name(*names)}: {output.status_sentence(job)}")
+        output.line(f"{output.name(*name)}: {output.status_sentence(job)}")

@@ -184,10 +184,10 @@ def replications(context: typer.Context, store: StoreOption = None, as_json: Jso
     """
 
     async def body(jobs: JobsService) -> list[_Row]:
-        from jobs_service.replication.api import replications as found
+        from jobs_service.replication import api
         from jobs_service.replication.stored import ReplicationStatus
 
-        shown = [await output.without(jobs, job) async for job in found(jobs)]
+        shown = [await output.without(jobs, job) async for job in api.replications(jobs)]
         return [_Row(job, ReplicationStatus.of(job)) for job in shown]
 
     output.rows(COLUMNS, program.run(context, store, body), _form, as_json, "there are no replications")
@@ -255,10 +255,8 @@ def _json(text: str, name: str) -> Any:
 
 
 async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
-    from jobs_service.cli.program import while_read
-
     waiting = waiting_for(jobs, job, seconds, "serve --replications")
-    async with waiting, while_read(), jobs.subscribe(job.type, job.id) as events:
+    async with waiting, program.while_read(), jobs.subscribe(job.type, job.id) as events:
         with _Bar() as bar:
             async for event in events:
                 bar.show(await output.without(jobs, event))

@@ -1,4 +1,4 @@
-"""`stats`: counts the jobs of each type by status."""
+"""`stats` and `top`: count the jobs of each type by state, once or live."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from jobs_service import names
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column, Table
 from jobs_service.cli.parsing import DURATION_HELP, JsonOption, OptionalType, StoreOption, parse_type
-from jobs_service.model.job import Status
 from jobs_service.names import shown
 
 if TYPE_CHECKING:
@@ -19,9 +18,16 @@ if TYPE_CHECKING:
 
     from jobs_service import JobsService, QueueState, TypeCounts
 
-
 NO_TYPES: Final = "no types; jobs-service types set TYPE SECONDS makes one"
-_ALWAYS: Final = (Status.READY, Status.RUNNING, Status.SUCCEEDED)
+_ALWAYS: Final = ("ready", "running", "succeeded")
+
+TYPE: Final = Column("type", lambda row: shown(row.type))
+PAUSED: Final = Column("paused", lambda row: "yes" if row.paused else "no", nothing="no")
+
+IntervalOption = Annotated[
+    str, typer.Option("--interval", metavar="S", help=f"Time between two updates: {DURATION_HELP}.")
+]
+OnceOption = Annotated[bool, typer.Option("--once", help="Show it once.")]
 
 
 class CountedType(NamedTuple):
@@ -43,24 +49,20 @@ class CountedType(NamedTuple):
         return self.queue.paused
 
 
-def _count(status: Status) -> Column:
+def _count(status: str) -> Column:
     nothing = "" if status in _ALWAYS else "0"
-    return Column(status.value, lambda row: str(getattr(row.counts, status.value)), right=True, nothing=nothing)
+    return Column(status, lambda row: str(getattr(row.counts, status)), right=True, nothing=nothing)
 
 
 def _oldest(row: CountedType) -> str:
-    from jobs_service.sources import Sources
-
     if row.queue.id is None:
         return ""
     since = row.queue.ready_since
-    waited = "" if since is None else f" ({output.duration_text(max(Sources().wall_time() - since, 0.0))})"
+    waited = "" if since is None else f" ({output.since_text(since)})"
     return shown(row.queue.id) + waited
 
 
-TYPE: Final = Column("type", lambda row: shown(row.type))
-COUNTS: Final = tuple(map(_count, Status))
-PAUSED: Final = Column("paused", lambda row: "yes" if row.paused else "no", nothing="no")
+COUNTS: Final = tuple(map(_count, output.STYLES))
 COLUMNS: Final = (TYPE, *COUNTS, PAUSED, Column("oldest ready", _oldest))
 
 
@@ -100,12 +102,6 @@ def _form(row: CountedType) -> dict[str, Any]:
     return {"type": names.name(row.type), "paused": row.paused, **plain(row.counts), "queue": queue}
 
 
-IntervalOption = Annotated[
-    str, typer.Option("--interval", metavar="S", help=f"Time between two updates: {DURATION_HELP}.")
-]
-OnceOption = Annotated[bool, typer.Option("--once", help="Show it once.")]
-
-
 def top(
     context: typer.Context,
     interval: IntervalOption = "2",
@@ -133,9 +129,7 @@ async def _show_live(jobs: JobsService, seconds: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from jobs_service.cli.program import cursor_given_back
-
-    with cursor_given_back(sys.stdout), Live(console=output.console(), auto_refresh=False) as live:
+    with program.cursor_given_back(sys.stdout), Live(console=output.console(), auto_refresh=False) as live:
         while True:
             table = Table(COLUMNS)
             lines = table.lines([*map(table.row, await counted(jobs))])

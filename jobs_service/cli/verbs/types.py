@@ -1,4 +1,4 @@
-"""`types`: shows or changes the types of jobs."""
+"""`types`, `pause`, `resume`, `retention` and `redact`: show or change the types of jobs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,29 @@ from jobs_service.cli.output import Column
 from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption, TypeArgument, Verb, parse_type
 from jobs_service.cli.program import change_type, require_type
 from jobs_service.cli.verbs.stats import COUNTS, NO_TYPES, PAUSED, TYPE
-from jobs_service.model.job import Status
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, Retention, TypeCounts
+
+FOR_EVER = "forever"
+
+KeepOption = Annotated[
+    str | None,
+    typer.Option("--keep", metavar="S", help=f"Those that succeeded or were canceled: {DURATION_HELP}, forever."),
+]
+KeepFailedOption = Annotated[
+    str | None, typer.Option("--keep-failed", metavar="S", help=f"Those that failed: {DURATION_HELP}, forever.")
+]
+
+PathsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="PATH", help="Such as card.number, **.token, error:message."),
+]
+NoneOption = Annotated[bool, typer.Option("--none", help="Nothing is secret any more.")]
+
+
+# Types and their timeouts
 
 
 class _Type(NamedTuple):
@@ -105,7 +123,10 @@ async def _read(jobs: JobsService) -> list[_Type]:
 
 def _form(row: _Type) -> dict[str, Any]:
     named = {"type": names.name(row.type), "timeout": row.timeout, "paused": row.paused}
-    return {**named, **{status.value: getattr(row.counts, status.value) for status in Status}}
+    return {**named, **{status: getattr(row.counts, status) for status in output.STYLES}}
+
+
+# Pauses
 
 
 def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
@@ -131,15 +152,7 @@ def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None
         output.line(f"type {shown(name)}: its jobs are taken again")
 
 
-FOR_EVER = "forever"
-
-KeepOption = Annotated[
-    str | None,
-    typer.Option("--keep", metavar="S", help=f"Those that succeeded or were canceled: {DURATION_HELP}, forever."),
-]
-KeepFailedOption = Annotated[
-    str | None, typer.Option("--keep-failed", metavar="S", help=f"Those that failed: {DURATION_HELP}, forever.")
-]
+# Retention and secret fields
 
 
 def retention(
@@ -183,13 +196,6 @@ def retention(
         for seconds in (kept.keep, kept.keep_failed)
     )
     output.line(f"type {shown(name)}: finished jobs are kept {finished}, failed ones {failed}")
-
-
-PathsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="PATH", help="Such as card.number, **.token, error:message."),
-]
-NoneOption = Annotated[bool, typer.Option("--none", help="Nothing is secret any more.")]
 
 
 def redact(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
@@ -14,10 +14,10 @@ from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import GAP, LEAST_CUT, cells, cut, width
 from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption, TypeArgument, parse_id, parse_type
 from jobs_service.names import shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import Job, JobEvent, JobsService
-
 
 MOST_JOBS: Final = 100_000
 """With more jobs, the snapshots would take too much memory and the lists too much time."""
@@ -31,45 +31,6 @@ PAUSE_PER_LIST: Final = 9.0
 MOST_PAUSE: Final = 30.0
 """Most seconds between two lists; a list also takes very long if the reader of the output is slow."""
 
-
-class _JobSnapshot(NamedTuple):
-    """The fields of a job that reveal a change."""
-
-    seq: bytes | None
-    cancel: bool
-    unfinished: bool
-
-
-async def changes(jobs: JobsService, type: Any) -> AsyncIterator[Job | JobEvent]:
-    """Yield the running jobs of a type; then, without end, changed jobs and removed unfinished jobs.
-
-    Raises:
-        AnswerIsNo: there are too many jobs.
-    """
-    from jobs_service import JobEvent, JobState
-
-    clock = asyncio.get_running_loop().time
-    before: dict[Any, _JobSnapshot] | None = None
-    while True:
-        began = clock()
-        present: dict[Any, _JobSnapshot] = {}
-        async for job in jobs.list(type):
-            snapshot = _JobSnapshot(job.seq, job.cancel, job.state is not JobState.FINISHED)
-            present[job.id] = snapshot
-            if len(present) > MOST_JOBS:
-                raise program.AnswerIsNo(
-                    f"type {shown(type)} has more than {MOST_JOBS} jobs: "
-                    f"watch one of them, or see {program.PROGRAM} top"
-                )
-            if job.state is JobState.RUNNING if before is None else before.get(job.id) != snapshot:
-                yield job
-        for id in (before or {}).keys() - present.keys():
-            if before is not None and before[id].unfinished:
-                yield JobEvent(type, id, JobState.REMOVED, data=None, outcome=None, seq=None)
-        before = present
-        await asyncio.sleep(min(max(LEAST_PAUSE, (clock() - began) * PAUSE_PER_LIST), MOST_PAUSE))
-
-
 OptionalId = Annotated[
     str | None, typer.Argument(metavar="ID", help="The job; without it, all jobs of the type are watched.")
 ]
@@ -79,6 +40,9 @@ TimeoutOption = Annotated[
 ExitStatusOption = Annotated[
     bool, typer.Option("--exit-status", help="Exit with 1 when the job has failed or was canceled.")
 ]
+
+
+# The verb
 
 
 def watch(
@@ -112,10 +76,8 @@ def watch(
     async def body(jobs: JobsService) -> JobEvent:
         import asyncio
 
-        from jobs_service.cli.program import while_read
-
         try:
-            async with while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
+            async with program.while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
                 async for event in events:
                     show(await output.without(jobs, event))
         except TimeoutError:
@@ -135,13 +97,10 @@ def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: f
 
     async def body(jobs: JobsService) -> None:
         import asyncio
-        from contextlib import suppress
 
-        from jobs_service.cli.program import require_type, while_read
-
-        await require_type(jobs, type)
+        await program.require_type(jobs, type)
         with suppress(TimeoutError):
-            async with while_read(), asyncio.timeout(seconds):
+            async with program.while_read(), asyncio.timeout(seconds):
                 async for job in changes(jobs, type):
                     output.as_far_as_readable(show, await output.without(jobs, job))
 
@@ -164,8 +123,6 @@ def _show_of_many(event: Job | JobEvent) -> None:
 
 
 def _show_line(event: Job | JobEvent, name: str) -> None:
-    from jobs_service.sources import Sources
-
     status = output.status_text(event)
     time = output.time_text(datetime.fromtimestamp(Sources().wall_time(), UTC))
     head = f"{time}{GAP}{status:<9}{GAP}{name}"
@@ -175,3 +132,46 @@ def _show_line(event: Job | JobEvent, name: str) -> None:
     detail = GAP.join(filter(None, (when, output.detail_text(event, event.attempts))))
     detail = cut(detail, max(width() - cells(head), LEAST_CUT)) if sys.stdout.isatty() else detail
     output.styled_line((head + detail).rstrip(), status)
+
+
+# Changes of a type's jobs
+
+
+class _JobSnapshot(NamedTuple):
+    """The fields of a job that reveal a change."""
+
+    seq: bytes | None
+    cancel: bool
+    unfinished: bool
+
+
+async def changes(jobs: JobsService, type: Any) -> AsyncIterator[Job | JobEvent]:
+    """Yield the running jobs of a type; then, without end, changed jobs and removed unfinished jobs.
+
+    Raises:
+        AnswerIsNo: there are too many jobs.
+    """
+    import asyncio
+
+    from jobs_service import JobEvent, JobState
+
+    clock = asyncio.get_running_loop().time
+    before: dict[Any, _JobSnapshot] | None = None
+    while True:
+        began = clock()
+        present: dict[Any, _JobSnapshot] = {}
+        async for job in jobs.list(type):
+            snapshot = _JobSnapshot(job.seq, job.cancel, job.state is not JobState.FINISHED)
+            present[job.id] = snapshot
+            if len(present) > MOST_JOBS:
+                raise program.AnswerIsNo(
+                    f"type {shown(type)} has more than {MOST_JOBS} jobs: "
+                    f"watch one of them, or see {program.PROGRAM} top"
+                )
+            if job.state is JobState.RUNNING if before is None else before.get(job.id) != snapshot:
+                yield job
+        for id in (before or {}).keys() - present.keys():
+            if before is not None and before[id].unfinished:
+                yield JobEvent(type, id, JobState.REMOVED, data=None, outcome=None, seq=None)
+        before = present
+        await asyncio.sleep(min(max(LEAST_PAUSE, (clock() - began) * PAUSE_PER_LIST), MOST_PAUSE))
