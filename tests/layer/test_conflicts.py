@@ -11,6 +11,7 @@ from jobs_service.errors import TransactionConflict
 from jobs_service.layer import awake_types, changes, creation
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork, run
+from tests.layer.moves import accept, lose_all, running
 from tests.layer.support import Layer, add, layer
 from tests.layer.units import Work
 from tests.virtual_time import EPOCH, in_virtual_time
@@ -74,4 +75,20 @@ async def test_who_schedules_a_job_of_a_type_that_is_awake_conflicts_with_who_ta
         # Added again, the job has its type watched over.
         await found.add("a", run_at=EPOCH + 100)
         assert await found.transact(not_awake) == []
+        await found.assert_sound()
+
+
+@in_virtual_time
+async def test_who_takes_a_type_for_idle_conflicts_with_who_begins_one_of_its_jobs() -> None:
+    async with layer() as found:
+
+        async def settle(unit: UnitOfWork) -> bool:
+            return await awake_types.settle(unit.transaction, found.keyspace, found.keys, unit.now)
+
+        await running(found)
+        await lose_all(found)
+        async with overtaken(found, settle):
+            await accept(found)
+        # Run again, it leaves the type awake.
+        assert not await found.transact(settle)
         await found.assert_sound()
