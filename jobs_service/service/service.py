@@ -2,7 +2,7 @@
 
 The module has more than 600 lines because it is the page to read first: every public method, with its arguments,
 results and errors. What a method does is in an object or a module that it calls: `creating`, `queries`, `waiting`,
-`acceptor`, `transactions`, `sync_transaction`, `handler_registry`, `handler_runs`, `presence`, `remote`, `lifecycle`.
+`acceptor`, `transactions`, `sync_transaction`, `handler_registry`, `presence`, `remote`, `lifecycle`.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def serve(
     """Run handlers and the supervisor tree until SIGTERM.
 
     It runs the handlers of the application, with --types only some of them. Jobs of all types whose workers are lost
-    are put back, and scheduled jobs are made ready; without handlers, that is all it does.
+    become pending again, and due jobs ready; without handlers, that is all it does.
 
     With --http it answers programs and browsers, each with a token: whoever starts the daemon has one in the file that
     the event `http_serving` names, others get theirs by `token`.
