@@ -150,7 +150,7 @@ _HOMES = (
     "actors.subscriptions",
     "runner.options",
     "runner.handler",
-    "runner.blocking",
+    "runner.functions",
     "layer.transaction",
     "service.service",
 )
