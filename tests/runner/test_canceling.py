@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from structlog.testing import capture_logs
 
 from jobs_service import JobCanceled, JobNotFound, Outcome, Removal, RunningJob, WorkerConflict
 from jobs_service.model import HistoryKind
@@ -132,62 +131,6 @@ async def test_stop_and_remove_ends_the_handler_and_removes_the_job() -> None:
                 await jobs.get(TYPE, "a")
 
 
-@in_virtual_time
-async def test_a_handler_may_use_its_grace_to_write_the_last_word_of_a_canceled_job() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> None:
-            try:
-                await asyncio.sleep(HOUR)
-            finally:
-                await asyncio.sleep(5)
-                await job.finish({"reached": 7}, outcome=Outcome.FAILED)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(1)
-            await jobs.remove(TYPE, "a")
-            job = await ended(jobs, "a")
-            assert job.data == {"reached": 7}
-            assert job.outcome is Outcome.FAILED
-
-
-@in_virtual_time
-async def test_a_handler_that_ends_well_in_spite_of_its_cancellation_leaves_a_canceled_job() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> str:
-            try:
-                await asyncio.sleep(HOUR)
-            except asyncio.CancelledError:
-                return "all the same"
-            return "in time"
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(1)
-            await jobs.remove(TYPE, "a")
-            job = await ended(jobs, "a")
-            assert (job.outcome, job.result) == (Outcome.CANCELED, "all the same")
-
-
-@in_virtual_time
-async def test_a_handler_that_learns_of_the_cancellation_first_ends_the_job_as_canceled() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> None:
-            await jobs.remove(TYPE, job.id)
-            await job.update({"never": "stored"})
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert (job.outcome, job.data, job.error) == (Outcome.CANCELED, None, None)
-
-
 @pytest.mark.parametrize("what", [JobCanceled, WorkerConflict])
 @in_virtual_time
 async def test_an_error_about_another_job_is_an_error_like_any_other(what: type[Exception]) -> None:
@@ -212,72 +155,6 @@ async def test_an_error_about_another_job_is_an_error_like_any_other(what: type[
 
 
 # Removed by force, or taken over
-
-
-@in_virtual_time
-async def test_a_job_removed_by_force_cancels_its_handler_and_nothing_is_written() -> None:
-    canceled = Canceled()
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=2)
-        async def work(job: RunningJob) -> str:
-            try:
-                await canceled.run(job)
-            finally:
-                with pytest.raises(WorkerConflict):
-                    await job.update("a loser's")
-            return "never"
-
-        async with running(jobs):
-            await add(jobs, "a", "b")
-            await asyncio.sleep(5)
-            before = (await jobs.get(TYPE, "b")).seq
-            assert await jobs.remove(TYPE, "a", force=True) is Removal.REMOVED
-            with capture_logs() as events:
-                await asyncio.sleep(1)
-            assert [(event["event"], event["id"]) for event in events] == [("job_taken_over", "a")]
-            assert canceled.at.keys() == {"a"}
-            assert canceled.at["a"] - 5 < SOON
-            assert [job.id async for job in jobs.list(TYPE)] == ["b"]
-            assert (await jobs.get(TYPE, "b")).seq == before, "the other job was touched"
-            await jobs.remove(TYPE, "b", force=True)
-            await asyncio.sleep(1)
-
-
-@in_virtual_time
-async def test_a_job_taken_over_by_another_process_is_its_alone() -> None:
-    canceled = Canceled()
-    async with opened(worker="loser") as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> str:
-            try:
-                await canceled.run(job)
-            except asyncio.CancelledError:
-                return "a loser's"
-            return "never"
-
-        async with opened(store_of(jobs), worker="winner") as rival, running(jobs) as run:
-            await add(jobs, "a")
-            await asyncio.sleep(5)
-
-            @rival.handler(TYPE)
-            async def take(job: RunningJob) -> str:
-                await asyncio.sleep(10)
-                return "the winner's"
-
-            jobs.configure(TYPE, slots=1)
-            async with running(rival):
-                # The rival waits for what becomes pending; the loser's one slot is taken.
-                await asyncio.sleep(1)
-                await lose(rival)
-                job = await ended(rival, "a")
-            assert canceled.at["a"] - 6 < SOON
-            assert job.result == "the winner's"
-            assert story(job) == ["added", "started", "lost", "started", "finished"]
-            assert [event.detail for event in job.history if event.kind is HistoryKind.STARTED] == ["winner", "loser"]
-            assert job.attempts == 2
-            assert not run.done()
 
 
 @in_virtual_time

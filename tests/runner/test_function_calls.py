@@ -6,9 +6,8 @@ import asyncio
 
 import pytest
 
-from jobs_service.runner.functions import BLOCKED, Steps, in_thread
+from jobs_service.runner.functions import Steps, in_thread
 from tests.runner.support import PATIENCE_OF_THREADS, Signals
-from tests.virtual_time import in_virtual_time
 
 
 async def test_steps_pass_on_values_errors_and_cancellations() -> None:
@@ -40,46 +39,6 @@ async def test_steps_pass_on_values_errors_and_cancellations() -> None:
     task.cancel("why")
     assert await task == "canceled: why"
     assert blocked == []
-
-
-@in_virtual_time
-async def test_only_steps_are_timed_and_not_what_they_wait_for() -> None:
-    loop = asyncio.get_running_loop()
-    blocked: list[float] = []
-
-    def pass_time(seconds: float) -> None:
-        loop._now += seconds  # type: ignore[attr-defined]
-
-    async def work() -> None:
-        await asyncio.sleep(100)
-        pass_time(0.99 * BLOCKED)
-        await asyncio.sleep(100)
-        pass_time(BLOCKED)
-        await asyncio.sleep(100)
-        pass_time(5)
-        raise ValueError
-
-    with pytest.raises(ValueError):  # noqa: PT011 - it has no message
-        await Steps(work(), blocked.append)
-    assert blocked == pytest.approx([BLOCKED, 5])
-
-
-async def test_steps_of_a_loop_that_is_gone_end_quietly() -> None:
-    closed: list[str] = []
-
-    async def work() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            closed.append("closed")
-
-    async def main() -> None:
-        await Steps(work(), lambda _: None)
-
-    coroutine = main()
-    coroutine.send(None)
-    coroutine.close()
-    assert closed == ["closed"]
 
 
 async def test_a_thread_is_waited_for_although_its_caller_is_canceled_with_a_reason() -> None:

@@ -186,24 +186,6 @@ def test_a_handler_that_may_return_what_a_store_takes_is_not(annotation: Any) ->
     assert list(jobs.handlers) == ["t"]
 
 
-def test_a_decorator_may_make_something_else_of_the_result() -> None:
-    jobs = JobsService("memory:")
-
-    def names(function: Callable[[], set[str]]) -> Callable[[], list[str]]:
-        @functools.wraps(function)
-        def sorted_names() -> list[str]:
-            return sorted(function())
-
-        return sorted_names
-
-    @jobs.handler("names")
-    @names
-    def found() -> set[str]:
-        return {"ada"}
-
-    assert list(jobs.handlers) == ["names"]
-
-
 def test_methods_and_objects_say_what_they_return_as_well() -> None:
     jobs = JobsService("memory:")
 

@@ -25,8 +25,6 @@ from tests.runner.support import opened, running, store_of
 from tests.runner.ticking import (
     FIRST,
     MINUTE,
-    START,
-    Noting,
     Register,
     RunRecord,
     every_minute,
@@ -68,46 +66,6 @@ def test_clocks_that_differ_bring_no_tick_twice() -> None:
     assert max(Counter(seen.ids).values()) == 1
     assert set(ticks(6)) <= set(seen.ids)
     assert set(seen.ids) <= set(ticks(8, FIRST - MINUTE))
-
-
-def test_services_that_come_and_go_miss_no_tick_as_long_as_one_is_there() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        program = serving(every_minute(seen))
-        old = world.start("p", program)
-        for number in range(6):
-            await asyncio.sleep(37)
-            new = world.start("p", program)
-            await asyncio.sleep(23)
-            if number % 2:
-                old.kill()
-            else:
-                old.request_stop()
-            old = new
-
-    in_a_world(main)
-    assert seen.ids == ticks(6)
-
-
-@pytest.mark.unmeasured
-def test_many_schedules_at_once_each_keep_their_own_pace() -> None:
-    seen: dict[int, RunRecord] = {period: RunRecord() for period in range(5, 45, 3)}
-
-    def register(jobs: JobsService) -> None:
-        for period, those in seen.items():
-            jobs.every(period, type=f"every {period}")(Noting(those))
-
-    async def main(world: World) -> None:
-        for number in range(2):
-            world.start(f"p{number}", serving(register))
-        await asyncio.sleep(SPAN)
-
-    in_a_world(main)
-    for period, those in seen.items():
-        # A tick at the very moment of the first look counts.
-        first = Every(period).next_after(START - 0.001) - START
-        assert those.ids == ticks(int((SPAN - first) // period) + 1, first, period), period
 
 
 # The transaction that adds them
@@ -164,24 +122,6 @@ def test_a_schedule_that_cannot_be_is_refused_in_one_line(
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_type_has_one_schedule() -> None:
-    jobs = JobsService("memory:")
-    jobs.every(5, type="t")(Noting(RunRecord()))
-    with pytest.raises(InvalidSettings, match="type 't' has a handler already"):
-        jobs.cron("0 3 * * *", type="t")(Noting(RunRecord()))
-    assert [*jobs.handlers] == ["t"]
-
-
-def test_a_periodic_job_without_a_type_has_its_functions_name() -> None:
-    jobs = JobsService("memory:")
-
-    @jobs.every("5m")
-    async def clean_up() -> None:
-        """Nothing."""
-
-    assert clean_up.type == "clean_up"
-
-
 def test_a_handler_that_needs_arguments_cannot_be_periodic() -> None:
     jobs = JobsService("memory:")
 
@@ -206,28 +146,6 @@ def test_a_handler_that_needs_arguments_cannot_be_periodic() -> None:
         ):
             register(odd)
     assert not jobs.handlers
-
-
-@in_virtual_time
-async def test_a_periodic_handler_is_called_with_its_defaults() -> None:
-    async with opened() as jobs:
-        given: list[Any] = []
-        done = asyncio.Event()
-
-        @jobs.every(10)
-        async def greet(job: RunningJob, name: str = "ada", times: int = 2) -> None:
-            given.append((name, times))
-
-        @jobs.every(10)
-        async def count(numbers: list[int] = [1, 2]) -> None:  # noqa: B006
-            given.append(numbers)
-            done.set()
-
-        async with running(jobs):
-            await done.wait()
-            await asyncio.sleep(1)
-        assert ("ada", 2) in given
-        assert [1, 2] in given
 
 
 @in_virtual_time
@@ -309,28 +227,6 @@ async def test_ticks_that_are_made_up_for_take_as_many_transactions_as_they_need
         assert [job.id async for job in jobs.list("ticking", state="pending")] == ids
         assert max(sizes.bytes) <= 8_000 // 2
         assert [event for event in events if event["log_level"] != "debug"] == []
-
-
-@in_virtual_time
-async def test_a_tick_whose_job_is_too_large_keeps_no_other_from_coming() -> None:
-    async with opened() as jobs:
-        ran: Counter[str] = Counter()
-
-        @jobs.every(10, type="large")
-        async def large(given: str = "x" * 200_000) -> None:
-            ran["large"] += 1
-
-        @jobs.every(10, type="small")
-        async def small() -> None:
-            ran["small"] += 1
-
-        with capture_logs() as events:
-            async with running(jobs):
-                await asyncio.sleep(35)
-        assert ran == {"small": 4}
-        refused = [event["type"] for event in events if event["event"] == "tick_refused"]
-        assert len(refused) == 4
-        assert {*refused} == {"large"}
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff", b"no tuple", fdb.tuple.pack(("no time",))])

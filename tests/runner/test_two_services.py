@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsService, JobTransaction, NewJob, Outcome, RunningJob
-from jobs_service.model import HistoryKind, JobState
+from jobs_service import JobsService, NewJob, RunningJob
+from jobs_service.model import HistoryKind
 from jobs_service.sources import Sources
 from tests.checker import assert_sound
 from tests.runner.support import PATIENCE_OF_THREADS, TYPE, add, all_ended, ended, stopped, story
@@ -68,30 +68,6 @@ async def test_two_runners_share_a_queue_and_every_job_runs_once(pair: tuple[Job
         await stopped(task)
 
 
-async def test_a_job_removed_through_another_service_cancels_its_handler(
-    pair: tuple[JobsService, JobsService],
-) -> None:
-    left, right = pair
-    begun, canceled = asyncio.Event(), asyncio.Event()
-
-    # With such a timeout no heartbeat comes in the time of this test.
-    @left.handler(TYPE, timeout=3600)
-    async def work(job: RunningJob) -> None:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            canceled.set()
-
-    run = asyncio.create_task(left.run())
-    await left.enqueue(work, id="a")
-    await begun.wait()
-    await right.remove(TYPE, "a")
-    await canceled.wait()
-    assert (await ended(right, "a")).outcome is Outcome.CANCELED
-    await stopped(run)
-
-
 async def test_what_one_runner_gives_back_at_its_end_the_other_takes_at_once(
     pair: tuple[JobsService, JobsService],
 ) -> None:
@@ -116,67 +92,3 @@ async def test_what_one_runner_gives_back_at_its_end_the_other_takes_at_once(
     assert story(job) == ["added", "started", "stopped", "started", "finished"]
     assert [event.detail for event in job.history if event.kind is HistoryKind.STARTED] == ["right", "left"]
     await stopped(second)
-
-
-@pytest.mark.parametrize("what", [ValueError, KeyboardInterrupt, SystemExit])
-async def test_whatever_the_function_of_finish_with_raises_the_store_goes_on(
-    pair: tuple[JobsService, JobsService], what: type[BaseException]
-) -> None:
-    """Transaction functions run on the store's own thread, which serves all jobs."""
-    left, right = pair
-
-    @left.handler(TYPE, max_attempts=1)
-    async def work(job: RunningJob) -> str:
-        async def effects(tx: JobTransaction) -> str:
-            tx.kv[b"own/" + str(job.id).encode()] = b"done"
-            if job.id == "bad":
-                raise what("not this one")
-            return "fine"
-
-        await job.finish_with(effects)
-        return "not this"
-
-    run = asyncio.create_task(left.run())
-    await add(left, "bad", "good")
-    assert (await ended(left, "good")).result == "fine"
-    job = await ended(left, "bad")
-    assert job.outcome is Outcome.FAILED
-    assert job.error is not None
-    assert (job.error.type, job.error.message) == (what.__name__, "not this one")
-
-    async def look(tx: JobTransaction) -> list[bytes | None]:
-        return [await tx.kv.get(b"own/good"), await tx.kv.get(b"own/bad")]
-
-    assert await right.transact(look) == [b"done", None]
-    await stopped(run)
-
-
-async def test_a_crowd_of_jobs_that_all_end_otherwise_leaves_each_with_its_own_end(
-    pair: tuple[JobsService, JobsService],
-) -> None:
-    left, _ = pair
-
-    @left.handler(TYPE, slots=50, max_attempts=1)
-    async def work(job: RunningJob) -> object:
-        match int(str(job.id)) % 5:
-            case 0:
-                return {1, 2}
-            case 1:
-                raise OSError("no")
-            case 2:
-                return "x" * 99_999
-            case 3:
-                await job.finish(result="said so")
-        return job.id
-
-    ids = [str(number) for number in range(100)]
-    run = asyncio.create_task(left.run())
-    await add(left, *ids)
-    ends = [await ended(left, id) for id in ids]
-    await stopped(run)
-    errors = [job.error and job.error.type for job in ends]
-    assert errors == ["InvalidJob", "OSError", "JobTooLarge", None, None] * 20
-    assert [job.result for job in ends if job.error is None] == [
-        result for id in ids for result in {3: ["said so"], 4: [id]}.get(int(id) % 5, [])
-    ]
-    assert {job.state for job in ends} == {JobState.FINISHED}

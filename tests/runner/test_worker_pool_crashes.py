@@ -16,7 +16,7 @@ from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.run import Run
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.worker_pool import WorkerPool
-from tests.runner.support import TYPE, add, all_ended, ended, now, opened, running, stopped, story
+from tests.runner.support import TYPE, add, all_ended, ended, now, opened, running, story
 from tests.service.support import kill
 from tests.virtual_time import in_virtual_time
 
@@ -143,29 +143,6 @@ async def test_a_worker_pool_that_fails_as_it_accepts_gives_back_its_places(monk
 
 
 @in_virtual_time
-async def test_what_a_failing_worker_pool_has_begun_is_given_back_when_the_runner_stops() -> None:
-    async with opened() as jobs:
-        canceled = register(jobs, DAY, grace=10, timeout=6)
-        run = asyncio.create_task(jobs.run())
-        await add(jobs, "a", "b", timeout=6)
-        await asyncio.sleep(1)
-        for _ in range(8):
-            await asyncio.sleep(0.3)
-            kill_if_alive(f"lane {TYPE!r}")
-        began = now()
-        run.cancel()
-        await asyncio.sleep(5)
-        # Its heart beats on in the grace, in which the worker pool is waiting out its pause.
-        assert {job.state async for job in jobs.list(TYPE)} == {JobState.RUNNING}
-        await asyncio.wait([run])
-        assert run.cancelled()
-        assert now() - began == 10
-        for id in "ab":
-            assert story(await jobs.get(TYPE, id)) == ["added", "started", "stopped"]
-    assert sorted(canceled, key=str) == ["a", "b"]
-
-
-@in_virtual_time
 async def test_an_abandoned_handler_keeps_its_slot_when_the_worker_pool_is_started_again() -> None:
     release = asyncio.Event()
     most = inside = 0
@@ -239,17 +216,3 @@ async def test_a_heartbeat_whose_bug_hits_every_beat_goes_on_trying(monkeypatch:
             await add(jobs, "a")
             assert story(await ended(jobs, "a")) == ["added", "started", "finished"]
         assert beats > 3
-
-
-@in_virtual_time
-async def test_a_runner_is_stopped_at_once_while_its_parts_wait_out_their_pauses() -> None:
-    async with opened() as jobs:
-        register(jobs, 1)
-        run = asyncio.create_task(jobs.run())
-        await asyncio.sleep(1)
-        for part in (f"lane {TYPE!r}", f"heartbeat {TYPE!r}"):
-            kill(part)
-        await asyncio.sleep(0.01)
-        began = now()
-        await stopped(run)
-        assert now() == began

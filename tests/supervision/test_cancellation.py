@@ -259,15 +259,6 @@ async def test_an_anyio_scope_that_cancels_again_and_again_still_gets_an_orderly
 
 
 @in_virtual_time
-async def test_a_timeout_around_a_tree_ends_it_in_order() -> None:
-    trace = Trace()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(5):
-            await run_tree(of_probes(trace))
-    assert trace.starts_and_stops()[3:] == ["stop c", "stop b", "stop a"]
-
-
-@in_virtual_time
 async def test_a_cancellation_while_the_start_notice_fails_is_not_lost() -> None:
     trace = Trace()
     top = Supervisor("top", [probe("a", trace, pause=1)], strategy=Strategy.ONE_FOR_ONE)

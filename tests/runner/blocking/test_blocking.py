@@ -13,7 +13,6 @@ import pytest
 
 from jobs_service import (
     BlockingJob,
-    EndedJob,
     JobsService,
     JobTransaction,
     Outcome,
@@ -22,7 +21,7 @@ from jobs_service import (
     RunningJob,
     WorkerConflict,
 )
-from tests.runner.support import PATIENCE_OF_THREADS, THREAD, TYPE, Signals, add, all_ended, ended, stopped, story
+from tests.runner.support import PATIENCE_OF_THREADS, THREAD, TYPE, add, all_ended, ended, stopped
 
 
 async def test_a_plain_function_runs_in_a_thread_of_its_own_and_what_it_returns_is_the_result(
@@ -40,17 +39,6 @@ async def test_a_plain_function_runs_in_a_thread_of_its_own_and_what_it_returns_
         await jobs.enqueue(work, [1, 2, 3], id=id)
     for job in await all_ended(jobs, "abc"):
         assert job.result == {"sum": 6, "thread": THREAD, "id": job.id, "attempt": 1}
-    await stopped(run)
-
-
-async def test_a_plain_function_may_return_the_job_that_it_has_ended(jobs: JobsService) -> None:
-    @jobs.handler(TYPE)
-    def work(job: BlockingJob) -> EndedJob[int]:
-        return job.finish_with(lambda tx: 8)
-
-    run = asyncio.create_task(jobs.run())
-    await jobs.enqueue(work, id="a")
-    assert await jobs.result(work, "a") == 8
     await stopped(run)
 
 
@@ -79,22 +67,6 @@ async def test_what_a_plain_function_raises_is_the_jobs_error(
     assert job.outcome is Outcome.FAILED
     assert job.error is not None
     assert (job.error.type, job.error.message) == expected
-    await stopped(run)
-
-
-async def test_the_traceback_of_a_plain_function_begins_with_it(jobs: JobsService) -> None:
-    @jobs.handler(TYPE, max_attempts=1)
-    def work() -> None:
-        raise OSError("disk")
-
-    run = asyncio.create_task(jobs.run())
-    await jobs.enqueue(work, id="a")
-    error = (await ended(jobs, "a")).error
-    assert error is not None
-    title, first, line, *_ = error.traceback.splitlines()
-    assert title.startswith("Traceback")
-    assert __file__ in first
-    assert line.strip() == 'raise OSError("disk")'
     await stopped(run)
 
 
@@ -164,45 +136,6 @@ async def test_a_plain_function_has_a_coroutines_operations_by_the_same_names(jo
     await stopped(run)
 
 
-async def test_a_plain_function_asks_for_another_run(jobs: JobsService) -> None:
-    @jobs.handler(TYPE)
-    def work(job: BlockingJob) -> None:
-        if job.data is None:
-            job.resubmit(data="second")
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "a")
-    job = await jobs.get(TYPE, "a") if await jobs.wait(TYPE, "a", "finished") else None
-    assert job is not None
-    assert (job.data, story(job).count("finished")) == ("second", 2)
-    await stopped(run)
-
-
-async def test_a_function_in_a_thread_finishes_its_job_with_its_effects(jobs: JobsService) -> None:
-    @jobs.handler(TYPE, max_attempts=1)
-    def work(job: BlockingJob) -> None:
-        async def effects(tx: JobTransaction) -> str:
-            tx.kv[b"own/" + str(job.id).encode()] = b"done"
-            if job.id == "bad":
-                raise ValueError("no effects")
-            return "with effects"
-
-        job.finish_with(effects)
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "good", "bad")
-    assert (await ended(jobs, "good")).result == "with effects"
-    error = (await ended(jobs, "bad")).error
-    assert error is not None
-    assert error.message == "no effects"
-
-    async def look(tx: JobTransaction) -> list[bytes | None]:
-        return [await tx.kv.get(b"own/good"), await tx.kv.get(b"own/bad")]
-
-    assert await jobs.transact(look) == [b"done", None]
-    await stopped(run)
-
-
 async def test_a_blocking_call_within_a_transaction_function_is_refused_and_nobody_waits_for_it(
     jobs: JobsService,
 ) -> None:
@@ -237,29 +170,6 @@ async def test_a_blocking_call_on_the_event_loop_is_refused(jobs: JobsService) -
     error = (await ended(jobs, "a")).error
     assert error is not None
     assert "was used on the event loop" in error.message
-    await stopped(run)
-
-
-async def test_coroutines_go_on_while_functions_compute(jobs: JobsService) -> None:
-    signals = Signals()
-
-    @jobs.handler("thread")
-    def compute() -> str:
-        signals.begin()
-        signals.go.wait(PATIENCE_OF_THREADS)
-        return "computed"
-
-    @jobs.handler(TYPE)
-    async def work(job: RunningJob) -> str:
-        return "meanwhile"
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "a", type="thread")
-    await signals.begun.wait()
-    await add(jobs, "b")
-    assert (await ended(jobs, "b")).result == "meanwhile"
-    signals.go.set()
-    assert (await ended(jobs, "a", "thread")).result == "computed"
     await stopped(run)
 
 
