@@ -13,7 +13,6 @@ from tests.runner.support import (
     TYPE,
     add,
     ended,
-    lose,
     moments,
     now,
     opened,
@@ -62,32 +61,6 @@ async def test_the_handler_of_a_canceled_job_is_canceled_soon_however_long_it_ha
             assert job.error is None
             assert story(job) == ["added", "started", "canceled"]
             assert moments(job, HistoryKind.CANCELED) == [pytest.approx(canceled.at["a"], abs=0.001)]
-
-
-@in_virtual_time
-async def test_every_one_of_many_canceled_jobs_is_noticed_soon_whenever_it_began() -> None:
-    """Jobs begin and are canceled closely after one another, so that each falls into the look for others."""
-    canceled = Canceled()
-    removed: dict[object, float] = {}
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=200)
-        async def work(job: RunningJob) -> None:
-            await canceled.run(job)
-
-        async with running(jobs):
-            await add(jobs, "first")
-            await asyncio.sleep(1)
-            for number in range(60):
-                id = str(number)
-                await add(jobs, id)
-                await asyncio.sleep(0.0001 + 0.007 * (number % 9))
-                removed[id] = now()
-                await jobs.remove(TYPE, id)
-            await asyncio.sleep(1)
-            late = {id: at for id, at in removed.items() if canceled.at.get(id, HOUR) - at >= SOON}
-            assert late == {}
-            assert "first" not in canceled.at
 
 
 @in_virtual_time
@@ -155,32 +128,6 @@ async def test_an_error_about_another_job_is_an_error_like_any_other(what: type[
 
 
 # Removed by force, or taken over
-
-
-@in_virtual_time
-async def test_a_job_that_was_lost_comes_back_to_the_same_process_and_only_its_new_run_counts() -> None:
-    runs: list[int] = []
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=2)
-        async def work(job: RunningJob) -> int:
-            runs.append(job.attempts)
-            if job.attempts == 1:
-                try:
-                    await asyncio.sleep(HOUR)
-                except asyncio.CancelledError:
-                    return 1
-            await asyncio.sleep(1)
-            return job.attempts
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(5)
-            await lose(jobs)
-            job = await ended(jobs, "a")
-            assert job.result == 2
-            assert story(job) == ["added", "started", "lost", "started", "finished"]
-    assert runs == [1, 2]
 
 
 @in_virtual_time

@@ -15,8 +15,6 @@ from jobs_service.model import HistoryKind, JobState
 from tests.runner.support import TYPE, add, ended, moments, now, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
 
-DAY = 86_400.0
-
 
 class Size(TypedDict):
     width: int
@@ -78,35 +76,6 @@ async def test_how_much_of_the_history_is_kept_does_not_bound_the_pause(kept: in
 
 
 @in_virtual_time
-async def test_a_job_that_crashes_late_does_not_spin() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, jitter=0, max_attempts=None, health_threshold=0, backoff=5, timeout=3600)
-        async def work() -> None:
-            await asyncio.sleep(1)
-            raise ConnectionError("the neighbour is dead")
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(59)
-            assert (await jobs.get(TYPE, "a")).attempts == 10
-
-
-@in_virtual_time
-async def test_jitter_adds_up_to_its_share_of_the_pause() -> None:
-    async with opened() as jobs:
-        crashing(jobs, max_attempts=2, jitter=0.5, slots=100)
-        ids = [str(number) for number in range(60)]
-        async with running(jobs):
-            await add(jobs, *ids)
-            await asyncio.sleep(100)
-            found = [(await pauses(jobs, id))[0] for id in ids]
-    assert 30 <= min(found) < 34
-    assert 41 < max(found) <= 45
-    assert len(set(found)) > 50
-
-
-@in_virtual_time
 async def test_what_a_crash_was_is_kept_with_the_job_and_logged() -> None:
     async with opened() as jobs:
         crashing(jobs, lambda _: KeyError("width"))
@@ -127,33 +96,6 @@ async def test_what_a_crash_was_is_kept_with_the_job_and_logged() -> None:
             (event,) = [event for event in events if event["event"] == "job_crashed"]
             assert (event["id"], event["attempt"], event["error"]) == ("a", 1, "KeyError: 'width'")
             assert "crashing" in event["handler"]
-
-
-@in_virtual_time
-async def test_a_resubmitted_job_begins_anew() -> None:
-    fail = True
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, jitter=0, max_attempts=3)
-        async def work() -> str:
-            if fail:
-                raise OSError
-            return "at last"
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert (job.attempts, await pauses(jobs)) == (3, [30, 60])
-            again = await jobs.resubmit(TYPE, "a")
-            assert (again.attempts, again.error, again.result) == (0, None, None)
-            await asyncio.sleep(10)
-            waiting = await jobs.get(TYPE, "a")
-            assert (waiting.attempts, waiting.state) == (1, JobState.PENDING)
-            fail = False
-            job = await ended(jobs, "a")
-            assert (job.result, job.attempts) == ("at last", 2)
-            assert story(job)[-5:] == ["added", "started", "crashed", "started", "finished"]
-            assert moments(job, HistoryKind.STARTED)[-1] - moments(job, HistoryKind.CRASHED)[-1] == 30
 
 
 async def largest_of(jobs: JobsService) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -56,40 +55,6 @@ async def test_shares_are_equal_whatever_the_slots_and_the_churn(count: int, slo
         # With less churn than slots a turn is longer than an interval, and jobs are in the middle of theirs.
         turn = INTERVAL * -(-slots // min(max_churn, slots))
         assert spread(stage, count) <= turn + INTERVAL
-
-
-@in_virtual_time
-async def test_a_handler_that_ignores_its_stop_takes_a_slot_but_not_the_turns_of_the_others() -> None:
-    released = asyncio.Event()
-    ran: Counter[str] = Counter()
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=3, continuous=True, grace=5, interval=INTERVAL)
-        async def work(job: RunningJob) -> None:
-            ran[str(job.id)] += 1
-            if job.id == "deaf" and ran["deaf"] == 1:
-                while not released.is_set():
-                    try:
-                        await released.wait()
-                    except asyncio.CancelledError:
-                        continue
-                return
-            await asyncio.Event().wait()
-
-        async with running(jobs):
-            await asyncio.sleep(SETTLED)
-            ids = ["deaf", "a", "b", "c", "d"]
-            await jobs.add_many(TYPE, [NewJob(id) for id in ids])
-            await asyncio.sleep(20 * INTERVAL)
-            # Two slots for five jobs, which the deaf one is among: it was given back.
-            assert min(ran.values()) >= 7
-            assert len(await jobs.active_ids(TYPE)) == 2
-            jobs.configure(TYPE, slots=2)
-            await asyncio.sleep(SETTLED)
-            assert len(await jobs.active_ids(TYPE)) == 1
-            released.set()
-            await asyncio.sleep(SETTLED)
-            assert len(await jobs.active_ids(TYPE)) == 2
 
 
 def lingering(jobs: JobsService, type: str, seconds: float, **options: Any) -> list[object]:

@@ -60,33 +60,6 @@ async def test_large_jobs_are_kept_alive_and_end_together() -> None:
         assert max(sizes.bytes) < store_of(jobs).limits.transaction // 3
 
 
-@in_virtual_time
-async def test_jobs_that_have_become_large_while_they_ran_are_kept_alive() -> None:
-    gate = Gate()
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=COUNT)
-        async def work(job: RunningJob) -> None:
-            if int(str(job.id)) % 2:
-                await job.update(LARGE)
-            else:  # which nobody but the transaction knows
-
-                async def update(tx: object) -> None:
-                    await tx.update(job, LARGE)  # type: ignore[attr-defined]
-
-                await jobs.transact(update)
-            await gate.pass_through()
-
-        with capture_logs() as events:
-            async with running(jobs):
-                ids = await add_large(jobs, data="")
-                await asyncio.sleep(300)
-                gate.open()
-                for job in await all_ended(jobs, ids):
-                    assert story(job) == ["added", "started", "finished"]
-        assert warned(events) == []
-
-
 @pytest.mark.parametrize("transaction", [8_000, 20_000])
 @in_virtual_time
 async def test_a_store_with_small_limits_is_as_good(transaction: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,32 +117,6 @@ async def test_of_a_job_that_is_anothers_it_is_told_once_however_long_its_handle
 
 
 @in_virtual_time
-async def test_a_job_given_back_behind_a_deaf_handler_runs_elsewhere_at_once() -> None:
-    async with opened(worker="deaf") as jobs, opened(store_of(jobs), worker="other") as rival:
-
-        @jobs.handler(TYPE, grace=10)
-        async def work(job: RunningJob) -> str:
-            await ignoring_cancellation(100)
-            return "from the deaf"
-
-        @rival.handler(TYPE)
-        async def take(job: RunningJob) -> str:
-            return "from the other"
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(5)
-            jobs.configure(TYPE, slots=0)
-            async with running(rival):
-                job = await ended(rival, "a")
-                assert moments(job, HistoryKind.STOPPED) == [15]
-                assert moments(job, HistoryKind.STARTED) == [0, 15]
-                await asyncio.sleep(200)
-                job = await jobs.get(TYPE, "a")
-                assert (job.result, job.attempts, story(job)[-1]) == ("from the other", 1, "finished")
-
-
-@in_virtual_time
 async def test_nothing_is_polled_for_while_a_deaf_handler_goes_on() -> None:
     async with opened(supervise=False) as jobs:
         store = store_of(jobs)

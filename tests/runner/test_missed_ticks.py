@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -88,32 +86,6 @@ def test_of_many_missed_ticks_the_newest_hundred_are_made_up_for() -> None:
     assert START + 2500 < newest < START + 2504
 
 
-def test_jobs_that_must_not_overlap_are_made_up_for_one_after_the_other() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        def register(jobs: JobsService) -> None:
-            @jobs.every(10, type="ten", missed=Missed.ALL)
-            async def ten(job: Any) -> None:
-                seen.ran.append((str(job.id), world.loop.time()))
-                await asyncio.sleep(2)
-                seen.ids.append(str(job.id))
-                assert len(seen.ran) == len(seen.ids)
-
-        first = world.start("p", serving(register))
-        await asyncio.sleep(11)
-        first.request_stop()
-        await first.ended()
-        await asyncio.sleep(60)
-        world.start("p", serving(register))
-        await asyncio.sleep(30)
-
-    in_a_world(main)
-    assert len(seen.ids) >= 9
-    times = [datetime.fromisoformat(id).timestamp() for id in seen.ids]
-    assert times == [times[0] + 10 * number for number in range(len(times))]
-
-
 # Clocks
 
 
@@ -180,37 +152,3 @@ def test_a_job_of_a_tick_that_was_ahead_is_in_the_way_only_as_long_as_it_runs(ho
     in_a_world(main)
     assert seen.ids[:3] == ticks(3, FIRST + MINUTE)
     assert (seen.ran[1][1] > FIRST + 3 * MINUTE) is (how == "runs")
-
-
-BERLIN = ZoneInfo("Europe/Berlin")
-
-
-@pytest.mark.unmeasured
-@pytest.mark.parametrize(
-    ("expression", "day", "expected"),
-    [
-        ("30 2 * * *", "2024-10-27", ["2024-10-27T00:30:00Z"]),  # 2:30 comes twice: the first time only
-        ("30 2 * * *", "2024-03-31", ["2024-03-31T01:00:00Z"]),  # there is no 2:30: as it is skipped
-        ("0 3 * * *", "2024-10-27", ["2024-10-27T02:00:00Z"]),
-        (
-            "*/30 1-3 * * *",
-            "2024-03-31",
-            ["2024-03-31T00:00:00Z", "2024-03-31T00:30:00Z", "2024-03-31T01:00:00Z", "2024-03-31T01:30:00Z"],
-        ),
-    ],
-)
-def test_a_day_on_which_clocks_are_changed_has_its_ticks_once(expression: str, day: str, expected: list[str]) -> None:
-    seen = RunRecord()
-    midnight = datetime.fromisoformat(day).replace(tzinfo=BERLIN)
-
-    def register(jobs: JobsService) -> None:
-        jobs.cron(expression, timezone="Europe/Berlin", type="nightly", timeout=36_000)(Noting(seen))
-
-    async def main(world: World) -> None:
-        ahead = midnight.timestamp() - START
-        for number in range(2):
-            world.start(f"p{number}", serving(register), ahead=ahead)
-        await asyncio.sleep(5 * 3600)
-
-    in_a_world(main)
-    assert seen.ids == expected

@@ -28,7 +28,6 @@ NUMBERS = {
     "keep": (0, 1e9),
     "keep_failed": (0, 1e9),
 }
-INTEGERS = {"slots", "max_attempts", "max_history", "max_churn"}
 OPTIONAL = {"max_attempts", "time_limit", "keep", "keep_failed"}
 
 

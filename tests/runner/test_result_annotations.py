@@ -20,10 +20,8 @@ from typing import (
     TypeVar,
 )
 
-import msgspec
 import pytest
 import typing_extensions
-from pydantic import BaseModel
 
 from jobs_service import EndedJob, InvalidSettings, Job, JobsService, RunningJob
 
@@ -39,20 +37,6 @@ class Thumbnail:
 
 class Box(Generic[T]):
     """A generic one."""
-
-
-class Model(BaseModel):
-    """A model of pydantic."""
-
-
-class Struct(msgspec.Struct):
-    """One of msgspec."""
-
-
-class Color(enum.Enum):
-    """No member of it is JSON."""
-
-    RED = 1
 
 
 class Name(enum.StrEnum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
 
@@ -14,11 +14,6 @@ from tests.actors.support import CountedStore
 from tests.runner.support import TYPE, add, ended, opened, running, virtual_loop
 from tests.stores import settings_with
 from tests.virtual_time import in_virtual_time
-
-
-class Size(TypedDict):
-    width: int
-    height: int
 
 
 @in_virtual_time

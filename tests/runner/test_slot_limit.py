@@ -123,24 +123,6 @@ async def test_a_closed_cap_gives_nobody_a_place_until_it_is_opened(limit: int |
     assert cap.taken == 4
 
 
-async def test_a_full_caps_line_is_served_in_its_order() -> None:
-    cap = SlotLimit(1)
-    await cap.take("first", 1)
-    served: list[int] = []
-
-    async def wait(number: int) -> None:
-        assert await cap.take(number, 5) == 1
-        served.append(number)
-
-    waiting = [asyncio.create_task(wait(number)) for number in range(3)]
-    await asyncio.sleep(0)
-    for count in range(1, 4):
-        cap.give_back(1)
-        async with asyncio.timeout(10):
-            await waiting[count - 1]
-        assert served == [*range(count)]
-
-
 async def test_places_that_come_back_together_go_to_all_who_wait_one_each_and_nobody_takes_them_before() -> None:
     cap = SlotLimit(4)
     await cap.take("first", 4)

@@ -220,10 +220,3 @@ async def test_an_end_that_the_store_is_away_for_at_the_end_as_well_does_not_kee
         # It was silent for its timeout then, and is another's.
         await asyncio.sleep(100)
         assert (await jobs.get(TYPE, "a")).state is not JobState.RUNNING
-
-
-class NeitherTrueNorFalse:
-    """What an array of several values is, for one."""
-
-    def __bool__(self) -> bool:
-        raise ValueError("neither")

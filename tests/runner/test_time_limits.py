@@ -7,28 +7,10 @@ import asyncio
 import pytest
 
 from jobs_service import Outcome, RunningJob, Snooze
-from jobs_service.model import HistoryKind, JobState
-from tests.runner.deaf_handlers import DAY, ignoring_cancellation
-from tests.runner.support import TYPE, add, ended, moments, opened, running, story, virtual_loop
+from jobs_service.model import JobState
+from tests.runner.deaf_handlers import DAY
+from tests.runner.support import TYPE, add, ended, opened, running, story, virtual_loop
 from tests.virtual_time import in_virtual_time
-
-
-@in_virtual_time
-async def test_a_handler_that_ignores_its_time_limit_uses_up_its_attempts_as_well() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, jitter=0, time_limit=50, grace=10, max_attempts=2, timeout=3600)
-        async def work(job: RunningJob) -> None:
-            await ignoring_cancellation(500)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert moments(job, HistoryKind.CRASHED) == [60, 150]
-            assert (job.outcome, job.attempts) == (Outcome.FAILED, 2)
-            assert job.error is not None
-            assert job.error.type == "TimeoutError"
-            await asyncio.sleep(500)
 
 
 @pytest.mark.parametrize("ends", ["returns", "raises", "snoozes"])

@@ -48,21 +48,6 @@ async def test_never_more_jobs_run_than_there_are_slots_and_none_stays_empty() -
 
 
 @in_virtual_time
-async def test_who_runs_several_handlers_is_told_once_when_all_have_started() -> None:
-    started_at: list[float] = []
-    async with opened() as jobs:
-        for type in ("a", "b", "c"):
-
-            @jobs.handler(type)
-            async def work(job: RunningJob) -> None: ...
-
-        run = asyncio.create_task(jobs.run(started=lambda: started_at.append(now())))
-        await asyncio.sleep(1)
-        assert len(started_at) == 1
-        await stopped(run)
-
-
-@in_virtual_time
 async def test_who_runs_some_types_only_adds_no_ticks_of_others() -> None:
     async with opened() as jobs:
 

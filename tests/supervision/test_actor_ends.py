@@ -23,16 +23,6 @@ async def test_stopping_while_it_starts_fails_the_start() -> None:
 
 
 @in_virtual_time
-async def test_a_task_canceled_by_a_stranger_counts_as_killed() -> None:
-    trace = Trace()
-    actor = Probe("a", trace)
-    await actor.start()
-    next(task for task in asyncio.all_tasks() if task.get_name() == "a").cancel()
-    assert isinstance(await actor.ended(), Killed)
-    assert trace.take() == ["start a", "crash a", "end a"]
-
-
-@in_virtual_time
 async def test_a_terminate_that_takes_too_long_is_canceled() -> None:
     class Dawdler(Actor):
         async def terminate(self) -> None:

@@ -63,22 +63,6 @@ async def test_a_helper_that_crashes_during_init_fails_the_start() -> None:
 
 
 @in_virtual_time
-async def test_a_lost_cancellation_because_of_a_dead_helper_is_noticed_at_the_next_receive() -> None:
-    class Distracted(Linked):
-        async def handle(self, message: Any) -> Any:
-            try:
-                await asyncio.sleep(100)
-            except asyncio.CancelledError:
-                return None
-
-    actor = Distracted(Trace(), seconds=3, how=Crash("helper"))
-    await actor.start()
-    actor.cast("x")
-    assert await actor.ended() is actor.how
-    assert asyncio.get_running_loop().time() == 4
-
-
-@in_virtual_time
 async def test_a_helper_that_does_not_end_is_canceled_again() -> None:
     class Stuck(Actor):
         async def init(self) -> None:
@@ -144,21 +128,6 @@ async def test_a_monitor_is_told_once_who_ended_and_why() -> None:
         await settled()
         assert observer.downs[2:] == [Down(crashing, crashing.cause)]
         assert observer._monitored == {}
-
-
-@in_virtual_time
-async def test_a_process_can_be_monitored_before_it_starts() -> None:
-    observer = Observer()
-    async with running(observer):
-        wanted, unwanted = Probe("a", Trace()), Probe("b", Trace())
-        for actor in (wanted, unwanted):
-            observer.monitor(actor)
-        observer.demonitor(unwanted)
-        for actor in (wanted, unwanted):
-            async with running(actor):
-                assert Down(actor, None) not in observer.downs
-        await settled()
-        assert observer.downs == [Down(wanted, None)]
 
 
 @in_virtual_time

@@ -7,8 +7,6 @@ import json
 from collections.abc import MutableMapping
 from typing import Any
 
-import pytest
-
 from jobs_service.supervision import (
     Actor,
     ChildSpec,
@@ -45,26 +43,6 @@ async def test_a_crash_is_an_error_with_its_traceback_and_a_restart_a_warning_wi
         assert (restarting["log_level"], restarting["event"]) == ("warning", "child_restarting")
         assert (restarting["supervisor"], restarting["cause"]) == ("top", "Crash('a')")
         assert started["event"] == "child_started"
-
-
-@in_virtual_time
-async def test_giving_up_is_an_error(logs: Logs) -> None:
-    supervisor = of_probes(Trace(), "a", max_restarts=0)
-    await supervisor.start()
-    tell(supervisor.child("a"), "crash")
-    await supervisor.ended()
-    (entry,) = [entry for entry in logs if entry["event"] == "supervisor_gave_up"]
-    assert entry["log_level"] == "error"
-    assert (entry["supervisor"], entry["child"], entry["cause"]) == ("top", "a", "Crash('a')")
-    assert (entry["max_restarts"], entry["restart_period"]) == (0, 10.0)
-
-
-@in_virtual_time
-async def test_a_start_that_is_given_up_by_its_caller_is_no_error(logs: Logs) -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await Probe("a", Trace(), pause=10).start()
-    assert brief(logs) == [("debug", "child_stopped", "a")]
 
 
 @in_virtual_time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -188,45 +187,3 @@ async def test_versionstamps_grow_whatever_the_clocks_of_those_who_write(address
 
 
 # All at once
-
-
-async def test_jobs_with_and_without_a_time_all_run_and_none_too_early_while_the_clock_jumps(
-    address: str, clock: Clock
-) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    choose = random.Random(seed)
-    ran: list[str] = []
-    early: list[str] = []
-
-    async def work(jobs: JobsService) -> None:
-        while True:
-            began = time.monotonic()
-            job = await jobs.accept(T1, timeout=0.5)
-            if job is None:
-                continue
-            if job.run_at is not None and job.run_at.timestamp() > clock.latest_since(began):
-                early.append(str(job.id))
-            await asyncio.sleep(choose.choice([0, 0.01]))
-            await job.finish()
-            ran.append(str(job.id))
-
-    async with service(address, clock) as jobs:
-        workers = [asyncio.create_task(work(jobs)) for _ in range(4)]
-        added = []
-        for number in range(300):
-            run_at = clock() + choose.choice([-HOUR, -0.1, 0.05, 0.2, HOUR / 2]) if choose.random() < 0.7 else None
-            await jobs.add(T1, f"{number}", run_at=run_at, priority=choose.randint(-1, 1))
-            added.append(f"{number}")
-            if choose.random() < 0.1:
-                clock.set(choose.choice([-HOUR, HOUR, 1.0, -1.0]))
-            await asyncio.sleep(choose.choice([0, 0, 0.02]))
-        clock.set(100 * HOUR)
-        while len(ran) < len(added):  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.05)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        assert sorted(ran) == sorted(added)
-        assert early == []
-        await assert_sound(jobs.store, now=clock())

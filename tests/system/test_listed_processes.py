@@ -207,14 +207,6 @@ async def done(jobs: JobsService, id: str) -> None:
     assert (await jobs.counts("old"))["old"].failed == 0
 
 
-@pytest.mark.parametrize("arguments", [["app:jobs"], ["app:jobs", "--http", "127.0.0.1:0"]])
-async def test_a_bulk_action_that_was_left_goes_on_when_a_daemon_starts(place: Place, arguments: list[str]) -> None:
-    await failed(place.jobs, 3)
-    id = await asked_for(place.jobs)
-    place.daemon(*arguments)
-    await done(place.jobs, id)
-
-
 async def test_a_bulk_action_goes_on_in_a_living_daemon_when_its_own_is_killed(place: Place) -> None:
     jobs = place.jobs
     await failed(jobs, 3)

@@ -14,13 +14,11 @@ from typing import TypeVar
 import pytest
 
 from jobs_service import JobsService, JobState, NewJob, Settings
-from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.overlay import BufferedTransaction
 from tests.checker import assert_sound
-from tests.virtual_time import in_virtual_time
 
 T = TypeVar("T")
 
@@ -179,24 +177,6 @@ async def test_twenty_thousand_jobs_lost_at_once_are_all_found(filled: Path, tmp
         again = await jobs.accept_many(T1, 10, timeout=0)
         assert [job.id for job in again] == [id_of(number) for number in range(10)]
         await assert_sound(store)
-
-
-@in_virtual_time
-async def test_jobs_with_much_data_lost_at_once_are_found_in_batches_that_shrink_and_grow() -> None:
-    """So many bytes that the batches of the settings are far too large."""
-    settings = Settings(activity_batch=1000)
-    loop = asyncio.get_running_loop()
-    async with JobsService("memory:", settings=settings, sources=Sources(1, wall_time=loop.time)) as jobs:
-        await jobs.set_type_timeout(T1, 60)
-        await jobs.add_many(T1, [NewJob(id_of(number), "x" * 20_000) for number in range(3000)])
-        taken = 0
-        while came := await jobs.accept_many(T1, 1000, timeout=0):
-            taken += len(came)
-        assert taken == 3000
-        await asyncio.sleep(91)
-        assert await jobs.active_ids(T1) == []
-        assert await jobs.pending_count(T1) == 3000
-        assert all(child["restarts"] == 0 for child in jobs.supervision()["children"])
 
 
 # many types

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsError, JobsService, JobState, NewJob, RunningJob, Settings
+from jobs_service import JobsError, JobsService, JobState, Settings
 from jobs_service.sources import Sources
 from jobs_service.store.memory import MemoryStore
-from tests.checker import assert_sound
 from tests.stores import EVERY_STORE, StoreKind
 from tests.virtual_time import in_virtual_time, run_virtual
 
@@ -129,41 +127,3 @@ def test_every_waiting_worker_gets_a_job_whoever_gives_up_meanwhile(seed: int) -
                 )
 
     run_virtual(scenario())
-
-
-async def test_workers_canceled_at_random_moments_strand_no_job(tmp_path: Path) -> None:
-    """On the embedded store, whose answers come from a thread at any time."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    choose = random.Random(seed)
-    address = f"lmdb:{tmp_path / 'store'}"
-    taken: set[object] = set()
-    jobs_there = 2000  # 600 accepts take fewer, however fast the machine is
-
-    async def work(jobs: JobsService) -> None:
-        for _ in range(60):
-            if choose.random() < 0.3:
-                accepting = asyncio.create_task(jobs.accept_many(T1, 3, timeout=choose.choice([0, 0.001, None])))
-            else:
-                accepting = asyncio.create_task(_listed(jobs.accept(T1, timeout=choose.choice([0, 0.001, None]))))
-            for _ in range(choose.randrange(6)):
-                await asyncio.sleep(0)
-            await asyncio.sleep(choose.choice([0, 0, 0.0005, 0.002, 0.02]))
-            accepting.cancel()
-            with suppress(asyncio.CancelledError):
-                taken.update(job.id for job in await accepting)
-
-    async with JobsService(address, supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 600)
-        await jobs.add_many(T1, [NewJob(f"{number}") for number in range(jobs_there)])
-        await asyncio.gather(*(work(jobs) for _ in range(10)))
-    async with JobsService(address, supervise=False) as jobs:
-        assert set(await jobs.active_ids(T1)) == taken
-        assert await jobs.pending_count(T1) == jobs_there - len(taken)
-        assert 0 < len(taken) < jobs_there
-        await assert_sound(jobs.store)
-
-
-async def _listed(accepting: Awaitable[RunningJob | None]) -> list[RunningJob]:
-    job = await accepting
-    return [] if job is None else [job]

@@ -19,7 +19,6 @@ from jobs_service import (
     Progress,
     Retry,
     RunningJob,
-    WorkerConflict,
 )
 from tests.runner.support import PATIENCE_OF_THREADS, THREAD, TYPE, add, all_ended, ended, stopped
 
@@ -67,47 +66,6 @@ async def test_what_a_plain_function_raises_is_the_jobs_error(
     assert job.outcome is Outcome.FAILED
     assert job.error is not None
     assert (job.error.type, job.error.message) == expected
-    await stopped(run)
-
-
-async def test_a_function_in_a_thread_sees_the_context_of_its_caller_and_leaves_it_alone(jobs: JobsService) -> None:
-    import contextvars
-
-    who = contextvars.ContextVar("who", default="nobody")
-
-    @jobs.handler(TYPE)
-    def work() -> str:
-        seen = who.get()
-        who.set("the thread")
-        return seen
-
-    who.set("the loop")
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "a")
-    assert (await ended(jobs, "a")).result == "the loop"
-    assert who.get() == "the loop"
-    await stopped(run)
-
-
-async def test_a_function_in_a_thread_updates_reports_and_finishes_its_job(jobs: JobsService) -> None:
-    seen: list[object] = []
-
-    @jobs.handler(TYPE)
-    def work(job: BlockingJob) -> str:
-        seen.extend([job.stopping, job.wait_for_stop(0), job.data])
-        job.update({"step": 1})
-        job.report(1, 2, "half")
-        job.finish({"step": 2}, result="said so")
-        with pytest.raises(WorkerConflict):
-            job.update({"step": 3})
-        return "not this"
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs)
-    await jobs.add(TYPE, "a", "given")
-    job = await ended(jobs, "a")
-    assert (job.data, job.result, job.progress and job.progress.message) == ({"step": 2}, "said so", "half")
-    assert seen == [False, False, "given"]
     await stopped(run)
 
 
