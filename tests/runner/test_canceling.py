@@ -40,7 +40,7 @@ class Canceled:
             raise
 
 
-@pytest.mark.parametrize("age", [0.0001, 0.01, 0.03, 0.049, 0.05, 0.06, 0.1, 1.0, 19.99, 20.0, 500.0])
+@pytest.mark.parametrize("age", [0.0001, 0.03, 0.05, 0.1, 20.0, 500.0])
 @in_virtual_time
 async def test_the_handler_of_a_canceled_job_is_canceled_soon_however_long_it_has_run(age: float) -> None:
     canceled = Canceled()

@@ -95,30 +95,6 @@ def test_many_missed_ticks_come_in_bounded_calls_the_oldest_first() -> None:
     assert [tick for due in calls for tick in due] == [NOON + 1 + tick for tick in range(2500)]
 
 
-@pytest.mark.parametrize("missed", Missed)
-def test_only_a_few_ticks_are_computed_where_years_were_missed(missed: Missed) -> None:
-    asked = _Counting(Cron("* * * * * *"))
-    due = due_ticks(asked, NOON, NOON + 10 * 365 * DAY, missed)
-    assert len(due) == (MOST_TICKS if missed is Missed.ALL else 1)
-    assert asked.calls <= MOST_TICKS + 1 if missed is Missed.ALL else asked.calls <= 2
-
-
-class _Counting:
-    """A schedule that counts what it is asked."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self.calls = 0
-
-    def next_after(self, t: float) -> float:
-        self.calls += 1
-        return self._schedule.next_after(t)
-
-    def previous_at(self, t: float) -> float | None:
-        self.calls += 1
-        return self._schedule.previous_at(t)
-
-
 @pytest.mark.unmeasured
 @given(
     schedule=schedules(),

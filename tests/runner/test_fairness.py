@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, NewJob, RunningJob
+from jobs_service import NewJob
 from tests.runner.rotating import INTERVAL, SETTLED, Stage
-from tests.runner.support import TYPE, add, opened, running, stopped
+from tests.runner.support import TYPE, opened, running, stopped
 from tests.virtual_time import in_virtual_time
 
 
@@ -55,51 +55,6 @@ async def test_shares_are_equal_whatever_the_slots_and_the_churn(count: int, slo
         # With less churn than slots a turn is longer than an interval, and jobs are in the middle of theirs.
         turn = INTERVAL * -(-slots // min(max_churn, slots))
         assert spread(stage, count) <= turn + INTERVAL
-
-
-def lingering(jobs: JobsService, type: str, seconds: float, **options: Any) -> list[object]:
-    """Register a handler that goes on for so long after it was stopped; return the ids of those that were."""
-    asked: list[object] = []
-
-    @jobs.handler(type, **{"continuous": True, "grace": seconds + 10, "interval": INTERVAL, **options})
-    async def work(job: RunningJob) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            asked.append(job.id)
-            await asyncio.sleep(seconds)
-
-    return asked
-
-
-@in_virtual_time
-async def test_fewer_slots_stop_no_more_jobs_than_they_must_while_others_take_their_grace() -> None:
-    async with opened() as jobs:
-        asked = lingering(jobs, TYPE, 20, slots=6)
-        async with running(jobs):
-            await add(jobs, *"abcdef")
-            await asyncio.sleep(SETTLED)
-            jobs.configure(TYPE, slots=4)
-            await asyncio.sleep(SETTLED)
-            jobs.configure(TYPE, max_churn=3)
-            await asyncio.sleep(SETTLED)
-            assert sorted(map(str, asked)) == ["a", "b"]
-            jobs.configure(TYPE, slots=3)
-            await asyncio.sleep(30)
-            assert sorted(map(str, asked)) == ["a", "b", "c"]
-
-
-@in_virtual_time
-async def test_a_rotation_of_the_cap_stops_nobody_for_jobs_to_which_others_give_their_places_already() -> None:
-    async with opened() as jobs:
-        asked = lingering(jobs, "first", 2.5 * INTERVAL, slots=5)
-        lingering(jobs, "second", 0)
-        async with running(jobs, max_jobs=3):
-            await add(jobs, *"abc", type="first")
-            await asyncio.sleep(SETTLED)
-            await add(jobs, "d", type="second")
-            await asyncio.sleep(3 * INTERVAL)
-            assert asked == ["a"]
 
 
 # Checkpoints

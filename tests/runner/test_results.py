@@ -79,8 +79,14 @@ RICH = [
 ]
 
 
-@pytest.mark.parametrize("how", ["returned", "finished", "with its end", "in a thread", "in a transaction"])
-@pytest.mark.parametrize(("annotation", "value"), RICH, ids=[str(number) for number in range(len(RICH))])
+WAYS = ["finished", "with its end", "in a thread", "in a transaction"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "how"),
+    [*((*rich, "returned") for rich in RICH), *((Point, POINT, how) for how in WAYS)],
+    ids=[*map(str, range(len(RICH))), *WAYS],
+)
 @in_virtual_time
 async def test_a_result_comes_back_as_its_annotation_says(annotation: Any, value: Any, how: str) -> None:
     async with opened() as jobs:
