@@ -146,7 +146,6 @@ UNMEASURED = frozenset(
         "runner/test_retry_policy.py",
         "runner/test_rotation.py",
         "runner/test_slot_sharing.py",
-        "runner/test_two_services.py",
         "runner/test_worker_pool.py",
         "runner/test_worker_pool_crashes.py",
         "service/operations",

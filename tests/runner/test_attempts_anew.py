@@ -53,21 +53,6 @@ async def test_a_continuous_job_that_is_not_healthy_fails_when_its_attempts_are_
             assert (job.outcome, job.attempts) == (Outcome.FAILED, 3)
 
 
-@in_virtual_time
-async def test_a_job_that_comes_to_an_end_has_no_more_attempts_however_long_each_takes() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, jitter=0, backoff=1, max_attempts=3, health_threshold=120)
-        async def work() -> None:
-            await asyncio.sleep(1000)
-            raise ValueError("at the end")
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert (job.outcome, job.attempts) == (Outcome.FAILED, 3)
-
-
 async def rounds(jobs: JobsService, end: Any, number: int) -> list[int]:
     """Return as which attempt a job has run that crashes in every other run, and otherwise ends its run like this."""
     runs: list[int] = []

@@ -10,12 +10,10 @@ from typing import Any, TypedDict
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import Discard, JobFailed, JobsService, JobTooLarge, Outcome, Progress, Retry, RunningJob, Snooze
+from jobs_service import JobsService, JobTooLarge, Outcome, Progress, RunningJob
 from jobs_service.model import HistoryKind, JobState
-from tests.runner.support import TYPE, add, ended, lose, moments, now, opened, running, store_of, story
+from tests.runner.support import TYPE, add, ended, moments, now, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
-
-DAY = 86_400.0
 
 
 class Size(TypedDict):
@@ -59,37 +57,6 @@ async def test_the_row_of_crashes_begins_anew_with_one_after_a_healthy_run() -> 
             assert (await pauses(jobs))[:4] == [8, 16, 8, 16]
 
 
-@in_virtual_time
-async def test_a_crashed_job_that_waits_for_its_next_attempt_is_counted_as_one() -> None:
-    async with opened() as jobs:
-        crashing(jobs)
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(1)
-            counted = (await jobs.counts())[TYPE]
-    assert (counted.ready, counted.scheduled, counted.running, counted.retrying) == (0, 0, 0, 1)
-
-
-@in_virtual_time
-async def test_the_pause_doubles_with_each_crash_in_a_row() -> None:
-    async with opened() as jobs:
-        crashing(jobs, max_attempts=9)
-        async with running(jobs):
-            await add(jobs, "a")
-            await ended(jobs, "a")
-            assert await pauses(jobs) == [30, 60, 120, 240, 480, 960, 1920, 3840]
-
-
-@in_virtual_time
-async def test_the_pause_grows_to_1024_times_the_first() -> None:
-    async with opened() as jobs:
-        crashing(jobs, max_attempts=14, backoff=1, max_history=40)
-        async with running(jobs):
-            await add(jobs, "a")
-            await ended(jobs, "a")
-            assert await pauses(jobs) == [2**n for n in range(11)] + [1024, 1024]
-
-
 @pytest.mark.parametrize("kept", [1, 2, 20])
 @in_virtual_time
 async def test_how_much_of_the_history_is_kept_does_not_bound_the_pause(kept: int) -> None:
@@ -106,74 +73,6 @@ async def test_how_much_of_the_history_is_kept_does_not_bound_the_pause(kept: in
             await ended(jobs, "a")
     found = [round(later - earlier, 3) for earlier, later in pairwise(starts)]
     assert found == [*(2**n for n in range(11)), 1024, 1024]
-
-
-@in_virtual_time
-async def test_a_job_that_crashes_late_does_not_spin() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, jitter=0, max_attempts=None, health_threshold=0, backoff=5, timeout=3600)
-        async def work() -> None:
-            await asyncio.sleep(1)
-            raise ConnectionError("the neighbour is dead")
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(59)
-            assert (await jobs.get(TYPE, "a")).attempts == 10
-
-
-@in_virtual_time
-async def test_jitter_adds_up_to_its_share_of_the_pause() -> None:
-    async with opened() as jobs:
-        crashing(jobs, max_attempts=2, jitter=0.5, slots=100)
-        ids = [str(number) for number in range(60)]
-        async with running(jobs):
-            await add(jobs, *ids)
-            await asyncio.sleep(100)
-            found = [(await pauses(jobs, id))[0] for id in ids]
-    assert 30 <= min(found) < 34
-    assert 41 < max(found) <= 45
-    assert len(set(found)) > 50
-
-
-@pytest.mark.parametrize(("healthy_for", "expected"), [(119.0, [30, 60, 120]), (121.0, [30, 30, 30])])
-@in_virtual_time
-async def test_a_crash_after_a_healthy_run_is_the_first_in_a_row(healthy_for: float, expected: list[float]) -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, jitter=0, max_attempts=4, health_threshold=120)
-        async def work() -> None:
-            await asyncio.sleep(healthy_for)
-            raise OSError
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await ended(jobs, "a")
-            assert await pauses(jobs) == expected
-
-
-@in_virtual_time
-async def test_retry_says_itself_when_and_counts_as_an_attempt() -> None:
-    async with opened() as jobs:
-        crashing(jobs, lambda job: Retry(after=5 * job.attempts, message="busy"), max_attempts=4)
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert await pauses(jobs) == [5, 10, 15]
-            assert (job.outcome, job.attempts) == (Outcome.FAILED, 4)
-            assert job.error is not None
-            assert (job.error.type, job.error.message, job.error.traceback) == ("Retry", "busy", "")
-
-
-@in_virtual_time
-async def test_retry_without_a_time_waits_as_after_a_crash() -> None:
-    async with opened() as jobs:
-        crashing(jobs, lambda _: Retry(), max_attempts=3)
-        async with running(jobs):
-            await add(jobs, "a")
-            await ended(jobs, "a")
-            assert await pauses(jobs) == [30, 60]
 
 
 @in_virtual_time
@@ -197,52 +96,6 @@ async def test_what_a_crash_was_is_kept_with_the_job_and_logged() -> None:
             (event,) = [event for event in events if event["event"] == "job_crashed"]
             assert (event["id"], event["attempt"], event["error"]) == ("a", 1, "KeyError: 'width'")
             assert "crashing" in event["handler"]
-
-
-@in_virtual_time
-async def test_a_resubmitted_job_begins_anew() -> None:
-    fail = True
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, jitter=0, max_attempts=3)
-        async def work() -> str:
-            if fail:
-                raise OSError
-            return "at last"
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert (job.attempts, await pauses(jobs)) == (3, [30, 60])
-            again = await jobs.resubmit(TYPE, "a")
-            assert (again.attempts, again.error, again.result) == (0, None, None)
-            await asyncio.sleep(10)
-            waiting = await jobs.get(TYPE, "a")
-            assert (waiting.attempts, waiting.state) == (1, JobState.PENDING)
-            fail = False
-            job = await ended(jobs, "a")
-            assert (job.result, job.attempts) == ("at last", 2)
-            assert story(job)[-5:] == ["added", "started", "crashed", "started", "finished"]
-            assert moments(job, HistoryKind.STARTED)[-1] - moments(job, HistoryKind.CRASHED)[-1] == 30
-
-
-@in_virtual_time
-async def test_a_job_resubmitted_while_it_runs_runs_once_more() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> list[float]:
-            began = now()
-            await asyncio.sleep(10)
-            return [began, job.attempts]
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(1)
-            await jobs.resubmit(TYPE, "a")
-            job = await ended(jobs, "a")
-            assert job.result == [10, 1]
-            assert story(job) == ["added", "started", "finished", "started", "finished"]
 
 
 async def largest_of(jobs: JobsService) -> int:
@@ -352,113 +205,7 @@ async def test_a_handler_in_which_something_was_canceled_tells_where() -> None:
 # Attempts
 
 
-@pytest.mark.parametrize("most", [1, 3])
-@in_virtual_time
-async def test_a_job_has_failed_for_good_when_its_attempts_are_used_up(most: int) -> None:
-    async with opened() as jobs:
-        crashing(jobs, lambda job: OSError(f"number {job.attempts}"), max_attempts=most, backoff=1)
-        async with running(jobs):
-            await add(jobs, "a")
-            with pytest.raises(JobFailed, match=f"OSError: number {most}"):
-                await jobs.result(TYPE, "a")
-            job = await jobs.get(TYPE, "a")
-            assert (job.outcome, job.attempts) == (Outcome.FAILED, most)
-            assert story(job) == ["added", *["started", "crashed"] * most, "finished"]
-
-
-@in_virtual_time
-async def test_without_a_limit_of_attempts_a_job_is_tried_for_ever() -> None:
-    async with opened() as jobs:
-        crashing(jobs, max_attempts=None, backoff=1)
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(1023 + 5 * 1024 + 1)
-            job = await jobs.get(TYPE, "a")
-            # With 20 events the history tells of nine crashes in a row: how many there are is counted beside it.
-            assert job.attempts == 11 + 5
-            assert job.state is JobState.PENDING
-
-
-@in_virtual_time
-async def test_a_worker_that_dies_again_and_again_uses_up_the_attempts() -> None:
-    runs = 0
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, max_attempts=3)
-        async def work() -> None:
-            nonlocal runs
-            runs += 1
-            await asyncio.sleep(DAY)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            for _ in range(3):
-                await asyncio.sleep(10)
-                await lose(jobs)
-            job = await ended(jobs, "a")
-            assert job.outcome is Outcome.FAILED
-            assert job.error is not None
-            assert "lost 3 times" in job.error.message
-            assert story(job)[:7] == ["added", *["started", "lost"] * 3]
-    assert runs == 3
-
-
 # Discard, Snooze, and payloads
-
-
-@in_virtual_time
-async def test_a_discarded_job_has_failed_at_once() -> None:
-    async with opened() as jobs:
-        crashing(jobs, lambda _: Discard("no such customer"))
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert (job.outcome, job.attempts) == (Outcome.FAILED, 1)
-            assert job.error is not None
-            assert (job.error.type, job.error.message) == ("Discard", "no such customer")
-            assert moments(job, HistoryKind.FINISHED) == [0.0]
-
-
-@in_virtual_time
-async def test_a_snoozed_job_comes_back_then_and_the_run_does_not_count() -> None:
-    starts: list[float] = []
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, max_attempts=1)
-        async def work(job: RunningJob) -> int:
-            starts.append(now())
-            if len(starts) <= 5:
-                raise Snooze(100)
-            return job.attempts
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert (job.result, job.attempts, job.error) == (1, 1, None)
-            assert story(job) == ["added", *["started", "stopped"] * 5, "started", "finished"]
-    assert [round(start, 3) for start in starts] == [0, 100, 200, 300, 400, 500]
-
-
-@in_virtual_time
-async def test_data_that_no_process_can_decode_fails_the_job_after_a_while_and_names_the_field() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(args: Size) -> int:
-            return args["width"]
-
-        async with running(jobs):
-            await add(jobs)
-            await jobs.add(TYPE, "bad", {"width": "wide", "height": 1})
-            await jobs.add(TYPE, "good", {"width": 1, "height": 1})
-            job = await ended(jobs, "bad")
-            assert (job.outcome, job.attempts) == (Outcome.FAILED, 1)
-            assert job.error is not None
-            assert job.error.type == "InvalidJob"
-            assert "width" in job.error.message
-            assert story(job)[-4:] == ["stopped", "started", "crashed", "finished"]
-            assert (await ended(jobs, "good")).result == 1
-            assert moments(await jobs.get(TYPE, "good"), HistoryKind.FINISHED) == [0]
 
 
 @pytest.mark.parametrize("max_history", [2, 20])

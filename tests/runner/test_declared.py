@@ -50,20 +50,6 @@ async def test_a_changed_timeout_in_code_is_applied_when_handlers_start() -> Non
 
 
 @in_virtual_time
-async def test_a_timeout_that_enqueueing_has_made_the_type_with_is_replaced_by_what_the_code_says_later() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, timeout=20)
-        async def work() -> None:
-            """Nothing."""
-
-        await jobs.enqueue(work)
-        assert await jobs.get_type_timeout(TYPE) == 20
-        assert not await run_with(jobs, timeout=30)
-        assert await jobs.get_type_timeout(TYPE) == 30
-
-
-@in_virtual_time
 async def test_what_an_operator_has_set_survives_restarts_and_the_log_says_so() -> None:
     async with opened() as jobs:
         await run_with(jobs, timeout=60, keep=5, keep_failed=None)
@@ -85,18 +71,6 @@ async def test_the_code_is_heard_again_as_soon_as_it_says_something_new() -> Non
         assert await state(jobs) == (61, Retention(1, 2))
         await run_with(jobs, timeout=61, keep=None, keep_failed=None)
         assert await state(jobs) == (61, Retention(None, None))
-
-
-@in_virtual_time
-async def test_what_was_set_before_any_handler_ran_stays() -> None:
-    async with opened() as jobs:
-        await jobs.set_type_timeout(TYPE, 90)
-        await jobs.set_retention(TYPE, keep=1)
-        [said] = await run_with(jobs, timeout=60, keep=5, keep_failed=None)
-        assert await state(jobs) == (90, Retention(1, None))
-        assert "keep_failed" not in said
-        await run_with(jobs, timeout=70, keep=5, keep_failed=None)
-        assert await state(jobs) == (70, Retention(1, None))
 
 
 @in_virtual_time

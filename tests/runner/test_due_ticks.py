@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs_service.runner.schedule import END, MOST_TICKS, PUNCTUAL, Cron, Every, Missed, Schedule, due_ticks
-from tests.runner.schedules import CHANGES, DAY, at, crons, ticks
+from tests.runner.schedules import CHANGES, DAY, at, crons
 
 
 @st.composite
@@ -67,24 +67,6 @@ HOURLY = Every(3600)
 # What is due
 
 
-@pytest.mark.parametrize("missed", Missed)
-@pytest.mark.parametrize("schedule", [HOURLY, Cron("0 * * * *")], ids=["every", "cron"])
-def test_a_new_schedule_ticks_from_now_on(schedule: Schedule, missed: Missed) -> None:
-    assert due_ticks(schedule, None, NOON, missed) == [NOON]
-    assert due_ticks(schedule, None, NOON + 0.01, missed) == []
-    assert due_ticks(schedule, NOON + 0.01, NOON + 3599.99, missed) == []
-    assert due_ticks(schedule, NOON + 0.01, NOON + 3600.01, missed) == [NOON + 3600]
-
-
-@pytest.mark.parametrize("missed", Missed)
-def test_a_tick_is_due_from_its_time_on_and_once(missed: Missed) -> None:
-    assert due_ticks(HOURLY, NOON, NOON, missed) == []
-    assert due_ticks(HOURLY, NOON, NOON + 3599.999, missed) == []
-    assert due_ticks(HOURLY, NOON, NOON + 3600, missed) == [NOON + 3600]
-    assert due_ticks(HOURLY, NOON, NOON + 3601, missed) == [NOON + 3600]
-    assert due_ticks(HOURLY, NOON + 3600, NOON + 3601, missed) == []
-
-
 @pytest.mark.parametrize(
     ("missed", "late", "due"),
     [
@@ -102,11 +84,6 @@ def test_missed_ticks_are_dropped_or_made_up_for_once_or_all(missed: Missed, lat
     assert due_ticks(HOURLY, NOON, now, missed) == [NOON + 3600 * hour for hour in due]
 
 
-def test_after_skipped_ticks_the_next_one_is_due() -> None:
-    assert due_ticks(HOURLY, NOON, NOON + 5.5 * 3600, Missed.SKIP) == []
-    assert due_ticks(HOURLY, NOON, NOON + 6 * 3600 + 0.01, Missed.SKIP) == [NOON + 6 * 3600]
-
-
 def test_many_missed_ticks_come_in_bounded_calls_the_oldest_first() -> None:
     now = NOON + 2500
     calls = []
@@ -116,47 +93,6 @@ def test_many_missed_ticks_come_in_bounded_calls_the_oldest_first() -> None:
         last = due[-1]
     assert [len(due) for due in calls] == [MOST_TICKS, MOST_TICKS, 500]
     assert [tick for due in calls for tick in due] == [NOON + 1 + tick for tick in range(2500)]
-
-
-@pytest.mark.parametrize("missed", Missed)
-def test_only_a_few_ticks_are_computed_where_years_were_missed(missed: Missed) -> None:
-    asked = _Counting(Cron("* * * * * *"))
-    due = due_ticks(asked, NOON, NOON + 10 * 365 * DAY, missed)
-    assert len(due) == (MOST_TICKS if missed is Missed.ALL else 1)
-    assert asked.calls <= MOST_TICKS + 1 if missed is Missed.ALL else asked.calls <= 2
-
-
-class _Counting:
-    """A schedule that counts what it is asked."""
-
-    def __init__(self, schedule: Schedule) -> None:
-        self._schedule = schedule
-        self.calls = 0
-
-    def next_after(self, t: float) -> float:
-        self.calls += 1
-        return self._schedule.next_after(t)
-
-    def previous_at(self, t: float) -> float | None:
-        self.calls += 1
-        return self._schedule.previous_at(t)
-
-
-@given(schedule=schedules(), start=moments(), steps=st.lists(st.floats(0, DAY / 2), max_size=10))
-@settings(max_examples=60, deadline=None)
-def test_walking_in_any_steps_gives_exactly_the_ticks_of_the_schedule(
-    schedule: Schedule, start: float, steps: list[float]
-) -> None:
-    if isinstance(schedule, Every):
-        schedule = Every(schedule.seconds + 60)  # so that no step has more ticks than one call gives
-    walked: list[float] = []
-    now = last = start
-    for step in steps:
-        now += step
-        due = due_ticks(schedule, last, now, Missed.ALL)
-        walked += due
-        last = due[-1] if due else last
-    assert walked == ticks(schedule, start, now)
 
 
 @pytest.mark.unmeasured

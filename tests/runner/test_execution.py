@@ -10,8 +10,7 @@ import pytest
 from structlog.contextvars import get_contextvars
 from structlog.testing import capture_logs
 
-from jobs_service import Job, JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
-from jobs_service.model import JobState
+from jobs_service import JobsService, JobTransaction, Outcome, Retry, RunningJob, Snooze
 from tests.runner.support import TYPE, add, ended, lose, opened, running, story, warned
 from tests.virtual_time import in_virtual_time
 
@@ -47,25 +46,6 @@ async def test_a_job_whose_last_attempt_was_lost_keeps_its_error_and_has_no_more
         "its 3 attempts are used up: 2 crashed, 1 lost with their worker; the last error was ValueError: the real error"
     )
     assert 'raise ValueError("the real error")' in job.error.traceback
-
-
-@in_virtual_time
-async def test_a_job_that_was_lost_each_time_says_so_and_has_as_many_attempts() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, max_attempts=2)
-        async def work() -> None:
-            await asyncio.sleep(DAY)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            for _ in range(2):
-                await asyncio.sleep(10)
-                await lose(jobs)
-            job = await ended(jobs, "a")
-    assert job.attempts == 2
-    assert job.error is not None
-    assert job.error.message == "its worker was lost 2 times"
 
 
 @in_virtual_time
@@ -128,82 +108,6 @@ async def test_a_job_that_its_handler_finishes_in_its_own_transaction_is_not_tak
     assert way == ["went on"]
 
 
-@in_virtual_time
-async def test_what_it_returns_afterwards_is_told_of_as_not_stored() -> None:
-    async with opened() as jobs:
-        ending_itself(jobs, lambda: "too late")
-        async with running(jobs):
-            with capture_logs() as events:
-                await add(jobs, "a")
-                await ended(jobs, "a")
-                await asyncio.sleep(1)
-            [event] = warned(events)
-            assert (event["event"], event["id"]) == ("result_not_stored", "a")
-
-
-@in_virtual_time
-async def test_the_job_that_its_own_transaction_returns_is_no_result() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> Job:
-            return await jobs.transact(lambda tx: tx.finish(job, result="billed"))
-
-        async with running(jobs):
-            with capture_logs() as events:
-                await add(jobs, "a")
-                assert (await ended(jobs, "a")).result == "billed"
-                await asyncio.sleep(1)
-            assert warned(events) == []
-
-
-@pytest.mark.parametrize("own_transaction", [True, False])
-@in_virtual_time
-async def test_an_exception_after_the_job_was_ended_is_logged_with_its_traceback(own_transaction: bool) -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> None:
-            async def bill(tx: JobTransaction) -> None:
-                if own_transaction:
-                    await tx.finish(job)
-
-            await (jobs.transact(bill) if own_transaction else job.finish_with(bill))
-            raise ValueError("after the end")
-
-        async with running(jobs):
-            with capture_logs() as events:
-                await add(jobs, "a")
-                assert (await ended(jobs, "a")).outcome is Outcome.SUCCEEDED
-                await asyncio.sleep(1)
-            [event] = warned(events)
-            assert (event["event"], event["error"]) == ("handler_failed_after_end", "ValueError: after the end")
-            assert isinstance(event["exc_info"], ValueError)
-
-
-@in_virtual_time
-async def test_a_transaction_that_fails_ends_nothing() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, backoff=1)
-        async def work(job: RunningJob) -> str:
-            async def fail(tx: JobTransaction) -> None:
-                await tx.finish(job)
-                raise OSError("not billed")
-
-            if job.attempts == 1:
-                await jobs.transact(fail)
-            return "in the end"
-
-        async with running(jobs):
-            with capture_logs() as events:
-                await add(jobs, "a")
-                job = await ended(jobs, "a")
-            assert (job.result, story(job)) == ("in the end", ["added", "started", "crashed", "started", "finished"])
-            [event] = warned(events)
-            assert (event["event"], event["error"]) == ("job_crashed", "OSError: not billed")
-
-
 # Time limits
 
 
@@ -232,24 +136,6 @@ async def test_a_handler_that_swallows_the_cancellation_of_its_time_limit_has_cr
 
 
 # Results
-
-
-@in_virtual_time
-async def test_a_run_that_returns_nothing_leaves_no_result_of_the_one_before() -> None:
-    async with opened() as jobs:
-        results: list[Any] = ["first", None]
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> Any:
-            if len(results) > 1:
-                await job.resubmit()
-            return results.pop(0)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-    assert results == []
-    assert job.result is None
 
 
 # What the log says
@@ -287,22 +173,6 @@ async def test_starts_and_successes_are_details_and_crashes_say_when_the_job_run
 
 
 @in_virtual_time
-async def test_a_retry_for_which_there_are_no_more_attempts_is_a_failure() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, max_attempts=1)
-        async def work() -> None:
-            raise Retry(3, "not yet")
-
-        async with running(jobs):
-            with capture_logs() as events:
-                await add(jobs, "a")
-                assert (await ended(jobs, "a")).outcome is Outcome.FAILED
-    [line] = logged(events, "job_retrying", "job_failed", "job_crashed")
-    assert (line["event"], line["log_level"]) == ("job_failed", "warning")
-
-
-@in_virtual_time
 async def test_a_handlers_own_lines_carry_its_jobs_type_and_id_and_nobody_elses_do() -> None:
     seen: dict[object, dict[str, Any]] = {}
     async with opened() as jobs:
@@ -326,19 +196,3 @@ async def test_a_handlers_own_lines_carry_its_jobs_type_and_id_and_nobody_elses_
 
 async def note(seen: dict[object, dict[str, Any]], name: str) -> None:
     seen[name] = get_contextvars()
-
-
-@in_virtual_time
-async def test_a_job_can_be_told_from_the_log_when_it_ends_itself() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> None:
-            await job.finish(result=1)
-
-        async with running(jobs):
-            with capture_logs() as events:
-                await add(jobs, "a")
-                await ended(jobs, "a")
-            assert [event["id"] for event in logged(events, "job_succeeded")] == ["a"]
-            assert (await jobs.get(TYPE, "a")).state is JobState.FINISHED

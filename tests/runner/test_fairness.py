@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from jobs_service import HistoryKind, JobsService, NewJob, RunningJob, WorkerConflict
-from tests.runner.rotating import INTERVAL, SETTLED, Stage, continuous, continuous_running, table
-from tests.runner.support import TYPE, add, moments, now, opened, running, stopped, story
+from jobs_service import NewJob
+from tests.runner.rotating import INTERVAL, SETTLED, Stage
+from tests.runner.support import TYPE, opened, running, stopped
 from tests.virtual_time import in_virtual_time
 
 
@@ -58,179 +57,7 @@ async def test_shares_are_equal_whatever_the_slots_and_the_churn(count: int, slo
         assert spread(stage, count) <= turn + INTERVAL
 
 
-@pytest.mark.unmeasured
-@in_virtual_time
-async def test_jobs_that_crash_never_take_more_than_their_share() -> None:
-    crashing = ["0", "1", "2"]
-
-    async def crash(stage: Stage) -> None:
-        while True:
-            await asyncio.sleep(10)
-            for id in {*crashing} & {*stage.running()}:
-                stage.end(id, ValueError("again"))
-
-    async with many(30, max_attempts=None, backoff=1) as stage:
-        await asyncio.sleep(SETTLED)
-        task = asyncio.create_task(crash(stage))
-        await asyncio.sleep(2 * 3600)
-        task.cancel()
-        healthy = [stage.seconds(str(number)) for number in range(3, 30)]
-        crashed = [stage.seconds(id) for id in crashing]
-        assert min(healthy) > max(crashed) > 0
-        assert max(healthy) - min(healthy) <= 2 * INTERVAL
-        assert len(stage.spans["0"]) <= max(len(stage.spans[str(number)]) for number in range(3, 30)) + 1
-
-
-@in_virtual_time
-async def test_a_handler_that_ignores_its_stop_takes_a_slot_but_not_the_turns_of_the_others() -> None:
-    released = asyncio.Event()
-    ran: Counter[str] = Counter()
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=3, continuous=True, grace=5, interval=INTERVAL)
-        async def work(job: RunningJob) -> None:
-            ran[str(job.id)] += 1
-            if job.id == "deaf" and ran["deaf"] == 1:
-                while not released.is_set():
-                    try:
-                        await released.wait()
-                    except asyncio.CancelledError:
-                        continue
-                return
-            await asyncio.Event().wait()
-
-        async with running(jobs):
-            await asyncio.sleep(SETTLED)
-            ids = ["deaf", "a", "b", "c", "d"]
-            await jobs.add_many(TYPE, [NewJob(id) for id in ids])
-            await asyncio.sleep(20 * INTERVAL)
-            # Two slots for five jobs, which the deaf one is among: it was given back.
-            assert min(ran.values()) >= 7
-            assert len(await jobs.active_ids(TYPE)) == 2
-            jobs.configure(TYPE, slots=2)
-            await asyncio.sleep(SETTLED)
-            assert len(await jobs.active_ids(TYPE)) == 1
-            released.set()
-            await asyncio.sleep(SETTLED)
-            assert len(await jobs.active_ids(TYPE)) == 2
-
-
-def lingering(jobs: JobsService, type: str, seconds: float, **options: Any) -> list[object]:
-    """Register a handler that goes on for so long after it was stopped; return the ids of those that were."""
-    asked: list[object] = []
-
-    @jobs.handler(type, **{"continuous": True, "grace": seconds + 10, "interval": INTERVAL, **options})
-    async def work(job: RunningJob) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            asked.append(job.id)
-            await asyncio.sleep(seconds)
-
-    return asked
-
-
-@in_virtual_time
-async def test_fewer_slots_stop_no_more_jobs_than_they_must_while_others_take_their_grace() -> None:
-    async with opened() as jobs:
-        asked = lingering(jobs, TYPE, 20, slots=6)
-        async with running(jobs):
-            await add(jobs, *"abcdef")
-            await asyncio.sleep(SETTLED)
-            jobs.configure(TYPE, slots=4)
-            await asyncio.sleep(SETTLED)
-            jobs.configure(TYPE, max_churn=3)
-            await asyncio.sleep(SETTLED)
-            assert sorted(map(str, asked)) == ["a", "b"]
-            jobs.configure(TYPE, slots=3)
-            await asyncio.sleep(30)
-            assert sorted(map(str, asked)) == ["a", "b", "c"]
-
-
-@in_virtual_time
-async def test_a_rotation_stops_nobody_for_jobs_to_which_others_give_their_slots_already() -> None:
-    async with opened() as jobs:
-        asked = lingering(jobs, TYPE, 2.5 * INTERVAL, slots=3)
-        async with running(jobs):
-            await add(jobs, *"abc")
-            await asyncio.sleep(SETTLED)
-            await add(jobs, "d")
-            await asyncio.sleep(3 * INTERVAL)
-            assert asked == ["a"]
-            await asyncio.sleep(INTERVAL)
-            # Now a waits, which has ended.
-            assert asked == ["a", "b"]
-
-
-@in_virtual_time
-async def test_a_rotation_of_the_cap_stops_nobody_for_jobs_to_which_others_give_their_places_already() -> None:
-    async with opened() as jobs:
-        asked = lingering(jobs, "first", 2.5 * INTERVAL, slots=5)
-        lingering(jobs, "second", 0)
-        async with running(jobs, max_jobs=3):
-            await add(jobs, *"abc", type="first")
-            await asyncio.sleep(SETTLED)
-            await add(jobs, "d", type="second")
-            await asyncio.sleep(3 * INTERVAL)
-            assert asked == ["a"]
-
-
 # Checkpoints
-
-
-@in_virtual_time
-async def test_what_a_stopped_handler_writes_within_its_grace_is_kept() -> None:
-    seen: list[Any] = []
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=1, continuous=True, grace=10)
-        async def work(job: RunningJob) -> None:
-            seen.append((job.id, job.data))
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await asyncio.sleep(9)
-                await job.update((job.data or 0) + 1)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(SETTLED)
-            await add(jobs, "b")
-            await asyncio.sleep(3 * INTERVAL + 15)
-            assert seen == [("a", None), ("b", None), ("a", 1), ("b", 1)]
-            job = await jobs.get(TYPE, "a")
-            assert story(job) == ["added", "started", "stopped", "started", "stopped"]
-            # Its slot was its own until it had ended.
-            rotated, ended = moments(job, HistoryKind.STOPPED)
-            assert ended - rotated == 2 * INTERVAL
-            assert moments(await jobs.get(TYPE, "b"), HistoryKind.STARTED)[0] == rotated
-            assert job.attempts == 0
-
-
-@in_virtual_time
-async def test_what_a_stopped_handler_writes_after_its_grace_is_refused() -> None:
-    refused = asyncio.Event()
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=1, continuous=True, grace=10)
-        async def work(job: RunningJob) -> None:
-            try:
-                await asyncio.Event().wait()
-            finally:
-                with pytest.raises(asyncio.CancelledError):  # once more, at the end of its grace
-                    await asyncio.sleep(11)
-                with pytest.raises(WorkerConflict):
-                    await job.update("late")
-                refused.set()
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(SETTLED)
-            await add(jobs, "b")
-            await refused.wait()
-            job = await jobs.get(TYPE, "a")
-            assert job.data is None
-            assert story(job)[:3] == ["added", "started", "stopped"]
 
 
 @in_virtual_time
@@ -256,45 +83,6 @@ async def test_a_job_that_is_stopped_before_its_handler_has_begun_is_given_back(
 
 
 # Changes
-
-
-@in_virtual_time
-async def test_another_interval_counts_from_the_last_rotation() -> None:
-    async with table(continuous_running(1), continuous(2), interval=3600) as stage:
-        await asyncio.sleep(600)
-        await stage.change(interval=1200)
-        assert stage.running() == ["1"]
-        await asyncio.sleep(1200 - now() + SETTLED)
-        assert stage.running() == ["2"]
-        await stage.change(interval=100)
-        await asyncio.sleep(100)
-        assert stage.running() == ["1"]
-        await asyncio.sleep(50)
-        # Its time has been over for long: at once.
-        await stage.change(interval=10)
-        assert stage.running() == ["2"]
-
-
-@in_virtual_time
-async def test_other_changes_make_nobody_take_a_turn_before_its_time() -> None:
-    async with table(continuous_running(1), continuous(2)) as stage:
-        for _ in range(10):
-            await stage.change(max_churn=5, max_history=7)
-        assert stage.running() == ["1"]
-        await stage.rotate()
-        assert stage.running() == ["2"]
-
-
-@in_virtual_time
-async def test_max_churn_changes_from_the_next_rotation_on() -> None:
-    async with table(*map(continuous_running, range(1, 5)), *map(continuous, range(5, 9)), max_churn=0) as stage:
-        await stage.rotate()
-        assert stage.stops() == 4  # those that gave their slots to the table's running ones
-        for max_churn, more in [(1, 1), (3, 3), (0, 0), (20, 4)]:
-            before = stage.stops()
-            await stage.change(max_churn=max_churn)
-            await stage.rotate()
-            assert stage.stops() - before == more
 
 
 @in_virtual_time

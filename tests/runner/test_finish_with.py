@@ -8,19 +8,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from jobs_service import (
-    EndedJob,
-    Job,
     JobsService,
     JobTransaction,
-    NoTypeTimeout,
-    Outcome,
     RunningJob,
     WorkerConflict,
 )
 from jobs_service.errors import CommitUnknown, InvalidJob, JobsError, JobTooLarge, TransactionConflict
 from jobs_service.model import JobState
 from jobs_service.store.memory import Faults, MemoryTransaction
-from tests.runner.support import SOON, TYPE, Weather, add, ended, lose, opened, running, store_of, story
+from tests.runner.support import SOON, TYPE, add, ended, lose, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
 
 ONE = (1).to_bytes(8, "little")
@@ -50,83 +46,6 @@ class Unsure(Faults):
 
     async def after_commit(self, transaction: MemoryTransaction) -> None:
         raise CommitUnknown("done, and nobody knows")
-
-
-@in_virtual_time
-async def test_the_effects_and_the_end_are_there_together_and_what_the_function_returns_is_the_result() -> None:
-    finished: list[Job] = []
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> str:
-            async def effects(tx: JobTransaction) -> dict[str, int]:
-                tx.kv.add(b"own/runs", ONE)
-                await tx.add(TYPE, "next") if job.id == "a" else None
-                return {"rows": 7}
-
-            finished.append(await job.finish_with(effects))
-            return "not this"
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert (job.outcome, job.result) == (Outcome.SUCCEEDED, {"rows": 7})
-            assert (finished[0].state, finished[0].result) == (JobState.FINISHED, {"rows": 7})
-            await ended(jobs, "next")
-            assert await count(jobs) == 2
-
-
-@in_virtual_time
-async def test_a_handler_may_return_the_job_that_it_has_ended_and_say_so() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> int | EndedJob[int]:
-            if job.id == "free":
-                return 0
-            return await job.finish_with(lambda tx: 7)
-
-        async with running(jobs):
-            for id, result in (("free", 0), ("a", 7)):
-                job = await jobs.enqueue(work, id=id)
-                assert await jobs.result(work, job.id) == result
-
-
-@in_virtual_time
-async def test_the_job_that_was_ended_equals_what_is_read_of_it() -> None:
-    async with opened() as jobs:
-        await jobs.set_type_timeout(TYPE, 60)
-        await jobs.add(TYPE, "a")
-        job = await jobs.accept(TYPE)
-        assert job is not None
-        ended_job = await job.finish_with(lambda tx: 7)
-        read = await jobs.get(TYPE, "a")
-        assert isinstance(ended_job, EndedJob)
-        assert ended_job == read == ended_job
-        assert hash(ended_job) == hash(read)
-        assert ended_job != 7
-        assert ended_job == await jobs.get(TYPE, "a")
-        await jobs.resubmit(TYPE, "a")
-        assert ended_job != await jobs.get(TYPE, "a")
-        assert ended_job != await jobs.accept(TYPE)
-
-
-@in_virtual_time
-async def test_a_plain_function_of_a_transaction_will_do_as_well() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> None:
-            def effects(tx: JobTransaction) -> int:
-                tx.kv[b"own/runs"] = ONE
-                return 1
-
-            await job.finish_with(effects)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            assert (await ended(jobs, "a")).result == 1
-            assert await count(jobs) == 1
 
 
 @in_virtual_time
@@ -228,28 +147,6 @@ async def test_what_the_function_raises_comes_to_the_handler_and_leaves_the_job_
             assert await count(jobs) == 0
 
 
-@in_virtual_time
-async def test_an_error_of_the_function_that_the_handler_lets_out_is_a_crash_and_the_next_run_may_succeed() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> None:
-            async def effects(tx: JobTransaction) -> None:
-                tx.kv.add(b"own/runs", ONE)
-                if job.attempts == 1:
-                    await tx.add("no such type", "x")
-
-            await job.finish_with(effects)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert story(job) == ["added", "started", "crashed", "started", "finished"]
-            assert job.error is not None
-            assert job.error.type == NoTypeTimeout.__name__
-            assert await count(jobs) == 1
-
-
 @pytest.mark.parametrize(
     ("result", "expected"), [({1, 2}, InvalidJob), ("x" * 100_000, JobTooLarge)], ids=["a set", "too much"]
 )
@@ -296,32 +193,6 @@ async def test_a_loser_has_no_effects() -> None:
             await asyncio.sleep(5)
             await lose(jobs)
             assert (await ended(jobs, "a")).result == 2
-            assert await count(jobs) == 1
-
-
-@in_virtual_time
-async def test_effects_that_the_store_was_away_for_take_place_in_the_next_run() -> None:
-    weather = Weather()
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, timeout=600)
-        async def work(job: RunningJob) -> None:
-            async def effects(tx: JobTransaction) -> None:
-                tx.kv.add(b"own/runs", ONE)
-
-            if job.attempts == 1:
-                weather.leave()
-            await job.finish_with(effects)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            store_of(jobs).faults = weather
-            await asyncio.sleep(25)
-            weather.come_back()
-            job = await ended(jobs, "a")
-            assert story(job) == ["added", "started", "crashed", "started", "finished"]
-            assert job.error is not None
-            assert job.error.type == "StoreUnavailable"
             assert await count(jobs) == 1
 
 

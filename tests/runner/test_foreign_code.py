@@ -150,23 +150,3 @@ async def test_who_asks_for_a_time_that_no_job_can_have_has_crashed(
         assert story(job) == ["added", "started", "crashed", "started", "finished"]
         assert moments(job, HistoryKind.STARTED) == [0, 5]
         assert job.result == "fine"
-
-
-@pytest.mark.parametrize("ask", [Limited, Busy])
-@in_virtual_time
-async def test_who_asks_for_a_time_that_is_over_runs_again_at_once(ask: Callable[[Any], Exception]) -> None:
-    async with opened() as jobs:
-        asked: list[object] = []
-
-        @jobs.handler(TYPE, backoff=5)
-        async def work(job: RunningJob) -> str:
-            if not asked:
-                asked.append(job.id)
-                raise ask(-1e30)
-            return "fine"
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-        assert moments(job, HistoryKind.STARTED) == [0, 0]
-        assert job.result == "fine"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
@@ -18,7 +17,6 @@ from tests.runner.example_functions import (
     ARGS,
     JOB,
     PAYLOAD,
-    Scaler,
     Thumbnail,
     both,
     called,
@@ -27,22 +25,6 @@ from tests.runner.example_functions import (
 
 if TYPE_CHECKING:
     from jobs_service.runner.functions import BlockingJob
-
-
-async def test_calling_a_handler_calls_the_function() -> None:
-    handler: Handler[Thumbnail, Any] = Handler("type", both)
-    assert await handler(JOB, args=ARGS) == (JOB, ARGS)
-
-
-def test_a_handler_looks_like_its_function() -> None:
-    handler: Handler[Any, Any] = Handler("type", both)
-    assert handler.__name__ == "both"  # type: ignore[attr-defined]
-    assert handler.__doc__ == both.__doc__
-    assert inspect.signature(handler) == inspect.signature(both)
-    assert handler.name == f"{both.__module__}.both"
-    assert repr(handler) == f"<Handler {both.__module__}.both of 'type'>"
-    assert Handler("type", Scaler()).name == f"{both.__module__}.Scaler"
-    assert Handler("type", functools.partial(plain, JOB)).name == f"{both.__module__}.plain"
 
 
 def mail(to: str, subject: str = "hi", *, parts: list[int] | None = None) -> Any:
@@ -130,42 +112,6 @@ def test_a_default_is_what_is_enqueued_without_arguments() -> None:
     needs: Handler[Any, Any] = Handler("type", mail)
     with pytest.raises(InvalidJob, match=r"mail takes arguments: give them after the handler \(to\)"):
         needs.data(UNSET)
-
-
-def test_attributes_of_a_function_do_not_become_the_handlers() -> None:
-    def marked() -> None: ...
-
-    marked.type = "other"  # type: ignore[attr-defined]
-    marked.arguments = None  # type: ignore[attr-defined]
-    handler: Handler[Any, Any] = Handler("type", marked)
-    assert handler.type == "type"
-    assert handler.arguments(JOB, None) == ()
-
-
-def test_options_are_the_defaults_unless_given() -> None:
-    assert Handler("type", both).options == HandlerOptions()
-    options = HandlerOptions(slots=3)
-    assert Handler("type", both, options).options is options
-
-
-def test_one_function_can_handle_several_types() -> None:
-    first: Handler[Any, Any] = Handler("first", both)
-    second: Handler[Any, Any] = Handler("second", first)
-    assert (first.type, second.type) == ("first", "second")
-    assert second.function is both
-    assert second.kind == "coroutine"
-
-
-def test_a_command_handler_says_so() -> None:
-    assert Handler("type", both, kind="command").kind == "command"
-
-
-def test_a_decorator_keeps_the_handler_and_gives_it_back() -> None:
-    kept: list[Handler[Any, Any]] = []
-    decorate: Registration = registration("thumbnail", HandlerOptions(slots=2), kept.append)
-    handler = decorate(both)
-    assert kept == [handler]
-    assert (handler.type, handler.options.slots) == ("thumbnail", 2)
 
 
 def test_a_type_that_no_job_can_have_is_refused() -> None:

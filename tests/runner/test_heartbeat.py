@@ -35,20 +35,6 @@ async def test_one_transaction_per_third_of_the_timeout_renews_all_running_jobs_
 
 
 @in_virtual_time
-async def test_a_job_runs_for_ten_timeouts_without_being_lost() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, timeout=60)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(600)
-
-        async with running(jobs):
-            await add(jobs, "a", "b")
-            for job in await all_ended(jobs, ["a", "b"]):
-                assert story(job) == ["added", "started", "finished"]
-
-
-@in_virtual_time
 async def test_a_job_whose_handler_was_asked_to_end_is_kept_alive_as_long_as_its_grace_lasts() -> None:
     async with opened() as jobs:
 
@@ -62,23 +48,6 @@ async def test_a_job_whose_handler_was_asked_to_end_is_kept_alive_as_long_as_its
         async with running(jobs):
             await add(jobs, "a", timeout=6)
             assert story(await ended(jobs, "a")) == ["added", "started", "crashed", "finished"]
-
-
-@in_virtual_time
-async def test_a_handler_that_has_finished_its_job_itself_goes_on_undisturbed() -> None:
-    async with opened() as jobs:
-        done: list[object] = []
-
-        @jobs.handler(TYPE, timeout=6)
-        async def work(job: RunningJob) -> None:
-            await job.finish()
-            await asyncio.sleep(60)
-            done.append(job.id)
-
-        async with running(jobs):
-            await add(jobs, "a", timeout=6)
-            await asyncio.sleep(61)
-            assert done == ["a"]
 
 
 @in_virtual_time
@@ -121,25 +90,6 @@ async def test_the_rhythm_follows_the_types_own_timeout_also_when_that_is_change
 
 
 @in_virtual_time
-async def test_no_running_job_is_lost_when_the_types_timeout_is_made_shorter() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, timeout=600)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(120)
-
-        async with running(jobs):
-            await add(jobs, "a", timeout=600)
-            await asyncio.sleep(50)
-            await add(jobs, "b")
-            await jobs.set_type_timeout(TYPE, 6)
-            await asyncio.sleep(40)
-            await jobs.set_type_timeout(TYPE, 1)
-            for job in await all_ended(jobs, ["a", "b"]):
-                assert story(job) == ["added", "started", "finished"]
-
-
-@in_virtual_time
 async def test_no_job_is_lost_while_the_store_is_away_for_less_than_its_timeout() -> None:
     weather = Weather()
     async with opened() as jobs:
@@ -160,21 +110,4 @@ async def test_no_job_is_lost_while_the_store_is_away_for_less_than_its_timeout(
                 await asyncio.sleep(35)
             for job in await all_ended(jobs, ["a", "b"]):
                 assert job.result == "done"
-                assert story(job) == ["added", "started", "finished"]
-
-
-@in_virtual_time
-async def test_a_job_that_comes_just_before_a_heartbeat_is_kept_alive_as_well() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, timeout=3, slots=100)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(30)
-
-        ids = [str(number) for number in range(40)]
-        async with running(jobs):
-            for id in ids:
-                await add(jobs, id)
-                await asyncio.sleep(0.11)
-            for job in await all_ended(jobs, ids):
                 assert story(job) == ["added", "started", "finished"]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 
 import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import JobsService, NewJob, Outcome, RunningJob
-from jobs_service.model import JobState
 from jobs_service.store.base import Limits
 from jobs_service.store.memory import Faults, MemoryTransaction
 from tests.runner.support import TYPE, Gate, all_ended, opened, running, store_of, story, warned
@@ -60,87 +58,6 @@ async def test_large_jobs_are_kept_alive_and_end_together() -> None:
                     assert story(job) == ["added", "started", "finished"]
         assert warned(events) == []
         assert max(sizes.bytes) < store_of(jobs).limits.transaction // 3
-
-
-@in_virtual_time
-async def test_large_jobs_are_given_back_when_the_runner_stops() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=COUNT, grace=5)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(100_000)
-
-        with capture_logs() as events:
-            async with running(jobs):
-                await add_large(jobs)
-                await asyncio.sleep(100)
-        assert warned(events) == []
-        states = Counter([job.state async for job in jobs.list(TYPE)])
-        assert states == {JobState.PENDING: COUNT}
-
-
-@in_virtual_time
-async def test_large_jobs_that_crash_together_run_again() -> None:
-    gate = Gate()
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=COUNT)
-        async def work(job: RunningJob) -> None:
-            await gate.pass_through()
-            if job.attempts == 1:
-                raise OSError("first")
-
-        with capture_logs() as events:
-            async with running(jobs):
-                ids = await add_large(jobs)
-                await asyncio.sleep(1)
-                gate.open()
-                for job in await all_ended(jobs, ids):
-                    assert story(job) == ["added", "started", "crashed", "started", "finished"]
-        assert Counter(event["event"] for event in warned(events)) == {"job_crashed": COUNT}
-
-
-@in_virtual_time
-async def test_large_jobs_that_are_all_canceled_hear_of_it_soon() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=COUNT)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(100_000)
-
-        async with running(jobs):
-            ids = await add_large(jobs)
-            await asyncio.sleep(1)
-            await asyncio.gather(*(jobs.remove(TYPE, id) for id in ids))
-            await asyncio.sleep(1)
-            assert {job.outcome async for job in jobs.list(TYPE)} == {Outcome.CANCELED}
-
-
-@in_virtual_time
-async def test_jobs_that_have_become_large_while_they_ran_are_kept_alive() -> None:
-    gate = Gate()
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=COUNT)
-        async def work(job: RunningJob) -> None:
-            if int(str(job.id)) % 2:
-                await job.update(LARGE)
-            else:  # which nobody but the transaction knows
-
-                async def update(tx: object) -> None:
-                    await tx.update(job, LARGE)  # type: ignore[attr-defined]
-
-                await jobs.transact(update)
-            await gate.pass_through()
-
-        with capture_logs() as events:
-            async with running(jobs):
-                ids = await add_large(jobs, data="")
-                await asyncio.sleep(300)
-                gate.open()
-                for job in await all_ended(jobs, ids):
-                    assert story(job) == ["added", "started", "finished"]
-        assert warned(events) == []
 
 
 @pytest.mark.parametrize("transaction", [8_000, 20_000])

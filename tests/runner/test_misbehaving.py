@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsError, JobsService, Outcome, Retry, RunningJob, Snooze, WorkerConflict
+from jobs_service import JobsError, Outcome, Retry, RunningJob, Snooze, WorkerConflict
 from jobs_service.model import HistoryKind
 from tests.runner.deaf_handlers import DAY, assert_others_go_on, ignoring_cancellation
-from tests.runner.support import SOON, TYPE, add, all_ended, ended, moments, now, opened, running, store_of, story
+from tests.runner.support import TYPE, add, all_ended, ended, moments, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
 
 
@@ -73,31 +73,6 @@ async def test_whatever_a_handler_raises_is_a_crash_of_its_job_alone(
 
 
 @in_virtual_time
-async def test_a_handler_that_cancels_its_own_task_has_crashed() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, max_attempts=1)
-        async def work(job: RunningJob) -> str:
-            if job.id == "other":
-                return "fine"
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            if job.id == "returns":
-                return "at once"
-            await asyncio.sleep(1)
-            return "never"
-
-        async with running(jobs):
-            await add(jobs, "awaits", "returns")
-            job = await ended(jobs, "awaits")
-            assert job.error is not None
-            assert (job.outcome, job.error.message) == (Outcome.FAILED, "the handler canceled itself")
-            assert (await ended(jobs, "returns")).result == "at once"
-            await assert_others_go_on(jobs)
-
-
-@in_virtual_time
 async def test_a_handler_that_ends_within_its_grace_may_do_so_as_it_likes() -> None:
     async with opened() as jobs:
 
@@ -121,46 +96,6 @@ async def test_a_handler_that_ends_within_its_grace_may_do_so_as_it_likes() -> N
 
 
 @in_virtual_time
-async def test_a_handler_that_swallows_cancellation_is_gone_on_without_and_keeps_its_slot() -> None:
-    starts: list[tuple[object, float]] = []
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=2, grace=10)
-        async def work(job: RunningJob) -> str:
-            starts.append((job.id, now()))
-            if job.id == "deaf":
-                await ignoring_cancellation(1000)
-                with pytest.raises(WorkerConflict):
-                    await job.finish(result="too late")
-            else:
-                await asyncio.sleep(100)
-            return "fine"
-
-        async with running(jobs):
-            await add(jobs, "deaf")
-            await asyncio.sleep(5)
-            removed = now()
-            await jobs.remove(TYPE, "deaf")
-            with capture_logs() as events:
-                job = await ended(jobs, "deaf")
-            (event,) = [event for event in events if event["log_level"] != "debug"]
-            assert (event["event"], event["id"], event["why"]) == ("handler_ignores_cancellation", "deaf", "canceled")
-            assert job.outcome is Outcome.CANCELED
-            assert removed + 10 <= now() < removed + 10 + SOON
-            began = now()
-            await add(jobs, "a", "b", "c")
-            await all_ended(jobs, "abc")
-            # One slot is left for three jobs.
-            assert [round(at - began) for id, at in starts if id != "deaf"] == [0, 100, 200]
-            await asyncio.sleep(1000)
-            again = now()
-            await add(jobs, "d", "e")
-            await all_ended(jobs, "de")
-            assert [round(at - again) for id, at in starts[-2:]] == [0, 0]
-            assert (await jobs.get(TYPE, "deaf")).result is None
-
-
-@in_virtual_time
 async def test_of_a_job_that_is_anothers_it_is_told_once_however_long_its_handler_goes_on() -> None:
     async with opened() as jobs:
         over = asyncio.Event()
@@ -179,32 +114,6 @@ async def test_of_a_job_that_is_anothers_it_is_told_once_however_long_its_handle
                 await asyncio.sleep(1)
             logged = [event["event"] for event in events if event["log_level"] != "debug"]
             assert logged == ["handler_ignores_cancellation", "job_taken_over"]
-
-
-@in_virtual_time
-async def test_a_job_given_back_behind_a_deaf_handler_runs_elsewhere_at_once() -> None:
-    async with opened(worker="deaf") as jobs, opened(store_of(jobs), worker="other") as rival:
-
-        @jobs.handler(TYPE, grace=10)
-        async def work(job: RunningJob) -> str:
-            await ignoring_cancellation(100)
-            return "from the deaf"
-
-        @rival.handler(TYPE)
-        async def take(job: RunningJob) -> str:
-            return "from the other"
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(5)
-            jobs.configure(TYPE, slots=0)
-            async with running(rival):
-                job = await ended(rival, "a")
-                assert moments(job, HistoryKind.STOPPED) == [15]
-                assert moments(job, HistoryKind.STARTED) == [0, 15]
-                await asyncio.sleep(200)
-                job = await jobs.get(TYPE, "a")
-                assert (job.result, job.attempts, story(job)[-1]) == ("from the other", 1, "finished")
 
 
 @in_virtual_time
@@ -259,29 +168,6 @@ async def test_a_task_that_a_handler_leaves_behind_goes_on_and_the_job_is_not_it
                 await left[0]
             job = await jobs.get(TYPE, "a")
             assert (job.data, job.result, story(job)) == (None, "fine", ["added", "started", "finished"])
-
-
-async def test_a_handler_that_blocks_the_loop_is_logged_with_its_name() -> None:
-    """In real time: nothing else tells that the loop stood still."""
-    import time
-
-    jobs = JobsService("memory:")
-
-    @jobs.handler(TYPE)
-    async def stubborn(job: RunningJob) -> str:
-        await asyncio.sleep(0)
-        if job.id == "blocks":
-            time.sleep(1.05)  # noqa: ASYNC251 - what it must not do
-        return "fine"
-
-    with capture_logs() as events:
-        async with jobs, running(jobs):
-            await add(jobs, "blocks", "other")
-            assert [job.result for job in await all_ended(jobs, ["blocks", "other"])] == ["fine", "fine"]
-    (event,) = [event for event in events if event["event"] == "handler_blocked_loop"]
-    assert (event["id"], event["type"]) == ("blocks", TYPE)
-    assert event["handler"].endswith("stubborn")
-    assert event["seconds"] >= 1.05
 
 
 class Busy(JobsError):

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from jobs_service import JobsService, RunningJob, Snooze
-from jobs_service.runner.schedule import MOST_MADE_UP, Every, Missed
+from jobs_service.runner.schedule import MOST_MADE_UP, Missed
 from jobs_service.runner.ticker import tick_id
 from jobs_service.testing import World
 from tests.runner.ticking import (
@@ -58,30 +55,6 @@ def test_ticks_that_were_missed_are_made_up_for_as_the_policy_says(missed: str, 
     assert seen.ids == expected
 
 
-@pytest.mark.parametrize(("missed", "made_up"), [("once", 1), ("skip", 0), ("all", 3)])
-def test_a_tick_that_is_long_over_is_skipped_where_it_is_to_be(missed: str, made_up: int) -> None:
-    seen = RunRecord()
-
-    def register(jobs: JobsService) -> None:
-        jobs.every("10m", type="rare", missed=missed)(Noting(seen))
-
-    async def main(world: World) -> None:
-        first = world.start("p", serving(register))
-        await asyncio.sleep(1)
-        first.request_stop()
-        await first.ended()
-        await asyncio.sleep(1900)  # the last of three ticks is over for more than a minute
-        world.start("again", serving(register))
-        await asyncio.sleep(100)
-
-    in_a_world(main)
-    due = Every(600).previous_at(START + 1901)
-    assert due is not None
-    assert START + 1901 - due > 60
-    assert len(seen.ids) == made_up
-    assert made_up == 0 or seen.ids[-1] == tick_id(due)
-
-
 def missed_seconds(missed: Missed, overlap: bool, seconds: float) -> Callable[[World], Awaitable[list[str]]]:
     """Return a world in which nobody was there for so many ticks; it returns the jobs that were made up."""
 
@@ -113,65 +86,7 @@ def test_of_many_missed_ticks_the_newest_hundred_are_made_up_for() -> None:
     assert START + 2500 < newest < START + 2504
 
 
-def test_fewer_missed_ticks_are_all_made_up_for() -> None:
-    assert len(in_a_world(missed_seconds(Missed.ALL, True, 50))) in (50, 51)
-
-
-def test_jobs_that_must_not_overlap_are_made_up_for_one_after_the_other() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        def register(jobs: JobsService) -> None:
-            @jobs.every(10, type="ten", missed=Missed.ALL)
-            async def ten(job: Any) -> None:
-                seen.ran.append((str(job.id), world.loop.time()))
-                await asyncio.sleep(2)
-                seen.ids.append(str(job.id))
-                assert len(seen.ran) == len(seen.ids)
-
-        first = world.start("p", serving(register))
-        await asyncio.sleep(11)
-        first.request_stop()
-        await first.ended()
-        await asyncio.sleep(60)
-        world.start("p", serving(register))
-        await asyncio.sleep(30)
-
-    in_a_world(main)
-    assert len(seen.ids) >= 9
-    times = [datetime.fromisoformat(id).timestamp() for id in seen.ids]
-    assert times == [times[0] + 10 * number for number in range(len(times))]
-
-
-def test_a_schedule_that_is_seen_for_the_first_time_makes_up_for_nothing() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        world.start("p", serving(every_minute(seen, missed=Missed.ALL)))
-        await asyncio.sleep(FIRST - 1)
-        assert seen.ran == []
-        await asyncio.sleep(2)
-
-    in_a_world(main)
-    assert seen.ids == ticks(1)
-
-
 # Clocks
-
-
-def test_a_clock_that_is_set_back_brings_nothing_twice() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        process = world.start("p", serving(every_minute(seen, missed=Missed.ALL)))
-        await asyncio.sleep(FIRST + 3 * MINUTE + 1)
-        process.clock.ahead -= 150
-        await asyncio.sleep(5 * MINUTE)
-
-    in_a_world(main)
-    assert max(Counter(seen.ids).values()) == 1
-    # Two and a half of the five minutes are lived through a second time.
-    assert seen.ids == ticks(6)
 
 
 def test_a_clock_that_is_set_forward_is_noticed_within_half_a_minute() -> None:
@@ -237,50 +152,3 @@ def test_a_job_of_a_tick_that_was_ahead_is_in_the_way_only_as_long_as_it_runs(ho
     in_a_world(main)
     assert seen.ids[:3] == ticks(3, FIRST + MINUTE)
     assert (seen.ran[1][1] > FIRST + 3 * MINUTE) is (how == "runs")
-
-
-def test_clocks_that_differ_for_ever_bring_each_tick_twice_at_most() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        for ahead in (0.0, 3600.0, 7200.0):
-            world.start(f"{ahead}", serving(every_minute(seen, keep=0)), ahead=ahead)
-        await asyncio.sleep(FIRST + 20 * MINUTE)
-
-    in_a_world(main)
-    assert max(Counter(seen.ids).values()) <= 3
-    assert set(ticks(20)) <= set(seen.ids)
-
-
-BERLIN = ZoneInfo("Europe/Berlin")
-
-
-@pytest.mark.unmeasured
-@pytest.mark.parametrize(
-    ("expression", "day", "expected"),
-    [
-        ("30 2 * * *", "2024-10-27", ["2024-10-27T00:30:00Z"]),  # 2:30 comes twice: the first time only
-        ("30 2 * * *", "2024-03-31", ["2024-03-31T01:00:00Z"]),  # there is no 2:30: as it is skipped
-        ("0 3 * * *", "2024-10-27", ["2024-10-27T02:00:00Z"]),
-        (
-            "*/30 1-3 * * *",
-            "2024-03-31",
-            ["2024-03-31T00:00:00Z", "2024-03-31T00:30:00Z", "2024-03-31T01:00:00Z", "2024-03-31T01:30:00Z"],
-        ),
-    ],
-)
-def test_a_day_on_which_clocks_are_changed_has_its_ticks_once(expression: str, day: str, expected: list[str]) -> None:
-    seen = RunRecord()
-    midnight = datetime.fromisoformat(day).replace(tzinfo=BERLIN)
-
-    def register(jobs: JobsService) -> None:
-        jobs.cron(expression, timezone="Europe/Berlin", type="nightly", timeout=36_000)(Noting(seen))
-
-    async def main(world: World) -> None:
-        ahead = midnight.timestamp() - START
-        for number in range(2):
-            world.start(f"p{number}", serving(register), ahead=ahead)
-        await asyncio.sleep(5 * 3600)
-
-    in_a_world(main)
-    assert seen.ids == expected

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import Job, RunningJob, StoreUnavailable, WorkerConflict
+from jobs_service import Job, RunningJob, WorkerConflict
 from jobs_service.model import JobState
 from jobs_service.service.running_job_calls import RunningJobCalls
 from tests.runner.support import TYPE, add, ended, lose, opened, running, warned
@@ -37,36 +37,6 @@ async def test_a_job_whose_end_is_answered_late_is_not_taken_over(monkeypatch: p
             if not way:
                 way.append("begun")
                 await getattr(job, end)()
-                way.append("went on")
-
-        async with running(jobs):
-            with capture_logs() as events:
-                await add(jobs, "a")
-                await asyncio.sleep(2 * LONG)
-            assert (await jobs.get(TYPE, "a")).state is JobState.FINISHED
-            assert warned(events) == []
-    assert way == ["begun", "went on"]
-
-
-@in_virtual_time
-async def test_a_job_whose_end_has_no_answer_is_not_taken_over(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
-    real = getattr(RunningJobCalls, f"_{end}")
-
-    async def unanswered(calls: RunningJobCalls, job: RunningJob, *arguments: Any) -> Job:
-        await real(calls, job, *arguments)
-        raise StoreUnavailable("did not answer; a write may still take effect")
-
-    monkeypatch.setattr(RunningJobCalls, f"_{end}", unanswered)
-    way: list[str] = []
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> None:
-            if not way:
-                way.append("begun")
-                with pytest.raises(StoreUnavailable):
-                    await getattr(job, end)()
-                await asyncio.sleep(LONG)
                 way.append("went on")
 
         async with running(jobs):

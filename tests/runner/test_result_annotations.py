@@ -20,10 +20,8 @@ from typing import (
     TypeVar,
 )
 
-import msgspec
 import pytest
 import typing_extensions
-from pydantic import BaseModel
 
 from jobs_service import EndedJob, InvalidSettings, Job, JobsService, RunningJob
 
@@ -39,20 +37,6 @@ class Thumbnail:
 
 class Box(Generic[T]):
     """A generic one."""
-
-
-class Model(BaseModel):
-    """A model of pydantic."""
-
-
-class Struct(msgspec.Struct):
-    """One of msgspec."""
-
-
-class Color(enum.Enum):
-    """No member of it is JSON."""
-
-    RED = 1
 
 
 class Name(enum.StrEnum):
@@ -184,24 +168,6 @@ def test_a_handler_that_may_return_what_a_store_takes_is_not(annotation: Any) ->
     function.__annotations__["return"] = annotation
     jobs.handler("t")(function)
     assert list(jobs.handlers) == ["t"]
-
-
-def test_a_decorator_may_make_something_else_of_the_result() -> None:
-    jobs = JobsService("memory:")
-
-    def names(function: Callable[[], set[str]]) -> Callable[[], list[str]]:
-        @functools.wraps(function)
-        def sorted_names() -> list[str]:
-            return sorted(function())
-
-        return sorted_names
-
-    @jobs.handler("names")
-    @names
-    def found() -> set[str]:
-        return {"ada"}
-
-    assert list(jobs.handlers) == ["names"]
 
 
 def test_methods_and_objects_say_what_they_return_as_well() -> None:

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
-from jobs_service import EndedJob, InvalidJob, Job, JobFailed, JobsService, JobTransaction, RunningJob
+from jobs_service import EndedJob, InvalidJob, JobFailed, JobsService, JobTransaction, RunningJob
 from tests.runner.support import TYPE, add, opened, running
 from tests.virtual_time import in_virtual_time
 
@@ -79,8 +79,14 @@ RICH = [
 ]
 
 
-@pytest.mark.parametrize("how", ["returned", "finished", "with its end", "in a thread", "in a transaction"])
-@pytest.mark.parametrize(("annotation", "value"), RICH, ids=[str(number) for number in range(len(RICH))])
+WAYS = ["finished", "with its end", "in a thread", "in a transaction"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "how"),
+    [*((*rich, "returned") for rich in RICH), *((Point, POINT, how) for how in WAYS)],
+    ids=[*map(str, range(len(RICH))), *WAYS],
+)
 @in_virtual_time
 async def test_a_result_comes_back_as_its_annotation_says(annotation: Any, value: Any, how: str) -> None:
     async with opened() as jobs:
@@ -110,22 +116,6 @@ async def test_a_result_comes_back_as_its_annotation_says(annotation: Any, value
                 result = await jobs.result(handler, "a")
         assert (result, type(result)) == (value, type(value))
         assert await jobs.result(TYPE, "a") == (await jobs.get(TYPE, "a")).result
-
-
-@in_virtual_time
-async def test_what_is_stored_is_plain_json() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work() -> Point:
-            return POINT
-
-        async with running(jobs):
-            await add(jobs, "a")
-            stored = await jobs.result(TYPE, "a")
-            assert stored == {"x": 1, "at": "2026-11-27T12:30:00.000005Z", "names": ["a", "b"]}
-            decoded: Point = await jobs.result(work, "a")
-            assert decoded == POINT
 
 
 @in_virtual_time
@@ -160,19 +150,6 @@ async def test_a_result_that_is_neither_fails_the_job_and_names_the_field() -> N
             # The oldest pydantic does not name the field.
             with pytest.raises(JobFailed, match=r"no result: the data does not fit Point: (field x|expected `int`)"):
                 await jobs.result(work, "a")
-
-
-@in_virtual_time
-async def test_a_job_without_a_result_has_none_whatever_the_annotation_says() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> Point | Job:
-            return await job.finish()
-
-        async with running(jobs):
-            await add(jobs, "a")
-            assert await jobs.result(work, "a") is None
 
 
 def test_annotations_that_json_carries_cost_nothing() -> None:

@@ -8,16 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs_service import Discard, Retry
+from jobs_service import Retry
 from jobs_service.model import HistoryEvent, HistoryKind
 from jobs_service.runner.options import HandlerKeywords, HandlerOptions, handler_options
 from jobs_service.runner.retry_policy import (
     NextAttempt,
     backoff,
     consecutive_crashes,
-    crashes_in_a_row,
     decide,
-    has_attempts_left,
 )
 
 History = tuple[HistoryEvent, ...]
@@ -156,11 +154,6 @@ def test_consecutive_crashes_non_default_threshold(crashes: int, history: Histor
 # What those tables leave open.
 
 
-@pytest.mark.parametrize("crashes", [0, -1])
-def test_a_job_without_crashes_has_no_backoff(crashes: int) -> None:
-    assert backoff(crashes, 30.0) == 0.0
-
-
 @pytest.mark.parametrize("newest", [added(10), finished(10), canceled(10)])
 def test_crashes_before_a_job_was_resubmitted_or_finished_do_not_count(newest: HistoryEvent) -> None:
     earlier = (crashed(9), started(8), crashed(7), started(6))
@@ -186,25 +179,11 @@ def test_a_job_has_failed_for_good_when_its_attempts_are_used_up(
     assert (decided(runs(1), NOW, attempts, options=of_its_handler) is None) is is_over
 
 
-@pytest.mark.parametrize(("attempts", "max_attempts", "may_run"), [(1, 1, True), (2, 1, False), (9, None, True)])
-def test_a_job_may_run_until_its_attempts_are_used_up(attempts: int, max_attempts: int | None, may_run: bool) -> None:
-    assert has_attempts_left(attempts, max_attempts, HandlerOptions(max_attempts=None)) is may_run
-    assert has_attempts_left(attempts, None, HandlerOptions(max_attempts=max_attempts)) is may_run
-
-
-def test_a_discard_is_final() -> None:
-    assert decided(runs(1), NOW, error=Discard("no such address")) is None
-
-
 def test_a_retry_with_a_time_comes_after_that_time_without_jitter_and_counts_as_a_crash() -> None:
     again = decided((started(NOW), added(NOW)), NOW + 1, error=Retry(after=7.0), before=3, options=HandlerOptions())
     assert again == NextAttempt(NOW + 8, 4)
     assert decided(runs(1), NOW, attempts=1, max_attempts=1, error=Retry(after=7.0)) is None
     assert decided((started(NOW),), NOW + 1, error=Retry()) == NextAttempt(NOW + 31, 1)
-
-
-def test_jitter_is_added_to_the_pause() -> None:
-    assert retried_at((started(NOW),), NOW + 1, jitter=0.5) == NOW + 1 + 45
 
 
 def test_a_crashed_job_waits_longer_each_time_unless_it_ran_for_long() -> None:
@@ -216,12 +195,6 @@ def test_a_crashed_job_waits_longer_each_time_unless_it_ran_for_long() -> None:
     assert retried_at(again, NOW + 152) == NOW + 152 + 30
     assert retried_at(again, NOW + 32, health_threshold=0.5) == NOW + 32 + 30
     assert retried_at(again, NOW + 32, backoff=1.0) == NOW + 32 + 2
-
-
-def test_crashes_that_the_history_has_forgotten_count_until_a_healthy_run() -> None:
-    assert crashes_in_a_row((started(NOW),), NOW + 1, 5, 120.0) == 6
-    assert crashes_in_a_row((started(NOW),), NOW + 121, 5, 120.0) == 1
-    assert crashes_in_a_row((), NOW, 0, 120.0) == 1
 
 
 # What holds for any history.
@@ -260,15 +233,6 @@ def test_crashes_are_counted_as_couchdb_counts_them(history: History, threshold:
     ends = {HistoryKind.FINISHED, HistoryKind.CANCELED}
     of_couchdb = [event for event in history if event.kind not in ends]
     assert consecutive_crashes(of_couchdb, threshold) == crashes_by_couchdb(of_couchdb, threshold)
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 2000), st.sampled_from([0.0, 0.1, 1.0, 30.0, 3600.0]))
-def test_backoff_never_shrinks_doubles_at_most_and_has_a_limit(crashes: int, interval: float) -> None:
-    wait = backoff(crashes, interval)
-    more = backoff(crashes + 1, interval)
-    assert wait <= more <= max(2 * wait, interval)
-    assert more <= 1024 * interval
 
 
 @settings(deadline=None, max_examples=60)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, Retry, RunningJob, Snooze
-from jobs_service.model.job import Status, status_of
 from tests.checker import assert_sound
 from tests.runner.support import TYPE, add, opened, running, virtual_loop
 from tests.virtual_time import in_virtual_time
@@ -80,21 +79,6 @@ async def test_a_retrying_job_stays_one_when_it_is_due_until_it_is_started_resub
         counts = (await jobs.counts())[TYPE]
         assert counts.retrying == len(await states_of(jobs, state="retrying"))
         await assert_sound(jobs.store, now=wall_time())
-
-
-@in_virtual_time
-async def test_who_follows_a_job_hears_that_it_is_tried_again() -> None:
-    async with opened() as jobs:
-        outcomes(jobs)
-        async with running(jobs):
-            for id, expected in (("crash-1", Status.RETRYING), ("snooze-1", Status.SCHEDULED)):
-                await add(jobs, id, timeout=3600)
-                async with jobs.subscribe(TYPE, id) as events:
-                    async for event in events:
-                        if event.state == "pending" and event.run_at is not None:
-                            assert status_of(event, wall_time()) is expected
-                            assert status_of(await jobs.get(TYPE, id), wall_time()) is expected
-                            break
 
 
 @pytest.mark.parametrize("jobs_each", [3, 250])

@@ -3,56 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from jobs_service import Outcome, RunningJob, Snooze, StoreUnavailable
 from jobs_service.model import HistoryKind, Job, JobState
 from jobs_service.sources import Sources
 from tests.actors.support import CountedStore
-from tests.runner.support import TYPE, add, ended, opened, running, story, virtual_loop, warned
+from tests.runner.support import TYPE, add, ended, opened, running, virtual_loop
 from tests.stores import settings_with
 from tests.virtual_time import in_virtual_time
-
-
-class Size(TypedDict):
-    width: int
-    height: int
-
-
-@in_virtual_time
-async def test_what_a_handler_returns_is_the_jobs_result_and_its_data_stays() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob, args: Size) -> dict[str, Any]:
-            return {"area": args["width"] * args["height"], "of": job.id}
-
-        async with running(jobs):
-            await jobs.enqueue(work, {"width": 3, "height": 4}, id="a")
-            assert await jobs.result(TYPE, "a", timeout=1) == {"area": 12, "of": "a"}
-            job = await jobs.get(TYPE, "a")
-            assert (job.data, job.outcome, job.attempts) == ({"width": 3, "height": 4}, Outcome.SUCCEEDED, 1)
-            assert story(job) == ["added", "started", "finished"]
-            assert [event.detail for event in job.history] == ["", "w1", ""]
-
-
-@in_virtual_time
-async def test_the_result_of_a_later_run_replaces_that_of_the_one_before() -> None:
-    results = iter([1, None, 3])
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work() -> int | None:
-            return next(results)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            for expected in (1, None, 3):
-                assert (await ended(jobs, "a")).result == expected
-                await jobs.resubmit(TYPE, "a")
 
 
 @in_virtual_time
@@ -78,77 +39,6 @@ async def test_progress_reaches_subscribers_and_stays_in_the_job() -> None:
 
 
 # A handler that ends its job itself
-
-
-@in_virtual_time
-async def test_a_handler_may_finish_its_job_itself_and_what_comes_after_changes_nothing() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> str:
-            await job.finish({"last": job.id}, outcome=Outcome.FAILED, result="said so")
-            if job.id == "raises":
-                raise ValueError("afterwards")
-            return "not this"
-
-        async with running(jobs):
-            with capture_logs() as events:
-                await add(jobs, "returns", "raises")
-                for id in ("returns", "raises"):
-                    job = await ended(jobs, id)
-                    expected: tuple[Any, ...] = (Outcome.FAILED, "said so", {"last": id}, None)
-                    assert (job.outcome, job.result, job.data, job.error) == expected
-                    assert story(job) == ["added", "started", "finished"]
-                await asyncio.sleep(1)
-            warnings = warned(events)
-            assert [(event["event"], event["id"]) for event in warnings] == [
-                ("result_not_stored", "returns"),
-                ("handler_failed_after_end", "raises"),
-            ]
-            assert warnings[1]["error"] == "ValueError: afterwards"
-            assert isinstance(warnings[1]["exc_info"], ValueError)
-
-
-@in_virtual_time
-async def test_a_handler_that_goes_on_with_a_job_that_it_has_ended_is_named_in_the_log() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> None:
-            await job.finish()
-            await job.progress(1, 2)
-
-        async with running(jobs):
-            with capture_logs() as events:
-                await add(jobs, "a")
-                job = await ended(jobs, "a")
-                await asyncio.sleep(1)
-            assert (job.outcome, job.error) == (Outcome.SUCCEEDED, None)
-            [warnings] = warned(events)
-            assert (warnings["event"], warnings["id"]) == ("handler_failed_after_end", "a")
-            assert "is no longer this worker's" in warnings["error"]
-
-
-@in_virtual_time
-async def test_a_handler_may_give_its_job_back_or_ask_for_another_run() -> None:
-    runs: list[str] = []
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE)
-        async def work(job: RunningJob) -> None:
-            runs.append(str(job.id))
-            if runs.count(str(job.id)) > 1:
-                return
-            if job.id == "release":
-                await job.release()
-            else:
-                await job.resubmit()
-
-        async with running(jobs):
-            await add(jobs, "release", "resubmit")
-            assert story(await ended(jobs, "release")) == ["added", "started", "stopped", "started", "finished"]
-            assert story(await ended(jobs, "resubmit")) == ["added", "started", "finished", "started", "finished"]
-    assert sorted(runs) == ["release", "release", "resubmit", "resubmit"]
 
 
 def assert_failed(job: Job, type: str, *parts: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from importlib.resources import files
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -14,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jobs_service import InvalidJob
-from jobs_service.runner.schedule import END, LONGEST, Cron, Every, last_tick, parse_every
+from jobs_service.runner.schedule import END, LONGEST, Cron, Every, parse_every
 from tests.runner.schedules import CHANGES, DAY, at, crons, ticks
 
 FEW = settings(max_examples=40, deadline=None)
@@ -107,23 +106,6 @@ def test_what_is_no_period_is_refused_in_one_line_that_says_what_is_allowed(valu
 def test_a_nickname_is_the_expression_that_crontab_says_it_is(nickname: str, expression: str) -> None:
     now = 1_790_000_000.0
     assert Cron(nickname).next_after(now) == Cron(expression).next_after(now)
-
-
-def test_the_time_when_a_handler_was_first_run_is_no_tick() -> None:
-    hourly = Cron("0 * * * *")
-    assert last_tick(hourly, None) is None
-    assert last_tick(hourly, 7201.5) is None
-    assert last_tick(hourly, 7200.0) == 7200.0
-
-
-def test_a_fixed_period_is_counted_from_the_epoch() -> None:
-    noon = at("2026-03-29T12:00")
-    assert Every(300).next_after(noon + 1) == noon + 300
-    assert Every(300).next_after(noon) == noon + 300
-    assert Every(300).previous_at(noon) == noon
-    assert Every(300).previous_at(noon - 1) == noon - 300
-    assert Every(DAY).next_after(noon) == at("2026-03-30T00:00")
-    assert Every(7 * DAY).next_after(noon) == at("2026-04-02T00:00")
 
 
 @given(seconds=st.floats(1, 1e6), multiple=st.integers(0, 10**5))
@@ -225,13 +207,6 @@ def test_no_tick_is_lost_or_doubled_where_clocks_are_changed(
     assert [cron.previous_at(tick - 1) for tick in found[1:]] == found[:-1]
 
 
-def test_days_that_a_zone_skips_tick_once_as_they_are_skipped() -> None:
-    assert local(Cron("0 12 30 12 *", "Pacific/Apia"), "2011-12-01", "2012-02-01") == ["00:00+1400"]
-    assert local(Cron("0 12 * * *", "Pacific/Apia"), "2011-12-29T12:00", "2011-12-31T12:00") == [
-        *("12:00-1000", "00:00+1400", "12:00+1400"),
-    ]
-
-
 @pytest.mark.unmeasured
 @given(cron=crons(), data=st.data())
 @FEW
@@ -306,19 +281,6 @@ def test_an_unknown_time_zone_is_refused_in_one_line(zone: Any) -> None:
     ) as refused:
         Cron("* * * * *", zone)
     assert str(refused.value).isprintable()
-
-
-def test_a_time_zone_without_a_name_is_refused() -> None:
-    with files("tzdata").joinpath("zoneinfo", "Europe", "Berlin").open("rb") as file:
-        nameless = ZoneInfo.from_file(file)
-    with pytest.raises(InvalidJob, match=r"^time zone "):
-        Cron("* * * * *", nameless)
-
-
-def test_a_time_zone_may_be_given_as_an_object() -> None:
-    assert Cron("0 3 * * *", ZoneInfo("Europe/Berlin")) == Cron("0 3 * * *", "Europe/Berlin")
-    assert Cron("0 3 * * *") == Cron("0 3 * * *", "UTC")
-    assert len({Cron("0 3 * * *"), Cron("0 3 * * *", ZoneInfo("UTC")), Cron("0 4 * * *")}) == 2
 
 
 @given(expression=st.text(alphabet="0123456789*/,-#L MONJULW\n²", max_size=30))

@@ -86,26 +86,6 @@ def test_a_parameter_of_any_name_that_is_annotated_with_the_jobs_class_gets_the_
     assert "annotation 'Hidden' of parameter running cannot be resolved" in refusal(hidden)
 
 
-def test_a_job_parameter_needs_no_annotation_that_can_be_resolved() -> None:
-    def hidden(job: Hidden) -> None: ...
-
-    assert Handler("type", hidden).takes_job
-
-
-def test_keyword_only_parameters_with_a_default_are_left_alone() -> None:
-    def more(args: int, *, retries: int = 3) -> tuple[int, int]:
-        return args, retries
-
-    assert called(Handler("type", more), 1) == (1, 3)
-
-
-def test_the_function_decides_on_arguments_with_a_default() -> None:
-    def optional(args: int | None = 5) -> int | None:
-        return args
-
-    assert called(Handler("type", optional), None) is None
-
-
 def test_a_decorated_function_keeps_its_parameters() -> None:
     def logged(function: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
         @functools.wraps(function)
@@ -196,10 +176,6 @@ def test_what_cannot_be_a_handler_is_refused_when_it_is_registered(function: Any
     assert why in refusal(function)
 
 
-def test_a_refusal_names_the_function() -> None:
-    assert refusal(generator).startswith(f"{__name__}.generator cannot be a handler: ")
-
-
 # annotations of functions inside of functions
 
 
@@ -219,20 +195,6 @@ def test_classes_of_the_functions_around_are_found() -> None:
         return Handler("type", handle)
 
     assert called(inside(), [{"outers": [{"n": 7}]}]) == 7
-
-
-def test_a_class_that_the_function_uses_is_found_after_the_function_around_has_returned() -> None:
-    def make() -> Callable[..., Any]:
-        @dataclass
-        class Gone:
-            n: int
-
-        def handle(args: Gone) -> bool:
-            return isinstance(args, Gone)
-
-        return handle
-
-    assert called(Handler("type", make()), {"n": 1}) is True
 
 
 def test_a_class_that_is_gone_is_named() -> None:

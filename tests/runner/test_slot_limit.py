@@ -9,7 +9,7 @@ import pytest
 
 from jobs_service import JobsService, RunningJob
 from jobs_service.runner.active_runs import SlotLimit
-from tests.runner.support import add, all_ended, ended, now, opened, running
+from tests.runner.support import add, all_ended, opened, running
 from tests.service.support import kill
 from tests.virtual_time import in_virtual_time
 
@@ -66,43 +66,6 @@ async def test_no_more_jobs_of_all_types_run_than_the_cap_allows_and_no_fewer(li
 
 
 @in_virtual_time
-async def test_a_type_with_much_to_do_leaves_others_their_share_of_the_cap() -> None:
-    crowd = Crowd()
-    async with opened() as jobs:
-        for type in TYPES:
-            crowd.register(jobs, type, 10, 1)
-        async with running(jobs, max_jobs=3):
-            await add(jobs, *map(str, range(90)), type="a")
-            await asyncio.sleep(5.5)
-            await add(jobs, "late", type="b")
-            began = now()
-            await ended(jobs, "late", "b")
-            assert now() - began <= 3
-            for type in TYPES[1:]:
-                await add(jobs, *map(str, range(30)), type=type)
-            before = len(crowd.order)
-            await asyncio.sleep(20)
-            shares = Counter(crowd.order[before:])
-            assert shares.total() == pytest.approx(60, abs=3)
-            assert min(shares[type] for type in TYPES) >= 10, shares
-
-
-@in_virtual_time
-async def test_a_cap_as_large_as_all_slots_holds_nobody_up() -> None:
-    crowd = Crowd()
-    async with opened() as jobs:
-        for type in TYPES:
-            crowd.register(jobs, type, 5, 10)
-        async with running(jobs, max_jobs=15):
-            for type in TYPES:
-                await add(jobs, *map(str, range(10)), type=type)
-            await asyncio.sleep(5)
-            assert crowd.inside == dict.fromkeys(TYPES, 5)
-            await asyncio.sleep(10)
-            assert crowd.inside == dict.fromkeys(TYPES, 5)
-
-
-@in_virtual_time
 async def test_places_come_back_whatever_becomes_of_those_who_took_them() -> None:
     """Jobs are canceled, removed, stopped and crash, and a worker pool dies: the limit counts none of them any more."""
     crowd = Crowd()
@@ -143,20 +106,6 @@ async def test_places_come_back_whatever_becomes_of_those_who_took_them() -> Non
 # The line
 
 
-async def test_places_are_taken_as_far_as_they_go_and_given_back() -> None:
-    cap = SlotLimit(5)
-    assert [await cap.take("a", 3), await cap.take("b", 3)] == [3, 2]
-    assert cap.is_full
-    cap.give_back(2)
-    assert await cap.take("a", 9) == 2
-
-
-async def test_without_a_limit_there_is_always_a_place() -> None:
-    cap = SlotLimit(None)
-    assert await cap.take("a", 1_000_000) == 1_000_000
-    assert not cap.is_full
-
-
 @pytest.mark.parametrize("limit", [None, 5])
 async def test_a_closed_cap_gives_nobody_a_place_until_it_is_opened(limit: int | None) -> None:
     cap = SlotLimit(limit)
@@ -174,24 +123,6 @@ async def test_a_closed_cap_gives_nobody_a_place_until_it_is_opened(limit: int |
     assert cap.taken == 4
 
 
-async def test_a_full_caps_line_is_served_in_its_order() -> None:
-    cap = SlotLimit(1)
-    await cap.take("first", 1)
-    served: list[int] = []
-
-    async def wait(number: int) -> None:
-        assert await cap.take(number, 5) == 1
-        served.append(number)
-
-    waiting = [asyncio.create_task(wait(number)) for number in range(3)]
-    await asyncio.sleep(0)
-    for count in range(1, 4):
-        cap.give_back(1)
-        async with asyncio.timeout(10):
-            await waiting[count - 1]
-        assert served == [*range(count)]
-
-
 async def test_places_that_come_back_together_go_to_all_who_wait_one_each_and_nobody_takes_them_before() -> None:
     cap = SlotLimit(4)
     await cap.take("first", 4)
@@ -206,26 +137,6 @@ async def test_places_that_come_back_together_go_to_all_who_wait_one_each_and_no
     cap.give_back(4)
     async with asyncio.timeout(10):
         assert await late == 4
-
-
-async def test_who_is_put_last_is_served_after_all_others() -> None:
-    cap = SlotLimit(1)
-    await cap.take("first", 1)
-    served: list[str] = []
-
-    async def wait(name: str) -> None:
-        await cap.take(name, 1)
-        served.append(name)
-
-    waiting = {name: asyncio.create_task(wait(name)) for name in "abc"}
-    await asyncio.sleep(0)
-    cap.put_last("a")
-    cap.put_last("nobody")
-    for name in "bca":
-        cap.give_back(1)
-        async with asyncio.timeout(10):
-            await waiting[name]
-    assert served == [*"bca"]
 
 
 async def test_who_is_canceled_as_its_turn_comes_passes_it_on() -> None:

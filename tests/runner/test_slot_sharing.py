@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from jobs_service import JobsService, JobTransaction, RunningJob
+from jobs_service import JobsService, RunningJob
 from jobs_service.runner.options import HandlerKeywords
 from tests.runner.support import add, opened, running
 from tests.virtual_time import in_virtual_time
@@ -80,29 +80,6 @@ async def test_jobs_of_all_types_take_turns_in_the_slots_of_the_common_limit() -
 
 
 @in_virtual_time
-async def test_a_handler_whose_slots_are_all_taken_leaves_slots_of_the_common_limit_to_others() -> None:
-    async with sharing(3, 9, 2, HandlerKeywords(slots=3, continuous=True, interval=INTERVAL)) as stage:
-        await asyncio.sleep(12 * INTERVAL)
-        assert len(stage.ran) == 11
-        assert len(stage.inside) == 3
-
-
-@in_virtual_time
-async def test_one_rotation_of_the_common_limit_stops_no_more_jobs_than_wait() -> None:
-    async with sharing(5, 5, 2, HandlerKeywords(slots=5, continuous=True, interval=INTERVAL)) as stage:
-        await asyncio.sleep(INTERVAL)
-        assert (stage.of("first"), stage.of("second")) == (3, 2)
-        assert stage.ran.total() == 7
-
-
-@in_virtual_time
-async def test_the_common_limit_takes_no_slot_from_one_shot_jobs() -> None:
-    async with sharing(2, 2, 2, HandlerKeywords(slots=5, interval=INTERVAL)) as stage:
-        await asyncio.sleep(10 * INTERVAL)
-        assert stage.of("first") == 2
-
-
-@in_virtual_time
 async def test_below_the_common_limit_a_job_does_not_give_way_to_less_urgent_ones_of_its_own_type() -> None:
     async with sharing(2, 2, 0) as stage:
         await stage.jobs.add("first", "later", priority=5)
@@ -133,36 +110,3 @@ async def test_one_rotation_of_the_common_limit_stops_no_more_jobs_than_have_slo
         await asyncio.sleep(INTERVAL)
         assert (stage.of("first"), stage.of("second")) == (2, 1)
         assert stage.ran.total() == 4
-
-
-@in_virtual_time
-async def test_jobs_with_one_id_in_several_types_are_kept_apart() -> None:
-    async with opened() as jobs:
-        stage = Shared(jobs, CONTINUOUS, CONTINUOUS)
-        async with running(jobs, max_jobs=2):
-            await asyncio.sleep(SETTLED)
-
-            async def add_both(tx: JobTransaction) -> None:
-                # One transaction, one time: their histories are equal as well.
-                await tx.add("first", "same")
-                await tx.add("second", "same")
-
-            await jobs.transact(add_both)
-            await asyncio.sleep(SETTLED)
-            assert len(stage.inside) == 2
-            await add(jobs, "a", "b", type="first")
-            for _ in range(4):
-                await asyncio.sleep(INTERVAL)
-            assert min(stage.ran[name] for name in [("first", "same"), ("second", "same"), ("first", "a")]) >= 1
-            assert stage.ran["second", "same"] >= 2
-
-
-@in_virtual_time
-async def test_another_interval_of_one_handler_is_one_of_the_common_limit_at_once() -> None:
-    slow = HandlerKeywords(slots=10, continuous=True, interval=3600)
-    async with sharing(1, 1, 1, slow, slow) as stage:
-        await asyncio.sleep(300)
-        assert stage.of("first") == 1
-        stage.jobs.configure("second", interval=100)
-        await asyncio.sleep(SETTLED)
-        assert stage.of("second") == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import InvalidSettings, JobsError, JobsService, Outcome, RunningJob
+from jobs_service import InvalidSettings, JobsError, JobsService, RunningJob
 from jobs_service.model import HistoryKind, JobState
 from tests.runner.support import (
     TYPE,
@@ -60,16 +60,6 @@ async def test_what_runs_may_end_within_the_grace_and_nothing_more_is_accepted()
 
 
 @in_virtual_time
-async def test_an_idle_runner_stops_at_once() -> None:
-    async with opened() as jobs:
-        register(jobs, 9, grace=10)
-        run = asyncio.create_task(jobs.run())
-        await asyncio.sleep(5)
-        await stopped(run)
-        assert now() == 5
-
-
-@in_virtual_time
 async def test_what_does_not_end_within_the_grace_is_canceled_and_pending_at_once_for_others() -> None:
     async with opened(worker="old") as jobs, opened(store_of(jobs), worker="new") as successor:
         canceled = register(jobs, DAY, grace=10)
@@ -88,26 +78,6 @@ async def test_what_does_not_end_within_the_grace_is_canceled_and_pending_at_onc
                 assert job.attempts == 1
                 assert job.history[1].detail == "new"
     assert canceled == ["a", "b"]
-
-
-@in_virtual_time
-async def test_a_stopped_handler_may_checkpoint_in_its_finally() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, grace=10)
-        async def work(job: RunningJob) -> None:
-            try:
-                await asyncio.sleep(DAY)
-            finally:
-                await asyncio.sleep(8)
-                await job.update({"reached": 8})
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(5)
-        job = await jobs.get(TYPE, "a")
-        assert (job.state, job.data, job.attempts) == (JobState.PENDING, {"reached": 8}, 0)
-        assert moments(job, HistoryKind.STOPPED) == [23]
 
 
 @in_virtual_time
@@ -165,23 +135,6 @@ async def test_leaving_the_service_stops_the_runner_first() -> None:
     assert canceled == ["a"]
 
 
-@in_virtual_time
-async def test_canceling_run_again_neither_shortens_the_end_nor_leaves_anything_behind() -> None:
-    async with opened() as jobs:
-        register(jobs, DAY, grace=10)
-        run = asyncio.create_task(jobs.run())
-        await add(jobs, "a")
-        await asyncio.sleep(5)
-        for _ in range(3):
-            run.cancel()
-            await asyncio.sleep(1)
-        assert not run.done()
-        await asyncio.wait([run])
-        assert run.cancelled()
-        assert now() == 15
-        assert story(await jobs.get(TYPE, "a")) == ["added", "started", "stopped"]
-
-
 @pytest.mark.parametrize(("seconds", "continuous"), [(0, False), (DAY, True)])
 @in_virtual_time
 async def test_a_runner_canceled_at_any_moment_leaves_its_jobs_pending_or_finished(
@@ -199,18 +152,6 @@ async def test_a_runner_canceled_at_any_moment_leaves_its_jobs_pending_or_finish
             states = {job.state async for job in jobs.list(TYPE)}
             assert JobState.RUNNING not in states, f"after {turns} turns"
             assert now() == began, f"after {turns} turns it waited for nothing"
-
-
-@in_virtual_time
-async def test_a_runner_can_run_again_after_it_was_stopped() -> None:
-    async with opened() as jobs:
-        register(jobs, 100, grace=10)
-        async with running(jobs):
-            await add(jobs, "a")
-            await asyncio.sleep(5)
-        assert (await jobs.get(TYPE, "a")).state is JobState.PENDING
-        async with running(jobs):
-            assert (await ended(jobs, "a")).result == "done"
 
 
 @in_virtual_time
@@ -279,51 +220,3 @@ async def test_an_end_that_the_store_is_away_for_at_the_end_as_well_does_not_kee
         # It was silent for its timeout then, and is another's.
         await asyncio.sleep(100)
         assert (await jobs.get(TYPE, "a")).state is not JobState.RUNNING
-
-
-@in_virtual_time
-async def test_what_writes_an_end_that_the_store_is_away_for_does_not_outlive_the_runner() -> None:
-    weather = Weather()
-    async with opened() as jobs:
-        store_of(jobs).faults = weather
-
-        @jobs.handler(TYPE, grace=1)
-        async def work(job: RunningJob) -> None:
-            weather.leave()
-
-        with capture_logs() as events:
-            async with running(jobs):
-                await add(jobs, "a")
-                await asyncio.sleep(1)
-            await asyncio.sleep(15)
-            assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("end of")]
-            weather.come_back()
-            await asyncio.sleep(100)
-        assert [(event["id"], event["reason"]) for event in events if event["event"] == "end_not_written"] == [
-            ("a", "the runner has ended")
-        ]
-        assert not [event for event in events if event["event"] == "job_failed"]
-
-
-class NeitherTrueNorFalse:
-    """What an array of several values is, for one."""
-
-    def __bool__(self) -> bool:
-        raise ValueError("neither")
-
-
-@pytest.mark.parametrize("answer", [str.upper, lambda job: NeitherTrueNorFalse()], ids=["raises", "says neither"])
-@in_virtual_time
-async def test_a_function_that_tells_of_continuous_jobs_and_fails_makes_none_continuous(answer: Any) -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, continuous=answer)
-        async def work(job: RunningJob) -> str:
-            return "done"
-
-        with capture_logs() as events:
-            async with running(jobs):
-                await add(jobs, "a")
-                assert (await ended(jobs, "a")).outcome is Outcome.SUCCEEDED
-        (event,) = [event for event in events if event["event"] == "continuous_failed"]
-        assert event["id"] == "a"

@@ -9,24 +9,17 @@ from typing import Any
 
 import fdb.tuple
 import pytest
-from structlog.testing import capture_logs
 
 from jobs_service import InvalidJob, InvalidSettings, JobsService, RunningJob
-from jobs_service.errors import TransactionTooOld
 from jobs_service.layer.keyspace import AFTER, PERIODIC, unpack_id
 from jobs_service.model import JobId
-from jobs_service.runner.schedule import MOST_MADE_UP, Every, Missed
-from jobs_service.runner.ticker import Periodic, add_due, tick_id
-from jobs_service.store.base import Limits, Transaction
-from jobs_service.store.memory import Faults, MemoryTransaction
+from jobs_service.runner.ticker import tick_id
+from jobs_service.store.base import Transaction
 from jobs_service.testing import World
-from tests.layer.support import layer
-from tests.runner.support import opened, running, store_of
+from tests.runner.support import opened, running
 from tests.runner.ticking import (
     FIRST,
     MINUTE,
-    START,
-    Noting,
     Register,
     RunRecord,
     every_minute,
@@ -35,10 +28,6 @@ from tests.runner.ticking import (
     ticks,
 )
 from tests.virtual_time import in_virtual_time
-
-SPAN = 103.4
-"""Seconds; no tick of many periods comes near the end of it."""
-
 
 # One job per tick
 
@@ -70,64 +59,7 @@ def test_clocks_that_differ_bring_no_tick_twice() -> None:
     assert set(seen.ids) <= set(ticks(8, FIRST - MINUTE))
 
 
-def test_services_that_come_and_go_miss_no_tick_as_long_as_one_is_there() -> None:
-    seen = RunRecord()
-
-    async def main(world: World) -> None:
-        program = serving(every_minute(seen))
-        old = world.start("p", program)
-        for number in range(6):
-            await asyncio.sleep(37)
-            new = world.start("p", program)
-            await asyncio.sleep(23)
-            if number % 2:
-                old.kill()
-            else:
-                old.request_stop()
-            old = new
-
-    in_a_world(main)
-    assert seen.ids == ticks(6)
-
-
-@pytest.mark.unmeasured
-def test_many_schedules_at_once_each_keep_their_own_pace() -> None:
-    seen: dict[int, RunRecord] = {period: RunRecord() for period in range(5, 45, 3)}
-
-    def register(jobs: JobsService) -> None:
-        for period, those in seen.items():
-            jobs.every(period, type=f"every {period}")(Noting(those))
-
-    async def main(world: World) -> None:
-        for number in range(2):
-            world.start(f"p{number}", serving(register))
-        await asyncio.sleep(SPAN)
-
-    in_a_world(main)
-    for period, those in seen.items():
-        # A tick at the very moment of the first look counts.
-        first = Every(period).next_after(START - 0.001) - START
-        assert those.ids == ticks(int((SPAN - first) // period) + 1, first, period), period
-
-
 # The transaction that adds them
-
-
-@in_virtual_time
-async def test_of_two_who_tick_at_once_one_adds_the_job() -> None:
-    handlers = JobsService("memory:")
-
-    @handlers.every("1m", type="t")
-    async def minute() -> None:
-        """Nothing."""
-
-    periodic = Periodic(minute, Every(MINUTE), Missed.ALL, overlap=True)
-    async with layer("t") as found:
-        assert (await found.transact(lambda unit: add_due(unit, periodic, 100))).ids == []
-        await asyncio.sleep(FIRST + MINUTE)
-        both = await asyncio.gather(*(found.transact(lambda unit: add_due(unit, periodic, 100)) for _ in range(2)))
-        assert sorted((done.ids for done in both), key=len) == [[], ticks(2)]
-        await found.assert_sound()
 
 
 def test_a_ticks_id_is_its_time_in_utc() -> None:
@@ -164,24 +96,6 @@ def test_a_schedule_that_cannot_be_is_refused_in_one_line(
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_type_has_one_schedule() -> None:
-    jobs = JobsService("memory:")
-    jobs.every(5, type="t")(Noting(RunRecord()))
-    with pytest.raises(InvalidSettings, match="type 't' has a handler already"):
-        jobs.cron("0 3 * * *", type="t")(Noting(RunRecord()))
-    assert [*jobs.handlers] == ["t"]
-
-
-def test_a_periodic_job_without_a_type_has_its_functions_name() -> None:
-    jobs = JobsService("memory:")
-
-    @jobs.every("5m")
-    async def clean_up() -> None:
-        """Nothing."""
-
-    assert clean_up.type == "clean_up"
-
-
 def test_a_handler_that_needs_arguments_cannot_be_periodic() -> None:
     jobs = JobsService("memory:")
 
@@ -206,28 +120,6 @@ def test_a_handler_that_needs_arguments_cannot_be_periodic() -> None:
         ):
             register(odd)
     assert not jobs.handlers
-
-
-@in_virtual_time
-async def test_a_periodic_handler_is_called_with_its_defaults() -> None:
-    async with opened() as jobs:
-        given: list[Any] = []
-        done = asyncio.Event()
-
-        @jobs.every(10)
-        async def greet(job: RunningJob, name: str = "ada", times: int = 2) -> None:
-            given.append((name, times))
-
-        @jobs.every(10)
-        async def count(numbers: list[int] = [1, 2]) -> None:  # noqa: B006
-            given.append(numbers)
-            done.set()
-
-        async with running(jobs):
-            await done.wait()
-            await asyncio.sleep(1)
-        assert ("ada", 2) in given
-        assert [1, 2] in given
 
 
 @in_virtual_time
@@ -257,80 +149,6 @@ async def test_a_tick_whose_job_cannot_be_read_keeps_no_other_from_coming() -> N
             await asyncio.sleep(60)
         assert ran - before == {"damaged": 6, "sound": 6}
         await jobs.remove("damaged", ids[0], force=True)
-
-
-class _Sizes(Faults):
-    """Refuses transactions that write too many rows, and notes the bytes of the others."""
-
-    def __init__(self, most: int) -> None:
-        self.bytes: list[int] = []
-        self._most = most
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        if len(transaction.log) > self._most:
-            raise TransactionTooOld("transaction_too_old (1007): this one writes too much")
-        self.bytes.append(transaction.size)
-
-
-@pytest.mark.parametrize("most", [1_000_000, 60])
-@pytest.mark.parametrize("before", [False, True])
-@in_virtual_time
-async def test_ticks_that_are_made_up_for_take_as_many_transactions_as_they_need(
-    monkeypatch: pytest.MonkeyPatch, before: bool, most: int
-) -> None:
-    async with opened() as jobs:
-        store = store_of(jobs)
-        monkeypatch.setattr(store, "limits", Limits(value=2_000, transaction=8_000))
-
-        @jobs.every(60, type="ticking", missed="all", overlap=True, slots=0, keep=None)
-        async def tick(given: str = "x" * 200) -> None:
-            """Nothing."""
-
-        newest = Every(60).previous_at(jobs._context.sources.wall_time())
-        assert newest is not None
-        ids = [tick_id(newest - 60 * back) for back in reversed(range(MOST_MADE_UP))]
-        if before:  # they have run, and run again: what they returned is rewritten
-            await jobs.set_type_timeout("ticking", 60)
-            for id in ids:
-                await jobs.add("ticking", id)
-                job = await jobs.accept("ticking", timeout=0)
-                assert job is not None
-                await job.finish(result="y" * 1_000)
-
-        async def miss(transaction: Transaction) -> None:
-            key = jobs._context.keyspace.sections[PERIODIC] + jobs._context.keyspace.of("ticking").packed
-            transaction.set(key, fdb.tuple.pack((newest - 60.0 * MOST_MADE_UP,)))
-
-        await store.transact(miss)
-        sizes = store.faults = _Sizes(most)
-        with capture_logs() as events:
-            async with running(jobs):
-                await asyncio.sleep(30)
-        assert [job.id async for job in jobs.list("ticking", state="pending")] == ids
-        assert max(sizes.bytes) <= 8_000 // 2
-        assert [event for event in events if event["log_level"] != "debug"] == []
-
-
-@in_virtual_time
-async def test_a_tick_whose_job_is_too_large_keeps_no_other_from_coming() -> None:
-    async with opened() as jobs:
-        ran: Counter[str] = Counter()
-
-        @jobs.every(10, type="large")
-        async def large(given: str = "x" * 200_000) -> None:
-            ran["large"] += 1
-
-        @jobs.every(10, type="small")
-        async def small() -> None:
-            ran["small"] += 1
-
-        with capture_logs() as events:
-            async with running(jobs):
-                await asyncio.sleep(35)
-        assert ran == {"small": 4}
-        refused = [event["type"] for event in events if event["event"] == "tick_refused"]
-        assert len(refused) == 4
-        assert {*refused} == {"large"}
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff", b"no tuple", fdb.tuple.pack(("no time",))])

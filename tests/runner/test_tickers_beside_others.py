@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidSettings, Job, JobsService, JobState, Outcome
-from jobs_service.runner.schedule import MOST_MADE_UP
+from jobs_service import Job, JobsService, JobState, Outcome
 from jobs_service.testing import World
-from tests.runner.ticking import FIRST, MINUTE, Noting, Observer, RunRecord, every_minute, in_a_world, serving, ticks
+from tests.runner.ticking import FIRST, MINUTE, Observer, RunRecord, every_minute, in_a_world, serving, ticks
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -33,23 +32,6 @@ def test_ticks_of_a_paused_type_are_missed_until_it_is_resumed(missed: str, made
     assert in_a_world(main) == 0
     # Of a schedule that is not older than a minute, "skip" takes the newest tick for punctual.
     assert seen.ids == ticks(3)[-made_up:]
-
-
-def test_a_paused_cron_that_makes_up_for_all_does_not_flood() -> None:
-    async def main(world: World) -> int:
-        def register(jobs: JobsService) -> None:
-            jobs.every(1, type="second", missed="all", overlap=True, slots=0)(Noting(RunRecord()))
-
-        async with Observer(world) as jobs:
-            await jobs.pause("second")
-            world.start("p", serving(register))
-            await asyncio.sleep(1000)
-            assert await jobs.pending_count("second") == 0
-            await jobs.resume("second")
-            await asyncio.sleep(0.5)
-            return await jobs.pending_count("second")
-
-    assert in_a_world(main) == MOST_MADE_UP
 
 
 def slow_ticks(overlap: bool, missed: str = "once") -> list[tuple[str, float]]:
@@ -124,11 +106,6 @@ def test_the_next_tick_takes_the_place_of_a_job_that_waits_for_another_attempt(m
     assert first.history[0].detail == f"the tick of {ticks(2)[1]} has taken its place"
 
 
-def test_a_job_that_has_another_attempt_before_the_next_tick_has_it() -> None:
-    began, _ = flaky_ticks("once", 0, backoff=25)
-    assert [id for id, _ in began][:3] == [ticks(1)[0], ticks(1)[0], ticks(2)[1]]
-
-
 def test_only_a_tick_after_the_failed_run_takes_its_place() -> None:
     # It fails 20 s after a tick that it has missed, and its other attempt comes before the next one.
     began, _ = flaky_ticks("once", 80, backoff=15, max_attempts=2)
@@ -139,11 +116,6 @@ def test_where_each_tick_is_to_have_its_job_it_has_all_its_attempts() -> None:
     began, jobs = flaky_ticks("all", 0, backoff=100)
     assert [id for id, _ in began][:3] == [ticks(1)[0]] * 3
     assert all(job.outcome is Outcome.SUCCEEDED for job in jobs)
-
-
-def test_whether_jobs_overlap_is_yes_or_no() -> None:
-    with pytest.raises(InvalidSettings, match="overlap=1: allowed are True and False"):
-        JobsService("memory:").every(10, overlap=1)  # type: ignore[arg-type]
 
 
 def test_ticks_expire_as_their_handler_says() -> None:

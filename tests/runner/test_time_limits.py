@@ -7,50 +7,10 @@ import asyncio
 import pytest
 
 from jobs_service import Outcome, RunningJob, Snooze
-from jobs_service.model import HistoryKind, JobState
-from tests.runner.deaf_handlers import DAY, assert_others_go_on, ignoring_cancellation
-from tests.runner.support import TYPE, add, ended, moments, opened, running, story, virtual_loop
+from jobs_service.model import JobState
+from tests.runner.deaf_handlers import DAY
+from tests.runner.support import TYPE, add, ended, opened, running, story, virtual_loop
 from tests.virtual_time import in_virtual_time
-
-
-@in_virtual_time
-async def test_a_handler_that_runs_longer_than_its_time_limit_has_crashed() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, jitter=0, time_limit=50, max_attempts=2, slots=1, timeout=3600)
-        async def work(job: RunningJob) -> str:
-            if job.id == "other":
-                return "fine"
-            await asyncio.Event().wait()
-            return "never"
-
-        async with running(jobs):
-            await add(jobs, "a")
-            await assert_others_go_on(jobs)
-            job = await ended(jobs, "a")
-            assert moments(job, HistoryKind.STARTED) == [0, 80]
-            assert moments(job, HistoryKind.CRASHED) == [50, 130]
-            assert (job.outcome, job.attempts) == (Outcome.FAILED, 2)
-            assert job.error is not None
-            assert (job.error.type, "time limit of 50 s" in job.error.message) == ("TimeoutError", True)
-
-
-@in_virtual_time
-async def test_a_handler_that_ignores_its_time_limit_uses_up_its_attempts_as_well() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, jitter=0, time_limit=50, grace=10, max_attempts=2, timeout=3600)
-        async def work(job: RunningJob) -> None:
-            await ignoring_cancellation(500)
-
-        async with running(jobs):
-            await add(jobs, "a")
-            job = await ended(jobs, "a")
-            assert moments(job, HistoryKind.CRASHED) == [60, 150]
-            assert (job.outcome, job.attempts) == (Outcome.FAILED, 2)
-            assert job.error is not None
-            assert job.error.type == "TimeoutError"
-            await asyncio.sleep(500)
 
 
 @pytest.mark.parametrize("ends", ["returns", "raises", "snoozes"])
@@ -92,21 +52,6 @@ async def test_a_handler_is_not_late_because_another_has_blocked_the_loop() -> N
             await add(jobs, "waits", "blocks")
             assert (await ended(jobs, "blocks")).outcome is Outcome.FAILED
             assert (await ended(jobs, "waits")).result == "done"
-
-
-@in_virtual_time
-async def test_a_handler_that_is_done_in_time_never_hears_of_its_time_limit() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, time_limit=50)
-        async def work(job: RunningJob) -> str:
-            await asyncio.sleep(49.9)
-            return "fine"
-
-        async with running(jobs):
-            await add(jobs, "a")
-            assert (await ended(jobs, "a")).result == "fine"
-            await asyncio.sleep(100)
 
 
 @in_virtual_time

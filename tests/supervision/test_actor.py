@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import pytest
@@ -47,17 +46,6 @@ async def test_calls_are_answered_in_order_one_at_a_time() -> None:
 
 
 @in_virtual_time
-async def test_casts_and_calls_keep_the_order_in_which_they_were_sent() -> None:
-    actor = Collector(None)
-    async with running(actor):
-        for number in range(3):
-            actor.cast(number)
-        with pytest.raises(ValueError, match="bad request"):
-            await actor.call("bad")
-    assert [body for _, body in actor.received] == [0, 1, 2, "bad"]
-
-
-@in_virtual_time
 async def test_messages_sent_while_it_initialises_are_handled_afterwards() -> None:
     actor = Probe("slow", Trace(), pause=5)
     starting = asyncio.create_task(actor.start())
@@ -78,84 +66,6 @@ async def test_receive_returns_none_when_nothing_comes_in_time() -> None:
         actor.cast("b")
         await asyncio.sleep(11)
     assert actor.received == [(10, None), (14, "a"), (14, "b"), (24, None)]
-
-
-@in_virtual_time
-async def test_receive_without_waiting_takes_what_is_there() -> None:
-    class Draining(Actor):
-        async def run(self) -> None:
-            await asyncio.sleep(1)
-            self.drained = []
-            while (message := await self.receive(0)) is not None:
-                self.drained.append(message.body)
-
-    actor = Draining("draining")
-    await actor.start()
-    actor.cast(1)
-    actor.cast(2)
-    assert await actor.ended() is None
-    assert actor.drained == [1, 2]
-
-
-@in_virtual_time
-async def test_a_second_task_that_waits_for_messages_is_told_so() -> None:
-    actor = Actor("busy")
-    async with running(actor):
-        await settled()
-        with pytest.raises(RuntimeError, match="two tasks wait"):
-            await actor.receive()
-
-
-@in_virtual_time
-async def test_a_wait_for_messages_that_was_canceled_is_over() -> None:
-    class Hasty(Actor):
-        async def run(self) -> None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await self.receive()
-            message = await self.receive()
-            assert message is not None
-            message.reply("got it")
-
-    actor = Hasty("hasty")
-    async with running(actor):
-        await asyncio.sleep(2)
-        assert await actor.call("x") == "got it"
-
-
-@in_virtual_time
-async def test_a_cast_is_not_answered_and_an_answer_is_given_once() -> None:
-    class Twice(Actor):
-        async def run(self) -> None:
-            while message := await self.receive():
-                message.reply(1)
-                message.reply(2)
-                message.fail(ValueError("too late"))
-
-    actor = Twice("twice")
-    async with running(actor):
-        actor.cast("nobody waits for this")
-        assert await actor.call("x") == 1
-
-
-@in_virtual_time
-async def test_an_actor_that_returns_from_run_has_ended_well() -> None:
-    actor = Collector(None)
-    await actor.start()
-    actor.cast("last")
-    assert await actor.ended() is None
-    assert (actor.state, actor.is_alive) == ("stopped", False)
-    assert await actor.ended() is None
-
-
-@in_virtual_time
-async def test_an_actor_can_ask_itself_to_stop_and_still_answers() -> None:
-    trace = Trace()
-    actor = Probe("a", trace)
-    await actor.start()
-    assert await actor.call("return") == ("a", "return")
-    assert await actor.ended() is None
-    assert trace.take() == ["start a", "return a", "end a"]
 
 
 @in_virtual_time
@@ -210,17 +120,6 @@ async def test_a_call_fails_at_once_when_the_actor_is_not_there() -> None:
     with pytest.raises(ActorStopped, match=r"has ended$"):
         await actor.call(3)
     actor.cast(3)
-
-
-@in_virtual_time
-async def test_calls_that_are_over_leave_nothing_with_the_actor() -> None:
-    actor = Echo("echo")
-    async with running(actor):
-        await actor.call(1)
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await actor.call(2.0)
-        assert actor._unanswered == {}
 
 
 @in_virtual_time

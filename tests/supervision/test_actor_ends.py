@@ -3,44 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any
 
 import pytest
 
 from jobs_service.supervision import Actor, ActorStopped, Killed
-from tests.supervision.actors import Echo
-from tests.supervision.probes import Crash, Probe, Trace, running, settled
+from tests.supervision.probes import Crash, Probe, Trace, settled
 from tests.virtual_time import in_virtual_time
-
-
-@in_virtual_time
-async def test_a_failed_init_fails_the_start_and_nothing_is_cleaned_up() -> None:
-    trace = Trace()
-    trace.failing_starts["a"] = 1
-    actor = Probe("a", trace)
-    with pytest.raises(Crash, match="a does not start"):
-        await actor.start()
-    assert trace.take() == ["fail a"]
-    assert actor.state == "failed"
-
-
-@in_virtual_time
-async def test_an_actor_lives_once() -> None:
-    actor = Echo("echo")
-    await actor.start()
-    await actor.stop()
-    with pytest.raises(RuntimeError, match="a restart needs a new object"):
-        await actor.start()
-
-
-@in_virtual_time
-async def test_a_start_that_is_canceled_leaves_nothing() -> None:
-    actor = Probe("a", Trace(), pause=10)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await actor.start()
-    assert (actor.state, actor.is_alive) == ("stopped", False)
 
 
 @in_virtual_time
@@ -51,60 +20,6 @@ async def test_stopping_while_it_starts_fails_the_start() -> None:
     await actor.stop()
     with pytest.raises(ActorStopped, match="stopped while it was starting"):
         await starting
-
-
-@in_virtual_time
-async def test_stopping_before_its_first_step_fails_the_start() -> None:
-    actor = Probe("a", Trace())
-    starting = asyncio.create_task(actor.start())
-    await asyncio.sleep(0)
-    actor.request_stop()
-    with pytest.raises(ActorStopped):
-        await starting
-
-
-@in_virtual_time
-async def test_a_task_canceled_by_a_stranger_counts_as_killed() -> None:
-    trace = Trace()
-    actor = Probe("a", trace)
-    await actor.start()
-    next(task for task in asyncio.all_tasks() if task.get_name() == "a").cancel()
-    assert isinstance(await actor.ended(), Killed)
-    assert trace.take() == ["start a", "crash a", "end a"]
-
-
-@in_virtual_time
-async def test_terminate_is_not_interrupted_by_cancellation() -> None:
-    trace = Trace()
-    actor = Probe("a", trace, pause=1)
-    await actor.start()
-    actor.request_stop()
-    for _ in range(3):
-        await asyncio.sleep(0.1)
-        next(task for task in asyncio.all_tasks() if task.get_name() == "a").cancel()
-    assert await actor.ended() is None
-    assert trace.take() == ["start a", "stop a", "end a"]
-
-
-@in_virtual_time
-async def test_an_error_in_terminate_makes_the_end_a_failure() -> None:
-    trace = Trace()
-    trace.failing_ends["a"] = 1
-    actor = Probe("a", trace)
-    await actor.start()
-    await actor.stop()
-    assert isinstance(actor.cause, Crash)
-    assert actor.state == "failed"
-
-
-@in_virtual_time
-async def test_an_error_in_terminate_does_not_hide_the_crash_before_it() -> None:
-    trace = Trace()
-    trace.failing_ends["a"] = 1
-    actor = Probe("a", trace)
-    await actor.start()
-    actor.cast("crash")
-    assert str(await actor.ended()) == "a"
 
 
 @in_virtual_time
@@ -161,26 +76,6 @@ async def test_asking_again_to_stop_does_not_interrupt_a_main_loop_that_is_endin
 
 
 @in_virtual_time
-async def test_an_actor_that_is_stopped_while_it_initialises_never_counts_as_running() -> None:
-    class Deaf(Actor):
-        async def init(self) -> None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(1)
-
-        async def run(self) -> None:
-            states.append(self.state)
-            await self.receive()
-
-    states: list[str] = []
-    actor = Deaf("deaf")
-    starting = asyncio.create_task(actor.start())
-    await settled()
-    await actor.stop()
-    await starting
-    assert states == ["stopping"]
-
-
-@in_virtual_time
 async def test_a_lost_cancellation_is_noticed_at_the_next_receive() -> None:
     class Forgetful(Actor):
         async def handle(self, message: Any) -> Any:
@@ -214,13 +109,3 @@ async def test_exit_callbacks_are_called_once_and_can_be_taken_back() -> None:
     forget()
     actor.on_exit(lambda *_: told.append("at once"))
     assert told[2:] == ["at once"]
-
-
-@in_virtual_time
-async def test_waiting_for_the_end_can_be_canceled_without_harm() -> None:
-    actor = Echo("echo")
-    async with running(actor):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await actor.ended()
-        assert await actor.call(1) == 1

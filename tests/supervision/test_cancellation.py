@@ -25,7 +25,7 @@ from jobs_service.supervision import (
     Supervisor,
     run_tree,
 )
-from tests.supervision.probes import Crash, Probe, Trace, of_probes, probe, running, tell
+from tests.supervision.probes import Crash, Probe, Trace, probe, tell
 from tests.virtual_time import cancel_at_every_step, in_virtual_time
 
 POSITIONS = {"a": 0, "b": 1, "c": 2, "x": 3, "y": 3, "server": 4}
@@ -259,15 +259,6 @@ async def test_an_anyio_scope_that_cancels_again_and_again_still_gets_an_orderly
 
 
 @in_virtual_time
-async def test_a_timeout_around_a_tree_ends_it_in_order() -> None:
-    trace = Trace()
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(5):
-            await run_tree(of_probes(trace))
-    assert trace.starts_and_stops()[3:] == ["stop c", "stop b", "stop a"]
-
-
-@in_virtual_time
 async def test_a_cancellation_while_the_start_notice_fails_is_not_lost() -> None:
     trace = Trace()
     top = Supervisor("top", [probe("a", trace, pause=1)], strategy=Strategy.ONE_FOR_ONE)
@@ -278,28 +269,3 @@ async def test_a_cancellation_while_the_start_notice_fails_is_not_lost() -> None
         await task
     assert isinstance(canceled.value.__cause__, ZeroDivisionError)
     assert trace.take() == ["start a", "stop a", "end a"]
-
-
-@in_virtual_time
-async def test_a_supervisor_whose_own_task_is_canceled_by_a_stranger_ends_in_order() -> None:
-    trace = Trace()
-    top = of_probes(trace)
-    async with running(top):
-        next(task for task in asyncio.all_tasks() if task.get_name() == "top").cancel()
-        await top.ended()
-        assert trace.starts_and_stops()[3:] == ["stop c", "stop b", "stop a"]
-        assert top.state == "failed"
-
-
-def test_tearing_the_loop_down_with_everything_canceled_at_once_ends_everything() -> None:
-    trace = Trace()
-
-    async def main() -> None:
-        started = asyncio.Event()
-        tasks.append(asyncio.create_task(run_tree(of_probes(trace), started=started.set)))
-        await started.wait()
-
-    tasks: list[asyncio.Task[None]] = []
-    asyncio.run(main())
-    assert tasks[0].cancelled()
-    assert sorted(event for event in trace.events if event.startswith("end")) == ["end a", "end b", "end c"]

@@ -31,25 +31,6 @@ async def test_children_come_and_go() -> None:
 
 
 @in_virtual_time
-async def test_many_children_start_and_stop_at_the_same_time() -> None:
-    trace = Trace()
-    dynamic = DynamicSupervisor("dynamic")
-    loop = asyncio.get_running_loop()
-    async with running(dynamic):
-        specs = [probe(f"{number}", trace, pause=1) for number in range(100)]
-        await asyncio.gather(*map(dynamic.start_child, specs))
-        assert loop.time() == 1
-        await dynamic.stop_all()
-        assert loop.time() == 2
-        assert dynamic.children == []
-        assert len(trace.take()) == 300
-        await asyncio.gather(*map(dynamic.start_child, specs))
-        assert loop.time() == 3
-    assert loop.time() == 4
-    assert len(trace.take()) == 300
-
-
-@in_virtual_time
 async def test_temporary_children_are_forgotten_and_never_count() -> None:
     trace = Trace()
     dynamic = DynamicSupervisor("dynamic", max_restarts=0)
@@ -60,22 +41,6 @@ async def test_temporary_children_are_forgotten_and_never_count() -> None:
             assert isinstance(await child.ended(), Crash)
             assert dynamic.children == []
     assert trace.starts_and_stops() == ["start a", "crash a"] * 20
-
-
-@in_virtual_time
-async def test_permanent_children_are_restarted_and_transient_ones_when_they_failed() -> None:
-    trace = Trace()
-    dynamic = DynamicSupervisor("dynamic")
-    async with running(dynamic):
-        for name, restart in [("p", Restart.PERMANENT), ("t", Restart.TRANSIENT)]:
-            await dynamic.start_child(probe(name, trace, restart))
-        for name in "pt":
-            for message in ("crash", "return"):
-                tell(dynamic.child(name), message)
-                await settled()
-        p, t = ["crash p", "start p", "return p", "start p"], ["crash t", "start t", "return t"]
-        assert trace.starts_and_stops() == ["start p", "start t", *p, *t]
-        assert [child.name for child in dynamic.children] == ["p"]
 
 
 @in_virtual_time
@@ -103,16 +68,6 @@ async def test_a_start_that_fails_is_raised_and_leaves_nothing() -> None:
             await dynamic.start_child(ChildSpec("b", lambda: Probe(str(1 / 0), trace)))
         assert dynamic.children == []
         await dynamic.start_child(probe("a", trace))
-
-
-@in_virtual_time
-async def test_a_start_whose_caller_is_canceled_leaves_nothing() -> None:
-    dynamic = DynamicSupervisor("dynamic")
-    async with running(dynamic):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(1):
-                await dynamic.start_child(probe("a", Trace(), pause=10))
-        assert dynamic.children == []
 
 
 @in_virtual_time
@@ -146,18 +101,6 @@ async def test_no_child_starts_unless_the_supervisor_runs() -> None:
 
 
 @in_virtual_time
-async def test_the_supervisors_stop_ends_a_start_under_way() -> None:
-    dynamic = DynamicSupervisor("dynamic")
-    await dynamic.start()
-    starting = asyncio.create_task(dynamic.start_child(probe("a", Trace(), pause=10)))
-    await settled()
-    await dynamic.stop()
-    assert asyncio.get_running_loop().time() < 1
-    with pytest.raises(ActorStopped):
-        await starting
-
-
-@in_virtual_time
 async def test_a_start_given_up_late_does_not_forget_the_next_child_of_that_name() -> None:
     dynamic = DynamicSupervisor("dynamic")
 
@@ -177,27 +120,6 @@ async def test_a_start_given_up_late_does_not_forget_the_next_child_of_that_name
 
 
 @in_virtual_time
-async def test_stopping_a_child_that_is_not_there_does_nothing() -> None:
-    dynamic = DynamicSupervisor("dynamic")
-    async with running(dynamic), running(stranger := Probe("a", Trace())):
-        mine = await dynamic.start_child(probe("a", Trace()))
-        await dynamic.stop_child(stranger)
-        await dynamic.stop_child("nobody")
-        assert stranger.is_alive
-        assert dynamic.children == [mine]
-
-
-@in_virtual_time
-async def test_a_child_is_found_even_if_its_own_name_is_not_that_of_its_spec() -> None:
-    dynamic = DynamicSupervisor("dynamic")
-    async with running(dynamic):
-        child = await dynamic.start_child(ChildSpec("spec", lambda: Probe("own", Trace())))
-        await dynamic.stop_child(child)
-        assert not child.is_alive
-        assert dynamic.children == []
-
-
-@in_virtual_time
 async def test_two_callers_may_stop_the_same_child_and_one_may_lose_patience() -> None:
     trace = Trace()
     dynamic = DynamicSupervisor("dynamic")
@@ -211,38 +133,6 @@ async def test_two_callers_may_stop_the_same_child_and_one_may_lose_patience() -
         await patient
         assert dynamic.children == []
         assert trace.starts_and_stops() == ["start a", "stop a"]
-
-
-@in_virtual_time
-async def test_a_child_that_stops_itself_through_its_supervisor_does_not_hang() -> None:
-    trace = Trace()
-    dynamic = DynamicSupervisor("dynamic")
-
-    class Suicidal(Probe):
-        async def run(self) -> None:
-            await dynamic.stop_child(self)
-
-    async with running(dynamic):
-        child = await dynamic.start_child(ChildSpec("a", lambda: Suicidal("a", trace)))
-        assert await child.ended() is None
-        assert dynamic.children == []
-    assert trace.starts_and_stops() == ["start a", "stop a"]
-
-
-@in_virtual_time
-async def test_a_child_can_be_stopped_while_it_is_being_restarted() -> None:
-    trace = Trace()
-    dynamic = DynamicSupervisor("dynamic", max_restarts=1)
-    async with running(dynamic):
-        await dynamic.start_child(probe("a", trace, pause=4))
-        tell(dynamic.child("a"), "crash")
-        await asyncio.sleep(6)
-        assert dynamic.tree().children[0].state == "restarting"
-        await dynamic.stop_child("a")
-        await settled()
-        assert dynamic.children == []
-        assert trace.take() == ["start a", "crash a", "end a"]
-        assert dynamic.state == "running"
 
 
 @in_virtual_time

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jobs_service.errors import SupervisorFailed
-from jobs_service.supervision import ChildSpec, Strategy, SupervisedProcess, Supervisor, run_tree
-from tests.supervision.nesting import BOTH, nested
+from jobs_service.supervision import ChildSpec, Strategy, SupervisedProcess, Supervisor
+from tests.supervision.nesting import BOTH
 from tests.supervision.probes import Crash, Probe, Trace, of_probes, probe, running, settled, tell
 from tests.virtual_time import in_virtual_time
 
@@ -52,33 +52,6 @@ async def test_a_failed_restart_counts_and_is_tried_again() -> None:
 
 
 @in_virtual_time
-async def test_a_failed_restart_in_the_rest_is_tried_again_from_there() -> None:
-    trace = Trace()
-    supervisor = of_probes(trace, "abcd", strategy=Strategy.REST_FOR_ONE)
-    async with running(supervisor):
-        trace.take()
-        trace.failing_starts["c"] = 1
-        tell(supervisor.child("b"), "crash")
-        await settled()
-        stops = ["crash b", "stop d", "stop c"]
-        assert trace.starts_and_stops() == [*stops, "start b", "fail c", "start c", "start d"]
-
-
-@in_virtual_time
-async def test_restarts_that_keep_failing_end_the_supervisor() -> None:
-    trace = Trace()
-    supervisor = of_probes(trace, "abc", strategy=Strategy.REST_FOR_ONE)
-    await supervisor.start()
-    trace.take()
-    trace.failing_starts["b"] = 100
-    tell(supervisor.child("b"), "crash")
-    cause = await supervisor.ended()
-    assert isinstance(cause, SupervisorFailed)
-    assert "Crash('b does not start')" in str(cause)
-    assert trace.starts_and_stops() == ["crash b", "stop c", "fail b", "fail b", "fail b", "stop a"]
-
-
-@in_virtual_time
 async def test_a_start_that_hands_out_a_used_object_counts_as_failed() -> None:
     actor = Probe("a", Trace())
     supervisor = Supervisor("top", [ChildSpec("a", lambda: actor)], strategy=Strategy.ONE_FOR_ONE)
@@ -87,21 +60,3 @@ async def test_a_start_that_hands_out_a_used_object_counts_as_failed() -> None:
     cause = await supervisor.ended()
     assert isinstance(cause, SupervisorFailed)
     assert "a restart needs a new object" in str(cause)
-
-
-@in_virtual_time
-async def test_a_failed_start_deep_in_the_tree_fails_the_whole_start() -> None:
-    trace = Trace()
-    trace.failing_starts["c"] = 1
-    with pytest.raises(SupervisorFailed, match="'top' did not start: child 'inner' failed to start"):
-        await nested(trace).start()
-    assert trace.starts_and_stops() == ["start a", "start b", "fail c", "stop b", "stop a"]
-
-
-@in_virtual_time
-async def test_run_tree_raises_a_failed_start() -> None:
-    trace = Trace()
-    trace.failing_starts["b"] = 1
-    with pytest.raises(SupervisorFailed, match="did not start"):
-        await run_tree(of_probes(trace, "ab"))
-    assert trace.starts_and_stops() == ["start a", "fail b", "stop a"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service.supervision import Actor, ActorStopped, Down, Killed
+from jobs_service.supervision import Actor, ActorStopped, Down
 from tests.supervision.probes import Crash, Probe, Trace, running, settled
 from tests.virtual_time import in_virtual_time
 
@@ -49,46 +49,6 @@ async def test_a_helper_that_crashes_takes_its_actor_with_it() -> None:
 
 
 @in_virtual_time
-async def test_a_helper_that_is_canceled_by_a_stranger_takes_its_actor_with_it() -> None:
-    actor = Linked(Trace())
-    await actor.start()
-    actor.helper.cancel()
-    cause = await actor.ended()
-    assert isinstance(cause, Killed)
-    assert "boss/helper" in str(cause)
-
-
-@in_virtual_time
-async def test_a_helper_that_returns_leaves_its_actor_alone() -> None:
-    actor = Linked(Trace(), seconds=3)
-    async with running(actor):
-        await actor.helper
-        assert await actor.call(1) == ("boss", 1)
-
-
-@in_virtual_time
-async def test_helpers_have_ended_before_their_actor_cleans_up() -> None:
-    trace = Trace()
-    actor = Linked(trace)
-    await actor.start()
-    await settled()
-    await actor.stop()
-    assert trace.take() == ["start boss", "start helper", "end helper", "stop boss", "end boss"]
-    assert actor.cause is None
-
-
-@in_virtual_time
-async def test_helpers_die_with_an_actor_that_crashes_or_returns() -> None:
-    for message, cause in [("crash", Crash), ("return", type(None))]:
-        trace = Trace()
-        actor = Linked(trace)
-        await actor.start()
-        actor.cast(message)
-        assert type(await actor.ended()) is cause
-        assert actor.helper.cancelled()
-
-
-@in_virtual_time
 async def test_a_helper_that_crashes_during_init_fails_the_start() -> None:
     class Hasty(Actor):
         async def init(self) -> None:
@@ -100,57 +60,6 @@ async def test_a_helper_that_crashes_during_init_fails_the_start() -> None:
 
     with pytest.raises(Crash, match="helper"):
         await Hasty("hasty").start()
-
-
-@in_virtual_time
-async def test_a_lost_cancellation_because_of_a_dead_helper_is_noticed_at_the_next_receive() -> None:
-    class Distracted(Linked):
-        async def handle(self, message: Any) -> Any:
-            try:
-                await asyncio.sleep(100)
-            except asyncio.CancelledError:
-                return None
-
-    actor = Distracted(Trace(), seconds=3, how=Crash("helper"))
-    await actor.start()
-    actor.cast("x")
-    assert await actor.ended() is actor.how
-    assert asyncio.get_running_loop().time() == 4
-
-
-@in_virtual_time
-async def test_the_first_of_two_helpers_that_crash_is_the_cause() -> None:
-    class Two(Actor):
-        async def init(self) -> None:
-            self.spawn_link(self.fail("first"), "one")
-            self.spawn_link(self.fail("second"), "two")
-
-        async def fail(self, text: str) -> None:
-            await asyncio.sleep(1)
-            raise Crash(text)
-
-    actor = Two("two")
-    await actor.start()
-    assert str(await actor.ended()) == "first"
-
-
-@in_virtual_time
-async def test_a_helper_that_fails_while_its_actor_ends_does_not_change_the_cause() -> None:
-    class Messy(Actor):
-        async def init(self) -> None:
-            self.spawn_link(self.fail(), "helper")
-            await asyncio.sleep(0)
-
-        async def fail(self) -> None:
-            try:
-                await asyncio.sleep(100)
-            finally:
-                raise Crash("in cleanup")
-
-    actor = Messy("messy")
-    await actor.start()
-    await actor.stop()
-    assert actor.cause is None
 
 
 @in_virtual_time
@@ -219,33 +128,6 @@ async def test_a_monitor_is_told_once_who_ended_and_why() -> None:
         await settled()
         assert observer.downs[2:] == [Down(crashing, crashing.cause)]
         assert observer._monitored == {}
-
-
-@in_virtual_time
-async def test_a_process_can_be_monitored_before_it_starts() -> None:
-    observer = Observer()
-    async with running(observer):
-        wanted, unwanted = Probe("a", Trace()), Probe("b", Trace())
-        for actor in (wanted, unwanted):
-            observer.monitor(actor)
-        observer.demonitor(unwanted)
-        for actor in (wanted, unwanted):
-            async with running(actor):
-                assert Down(actor, None) not in observer.downs
-        await settled()
-        assert observer.downs == [Down(wanted, None)]
-
-
-@in_virtual_time
-async def test_a_monitor_taken_back_says_nothing() -> None:
-    observer = Observer()
-    async with running(observer), running(actor := Probe("a", Trace())):
-        observer.monitor(actor)
-        observer.demonitor(actor)
-        observer.demonitor(actor)
-        await actor.stop()
-        await settled()
-        assert observer.downs == []
 
 
 @in_virtual_time

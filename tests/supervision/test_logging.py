@@ -7,9 +7,6 @@ import json
 from collections.abc import MutableMapping
 from typing import Any
 
-import pytest
-
-from jobs_service.errors import SupervisorFailed
 from jobs_service.supervision import (
     Actor,
     ChildSpec,
@@ -34,14 +31,6 @@ def brief(logs: Logs) -> list[tuple[str, str, str | None]]:
 
 
 @in_virtual_time
-async def test_starts_and_stops_are_for_debugging(logs: Logs) -> None:
-    async with running(of_probes(Trace(), "a")):
-        assert logs[0] == {"log_level": "debug", "event": "child_started", "child": "a", "supervisor": "top"}
-        assert brief(logs)[1:] == [("debug", "child_started", "top")]
-    assert brief(logs) == [("debug", "child_stopped", "a"), ("debug", "child_stopped", "top")]
-
-
-@in_virtual_time
 async def test_a_crash_is_an_error_with_its_traceback_and_a_restart_a_warning_with_its_cause(logs: Logs) -> None:
     async with running(supervisor := of_probes(Trace(), "a")):
         logs.clear()
@@ -54,57 +43,6 @@ async def test_a_crash_is_an_error_with_its_traceback_and_a_restart_a_warning_wi
         assert (restarting["log_level"], restarting["event"]) == ("warning", "child_restarting")
         assert (restarting["supervisor"], restarting["cause"]) == ("top", "Crash('a')")
         assert started["event"] == "child_started"
-
-
-@in_virtual_time
-async def test_giving_up_is_an_error(logs: Logs) -> None:
-    supervisor = of_probes(Trace(), "a", max_restarts=0)
-    await supervisor.start()
-    tell(supervisor.child("a"), "crash")
-    await supervisor.ended()
-    (entry,) = [entry for entry in logs if entry["event"] == "supervisor_gave_up"]
-    assert entry["log_level"] == "error"
-    assert (entry["supervisor"], entry["child"], entry["cause"]) == ("top", "a", "Crash('a')")
-    assert (entry["max_restarts"], entry["restart_period"]) == (0, 10.0)
-
-
-@in_virtual_time
-async def test_failed_starts_are_errors(logs: Logs) -> None:
-    trace = Trace()
-    trace.failing_starts["a"] = 1
-    with pytest.raises(SupervisorFailed):
-        await of_probes(trace, "a").start()
-    assert brief(logs) == [("error", "child_start_failed", "a"), ("error", "child_start_failed", "top")]
-
-
-@in_virtual_time
-async def test_a_start_that_is_given_up_by_its_caller_is_no_error(logs: Logs) -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(1):
-            await Probe("a", Trace(), pause=10).start()
-    assert brief(logs) == [("debug", "child_stopped", "a")]
-
-
-@in_virtual_time
-async def test_a_failed_clean_up_is_not_lost(logs: Logs) -> None:
-    trace = Trace()
-    trace.failing_ends["a"] = 1
-    async with running(Probe("a", trace)):
-        logs.clear()
-    assert brief(logs) == [("error", "terminate_failed", "a"), ("error", "child_crashed", "a")]
-
-
-@in_virtual_time
-async def test_an_orderly_stop_is_nothing_to_warn_about(logs: Logs) -> None:
-    class Helped(Probe):
-        async def init(self) -> None:
-            self.spawn_link(asyncio.sleep(1000), "helper")
-            await super().init()
-
-    async with running(Helped("a", Trace(), pause=1)):
-        logs.clear()
-    await asyncio.sleep(100)
-    assert brief(logs) == [("debug", "child_stopped", "a")]
 
 
 @in_virtual_time
@@ -192,18 +130,6 @@ async def test_the_tree_tells_names_kinds_states_restarts_and_ages() -> None:
     await stopping
     await asyncio.sleep(100)
     assert (top.tree().state, top.tree().seconds) == ("stopped", 16)
-
-
-@in_virtual_time
-async def test_a_dynamic_child_that_ends_with_its_supervisor_is_not_shown_as_restarting() -> None:
-    dynamic = DynamicSupervisor("dynamic")
-    await dynamic.start()
-    for name, pause in [("quick", 0), ("slow", 3)]:
-        await dynamic.start_child(probe(name, Trace(), pause=pause))
-    stopping = asyncio.create_task(dynamic.stop())
-    await asyncio.sleep(1)
-    assert [(node.name, node.state) for node in dynamic.tree().children] == [("quick", "stopped"), ("slow", "stopping")]
-    await stopping
 
 
 @in_virtual_time

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
 
-from jobs_service import JobsService, Settings
+from jobs_service import JobsService
 from tests.system.workloads import Journal
 
 TYPE = "held"
@@ -54,17 +53,6 @@ def hold_and_fork(address: str, journal: str) -> None:
     _hold(address, journal, 1, then)
 
 
-def hold_and_multiprocess(address: str, journal: str) -> None:
-    """Hold a job and have a child of multiprocessing, forked, that outlives this process."""
-
-    async def then(_: JobsService, written: Journal) -> None:
-        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
-        child.start()
-        written.write("child", child.pid)
-
-    _hold(address, journal, 1, then)
-
-
 def hold_and_execute(address: str, journal: str) -> None:
     """Hold a job and run a program, that outlives this process, with all descriptors that it inherits."""
 
@@ -76,30 +64,6 @@ def hold_and_execute(address: str, journal: str) -> None:
     _hold(address, journal, 1, then)
 
 
-def hold_in_two_services(address: str, journal: str) -> None:
-    """Hold a job in each of two services that share a store, of which the second is closed."""
-
-    async def then(jobs: JobsService, _: Journal) -> None:
-        async with JobsService(jobs.store) as second:
-            assert await second.accept(TYPE, timeout=0) is not None
-
-    _hold(address, journal, 1, then)
-
-
-def hold_in_two_stores(address: str, other: str, journal: str) -> None:
-    """Hold a job in each of two stores."""
-
-    async def hold() -> None:
-        written = Journal(journal)
-        async with JobsService(address) as jobs, JobsService(other) as others:
-            assert await jobs.accept(TYPE, timeout=0) is not None
-            assert await others.accept(TYPE, timeout=0) is not None
-            written.write("held")
-            await asyncio.Event().wait()
-
-    asyncio.run(hold())
-
-
 def close_without_giving_back(address: str, journal: str) -> None:
     """Leave the service with a job accepted, and stay."""
 
@@ -109,18 +73,6 @@ def close_without_giving_back(address: str, journal: str) -> None:
             assert await jobs.accept(TYPE, timeout=0) is not None
         written.write("held")
         await asyncio.Event().wait()
-
-    asyncio.run(hold())
-
-
-def hold_without_id(address: str, journal: str) -> None:
-    """Hold a job in a process that does not want its death to be noticed."""
-
-    async def hold() -> None:
-        async with JobsService(address, settings=Settings(process_check_period=0)) as jobs:
-            assert await jobs.accept(TYPE, timeout=0) is not None
-            Journal(journal).write("held")
-            await asyncio.Event().wait()
 
     asyncio.run(hold())
 

@@ -11,19 +11,15 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
-import fdb.tuple
 import pytest
 
 from jobs_service import JobsService, NewJob, RunningJob, Settings, WorkerConflict
-from jobs_service.layer.keyspace import Keyspace
 from jobs_service.sources import Sources
-from jobs_service.store import Transaction
 from jobs_service.store.memory import MemoryStore
 from tests.checker import assert_sound
-from tests.virtual_time import EPOCH, VirtualTimeLoop, in_virtual_time, run_virtual
+from tests.virtual_time import EPOCH, VirtualTimeLoop, run_virtual
 
 TIMEOUTS = [0.5, 0.51, 0.75, 1.0, 1.3, 2.0, 3.3, 5.0, 7.7, 10.0, 17.0, 30.0, 61.8, 120.0, 300.0, 600.0]
 SLACK = 1.0
@@ -225,68 +221,3 @@ def test_a_changed_timeout_starts_the_measurement_anew(who: str) -> None:
             return sum(sum(watched.losses.values()) for watched in types)
 
     assert run_virtual(scenario()) == 20 * 6 * 6
-
-
-async def ready_ids(jobs: JobsService, type: Any) -> list[Any]:
-    """Return the ids of the jobs that are ready, in the order of the queue."""
-    head = Keyspace(await jobs.store.prefix()).of(type).ready
-
-    async def read(tr: Transaction) -> list[Any]:
-        pairs = await tr.get_range(head, head + b"\xff")
-        return [fdb.tuple.unpack(key[len(head) :])[-1] for key, _ in pairs]
-
-    return await jobs.store.read(read)
-
-
-@pytest.mark.parametrize("priorities", [[0], [0, 1, -1]])
-def test_scheduled_jobs_become_ready_when_they_are_due_while_every_worker_is_busy(priorities: list[int]) -> None:
-    """They queue behind what was ready before them, and in front of what is added later."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-
-    async def scenario() -> None:
-        choose = random.Random(seed)
-        due: dict[str, float] = {}
-        rank: dict[str, tuple[int, float]] = {}
-        async with services(seed, 2) as [jobs, other]:
-            await jobs.set_type_timeout("t", 3600)
-            await jobs.add("t", "busy")
-            assert await jobs.accept("t") is not None
-            for number in range(300):
-                # Never two within a millisecond: the order of what happens at the same time is nobody's business.
-                await asyncio.sleep(choose.uniform(0.002, 0.5))
-                id, priority = f"{number}", choose.choice(priorities)
-                delay = choose.choice([0.0, choose.uniform(0.1, 1), choose.uniform(1, 60)])
-                by = choose.choice([jobs, other])
-                due[id] = wall_time() + delay
-                await by.add("t", id, priority=priority, run_at=due[id] if delay else None)
-                rank[id] = (priority, due[id])
-                ready = await ready_ids(jobs, "t")
-                assert all(due[id] <= wall_time() for id in ready), "ready before its time"
-                assert {id for id in due if due[id] <= wall_time() - 0.1} <= set(ready), "due, but not ready"
-            await asyncio.sleep(60)
-            order = await ready_ids(jobs, "t")
-            assert len(order) == len(due)
-            for earlier, later in pairwise(order):
-                # What is due within the same tenth of a second may be made ready together.
-                assert rank[earlier] < (rank[later][0], rank[later][1] + 0.1)
-            accepted = [job.id for _ in due if (job := await other.accept("t", timeout=0)) is not None]
-            assert accepted == order
-            await assert_sound(jobs.store, now=wall_time())
-
-    run_virtual(scenario())
-
-
-@in_virtual_time
-async def test_a_scheduled_job_reaches_a_worker_that_waits_elsewhere_at_its_very_time() -> None:
-    async with services(1, 2) as [jobs, other]:
-        await jobs.set_type_timeout("t", 3600)
-        for number in range(50):
-            waiting = asyncio.create_task(other.accept("t"))
-            await asyncio.sleep(1)
-            due = wall_time() + 3.21 * number
-            await jobs.add("t", f"{number}", run_at=due)
-            job = await waiting
-            assert job is not None
-            assert due <= wall_time() < due + 0.1
-            await job.finish()

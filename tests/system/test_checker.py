@@ -81,13 +81,6 @@ async def test_it_has_no_complaint_about_jobs_in_every_state(jobs: JobsService) 
     assert await check_store(jobs.store) == []
 
 
-async def test_it_has_no_complaint_about_types_without_jobs_and_an_empty_store(jobs: JobsService) -> None:
-    await assert_sound(jobs.store)
-    for type in TYPES:
-        await jobs.set_type_timeout(type, 0.5)
-    await assert_sound(jobs.store)
-
-
 # damage
 
 ASKED = b'{"action": "stop", "who": "ada", "at": 1.0}'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -111,48 +110,11 @@ async def test_a_worker_that_waits_gets_a_job_whose_time_has_come_because_the_cl
         await assert_sound(jobs.store, now=clock())
 
 
-async def test_a_job_scheduled_by_a_clock_that_was_an_hour_ahead_runs_at_that_time(address: str) -> None:
-    ahead, right = Clock(HOUR), Clock()
-    async with service(address, ahead) as jobs:
-        for id, later in ({"now": None, "due": -1.0, "soon": 1.0, "late": HOUR}).items():
-            await jobs.add(T1, id, run_at=None if later is None else ahead() + later)
-        done = await jobs.accept(T1)
-        assert done is not None
-        assert done.id == "now"
-        await done.finish()
-    async with service(address, right) as jobs:
-        await jobs.add(T1, "new")
-        job = await jobs.accept(T1)
-        assert job is not None
-        assert job.id == "new"
-        # Of "due" the right clock says that it is not, in nearly an hour.
-        assert await jobs.accept(T1, timeout=0) is None
-        right.set(HOUR + 2)
-        assert {job.id for job in [await accepted(jobs), await accepted(jobs)]} == {"due", "soon"}
-        assert await jobs.accept(T1, timeout=0) is None
-        right.set(HOUR)
-        assert (await accepted(jobs)).id == "late"
-        await assert_sound(jobs.store, now=right())
-
-
 async def accepted(jobs: JobsService) -> RunningJob:
     """Return the next job, as soon as there is one."""
     job = await jobs.accept(T1)
     assert job is not None
     return job
-
-
-async def test_a_time_limit_holds_whatever_the_clock_does(address: str, clock: Clock) -> None:
-    async with service(address, clock) as jobs:
-        await jobs.add(T1, "scheduled", run_at=clock() + 2 * HOUR)
-        for jump in (-HOUR, HOUR, HOUR / 2, -HOUR):
-            waiting = asyncio.create_task(jobs.accept(T1, timeout=0.2))
-            change = asyncio.create_task(jobs.wait(T1, "scheduled", timeout=0.2))
-            await asyncio.sleep(0.05)
-            clock.set(jump)
-            assert await waiting is None
-            with pytest.raises(TimeoutError):
-                await change
 
 
 # Running jobs
@@ -224,93 +186,4 @@ async def test_versionstamps_grow_whatever_the_clocks_of_those_who_write(address
     assert found == sorted(set(found))
 
 
-async def test_jobs_of_one_priority_run_in_the_order_they_came_whatever_the_clocks(address: str) -> None:
-    for place, ahead in enumerate((HOUR, 0.0, -HOUR)):
-        async with service(address, Clock(ahead)) as jobs:
-            for number in range(3):
-                await jobs.add(T1, f"{place} {number}")
-    async with service(address, Clock(-2 * HOUR)) as jobs:
-        order = [(await accepted(jobs)).id for _ in range(9)]
-        assert order == sorted(order, key=str)
-
-
 # All at once
-
-
-async def test_jobs_with_and_without_a_time_all_run_and_none_too_early_while_the_clock_jumps(
-    address: str, clock: Clock
-) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    choose = random.Random(seed)
-    ran: list[str] = []
-    early: list[str] = []
-
-    async def work(jobs: JobsService) -> None:
-        while True:
-            began = time.monotonic()
-            job = await jobs.accept(T1, timeout=0.5)
-            if job is None:
-                continue
-            if job.run_at is not None and job.run_at.timestamp() > clock.latest_since(began):
-                early.append(str(job.id))
-            await asyncio.sleep(choose.choice([0, 0.01]))
-            await job.finish()
-            ran.append(str(job.id))
-
-    async with service(address, clock) as jobs:
-        workers = [asyncio.create_task(work(jobs)) for _ in range(4)]
-        added = []
-        for number in range(300):
-            run_at = clock() + choose.choice([-HOUR, -0.1, 0.05, 0.2, HOUR / 2]) if choose.random() < 0.7 else None
-            await jobs.add(T1, f"{number}", run_at=run_at, priority=choose.randint(-1, 1))
-            added.append(f"{number}")
-            if choose.random() < 0.1:
-                clock.set(choose.choice([-HOUR, HOUR, 1.0, -1.0]))
-            await asyncio.sleep(choose.choice([0, 0, 0.02]))
-        clock.set(100 * HOUR)
-        while len(ran) < len(added):  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.05)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        assert sorted(ran) == sorted(added)
-        assert early == []
-        await assert_sound(jobs.store, now=clock())
-
-
-async def make_ready(jobs: JobsService, clock: Clock) -> None:
-    """Schedule a job for the next moment, and return when it is ready."""
-    await jobs.add(T1, "scheduled", run_at=clock() + 0.05)
-    before = (await jobs.get(T1, "scheduled")).seq
-    while (await jobs.get(T1, "scheduled")).seq == before:  # noqa: ASYNC110 - that it becomes ready is no event
-        await asyncio.sleep(0.01)
-
-
-async def test_a_worker_gets_a_job_at_its_time_that_a_clock_ahead_of_its_own_has_made_ready(
-    address: str, clock: Clock
-) -> None:
-    """One machine's clock is a little ahead, or this one was set back: the job is ready, and not due."""
-    async with service(address, clock) as jobs:
-        await make_ready(jobs, clock)
-        clock.set(-1.5)
-        assert await jobs.accept(T1, timeout=0) is None
-        began = time.monotonic()
-        job = await accepted(jobs)
-        assert job.run_at is not None
-        assert job.run_at.timestamp() <= clock.latest_since(began)
-        await assert_sound(jobs.store, now=clock())
-
-
-@pytest.mark.usefixtures("watchful")
-async def test_a_worker_gets_a_ready_job_when_the_clock_that_was_set_back_is_set_right(
-    address: str, clock: Clock
-) -> None:
-    async with service(address, clock) as jobs:
-        await make_ready(jobs, clock)
-        clock.set(-HOUR)
-        waiting = asyncio.create_task(accepted(jobs))
-        await waits(jobs)
-        clock.set(HOUR)
-        assert (await waiting).id == "scheduled"
-        await assert_sound(jobs.store, now=clock())

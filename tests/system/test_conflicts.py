@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from jobs_service import JobNotFound, JobsService, JobState, Removal, Settings, WorkerConflict
+from jobs_service import JobNotFound, JobsService, JobState, Removal, Settings
 from jobs_service.sources import Sources
 from jobs_service.store.memory import MemoryStore
 
@@ -42,25 +42,3 @@ async def test_a_removal_that_comes_too_late_takes_no_other_callers_job_with_it(
         assert sum(isinstance(removal, JobNotFound) for removal in removals) == 1
         assert not isinstance(added, BaseException)
         assert (await one.get(T1, f"added {round}")).state is JobState.PENDING
-
-
-async def test_a_worker_that_finishes_twice_takes_no_other_callers_job_with_it(
-    pair: tuple[JobsService, JobsService],
-) -> None:
-    one, other = pair
-    await one.add(T1, "contended")
-    for round in range(20):
-        await one.add(T1, f"run {round}", priority=-1)
-        worker = await one.accept(T1, timeout=0)
-        assert worker is not None
-        await worker.finish()
-        results = await asyncio.gather(
-            other.resubmit(T1, "contended", data=[round, "other"]),
-            worker.finish(),
-            one.resubmit(T1, "contended", data=[round, "one"]),
-            one.add(T1, f"added {round}"),
-            return_exceptions=True,
-        )
-        assert isinstance(results[1], WorkerConflict)
-        assert (await other.get(T1, f"added {round}")).state is JobState.PENDING
-        assert (await other.get(T1, "contended")).data in ([round, "one"], [round, "other"])

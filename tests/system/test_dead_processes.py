@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsService, JobState, NewJob, Outcome, Settings
+from jobs_service import JobsService, JobState, NewJob, Settings
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.run_data import HistoryKind
 from jobs_service.store import Transaction
@@ -30,7 +30,6 @@ from tests.system.forking import ForkServer
 from tests.system.holders import SLOW, TYPE
 
 PATIENCE = 60.0
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -157,15 +156,6 @@ async def test_jobs_of_a_killed_process_are_pending_long_before_their_timeout(pl
         await assert_sound(jobs.store)
 
 
-async def test_a_canceled_job_of_a_killed_process_finishes_as_canceled(place: Place) -> None:
-    async with opened(place) as jobs:
-        pid = await place.start("hold")
-        await jobs.remove(TYPE, "0000")
-        await place.kill(pid)
-        job = await jobs.wait(TYPE, "0000", "finished", timeout=PATIENCE)
-        assert job.outcome is Outcome.CANCELED
-
-
 async def test_a_process_that_lives_keeps_its_jobs_however_stopped_it_is(place: Place) -> None:
     async with opened(place) as jobs:
         pid = await place.start("hold")
@@ -179,7 +169,7 @@ async def test_a_process_that_lives_keeps_its_jobs_however_stopped_it_is(place: 
         await until_pending(jobs, "0000")
 
 
-@pytest.mark.parametrize("how", ["hold_and_fork", "hold_and_multiprocess", "hold_and_execute"])
+@pytest.mark.parametrize("how", ["hold_and_fork", "hold_and_execute"])
 async def test_children_that_outlive_a_killed_process_do_not_hide_its_death(place: Place, how: str) -> None:
     async with opened(place) as jobs:
         pid = await place.start(how)
@@ -187,37 +177,6 @@ async def test_children_that_outlive_a_killed_process_do_not_hide_its_death(plac
         await until_pending(jobs, "0000")
         [child] = place.children
         os.kill(child, 0)  # it lives
-
-
-@pytest.mark.parametrize("how", ["hold_and_fork", "hold_and_multiprocess", "hold_and_execute"])
-async def test_a_child_that_dies_does_not_let_go_of_its_parents_jobs(place: Place, how: str) -> None:
-    async with opened(place) as jobs:
-        await place.start(how)
-        [child] = place.children
-        os.kill(child, signal.SIGKILL)
-        await killed_and_found(place, jobs, "killed")
-        assert (await jobs.get(TYPE, "0000")).state is JobState.RUNNING
-
-
-async def test_two_services_on_one_store_die_with_their_process_and_not_one_by_one(place: Place) -> None:
-    async with opened(place, count=2) as jobs:
-        pid = await place.start("hold_in_two_services")
-        await killed_and_found(place, jobs, "killed")
-        assert sorted(await jobs.active_ids(TYPE)) == ["0000", "0001"]
-        await place.kill(pid)
-        await until_pending(jobs, "0000")
-        await until_pending(jobs, "0001")
-
-
-async def test_two_stores_of_one_process_are_told_apart(place: Place, tmp_path: Path) -> None:
-    other = Place(place.forks, tmp_path / "other")
-    async with opened(place) as jobs, opened(other) as others:
-        pid = await place.start("hold_in_two_stores", other=other.address)
-        await killed_and_found(place, jobs, "killed")
-        assert (await others.get(TYPE, "0000")).state is JobState.RUNNING
-        await place.kill(pid)
-        await until_pending(jobs, "0000")
-        await until_pending(others, "0000")
 
 
 async def test_a_process_that_closed_its_service_lives_and_its_jobs_wait_for_their_timeout(place: Place) -> None:
@@ -229,15 +188,6 @@ async def test_a_process_that_closed_its_service_lives_and_its_jobs_wait_for_the
         assert (await jobs.get(TYPE, "0000")).state is JobState.RUNNING
         await jobs.set_type_timeout(TYPE, 0.1)
         await until_pending(jobs, "0000")
-
-
-async def test_a_process_that_does_not_want_to_be_noticed_is_not(place: Place) -> None:
-    async with opened(place) as jobs:
-        pid = await place.start("hold_without_id")
-        assert len(place.locks) == 1
-        await place.kill(pid)
-        await killed_and_found(place, jobs, "killed")
-        assert (await jobs.get(TYPE, "0000")).state is JobState.RUNNING
 
 
 async def test_what_died_while_nobody_looked_is_found_by_the_first_who_does(place: Place) -> None:
@@ -262,19 +212,6 @@ async def test_thousands_of_files_that_were_left_behind_are_cleared_away(place: 
         await killed_and_found(place, jobs, "killed")
         await seen(lambda: len(place.locks) == 3)  # its own one, and what is none
         assert "README" in place.locks
-
-
-async def test_large_jobs_of_a_killed_process_are_taken_in_transactions_that_fit(place: Place) -> None:
-    count = 150
-    async with opened(place, count=0) as jobs:
-        await jobs.add_many(TYPE, [NewJob(f"{number:04}", "x" * 96_000) for number in range(count)])
-        pid = await place.start("hold", count=25)
-        more = [await place.start("hold", count=25) for _ in range(5)]
-        for each in (pid, *more):
-            await place.kill(each)
-        for number in range(count):
-            await until_pending(jobs, f"{number:04}")
-        await assert_sound(jobs.store)
 
 
 async def test_when_the_finder_dies_in_the_middle_the_next_one_goes_on(place: Place) -> None:

@@ -168,22 +168,6 @@ def test_everything_goes_on_when_files_may_grow_again(work: Callable[[Path], Wor
     asyncio.run(full.check())
 
 
-def test_everything_goes_on_when_the_store_is_opened_with_a_larger_map(
-    work: Callable[[Path], Work], tmp_path: Path
-) -> None:
-    full = work(tmp_path / "store")
-    full.start(map_size=1 << 20)
-    full.wait_until_each("full", 10)
-    full.sign("leave")
-    full.join()
-    full.start(map_size=1 << 26)
-    full.wait_until_each("added", 20)
-    full.wait_until_each("followed", 2)
-    full.sign("enough")
-    full.join()
-    asyncio.run(full.check())
-
-
 def opened(forks: ForkServer, disk: Path, journal: Path, leave: int) -> list[str]:
     """Fill the disk but for some pages, open a store on it and return what became of that."""
     journal.unlink(missing_ok=True)

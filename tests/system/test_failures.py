@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
-import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,29 +74,6 @@ async def assert_readable(jobs: JobsService, ids: set[str]) -> None:
         assert (await anext(events)).state in (JobState.RUNNING, JobState.PENDING)
 
 
-async def test_what_a_full_store_has_no_room_for_harms_no_smaller_write_at_the_same_time(address: str) -> None:
-    async with JobsService(address, settings=Settings(lmdb_map_size=1 << 21), supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 60)
-        for name in ("one", "other"):
-            await jobs.add(T1, name, "x" * 3000)
-        refused = False
-        number = 0
-        while not refused:
-            number += 1
-            first, large, second = await asyncio.gather(
-                jobs.resubmit(T1, "one", data=number),
-                jobs.add(T1, f"{number}", "x" * 90_000),
-                jobs.resubmit(T1, "other", data=number),
-                return_exceptions=True,
-            )
-            refused = isinstance(large, StoreFull)
-            assert refused or not isinstance(large, BaseException)
-            assert not isinstance(first, BaseException)
-            assert not isinstance(second, BaseException)
-        assert (await jobs.get(T1, "one")).data == (await jobs.get(T1, "other")).data == number
-        await assert_sound(jobs.store)
-
-
 class Full(Faults):
     """There is no room for anything."""
 
@@ -135,33 +109,3 @@ async def test_the_tree_outlives_a_full_store_and_goes_on_when_there_is_room() -
         with suppress(asyncio.CancelledError, StoreFull):
             await waiting
         await assert_sound(store, now=loop.wall_time())
-
-
-@pytest.mark.unmeasured
-@in_virtual_time
-async def test_hours_without_room_costs_no_memory_and_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logging.getLogger("jobs_service"), "propagate", False)  # pytest would keep what is logged
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    store = MemoryStore(settings=Settings(), sources=Sources(1))
-    settings = settings_with(retry_backoff_max=60.0)
-    async with JobsService(store, settings=settings, sources=Sources(1, wall_time=loop.wall_time)) as jobs:
-        await jobs.set_type_timeout(T1, 10)
-        await jobs.add(T1, "lost")
-        assert await jobs.accept(T1) is not None
-        store.faults = Full()
-        tracemalloc.start()
-        try:
-            await asyncio.sleep(900)
-            gc.collect()  # what waits for a collection is no growth
-            before, _ = tracemalloc.get_traced_memory()
-            await asyncio.sleep(2 * 3600)
-            gc.collect()
-            after, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert after - before < 100_000
-        store.faults = None
-        await asyncio.sleep(80)
-        assert (await jobs.get(T1, "lost")).state is JobState.PENDING
-        assert restarts(jobs) == 0

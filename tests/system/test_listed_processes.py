@@ -179,40 +179,6 @@ async def test_what_is_asked_of_a_process_that_is_stopped_is_done_when_it_goes_o
     assert await place.jobs.processes() == []
 
 
-async def test_a_second_signal_ends_at_once_a_daemon_that_was_asked_to_stop(place: Place) -> None:
-    daemon = await place.serving()
-    process = await place.process(daemon.pid, ProcessState.RUNNING)
-    await place.jobs.enqueue("email", id="a")
-    await place.worker("a")
-    await place.jobs.stop_process(process.id)
-    await place.process(daemon.pid, ProcessState.STOPPING)
-    daemon.send_signal(signal.SIGTERM)
-    assert await asyncio.to_thread(daemon.wait, HANG) == 128 + signal.SIGTERM
-
-
-async def test_a_request_to_stop_shortens_no_grace_that_a_signal_has_begun(place: Place) -> None:
-    daemon = await place.serving()
-    process = await place.process(daemon.pid, ProcessState.RUNNING)
-    await place.jobs.enqueue("email", id="a")
-    await place.worker("a")
-    daemon.send_signal(signal.SIGTERM)
-    await place.process(daemon.pid, ProcessState.STOPPING)
-    await place.jobs.stop_process(process.id)
-    assert (await asyncio.to_thread(event_named, daemon, "process_asked"))["action"] == "stop"
-    place.go_on.touch()
-    assert await asyncio.to_thread(daemon.wait, HANG) == 0
-    assert (await place.jobs.get("email", "a")).outcome is Outcome.SUCCEEDED
-
-
-async def test_a_daemon_without_handlers_is_listed_and_stops_as_well(place: Place) -> None:
-    daemon = place.daemon("--store", place.address)
-    process = await place.process(daemon.pid, ProcessState.RUNNING)
-    assert (process.role, process.handlers, process.slots) == ("daemon", (), 0)
-    await place.jobs.stop_process(process.id)
-    assert await asyncio.to_thread(daemon.wait, HANG) == 0
-    assert await place.jobs.processes() == []
-
-
 # Bulk actions
 
 
@@ -239,14 +205,6 @@ async def done(jobs: JobsService, id: str) -> None:
         while (await jobs.get(bulk_actions.TYPE, id)).state is not JobState.FINISHED:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     assert (await jobs.counts("old"))["old"].failed == 0
-
-
-@pytest.mark.parametrize("arguments", [["app:jobs"], ["app:jobs", "--http", "127.0.0.1:0"]])
-async def test_a_bulk_action_that_was_left_goes_on_when_a_daemon_starts(place: Place, arguments: list[str]) -> None:
-    await failed(place.jobs, 3)
-    id = await asked_for(place.jobs)
-    place.daemon(*arguments)
-    await done(place.jobs, id)
 
 
 async def test_a_bulk_action_goes_on_in_a_living_daemon_when_its_own_is_killed(place: Place) -> None:

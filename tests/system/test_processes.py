@@ -168,27 +168,6 @@ def service(address: str) -> JobsService:
 
 
 @pytest.mark.usefixtures("elsewhere")
-async def test_a_worker_that_waits_in_one_process_gets_the_jobs_that_another_adds(address: str) -> None:
-    async with service(address) as jobs, asyncio.timeout(PATIENCE):
-        await jobs.set_type_timeout(KIND, 600)
-        for number in range(100):
-            await jobs.add(KIND, f"{number}")
-            event = await jobs.wait(KIND, f"{number}", JobState.FINISHED)
-            assert event.data == "end"
-
-
-@pytest.mark.usefixtures("elsewhere")
-async def test_a_worker_that_waits_in_one_process_gets_a_job_that_another_schedules(address: str) -> None:
-    async with service(address) as jobs, asyncio.timeout(PATIENCE):
-        await jobs.set_type_timeout(KIND, 600)
-        for number in range(5):
-            run_at = time.time() + 0.2
-            await jobs.add(KIND, f"{number}", run_at=run_at)
-            await jobs.wait(KIND, f"{number}", JobState.RUNNING, JobState.FINISHED)
-            assert time.time() >= run_at
-
-
-@pytest.mark.usefixtures("elsewhere")
 async def test_subscribers_are_told_what_happens_in_another_process_in_order_and_to_the_end(address: str) -> None:
     updates = 20
     async with service(address) as jobs, asyncio.timeout(PATIENCE):
@@ -208,34 +187,3 @@ def in_order(history: list[tuple[JobState, object]], seen: list[JobEvent]) -> bo
     rest = iter(history)
     seqs = [event.seq or b"" for event in seen]
     return all((event.state, event.data) in rest for event in seen) and seqs == sorted(set(seqs))
-
-
-@pytest.mark.usefixtures("elsewhere")
-async def test_hundreds_of_subscribers_are_told_the_end_of_jobs_that_another_process_runs(address: str) -> None:
-    async with service(address) as jobs, asyncio.timeout(PATIENCE):
-        await jobs.set_type_timeout(KIND, 600)
-        ids = [f"{number}" for number in range(300)]
-
-        async def last_of(id: str) -> JobState:
-            async for event in jobs.subscribe(KIND, id):
-                last = event.state
-            return last
-
-        async with asyncio.TaskGroup() as group:
-            for id in ids:
-                await jobs.add(KIND, id)
-            told = [group.create_task(last_of(id)) for id in ids]
-        assert {task.result() for task in told} == {JobState.FINISHED}
-
-
-async def test_subscribers_are_told_of_a_removal_in_another_process(
-    forks: ForkServer, address: str, tmp_path: Path
-) -> None:
-    async with service(address) as jobs, asyncio.timeout(PATIENCE):
-        await jobs.set_type_timeout(KIND, 600)
-        await jobs.add(KIND, "a")
-        async with jobs.subscribe(KIND, "a") as events:
-            assert (await anext(events)).state is JobState.PENDING
-            pid = forks.start("remove", address=address, id="a")
-            assert [event.state async for event in events] == [JobState.REMOVED]
-        assert forks.wait(pid) == 0

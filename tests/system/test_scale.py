@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -14,15 +13,12 @@ from typing import TypeVar
 
 import pytest
 
-from jobs_service import JobsService, JobState, JobTransaction, NewJob, Settings
-from jobs_service.sources import Sources
+from jobs_service import JobsService, JobState, NewJob, Settings
 from jobs_service.store import Transaction
 from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.memory import Faults, MemoryStore
 from jobs_service.store.overlay import BufferedTransaction
 from tests.checker import assert_sound
-from tests.virtual_time import in_virtual_time
 
 T = TypeVar("T")
 
@@ -183,106 +179,4 @@ async def test_twenty_thousand_jobs_lost_at_once_are_all_found(filled: Path, tmp
         await assert_sound(store)
 
 
-@in_virtual_time
-async def test_jobs_with_much_data_lost_at_once_are_found_in_batches_that_shrink_and_grow() -> None:
-    """So many bytes that the batches of the settings are far too large."""
-    settings = Settings(activity_batch=1000)
-    loop = asyncio.get_running_loop()
-    async with JobsService("memory:", settings=settings, sources=Sources(1, wall_time=loop.time)) as jobs:
-        await jobs.set_type_timeout(T1, 60)
-        await jobs.add_many(T1, [NewJob(id_of(number), "x" * 20_000) for number in range(3000)])
-        taken = 0
-        while came := await jobs.accept_many(T1, 1000, timeout=0):
-            taken += len(came)
-        assert taken == 3000
-        await asyncio.sleep(91)
-        assert await jobs.active_ids(T1) == []
-        assert await jobs.pending_count(T1) == 3000
-        assert all(child["restarts"] == 0 for child in jobs.supervision()["children"])
-
-
-async def test_of_very_many_scheduled_jobs_a_worker_ahead_of_time_takes_the_lowest_priority_of_the_next_ones() -> None:
-    """Not of all that there are: it would read them all each time. What it may take it finds, however late it comes."""
-    far, count = 4e9, 5000
-    async with JobsService("memory:", supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 60)
-        await jobs.add_many(T1, [NewJob(id_of(n), priority=5 + n % 2, run_at=far + n) for n in range(count)])
-        for id in ("first", "second"):
-            await jobs.add(T1, id, priority=0, run_at=far + 2 * count)
-        due_by = far + 3 * count
-        assert [job.id for job in await jobs.accept_many(T1, 1, max_priority=0, due_by=due_by, timeout=0)] == ["first"]
-        assert [job.id for job in await jobs.accept_many(T1, 1, max_priority=0, due_by=due_by, timeout=0)] == ["second"]
-        expected = [id_of(0), id_of(2), id_of(4), id_of(6)]
-        assert [job.id for job in await jobs.accept_many(T1, 4, due_by=due_by, timeout=0)] == expected
-        await assert_sound(jobs.store)
-
-
 # many types
-
-
-async def make_types(jobs: JobsService, count: int, timeout: float = 600) -> None:
-    async def make(tx: JobTransaction) -> None:
-        for number in range(count):
-            await tx.set_type_timeout(f"type {number}", timeout)
-
-    await jobs.transact(make)
-
-
-async def test_a_thousand_types_take_no_more_threads_and_tasks_than_one(tmp_path: Path) -> None:
-    before = asyncio.all_tasks(), set(threading.enumerate())
-    taken = []
-    for count in (1, 1000):
-        address = f"lmdb:{tmp_path / str(count)}"
-        async with JobsService(address, supervise=False) as jobs:
-            await make_types(jobs, count)
-        async with JobsService(address) as jobs:
-            idle = len(asyncio.all_tasks())
-            await jobs.add("type 0", "a")
-            async with jobs.subscribe("type 0", "a") as events:
-                assert (await anext(events)).state is JobState.PENDING
-                worker = await jobs.accept("type 0")
-                assert worker is not None
-                await worker.finish()
-                assert [event.state async for event in events][-1] is JobState.FINISHED
-            taken.append((idle, len(set(threading.enumerate()) - before[1])))
-        assert asyncio.all_tasks() == before[0]
-        assert set(threading.enumerate()) <= before[1]
-    assert taken[0] == taken[1]
-
-
-class Reads(Faults):
-    """Interferes with nothing; counts transactions."""
-
-    count = 0
-
-    async def before_begin(self) -> None:
-        self.count += 1
-
-
-@in_virtual_time
-async def test_a_thousand_idle_types_are_sampled_together() -> None:
-    loop = asyncio.get_running_loop()
-    store = MemoryStore(settings=Settings(), sources=Sources(1))
-    async with JobsService(store, sources=Sources(1, wall_time=loop.time)) as jobs:
-        await make_types(jobs, 1000, timeout=60)
-        await asyncio.sleep(60)
-        store.faults = reads = Reads()
-        await asyncio.sleep(300)
-        # Alone, every type would take at least eight samples in each of the five minutes.
-        assert reads.count < 1000 * 8 * 5 / 20
-
-
-@in_virtual_time
-async def test_the_jobs_of_a_thousand_types_are_all_found_when_they_are_lost() -> None:
-    loop = asyncio.get_running_loop()
-    async with JobsService("memory:", sources=Sources(1, wall_time=loop.time)) as jobs:
-        await make_types(jobs, 1000, timeout=60)
-        await asyncio.gather(*(jobs.add(f"type {number}", "a") for number in range(1000)))
-        taken = await asyncio.gather(*(jobs.accept(f"type {number}") for number in range(1000)))
-        assert None not in taken
-        await asyncio.sleep(59)
-        running = [job async for job in jobs.list(state=JobState.RUNNING)]
-        assert len(running) == 1000
-        await asyncio.sleep(32)
-        assert [job async for job in jobs.list(state=JobState.RUNNING)] == []
-        await assert_sound(jobs.store)

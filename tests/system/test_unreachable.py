@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import threading
 import time
-import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -23,15 +21,10 @@ from jobs_service import (
     RunningJob,
     Settings,
     StoreUnavailable,
-    WorkerConflict,
 )
-from jobs_service.sources import Sources
-from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.checker import assert_sound
-from tests.stores import settings_with
 from tests.system.failing import PATIENCE, T1, restarts
 from tests.system.forking import ForkServer
-from tests.virtual_time import in_virtual_time
 
 
 @pytest.fixture
@@ -126,54 +119,6 @@ async def test_while_another_process_holds_the_write_lock_writes_say_so_and_all_
         await assert_sound(jobs.store)
 
 
-async def test_jobs_lost_while_the_store_is_unreachable_are_found_afterwards(
-    forks: ForkServer, address: str, tmp_path: Path
-) -> None:
-    settings = settings_with(transaction_timeout=0.3, retry_backoff=0.01)
-    async with JobsService(address, settings=settings) as jobs, asyncio.timeout(PATIENCE):
-        await jobs.set_type_timeout(T1, 0.5)
-        await jobs.add(T1, "lost")
-        assert await jobs.accept(T1) is not None
-        async with locked(forks, tmp_path) as holder:
-            await asyncio.sleep(1.5)  # it is taken for lost now, but that cannot be written down
-            assert await jobs.active_ids(T1) == ["lost"]
-            holder.let_go()
-        finished = False
-        while not finished:
-            again = await jobs.accept(T1)
-            assert again is not None
-            with suppress(WorkerConflict):  # on a busy machine it is lost once more
-                finished = (await again.finish()).state is JobState.FINISHED
-        assert restarts(jobs) == 0
-        await assert_sound(jobs.store)
-
-
-async def test_what_has_a_time_limit_keeps_it_while_the_store_is_unreachable(
-    forks: ForkServer, address: str, tmp_path: Path
-) -> None:
-    """Not even the store's own time limit, which is long here, holds them up."""
-    async with JobsService(address, settings=Settings(transaction_timeout=600)) as jobs:
-        await jobs.set_type_timeout(T1, 600)
-        await jobs.add(T1, "running", priority=-1)
-        await jobs.add(T1, "pending")
-        assert await jobs.accept(T1) is not None
-        async with locked(forks, tmp_path) as holder, asyncio.timeout(PATIENCE):
-            for _ in range(3):
-                assert await jobs.accept(T1, timeout=0.05) is None
-                assert await jobs.accept_many(T1, 10, timeout=0.05) == []
-                for id in ("running", "pending"):
-                    with pytest.raises(TimeoutError):
-                        await jobs.wait(T1, id, JobState.FINISHED, timeout=0.05)
-                    with pytest.raises(TimeoutError):
-                        await jobs.stop_and_remove(T1, id, timeout=0.05)
-            holder.let_go()
-            # What was given up was withdrawn, or was given back.
-            await jobs.add(T1, "new")
-            assert [job.id for job in await jobs.accept_many(T1, 10, timeout=0)] == ["pending", "new"]
-            assert (await jobs.get(T1, "running")).cancel is False
-            await assert_sound(jobs.store)
-
-
 async def test_a_service_can_be_left_while_its_store_is_unreachable(
     forks: ForkServer, address: str, tmp_path: Path
 ) -> None:
@@ -230,69 +175,3 @@ async def test_a_job_accepted_too_late_for_its_worker_is_given_back(address: str
             again = await jobs.accept(T1)
         assert again is not None
         await assert_sound(jobs.store)
-
-
-class Slow(Faults):
-    """Commits that are answered too late."""
-
-    async def after_commit(self, transaction: MemoryTransaction) -> None:
-        if transaction.committed:
-            await asyncio.sleep(60)
-
-
-@in_virtual_time
-async def test_no_job_stays_locked_by_a_worker_that_was_told_that_the_store_is_unavailable() -> None:
-    store = MemoryStore(settings=Settings(transaction_timeout=10), sources=Sources(1))
-    async with JobsService(store, supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 600)
-        await jobs.add(T1, "a")
-        store.faults = Slow()
-        held = None
-        with suppress(StoreUnavailable):
-            held = await jobs.accept(T1)
-        store.faults = None
-        assert ((await jobs.get(T1, "a")).state is JobState.RUNNING) is (held is not None)
-
-
-@pytest.mark.unmeasured
-async def test_calls_that_fail_while_the_store_is_unreachable_leave_nothing_in_memory(
-    forks: ForkServer, address: str, tmp_path: Path
-) -> None:
-    count = 500
-
-    async def add(number: int) -> None:
-        with suppress(StoreUnavailable):
-            await jobs.add(T1, f"{number}", "x" * 1000)
-
-    async def add_together(number: int) -> None:
-        with suppress(StoreUnavailable):
-            await jobs.transact(lambda tx: tx.add(T1, f"{number}", "x" * 1000))
-
-    async def accept(number: int) -> None:
-        assert await jobs.accept(T1, timeout=0.01) is None
-
-    async def give_up(number: int) -> None:
-        with suppress(TimeoutError, StoreUnavailable):
-            async with asyncio.timeout(0.01):
-                await jobs.transact(lambda tx: tx.add(T1, f"{number}", "x" * 1000))
-
-    async def fail() -> int:
-        for call in (add, add_together, accept, give_up):
-            await asyncio.gather(*(call(number) for number in range(count)))
-        await asyncio.sleep(0.2)
-        gc.collect()
-        return tracemalloc.get_traced_memory()[0]
-
-    async with JobsService(address, settings=Settings(transaction_timeout=0.1), supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 600)
-        async with locked(forks, tmp_path):
-            tracemalloc.start()
-            try:
-                held = [await fail() for _ in range(5)]
-            finally:
-                tracemalloc.stop()
-        # What waits in line for the lock is a stub.
-        per_call = (held[-1] - held[1]) / (3 * 4 * count)
-        assert per_call < 500, f"{per_call:.0f} bytes per call"
-        assert [job async for job in jobs.list(T1)] == []
-        await jobs.add(T1, "a")

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
-import time
-import tracemalloc
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsError, JobsService, JobState, NewJob, RunningJob, Settings, SupervisorFailed
+from jobs_service import JobsError, JobsService, JobState, Settings
 from jobs_service.sources import Sources
-from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
-from tests.checker import assert_sound
-from tests.service.support import kill
+from jobs_service.store.memory import MemoryStore
 from tests.stores import EVERY_STORE, StoreKind
 from tests.virtual_time import in_virtual_time, run_virtual
 
@@ -38,13 +32,6 @@ async def jobs(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def test_a_job_added_in_the_same_turn_of_the_loop_is_found_by_a_waiting_worker(jobs: JobsService) -> None:
     async with asyncio.timeout(PATIENCE):
         worker, _ = await asyncio.gather(jobs.accept(T1), jobs.add(T1, "a"))
-    assert worker is not None
-    assert worker.id == "a"
-
-
-async def test_a_worker_wakes_for_a_scheduled_job_that_was_added_in_the_same_turn(jobs: JobsService) -> None:
-    async with asyncio.timeout(PATIENCE):
-        worker, _ = await asyncio.gather(jobs.accept(T1), jobs.add(T1, "a", run_at=time.time() + 0.1))
     assert worker is not None
     assert worker.id == "a"
 
@@ -89,36 +76,6 @@ def test_a_worker_canceled_at_any_moment_strands_no_job(waiting: bool) -> None:
     assert step > 3
 
 
-class ActiveRuns(Faults):
-    """Interferes with nothing; counts the runs of transaction functions."""
-
-    count = 0
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        self.count += 1
-
-
-@pytest.mark.parametrize(("spread", "collisions"), [(1, True), (400, False)])
-@in_virtual_time
-async def test_workers_that_spread_over_the_queue_do_not_run_into_each_other(spread: int, collisions: bool) -> None:
-    workers = 8
-    store = MemoryStore(settings=Settings(), sources=Sources(1))
-    await store.open()
-    async with AsyncExitStack() as stack:
-        # Each is a service of its own, as in processes of their own: they share no transaction.
-        services = [
-            await stack.enter_async_context(JobsService(store, supervise=False, sources=Sources(seed)))
-            for seed in range(workers)
-        ]
-        await services[0].set_type_timeout(T1, 60)
-        await services[0].add_many(T1, [NewJob(str(number)) for number in range(400)])
-        runs = store.faults = ActiveRuns()
-        taken = await asyncio.gather(*(jobs.accept(T1, timeout=0, spread=spread) for jobs in services))
-        assert len({worker.id for worker in taken if worker is not None}) == workers
-        assert (runs.count > workers) is collisions
-    await store.close()
-
-
 @in_virtual_time
 async def test_workers_that_wait_are_told_when_their_service_is_left_though_the_store_stays_open() -> None:
     store = MemoryStore(settings=Settings(), sources=Sources(1))
@@ -131,59 +88,6 @@ async def test_workers_that_wait_are_told_when_their_service_is_left_though_the_
         assert isinstance(error, JobsError)
         assert "not open" in str(error)
     await store.close()
-
-
-@in_virtual_time
-async def test_workers_that_wait_are_told_when_the_tree_has_failed() -> None:
-    waiting: list[asyncio.Task[RunningJob | None]] = []
-
-    async def live() -> None:
-        async with JobsService("memory:", settings=Settings(max_restarts=0)) as jobs:
-            await jobs.set_type_timeout(T1, 60)
-            waiting.append(asyncio.create_task(jobs.accept(T1)))
-            await asyncio.sleep(1)
-            kill("type server")
-            await asyncio.sleep(1)
-
-    with pytest.raises(SupervisorFailed):
-        await live()
-    with pytest.raises(SupervisorFailed):
-        await waiting[0]
-
-
-class Writes(Faults):
-    """Interferes with nothing; counts the transactions that write or look at the queue."""
-
-    count = 0
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        self.count += 1
-
-
-@in_virtual_time
-async def test_workers_that_wait_again_and_again_wake_no_others_and_leave_nothing_behind() -> None:
-    store = MemoryStore(settings=Settings(), sources=Sources(1))
-    async with JobsService(store, supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 60)
-        patient = [asyncio.create_task(jobs.accept(T1)) for _ in range(3)]
-        await asyncio.sleep(1)
-        store.faults = looks = Writes()
-        tracemalloc.start()
-        try:
-            held = []
-            for _ in range(4):
-                for _ in range(250):
-                    assert await jobs.accept(T1, timeout=1) is None
-                gc.collect()
-                held.append(tracemalloc.get_traced_memory()[0])
-        finally:
-            tracemalloc.stop()
-        assert looks.count == 4 * 250
-        assert held[-1] - held[1] < 10_000
-        # A job still finds every one of those that wait.
-        for number in range(3):
-            await jobs.add(T1, f"{number}")
-        assert None not in await asyncio.gather(*patient)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -223,41 +127,3 @@ def test_every_waiting_worker_gets_a_job_whoever_gives_up_meanwhile(seed: int) -
                 )
 
     run_virtual(scenario())
-
-
-async def test_workers_canceled_at_random_moments_strand_no_job(tmp_path: Path) -> None:
-    """On the embedded store, whose answers come from a thread at any time."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    choose = random.Random(seed)
-    address = f"lmdb:{tmp_path / 'store'}"
-    taken: set[object] = set()
-    jobs_there = 2000  # 600 accepts take fewer, however fast the machine is
-
-    async def work(jobs: JobsService) -> None:
-        for _ in range(60):
-            if choose.random() < 0.3:
-                accepting = asyncio.create_task(jobs.accept_many(T1, 3, timeout=choose.choice([0, 0.001, None])))
-            else:
-                accepting = asyncio.create_task(_listed(jobs.accept(T1, timeout=choose.choice([0, 0.001, None]))))
-            for _ in range(choose.randrange(6)):
-                await asyncio.sleep(0)
-            await asyncio.sleep(choose.choice([0, 0, 0.0005, 0.002, 0.02]))
-            accepting.cancel()
-            with suppress(asyncio.CancelledError):
-                taken.update(job.id for job in await accepting)
-
-    async with JobsService(address, supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 600)
-        await jobs.add_many(T1, [NewJob(f"{number}") for number in range(jobs_there)])
-        await asyncio.gather(*(work(jobs) for _ in range(10)))
-    async with JobsService(address, supervise=False) as jobs:
-        assert set(await jobs.active_ids(T1)) == taken
-        assert await jobs.pending_count(T1) == jobs_there - len(taken)
-        assert 0 < len(taken) < jobs_there
-        await assert_sound(jobs.store)
-
-
-async def _listed(accepting: Awaitable[RunningJob | None]) -> list[RunningJob]:
-    job = await accepting
-    return [] if job is None else [job]

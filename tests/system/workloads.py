@@ -253,16 +253,6 @@ async def _serve(address: str) -> None:
             await job.finish("end")
 
 
-def remove(address: str, id: str) -> None:
-    """Remove one job."""
-    asyncio.run(_remove(address, id))
-
-
-async def _remove(address: str, id: str) -> None:
-    async with JobsService(address, supervise=False) as jobs:
-        await jobs.remove(KIND, id)
-
-
 def read_all_and_write(path: str, journal: str, count: int = 1) -> None:
     """Open a store, whatever it is, read all that is in it, write something and note how that went."""
     asyncio.run(_read_all_and_write(path, Journal(journal), count))

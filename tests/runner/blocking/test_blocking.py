@@ -13,16 +13,14 @@ import pytest
 
 from jobs_service import (
     BlockingJob,
-    EndedJob,
     JobsService,
     JobTransaction,
     Outcome,
     Progress,
     Retry,
     RunningJob,
-    WorkerConflict,
 )
-from tests.runner.support import PATIENCE_OF_THREADS, THREAD, TYPE, Signals, add, all_ended, ended, stopped, story
+from tests.runner.support import PATIENCE_OF_THREADS, THREAD, TYPE, add, all_ended, ended, stopped
 
 
 async def test_a_plain_function_runs_in_a_thread_of_its_own_and_what_it_returns_is_the_result(
@@ -40,17 +38,6 @@ async def test_a_plain_function_runs_in_a_thread_of_its_own_and_what_it_returns_
         await jobs.enqueue(work, [1, 2, 3], id=id)
     for job in await all_ended(jobs, "abc"):
         assert job.result == {"sum": 6, "thread": THREAD, "id": job.id, "attempt": 1}
-    await stopped(run)
-
-
-async def test_a_plain_function_may_return_the_job_that_it_has_ended(jobs: JobsService) -> None:
-    @jobs.handler(TYPE)
-    def work(job: BlockingJob) -> EndedJob[int]:
-        return job.finish_with(lambda tx: 8)
-
-    run = asyncio.create_task(jobs.run())
-    await jobs.enqueue(work, id="a")
-    assert await jobs.result(work, "a") == 8
     await stopped(run)
 
 
@@ -82,63 +69,6 @@ async def test_what_a_plain_function_raises_is_the_jobs_error(
     await stopped(run)
 
 
-async def test_the_traceback_of_a_plain_function_begins_with_it(jobs: JobsService) -> None:
-    @jobs.handler(TYPE, max_attempts=1)
-    def work() -> None:
-        raise OSError("disk")
-
-    run = asyncio.create_task(jobs.run())
-    await jobs.enqueue(work, id="a")
-    error = (await ended(jobs, "a")).error
-    assert error is not None
-    title, first, line, *_ = error.traceback.splitlines()
-    assert title.startswith("Traceback")
-    assert __file__ in first
-    assert line.strip() == 'raise OSError("disk")'
-    await stopped(run)
-
-
-async def test_a_function_in_a_thread_sees_the_context_of_its_caller_and_leaves_it_alone(jobs: JobsService) -> None:
-    import contextvars
-
-    who = contextvars.ContextVar("who", default="nobody")
-
-    @jobs.handler(TYPE)
-    def work() -> str:
-        seen = who.get()
-        who.set("the thread")
-        return seen
-
-    who.set("the loop")
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "a")
-    assert (await ended(jobs, "a")).result == "the loop"
-    assert who.get() == "the loop"
-    await stopped(run)
-
-
-async def test_a_function_in_a_thread_updates_reports_and_finishes_its_job(jobs: JobsService) -> None:
-    seen: list[object] = []
-
-    @jobs.handler(TYPE)
-    def work(job: BlockingJob) -> str:
-        seen.extend([job.stopping, job.wait_for_stop(0), job.data])
-        job.update({"step": 1})
-        job.report(1, 2, "half")
-        job.finish({"step": 2}, result="said so")
-        with pytest.raises(WorkerConflict):
-            job.update({"step": 3})
-        return "not this"
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs)
-    await jobs.add(TYPE, "a", "given")
-    job = await ended(jobs, "a")
-    assert (job.data, job.result, job.progress and job.progress.message) == ({"step": 2}, "said so", "half")
-    assert seen == [False, False, "given"]
-    await stopped(run)
-
-
 async def test_a_plain_function_has_a_coroutines_operations_by_the_same_names(jobs: JobsService) -> None:
     names = [name for name in vars(RunningJob) if not name.startswith("_")]
     assert not [name for name in names if not hasattr(BlockingJob, name)]
@@ -161,45 +91,6 @@ async def test_a_plain_function_has_a_coroutines_operations_by_the_same_names(jo
     assert isinstance(job.progress, Progress)
     assert (job.progress, job.progress.attempt) == (Progress(1, 2, "half"), 1)
     assert seen[:4] == [False, 0, False, 16]
-    await stopped(run)
-
-
-async def test_a_plain_function_asks_for_another_run(jobs: JobsService) -> None:
-    @jobs.handler(TYPE)
-    def work(job: BlockingJob) -> None:
-        if job.data is None:
-            job.resubmit(data="second")
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "a")
-    job = await jobs.get(TYPE, "a") if await jobs.wait(TYPE, "a", "finished") else None
-    assert job is not None
-    assert (job.data, story(job).count("finished")) == ("second", 2)
-    await stopped(run)
-
-
-async def test_a_function_in_a_thread_finishes_its_job_with_its_effects(jobs: JobsService) -> None:
-    @jobs.handler(TYPE, max_attempts=1)
-    def work(job: BlockingJob) -> None:
-        async def effects(tx: JobTransaction) -> str:
-            tx.kv[b"own/" + str(job.id).encode()] = b"done"
-            if job.id == "bad":
-                raise ValueError("no effects")
-            return "with effects"
-
-        job.finish_with(effects)
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "good", "bad")
-    assert (await ended(jobs, "good")).result == "with effects"
-    error = (await ended(jobs, "bad")).error
-    assert error is not None
-    assert error.message == "no effects"
-
-    async def look(tx: JobTransaction) -> list[bytes | None]:
-        return [await tx.kv.get(b"own/good"), await tx.kv.get(b"own/bad")]
-
-    assert await jobs.transact(look) == [b"done", None]
     await stopped(run)
 
 
@@ -237,29 +128,6 @@ async def test_a_blocking_call_on_the_event_loop_is_refused(jobs: JobsService) -
     error = (await ended(jobs, "a")).error
     assert error is not None
     assert "was used on the event loop" in error.message
-    await stopped(run)
-
-
-async def test_coroutines_go_on_while_functions_compute(jobs: JobsService) -> None:
-    signals = Signals()
-
-    @jobs.handler("thread")
-    def compute() -> str:
-        signals.begin()
-        signals.go.wait(PATIENCE_OF_THREADS)
-        return "computed"
-
-    @jobs.handler(TYPE)
-    async def work(job: RunningJob) -> str:
-        return "meanwhile"
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "a", type="thread")
-    await signals.begun.wait()
-    await add(jobs, "b")
-    assert (await ended(jobs, "b")).result == "meanwhile"
-    signals.go.set()
-    assert (await ended(jobs, "a", "thread")).result == "computed"
     await stopped(run)
 
 

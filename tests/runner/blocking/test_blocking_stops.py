@@ -12,65 +12,6 @@ from jobs_service.model import JobState
 from tests.runner.support import PATIENCE_OF_THREADS, TYPE, Signals, add, ended, stopped, story
 
 
-async def test_a_canceled_function_is_told_to_stop_and_its_operations_raise(jobs: JobsService) -> None:
-    signals = Signals()
-
-    @jobs.handler(TYPE)
-    def work(job: BlockingJob) -> None:
-        signals.begin()
-        assert job.wait_for_stop(PATIENCE_OF_THREADS)
-        assert job.stopping
-        job.update({"never": "stored"})
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "a")
-    await signals.begun.wait()
-    await jobs.remove(TYPE, "a")
-    job = await ended(jobs, "a")
-    assert (job.outcome, job.data, job.error) == (Outcome.CANCELED, None, None)
-    assert story(job) == ["added", "started", "canceled"]
-    await stopped(run)
-
-
-async def test_a_function_that_returns_because_it_is_to_stop_has_not_ended_its_job(jobs: JobsService) -> None:
-    signals = Signals()
-
-    @jobs.handler(TYPE, slots=1)
-    def work(job: BlockingJob) -> str | None:
-        signals.begin()
-        return None if job.wait_for_stop(PATIENCE_OF_THREADS) else "never"
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "a")
-    await signals.begun.wait()
-    jobs.configure(TYPE, slots=0)
-    await jobs.wait(TYPE, "a", JobState.PENDING)
-    job = await jobs.get(TYPE, "a")
-    assert (story(job), job.attempts, job.result) == (["added", "started", "stopped"], 0, None)
-    await stopped(run)
-
-
-async def test_a_function_that_hears_of_a_stop_from_its_job_gives_it_back(jobs: JobsService) -> None:
-    signals = Signals()
-
-    @jobs.handler(TYPE)
-    def work(job: BlockingJob) -> None:
-        signals.begin()
-        assert job.wait_for_stop(PATIENCE_OF_THREADS)
-        with pytest.raises(JobCanceled, match="return now"):
-            job.report(1)
-        job.update()
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "a")
-    await signals.begun.wait()
-    jobs.configure(TYPE, slots=0)
-    await jobs.wait(TYPE, "a", JobState.PENDING)
-    job = await jobs.get(TYPE, "a")
-    assert (story(job), job.attempts) == (["added", "started", "stopped"], 0)
-    await stopped(run)
-
-
 @pytest.mark.parametrize(
     ("looks", "returned", "state", "result"),
     [
@@ -120,32 +61,6 @@ async def test_a_function_over_its_time_limit_has_crashed_whether_it_listens_or_
     await stopped(run)
 
 
-async def test_a_function_that_does_not_stop_is_gone_on_without_and_keeps_its_slot(jobs: JobsService) -> None:
-    signals = Signals()
-
-    @jobs.handler(TYPE, slots=1, grace=0.05)
-    def work(job: BlockingJob) -> str:
-        if job.id == "other":
-            return "fine"
-        signals.begin()
-        signals.go.wait(PATIENCE_OF_THREADS)
-        return "too late"
-
-    run = asyncio.create_task(jobs.run())
-    await add(jobs, "deaf")
-    await signals.begun.wait()
-    await jobs.remove(TYPE, "deaf")
-    job = await ended(jobs, "deaf")
-    assert (job.outcome, job.result) == (Outcome.CANCELED, None)
-    await add(jobs, "other")
-    with pytest.raises(TimeoutError):
-        await jobs.wait(TYPE, "other", JobState.FINISHED, timeout=0.1)
-    signals.go.set()
-    assert (await ended(jobs, "other")).result == "fine"
-    assert (await jobs.get(TYPE, "deaf")).result is None
-    await stopped(run)
-
-
 # The end of the process
 
 
@@ -166,31 +81,6 @@ async def test_a_plain_function_learns_at_once_that_it_is_to_stop_and_its_job_is
     job = await jobs.get(TYPE, "a")
     assert (job.state, job.result, job.attempts) == (JobState.PENDING, None, 0)
     assert story(job) == ["added", "started", "stopped"]
-
-
-async def test_a_plain_function_learns_so_whenever_its_job_was_accepted(jobs: JobsService) -> None:
-    """Also in the very turn of the loop in which the runner ends, before the function has begun."""
-
-    @jobs.handler(TYPE, grace=1000)
-    def work(job: BlockingJob) -> None:
-        while not job.wait_for_stop(10):
-            pass
-
-    await jobs.set_type_timeout(TYPE, 60)
-    for turns in range(14):
-        begun = asyncio.Event()
-        run = asyncio.create_task(jobs.run(started=begun.set))
-        await begun.wait()
-        for _ in range(100):  # turns of the loop, in which it comes to wait for jobs
-            await asyncio.sleep(0)
-        adding = asyncio.create_task(jobs.add(TYPE, "a"))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        await stopped(run)
-        await adding
-        job = await jobs.get(TYPE, "a")
-        assert (job.state, job.attempts) == (JobState.PENDING, 0)
-        await jobs.remove(TYPE, "a")
 
 
 @pytest.mark.parametrize("looks", [False, True])

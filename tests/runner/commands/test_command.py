@@ -27,13 +27,6 @@ class TestCommand:
         assert Command.from_data(data).to_data() == data
         assert Command.from_data(json_data.decode(json_data.encode(data))) == Command.from_data(data)
 
-    def test_takes_a_time_limit_with_a_unit(self) -> None:
-        assert Command.from_data({"argv": ["a"], "time_limit": "3m"}).time_limit == 180
-
-    def test_takes_null_for_what_is_left_out(self) -> None:
-        nothing = {"cwd": None, "env": None, "time_limit": None, "stdin": None}
-        assert Command.from_data({"argv": ["a"], **nothing}) == Command(("a",))
-
     @pytest.mark.parametrize(
         ("data", "complaint"),
         [

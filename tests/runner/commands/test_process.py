@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -14,8 +13,8 @@ import pytest
 
 from jobs_service import json_data
 from jobs_service.errors import shown
-from jobs_service.runner.commands import Command, CommandResult, run_command
-from tests.runner.commands.programs import HANG, PAUSE, Fifo, children, failure, python, run
+from jobs_service.runner.commands import CommandResult
+from tests.runner.commands.programs import PAUSE, Fifo, children, failure, python, run
 
 
 class TestWhatACommandGets:
@@ -23,10 +22,6 @@ class TestWhatACommandGets:
         arguments = ("$HOME", "; echo x", "*", "", "a b", "'", "ü")
         result = await run(*python("import sys; print(sys.argv[1:])", *arguments))
         assert result.stdout == f"{list(arguments)}\n"
-
-    async def test_its_directory(self, tmp_path: Path) -> None:
-        code = "import os, sys; print(os.path.samefile('.', sys.argv[1]))"
-        assert (await run(*python(code, str(tmp_path)), cwd=str(tmp_path))).stdout == "True\n"
 
     async def test_its_environment_beside_that_of_the_runner(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("INHERITED", "here")
@@ -43,10 +38,6 @@ class TestWhatACommandGets:
     @pytest.mark.parametrize("stdin", [None, ""])
     async def test_an_input_that_ends_at_once_when_there_is_none(self, stdin: str | None) -> None:
         assert (await run(*python("import sys; print(repr(sys.stdin.read()))"), stdin=stdin)).stdout == "''\n"
-
-    async def test_a_session_of_its_own_without_a_terminal(self) -> None:
-        code = "import os; print(os.getsid(0) == os.getpgid(0) == os.getpid())"
-        assert (await run(*python(code))).stdout == "True\n"
 
     async def test_none_of_the_runners_open_files(self) -> None:
         result = await run(*python("import os; print(len(os.listdir('/dev/fd')))"))
@@ -68,13 +59,6 @@ class TestWhatIsKept:
             "seconds": result.seconds,
         }
 
-    async def test_of_a_failed_one_the_exit_code_and_the_last_line_of_its_errors(self, way: None) -> None:
-        code = "import sys; print('half'); sys.exit('first\\n\\x1b[31mdisk full')"
-        failed = await failure(*python(code))
-        assert failed.result is not None
-        assert (failed.result.exit_code, failed.result.signal, failed.result.stdout) == (1, None, "half\n")
-        assert str(failed).endswith(r"ended with exit code 1: \x1b[31mdisk full")
-
     @pytest.mark.parametrize(
         ("number", "name"),
         [(signal.SIGKILL, "SIGKILL"), (signal.SIGUSR1, "SIGUSR1")]
@@ -94,11 +78,6 @@ class TestWhatIsKept:
     ) -> None:
         result = await run(*python("print('abcdefghij', end='')"), capture=capture)
         assert (result.stdout, result.stderr, result.cut) == (kept, "", cut)
-
-    async def test_no_part_of_a_character_that_was_cut_in_two(self) -> None:
-        result = await run(*python("import os; os.write(1, '😀😀ü'.encode())"), capture=9)
-        assert result.stdout == "😀ü"[-2:]
-        assert (await run(*python("import os; os.write(1, '😀😀ü'.encode())"), capture=5)).stdout == "ü"
 
     async def test_signs_in_place_of_what_is_not_utf_8(self) -> None:
         result = await run(*python(r"import os; os.write(1, b'\xff\x00\xe4z')"))
@@ -130,25 +109,11 @@ class TestWhatIsKept:
         assert (failed.result.exit_code, failed.result.signal) == (None, None)
         assert "SIGCHLD" in str(failed)
 
-    async def test_each_its_own_of_many_at_once(self) -> None:
-        numbers = range(10)
-        results = await asyncio.gather(
-            *(
-                run_command(Command(python("import sys; print(sys.stdin.read() * 9)"), stdin=f"{n}"), grace=HANG)
-                for n in numbers
-            )
-        )
-        assert [result.stdout for result in results] == [f"{n}" * 9 + "\n" for n in numbers]
-
 
 class TestInput:
     @pytest.mark.parametrize("code", ["import os; os.close(0); print('done')", "print('done')"])
     async def test_that_nobody_reads_is_dropped(self, code: str) -> None:
         assert (await run(*python(code), stdin="x" * 1_000_000)).stdout == "done\n"
-
-    async def test_that_is_read_late_does_not_hold_up_the_output(self) -> None:
-        code = "import os, sys; os.write(1, b'x' * 500_000); print(len(sys.stdin.read()))"
-        assert (await run(*python(code), stdin="y" * 500_000, capture=7)).stdout == "500000\n"
 
 
 class TestStarting:
@@ -156,13 +121,6 @@ class TestStarting:
         failed = await failure("no-such-program", "secret")
         assert str(failed) == "command 'no-such-program' cannot be started: No such file or directory"
         assert failed.result is None
-
-    async def test_a_program_that_is_not_executable_fails_with_one_line(self, tmp_path: Path) -> None:
-        path = tmp_path / "text"
-        path.write_text("x")
-        assert str(await failure(str(path))).endswith("cannot be started: Permission denied")
-        path.chmod(0o755)
-        assert str(await failure(str(path))).endswith("cannot be started: Exec format error")
 
     async def test_a_directory_that_is_none_fails_with_one_line_that_names_it(self, tmp_path: Path) -> None:
         missing, file = str(tmp_path / "missing"), tmp_path / "file"

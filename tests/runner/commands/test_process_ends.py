@@ -103,27 +103,6 @@ class TestStopping:
         assert (failed.result.exit_code, failed.result.stderr) == (1, "bye\n")
         assert str(failed).endswith("and was ended: bye")
 
-    async def test_a_canceled_command_ends_as_it_likes_within_the_grace(self, fifo: Fifo, tmp_path: Path) -> None:
-        async with stopping(fifo, tmp_path) as command:
-            command.task.cancel()
-            assert await fifo.line() == "stopping"
-            command.release()
-            with pytest.raises(asyncio.CancelledError):
-                await command.task
-        assert command.checkpoint.read_text() == "checkpoint"
-
-    async def test_cancelling_again_does_not_shorten_the_grace(self, fifo: Fifo, tmp_path: Path) -> None:
-        async with stopping(fifo, tmp_path) as command:
-            command.task.cancel()
-            assert await fifo.line() == "stopping"
-            for _ in range(3):
-                command.task.cancel()
-                await asyncio.sleep(0)
-            command.release()
-            with pytest.raises(asyncio.CancelledError):
-                await command.task
-        assert command.checkpoint.read_text() == "checkpoint"
-
     async def test_a_cancel_scope_of_anyio_waits_for_the_grace_without_spinning(
         self, fifo: Fifo, tmp_path: Path
     ) -> None:
@@ -159,23 +138,6 @@ class TestStopping:
                 await task
             assert children() <= before
 
-    def test_a_loop_that_ends_waits_for_the_grace(self, tmp_path: Path) -> None:
-        fifo = Fifo(tmp_path / "fifo")
-
-        async def leave() -> Stopping:
-            async with stopping(fifo, tmp_path, ends=False) as command:
-                asyncio.get_running_loop().add_reader(fifo.descriptor, release_once, command)
-                return command
-
-        def release_once(command: Stopping) -> None:
-            asyncio.get_running_loop().remove_reader(fifo.descriptor)
-            command.release()
-
-        command = asyncio.run(leave())
-        os.close(fifo.descriptor)
-        assert is_gone(command.pid)
-        assert command.checkpoint.read_text() == "checkpoint"
-
 
 class TestWhatACommandLeavesRunning:
     @pytest.fixture(autouse=True)
@@ -189,27 +151,9 @@ class TestWhatACommandLeavesRunning:
         assert result.stdout.split()[1:] == ["late"]
         assert is_gone(int(result.stdout.split()[0]))
 
-    async def test_is_ended_when_it_holds_the_output_for_longer(self, way: None) -> None:
-        result = await run(*python(FORK + PAUSE), grace=SHORT)
-        assert is_gone(int(result.stdout))
-
     async def test_is_ended_at_once_when_it_holds_no_output(self) -> None:
         result = await run(*python(FORK + "os.closerange(0, 3); " + PAUSE))
         assert is_gone(int(result.stdout))
-
-    async def test_is_killed_when_it_ignores_sigterm(self) -> None:
-        ignoring = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n{FORK}{PAUSE}"
-        result = await run(*python(ignoring), grace=SHORT)
-        assert is_gone(int(result.stdout))
-
-    async def test_is_ended_when_the_command_is_canceled(self, fifo: Fifo) -> None:
-        code = f"import os, signal, sys\nif os.fork(): signal.pause()\n{SAY_PID}\nsignal.pause()"
-        task = asyncio.create_task(run(*python(code, fifo.path)))
-        child = int(await fifo.line())
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert is_gone(child)
 
     @pytest.mark.skipif(not hasattr(os, "waitid"), reason="waits for an end without taking the exit code")
     async def test_does_not_make_a_failure_of_a_success_when_the_time_is_out_meanwhile(
