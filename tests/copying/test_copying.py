@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, NewJob, NoTypeTimeout, run_data
-from jobs_service.copying import Batch, CopyStep
-from jobs_service.errors import JobTooLarge, TransactionTooOld
+from jobs_service.errors import JobTooLarge
 from jobs_service.layer.entry import room_left
 from jobs_service.layer.record import Record
 from jobs_service.store import Limits, Transaction
@@ -84,13 +83,6 @@ async def test_programs_go_on_with_the_copy_where_they_left_the_source() -> None
         await assert_sound(target)
 
 
-async def test_an_empty_store_is_copied_too() -> None:
-    source, target = memory(), memory()
-    async with opened(source, target):
-        assert (await copied(source, target)).types == ()
-        assert await everything(target) == {}
-
-
 # Damage
 
 
@@ -143,23 +135,6 @@ async def test_transactions_shrink_until_they_are_small_enough_and_keep_the_orde
         assert max(sizes.bytes) <= 20_000
         assert len(sizes.bytes) > 10
         assert await accepted(target, "t") == ids
-
-
-async def test_transactions_that_take_too_long_shrink_as_well_and_one_job_that_does_is_told() -> None:
-    source = memory()
-    for most, fits in ((60, True), (2, False)):
-        target = memory()
-        async with opened(source, target):
-            if fits:
-                await populate(source)
-            sizes = target.faults = Sizes(most=most)
-            if fits:
-                await copied(source, target)
-                assert await portrait(target) == await portrait(source)
-            else:
-                with pytest.raises(TransactionTooOld):
-                    await copied(source, target)
-            assert sizes.refused > 0
 
 
 async def test_jobs_of_the_largest_size_do_not_come_together_in_large_transactions() -> None:
@@ -224,21 +199,3 @@ async def test_a_record_as_large_as_a_store_takes_is_copied_or_refused_before_it
         ):
             await copied(source, target)
         assert await everything(target) == {}
-
-
-async def test_progress_is_told_step_by_step() -> None:
-    source, target = memory(), memory()
-    told: list[tuple[CopyStep, int, int | None]] = []
-    async with opened(source, target):
-
-        async def fill(jobs: JobsService) -> None:
-            await jobs.set_type_timeout("t", 1)
-            await jobs.add_many("t", [NewJob(f"{n}") for n in range(450)])
-
-        await with_jobs(source, fill)
-        await copied(source, target, batch=Batch(jobs=200), progress=lambda *now: told.append(now))
-    assert told == [
-        *((CopyStep.LOOKING, done, None) for done in (200, 400)),
-        *((CopyStep.COPYING, done, 450) for done in (0, 200, 400, 450)),
-        *((CopyStep.COMPARING, done, 450) for done in (200, 400, 450)),
-    ]

@@ -168,21 +168,6 @@ async def test_local_documents_and_commits(kind: str, tmp_path: Path) -> None:
             assert [row async for row in feed if isinstance(row, Change)] == []
 
 
-async def test_a_continuous_feed_brings_what_is_written_meanwhile(kind: str, tmp_path: Path) -> None:
-    async with _database(kind, tmp_path) as db:
-        await db.bulk_docs([encoded(_document("x", _rev(1, "a")))])
-        seen = []
-        async with aclosing(db.changes(0, ChangesFeed(continuous=True, heartbeat=0.3))) as feed:
-            async for row in feed:
-                if isinstance(row, Change):
-                    seen.append(row.id)
-                    if len(seen) == 1:
-                        await db.bulk_docs([encoded(_document("y", _rev(1, "a")))])
-                if len(seen) == 2:
-                    break
-        assert seen == ["x", "y"]
-
-
 async def test_what_is_not_there_is_told(kind: str, tmp_path: Path) -> None:
     async with _database(kind, tmp_path) as db:
         none = HttpDatabase(replace(db.endpoint, url=f"{db.endpoint.url}-none"))

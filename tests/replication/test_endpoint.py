@@ -95,14 +95,6 @@ async def test_a_secret_that_is_not_there_is_named(reference: str) -> None:
         await endpoint.resolved()
 
 
-def test_a_secret_shows_itself_as_stars() -> None:
-    secret = Secret("hidden")
-    assert "hidden" not in f"{secret} {secret!r} {secret!s} {[secret]}"
-    assert secret.reveal() == "hidden"
-    with pytest.raises(TypeError):
-        json.dumps(secret)
-
-
 def test_what_holds_endpoints_can_be_shown() -> None:
     form = {
         "source": "http://me:hidden@host/db",

@@ -102,17 +102,6 @@ async def test_a_source_that_stays_as_it_is_gets_no_checkpoints(source: Server, 
     await asyncio.wait([copying])
 
 
-async def test_what_is_not_filtered_is_read_by_one_feed(source: Server, target: Server) -> None:
-    write(source, "other", 0, 5)
-    run = Replication(*ends(source, target), **QUICK)
-    copying = asyncio.create_task(run.run())
-    async with asyncio.timeout(LIMIT):
-        await until_checkpoint(target, 5)
-    assert [re.findall(r"feed=\w+", each) for each in asked(source, "_changes")] == [["feed=continuous"]]
-    copying.cancel()
-    await asyncio.wait([copying])
-
-
 @pytest.mark.parametrize("seed", range(12))
 async def test_no_checkpoint_passes_over_what_matches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each checkpoint is compared with what the target has then, while the source changes and requests fail."""

@@ -19,18 +19,6 @@ def _limiter() -> tuple[RateLimiter, Clock]:
     return RateLimiter(clock), clock
 
 
-def test_a_new_key_has_no_pause() -> None:
-    limiter, _ = _limiter()
-    assert limiter.pause("a") == 0
-    assert limiter.succeeded("a") == 0
-    assert limiter.pause("a") == 0
-
-
-def test_1_failure_begins_with_a_small_pause() -> None:
-    limiter, _ = _limiter()
-    assert limiter.refused("a") == BASE * 1.2
-
-
 def test_2_failures_pause_longer_and_keys_are_apart() -> None:
     limiter, clock = _limiter()
     first = limiter.refused("a")
@@ -54,21 +42,6 @@ def test_1_failure_2_successes_end_the_pause() -> None:
     clock.now += 0.1
     assert limiter.succeeded("a") == 0
     assert limiter.pause("a") == 0
-
-
-def test_a_success_at_once_changes_nothing() -> None:
-    limiter, clock = _limiter()
-    first = limiter.refused("a")
-    clock.now += 0.05
-    assert limiter.succeeded("a") == first
-
-
-def test_many_failures_end_at_the_longest_pause() -> None:
-    limiter, clock = _limiter()
-    for _ in range(100):
-        limiter.refused("a")
-        clock.now += 0.1
-    assert limiter.pause("a") == LONGEST
 
 
 def test_a_success_after_idle_time_takes_twice_that_time_off() -> None:

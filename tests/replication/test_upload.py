@@ -34,14 +34,6 @@ class Chunks:
             self.ended.set()
 
 
-async def test_all_bytes_pass_in_order() -> None:
-    chunks = Chunks(5)
-    async with Upload(chunks.read()) as upload:
-        assert [chunk async for chunk in upload.body()] == [b"0", b"1", b"2", b"3", b"4"]
-    assert chunks.closed
-    assert upload.error is None
-
-
 async def test_it_reads_ahead_by_one_alone() -> None:
     chunks = Chunks(100)
     async with Upload(chunks.read()) as upload:
@@ -60,17 +52,6 @@ async def test_a_source_that_fails_ends_the_body_and_tells_why() -> None:
         with pytest.raises(ConnectionAbortedError):
             _ = [chunk async for chunk in upload.body()]
     assert isinstance(upload.error, ProtocolError)
-
-
-async def test_a_target_that_answers_early_leaves_the_source_whole() -> None:
-    hold = asyncio.Event()
-    chunks = Chunks(3, hold=hold)
-    async with Upload(chunks.read()) as upload:
-        writing = asyncio.create_task(anext(upload.body()))
-        assert await writing == b"0"
-        asyncio.get_running_loop().call_soon(hold.set)
-    assert chunks.closed
-    assert upload.error is None
 
 
 async def test_one_that_is_canceled_ends_at_once() -> None:

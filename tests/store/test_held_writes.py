@@ -110,20 +110,6 @@ def test_nothing_is_written_when_not_all_of_it_can_be(wrong: str) -> None:
     assert (under.size, under.log) == (size, log)
 
 
-def test_watches_stamp_and_limits_are_the_transactions() -> None:
-    under = over({})
-    held = HeldBack(under)
-    watch = held.watch(b"f")
-    assert under.watches == [watch]
-    assert held.stamp is under.stamp
-    assert held.limits is under.limits
-
-
-def test_ranges_are_not_cleared_while_writes_are_held_back() -> None:
-    with pytest.raises(StoreError, match="a range cannot be cleared"):
-        HeldBack(over({})).clear_range(b"a", b"b")
-
-
 def test_selectors_are_refused_while_writes_are_held_back() -> None:
     held = HeldBack(over({b"a": b"1"}))
     after = KeySelector.first_greater_or_equal(b"")

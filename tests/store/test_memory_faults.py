@@ -10,7 +10,7 @@ from jobs_service.errors import CommitUnknown, StoreError, StoreUnavailable, Tra
 from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
 from jobs_service.store.memory import Faults, MemoryTransaction
-from tests.contract.support import contents, number, value_of
+from tests.contract.support import value_of
 from tests.store.test_memory import increment, opened
 from tests.virtual_time import in_virtual_time
 
@@ -79,22 +79,6 @@ async def test_other_errors_go_to_the_caller(where: str) -> None:
         await store.transact(increment)
 
 
-@in_virtual_time
-async def test_an_error_of_the_function_that_looks_like_a_conflict_is_not_retried() -> None:
-    async with opened() as store:
-        for error in (TransactionConflict("mine"), CommitUnknown("mine")):
-            runs: list[Transaction] = []
-
-            async def function(tr: Transaction, error: StoreError = error, runs: list[Transaction] = runs) -> None:
-                runs.append(tr)
-                raise error
-
-            with pytest.raises(type(error)) as caught:
-                await store.transact(function)
-            assert caught.value is error
-            assert len(runs) == 1
-
-
 class Away(Faults):
     """Nobody answers, at one place, until `back` is set.
 
@@ -145,45 +129,6 @@ async def test_a_store_that_is_away_is_unavailable_after_the_time_limit(where: s
 async def watch_count(tr: Transaction) -> Watch:
     """Watch the counter."""
     return tr.watch(b"count")
-
-
-@in_virtual_time
-async def test_a_store_that_comes_back_in_time_answers() -> None:
-    faults = Away("before_commit")
-    async with opened(faults) as store:
-        call = asyncio.create_task(store.transact(increment))
-        await asyncio.sleep(Settings().transaction_timeout - 1)
-        faults.back.set()
-        assert await call == 1
-
-
-class Several(Faults):
-    """A commit that is lost without anybody knowing, then a conflict, then a commit that nobody is told of."""
-
-    def __init__(self) -> None:
-        self._errors: list[StoreError] = [TransactionConflict("injected"), CommitUnknown("injected")]
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        if self._errors:
-            raise self._errors.pop()
-
-    async def after_commit(self, transaction: MemoryTransaction) -> None:
-        raise CommitUnknown("injected")
-
-
-@in_virtual_time
-async def test_a_function_whose_commits_fail_in_every_way_takes_effect_once() -> None:
-    async with opened(Several()) as store:
-        runs: list[Transaction] = []
-
-        async def function(tr: Transaction) -> int:
-            runs.append(tr)
-            return await increment(tr)
-
-        assert await store.transact(function) == 1
-        assert len(runs) == 3
-        assert [tr.stamp.value is not None for tr in runs] == [False, False, True]
-        assert await value_of(store, b"count") == b"1"
 
 
 class Always(Faults):
@@ -252,29 +197,6 @@ async def test_closing_waits_for_a_commit_on_its_way() -> None:
         assert await call == 1
         await store.open()
         assert await value_of(store, b"count") == b"1"
-
-
-@in_virtual_time
-async def test_watches_can_be_lost() -> None:
-    async with opened() as store:
-        watches = [await store.transact(watch_count) for _ in range(3)]
-        store.lose_watches("injected")
-        for watch in watches:
-            with pytest.raises(StoreError, match="injected"):
-                await watch.wait()
-        later = await store.transact(watch_count)
-        await store.transact(increment)
-        await later.wait()
-
-
-async def test_a_sum_of_many_concurrent_adds_conflicts_with_nobody() -> None:
-    async with opened() as store:
-        transactions = [store.begin() for _ in range(100)]
-        for tr in transactions:
-            tr.add(b"n", number(1))
-        for tr in transactions:
-            tr.commit()
-        assert (await contents(store))[b"n"] == number(100)
 
 
 @in_virtual_time

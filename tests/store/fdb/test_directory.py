@@ -8,17 +8,14 @@ from typing import Any
 import fdb
 import pytest
 
-from jobs_service import JobsService, Settings
+from jobs_service import Settings
 from jobs_service.errors import StoreError
 from jobs_service.sources import Sources
 from jobs_service.store import open_address
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.directory import (
-    DIRECTORY,
     FORMAT,
     Location,
-    address_of,
-    directory_path,
     look_up,
     split_address,
 )
@@ -65,28 +62,6 @@ def test_a_setting_names_the_directory_where_the_address_names_none() -> None:
     assert open_address("fdb:/a", Settings(), Sources(0)).address == "fdb:/a"
     with pytest.raises(StoreError, match="fdb_directory='a//b'"):
         open_address("fdb:/a", Settings(fdb_directory="a//b"), Sources(0))
-
-
-def test_an_address_is_read_back_as_the_same_directory() -> None:
-    for path in [DIRECTORY, ("a",), ("a", "b c", "ü")]:
-        address = address_of("/file", path)
-        assert split_address(address.removeprefix("fdb:"), "/".join(DIRECTORY)) == ("/file", path)
-        assert directory_path("/".join(path), "path") == path
-
-
-@cluster_test
-async def test_two_directories_of_one_cluster_share_no_job() -> None:
-    staging = JobsService(f"fdb:{CLUSTER}?directory=tests/staging", supervise=False)
-    async with JobsService(f"fdb:{CLUSTER}", supervise=False) as production, staging:
-        await production.set_type_timeout("shared name", 10)
-        await staging.set_type_timeout("shared name", 20)
-        await staging.add("shared name", "a")
-        assert [job.id async for job in production.list("shared name")] == []
-        assert await production.get_type_timeout("shared name") == 10
-        assert await production.store.prefix() != await staging.store.prefix()
-        await staging.remove("shared name", "a")
-        for each in (production, staging):
-            await each.clear_type_timeout("shared name")
 
 
 @cluster_test

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.store.fdb.clusters import CLUSTER, cluster_test
 
 
@@ -128,32 +126,6 @@ print(sorted(done) == names)
 def test_two_event_loops_of_one_process_have_a_service_each_on_the_same_cluster() -> None:
     ended = run_python_with(TWO_LOOPS, f"fdb:{CLUSTER}")
     assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
-
-
-ENDS_WITHOUT_CLOSING = """
-import asyncio, sys
-from jobs_service import Settings
-from jobs_service.sources import Sources
-from jobs_service.store import open_address
-
-async def main():
-    store = open_address(sys.argv[1], Settings(), Sources())
-    await store.open()
-    await store.read(lambda tr: tr.get(b"a"))
-    print("opened", flush=True)
-
-if sys.argv[2] == "closed loop":
-    asyncio.run(main())
-else:
-    asyncio.new_event_loop().run_until_complete(main())
-"""
-
-
-@cluster_test
-@pytest.mark.parametrize("loop", ["closed loop", "open loop"])
-def test_a_program_that_ends_without_closing_its_store_ends(loop: str) -> None:
-    ended = run_python_with(ENDS_WITHOUT_CLOSING, f"fdb:{CLUSTER}", loop)
-    assert (ended.returncode, ended.stdout) == (0, "opened\n")
 
 
 WATCHES_TO_THE_END = """

@@ -284,31 +284,6 @@ async def test_tls_on_one_side_only_is_said_at_once(tls: bool, tmp_path: Path) -
 
 
 @cluster_test
-async def test_closing_does_not_wait_for_who_looks_why_nothing_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def look(*_: object) -> None:
-        loop.call_soon_threadsafe(begun.set)
-        go_on.wait()
-
-    monkeypatch.setattr("jobs_service.store.fdb.store._SILENT", 0.0)
-    monkeypatch.setattr("jobs_service.store.fdb.store.why_silent", look)
-    file = tmp_path / "fdb.cluster"
-    file.write_text("test:test@127.0.0.1:1")
-    store = open_address(f"fdb:{file}", Settings(), Sources())
-    await store.open()
-    asking = asyncio.create_task(store.prefix())
-    await begun.wait()
-    asking.cancel()
-    await asyncio.wait([asking])
-    await store.close()
-    go_on.set()
-
-
-@cluster_test
 async def test_who_comes_while_it_is_looked_why_nothing_answers_is_told_what_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

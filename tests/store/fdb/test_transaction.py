@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from jobs_service import JobsService
 from jobs_service.errors import StoreError
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.client import Bridge
-from tests.checker import assert_sound
 from tests.contract.support import write
-from tests.service.support import T1
 from tests.store.fdb.clusters import CLUSTER, cluster_test
 from tests.store.fdb.test_store import KEY, OTHER, make, write_nothing
 from tests.stores import plain_settings
@@ -124,20 +120,3 @@ async def test_a_read_that_was_too_old_is_done_again_whatever_the_function_makes
         assert await call(function) == b"1"
     assert ["1007" in each for each in met] == [True, True]
     await store.close()
-
-
-@cluster_test
-async def test_what_is_counted_makes_nobody_conflict() -> None:
-    """Many processes' worth of jobs of one type, each added in a transaction of its own at the same time."""
-    async with JobsService(f"fdb:{CLUSTER}?directory=tests/counts", supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 60)
-        await jobs.transact(lambda tx: tx.add(T1, "first"))
-        before = jobs.store.metrics()["conflicts"]
-
-        async def add(number: int) -> None:
-            await jobs.transact(lambda tx: tx.add(T1, f"{number}"))
-
-        await asyncio.gather(*map(add, range(200)))
-        assert jobs.store.metrics()["conflicts"] == before
-        assert (await jobs.counts(T1))[T1].ready == 201
-        await assert_sound(jobs.store)

@@ -9,8 +9,6 @@ import sys
 import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
-from time import monotonic
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,7 +16,6 @@ from structlog.testing import capture_logs
 from jobs_service.errors import StoreUnavailable
 from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
-from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb.environment import map_size
 from tests.contract.support import contents, number, patience, value_of, write
@@ -31,17 +28,6 @@ from tests.store.lmdb.watching import watch
 def path(tmp_path: Path) -> Path:
     """Where a store may be made."""
     return tmp_path / "store"
-
-
-async def test_processes_see_each_others_commits_at_once(path: Path) -> None:
-    async with opened(path) as store, process(path) as other:
-        for count in range(20):
-            assert await other.ask("set", "theirs", count) == "done"
-            assert await value_of(store, b"theirs") == b"%d" % count
-            assert await store.transact(lambda tr: tr.get(b"theirs")) == b"%d" % count
-            await write(store, {b"ours": b"%d" % count})
-            assert await other.ask("get", "ours") == str(count)
-        assert await other.end() == 0
 
 
 @pytest.mark.parametrize("made_in", ["read", "transact"])
@@ -62,87 +48,6 @@ async def test_another_processs_commits_fire_watches(path: Path, made_in: str) -
                 await watched.wait()
             assert await value_of(store, b"key") == b"%d" % count
             assert await other.hear() == "done"
-
-
-async def test_another_processs_commits_fire_no_other_watches(path: Path) -> None:
-    async with opened(path) as store, process(path) as other:
-        unrelated = await watch(store, b"unrelated")
-        for count in range(10):
-            watched = await watch(store, b"key")
-            assert await other.ask("set", "key", count) == "done"
-            async with patience():
-                await watched.wait()
-        assert not unrelated.fired
-
-
-async def test_the_only_watch_waits_for_another_process(path: Path) -> None:
-    """Nothing but the watch makes anybody look: not another read, and not another watch."""
-    async with opened(path) as store, process(path) as other:
-
-        async def function(tr: Transaction) -> Watch:
-            return tr.watch(b"key")
-
-        for count in range(3):
-            watched = await store.transact(function)
-            other.tell("set", "key", count)
-            async with patience():
-                await watched.wait()
-            assert await other.hear() == "done"
-
-
-async def test_a_commit_within_a_pause_between_two_looks_is_found_after_it(path: Path) -> None:
-    async with opened(path) as store, process(path) as other:
-        watched = await watch(store, b"key")
-        store._next_look = monotonic() + 0.1  # as after a look that took long
-        assert await other.ask("set", "key", 1) == "done"
-        async with patience():
-            await watched.wait()
-
-
-async def test_a_look_that_took_very_long_puts_the_next_one_off_by_seconds(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stood_still = 0.0
-    async with opened(path) as store, process(path) as other:
-        look = store._watches.changed_in
-
-        def slow(*arguments: Any, **keywords: Any) -> list[Watch]:
-            nonlocal stood_still
-            stood_still = 3600.0  # the process was stopped meanwhile
-            return look(*arguments, **keywords)
-
-        monkeypatch.setattr(store, "_monotonic", lambda: monotonic() + stood_still)
-        monkeypatch.setattr(store._watches, "changed_in", slow)
-        watched = await watch(store, b"key")
-        assert await other.ask("set", "key", 1) == "done"
-        async with patience():
-            await watched.wait()
-        assert stood_still
-        assert store._next_look < store._monotonic() + 10
-
-
-async def test_looks_for_other_processes_do_not_wake_those_who_watch_what_they_have_just_written(path: Path) -> None:
-    """The look may be at a state from before the commit that made the watch."""
-
-    def writing(count: int) -> TransactionFunction[Watch]:
-        async def function(tr: Transaction) -> Watch:
-            tr.set(b"a", b"%d" % count)
-            return tr.watch(b"a")
-
-        return function
-
-    async with opened(path, watch_poll=0.0001) as store, process(path, durable=False) as other:
-        other.tell("append")
-        fired = []
-        for count in range(300):
-            watched = await store.transact(writing(count))
-            # What the look finds is told to the loop before the answer to a later reader.
-            await value_of(store, b"a")
-            fired.append(watched.fired)
-        assert not any(fired)
-        await write(store, {b"a": b"changed"})
-        async with patience():
-            await watched.wait()
 
 
 async def test_processes_that_make_a_store_together_share_it(path: Path) -> None:
