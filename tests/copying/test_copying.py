@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, NewJob, NoTypeTimeout, run_data
+from jobs_service import JobsService, NewJob, run_data
 from jobs_service.errors import JobTooLarge
 from jobs_service.layer.entry import room_left
 from jobs_service.layer.record import Record
 from jobs_service.store import Limits, Transaction
-from tests.checker import assert_sound
 from tests.copying.support import (
     SMALL,
     TYPE,
@@ -56,31 +54,6 @@ async def test_everything_but_the_versionstamps_is_the_same(
         assert counts.pop("email")[1:] == (1, 6)
         waiting = dict.fromkeys((TYPE, "paused", "cleared", b"b"), (1, 1, 0))
         assert counts == {**waiting, "nothing yet": (0, 0, 0), "not there": (0, 0, 0)}
-
-
-async def test_programs_go_on_with_the_copy_where_they_left_the_source() -> None:
-    source, target = memory(), memory()
-    async with opened(source, target):
-        await populate(source)
-        await copied(source, target, batch=SMALL)
-
-        async def work(jobs: JobsService) -> set[Any]:
-            await jobs.resubmit("email", "failed", priority=b"")
-            for job in await jobs.accept_many("email", 4, timeout=0):
-                await job.finish()
-            await jobs.remove("email", "succeeded")
-            with pytest.raises(NoTypeTimeout):
-                await jobs.add("cleared", "more")
-            return {job.id async for job in jobs.list("email", state="finished")}
-
-        finished = await with_jobs(target, work)
-        assert finished == await with_jobs(source, work)
-        assert {"released", "crashes", "failed", "canceled"} < finished
-        order = {type: await accepted(source, type) for type in ("email", TYPE, b"b", "cleared", "paused")}
-        assert {type: await accepted(target, type) for type in order} == order
-        assert len(order["email"]) > 15
-        assert order["paused"] == []
-        await assert_sound(target)
 
 
 # Damage

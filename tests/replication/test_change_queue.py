@@ -56,15 +56,6 @@ async def test_the_reader_waits_while_there_are_too_many_bytes() -> None:
 
 
 @in_virtual_time
-async def test_closing_ends_every_worker_that_waits() -> None:
-    changes, _ = queue()
-    waiting = [asyncio.create_task(changes.take(10)) for _ in range(3)]
-    assert not await settled(waiting[0])
-    changes.close()
-    assert await asyncio.gather(*waiting) == [None, None, None]
-
-
-@in_virtual_time
 async def test_a_feed_that_only_moves_on_makes_a_batch_without_changes() -> None:
     changes, through = queue()
     await changes.put(EndOfChanges("7-x"))
@@ -73,16 +64,3 @@ async def test_a_feed_that_only_moves_on_makes_a_batch_without_changes() -> None
     assert batch.changes == []
     through.end(batch.place)
     assert through.seq == "7-x"
-
-
-@in_virtual_time
-async def test_a_worker_that_is_canceled_while_it_waits_takes_nothing_with_it() -> None:
-    changes, _ = queue()
-    waiting = asyncio.create_task(changes.take(10))
-    assert not await settled(waiting)
-    waiting.cancel()
-    assert await settled(waiting)
-    await changes.put(change(1))
-    batch = await changes.take(10)
-    assert batch is not None
-    assert len(batch.changes) == 1

@@ -54,12 +54,6 @@ async def read(server: Server, stop_after: int = 0, **options: Any) -> tuple[lis
 IDS = [f"{number}" for number in range(50)]
 
 
-@pytest.mark.parametrize("continuous", [False, True])
-async def test_every_row_comes_once_and_in_order(server: Server, continuous: bool) -> None:
-    ids, tally = await read(server, 50 if continuous else 0, continuous=continuous)
-    assert (ids, tally.rows) == (IDS, 50)
-
-
 async def test_a_feed_that_is_cut_again_and_again_goes_on_where_it_was_cut(server: Server) -> None:
     server.faults.append(Fault("GET /db/_changes", cut=400, times=20))
     ids, _ = await read(server, 50, continuous=True, retries_per_request=0)

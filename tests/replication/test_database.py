@@ -74,17 +74,6 @@ async def test_the_end_of_a_feed_is_never_before_where_the_source_was() -> None:
         assert await rows_of(db, 3, ChangesFeed(until=2)) == [EndOfChanges(3)]
 
 
-async def test_a_line_that_cannot_be_held_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs_service.replication.database.PAGE", 3)
-    monkeypatch.setattr("jobs_service.replication.database._MOST_LINE", 100)
-    async with database(Oddities(one_line_changes=True)) as (server, db):
-        for number in range(7):
-            server.database("db").write({"_id": f"d{number}"}, True)
-        *rows, _ = await rows_of(db)
-        assert [row.id for row in rows] == [f"d{number}" for number in range(7)]
-        assert len(asked(server, "limit=3")) == 3
-
-
 async def test_a_feed_says_which_documents_it_wants() -> None:
     filters = {"design/even": lambda document, query: document["n"] % int(query["by"]) == 0}
     async with database(Oddities(filters=filters)) as (server, db):
@@ -159,15 +148,6 @@ async def test_revisions_that_are_not_there_and_later_ones() -> None:
             RevisionRefusal("x", "3-z", "not_found", "missing"),
         ]
         assert await opened(db, "none", ["1-a"]) == [RevisionRefusal("none", "1-a", "not_found", "missing")]
-
-
-async def test_many_revisions_are_asked_for_in_several_addresses() -> None:
-    async with database(Oddities(max_url=800)) as (server, db):
-        revs = [f"1-{number:032x}" for number in range(60)]
-        for rev in revs:
-            server.database("db").write(revision("x", rev), False)
-        assert sorted(each[0] for each in await opened(db, "x", revs, ["1-a"] * 100)) == revs
-        assert max(len(line) for line in server.requests[-2:]) <= 800
 
 
 @pytest.mark.parametrize(

@@ -19,24 +19,6 @@ def test_credentials_are_split_off_the_address() -> None:
     assert endpoint.session_url == "https://example.com/_session"
 
 
-def test_the_object_of_replicator_documents_is_read() -> None:
-    endpoint = parse_endpoint(
-        {
-            "url": "http://[::1]:5984/db",
-            "auth": {"basic": {"username": "me", "password": "hidden"}},
-            "headers": {"X-Tenant": "a", "Authorization": "Bearer hidden"},
-            "proxy": "socks5://him:hidden@proxy:1080",
-            "tls": {"ca_file": "/ca.pem", "verify": True},
-        }
-    )
-    assert endpoint.url == "http://[::1]:5984/db"
-    assert endpoint.session_url == "http://[::1]:5984/_session"
-    assert endpoint.proxy is not None
-    assert endpoint.proxy.url == "socks5://proxy:1080"
-    assert "hidden" not in repr(endpoint) + str(endpoint)
-    assert endpoint.form_for_id() == ["http://[::1]:5984/db", [["x-tenant", "a"]]]
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.contract import InvalidEndpoint, MaxBackoff, RequestFailed
+from jobs_service.replication.contract import MaxBackoff, RequestFailed
 from jobs_service.replication.database import open_database
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import BASE, LONGEST, SHARED, HttpClient, HttpSettings, RateLimiter
@@ -74,29 +74,6 @@ async def test_what_will_not_pass_is_not_repeated(status: int) -> None:
         server.faults = [Fault("GET /db", status=status, times=100)]
         assert (await http.request("GET")).status == status
         assert len(server.requests) == 1
-
-
-async def test_a_server_that_is_not_there_is_told_without_credentials() -> None:
-    async with Server() as server:
-        address = server.url
-    async with client(address.replace("//", "//me:hidden@") + "/db", replace(FAST, retries=0)) as http:
-        with pytest.raises(RequestFailed, match="failed") as caught:
-            await http.request("GET", query=[("token", "hidden")])
-        assert caught.value.transient
-        assert "hidden" not in str(caught.value)
-        assert caught.value.__cause__ is None
-
-
-async def test_requests_wait_until_the_server_is_content() -> None:
-    limiter = RateLimiter()
-    async with server_and_client(limiter=limiter) as (server, http):
-        server.faults = [
-            Fault("GET /db", status=429, times=2),
-            Fault("GET /db", status=503, headers={"Retry-After": "1"}),
-        ]
-        assert (await http.request("GET")).status == 200
-        assert limiter.pause((f"{server.url}/db", "GET")) > 0
-        assert limiter.pause((f"{server.url}/db", "POST")) == 0
 
 
 async def test_all_who_ask_the_same_of_one_database_slow_down_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,14 +165,6 @@ async def test_a_server_whose_sessions_want_basic_gets_it_there() -> None:
         assert "Cookie" in server.seen_headers[-1]
 
 
-async def test_cookies_of_servers_are_not_kept_otherwise() -> None:
-    async with server_and_client() as (server, http):
-        server.faults = [Fault("GET /db", status=404, headers={"Set-Cookie": "AuthSession=x; Path=/"})]
-        await http.request("GET")
-        await http.request("GET")
-        assert not any("Cookie" in headers for headers in server.seen_headers)
-
-
 @asynccontextmanager
 async def _tls_server(client_certificate: bool = False) -> AsyncIterator[Server]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=CERTIFICATES / "authority.pem")
@@ -228,12 +197,6 @@ async def test_tls_with_a_certificate_of_the_client() -> None:
         async with client({"url": f"{server.url}/db", "tls": tls}, replace(FAST, retries=0)) as http:
             with pytest.raises(RequestFailed):
                 await http.request("GET")
-
-
-async def test_certificates_that_are_not_there_are_told() -> None:
-    async with client({"url": "https://127.0.0.1:1/db", "tls": {"ca_file": "/not/there"}}) as http:
-        with pytest.raises(InvalidEndpoint, match="No such file"):
-            await http.request("GET")
 
 
 @pytest.mark.parametrize("secure", [False, True])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import HistoryKind, Job, JobFailed
+from jobs_service import Job, JobFailed
 from jobs_service.replication import InvalidReplication, http, pipeline, replicate, replicate_database
 from jobs_service.replication import job as progress
 from jobs_service.replication.job import FAILING_RUNS
@@ -136,15 +136,6 @@ async def test_a_database_of_replications_is_taken_over_but_for_what_is_complete
     assert status.checkpoint["checkpointed_source_seq"] is not None
 
 
-async def test_requests_are_repeated_for_less_time_than_a_healthy_run_lasts(source: Server, target: Server) -> None:
-    source.faults.append(Fault("GET /db$", status=500, times=99))
-    async with running(health_threshold=0.1, max_attempts=1) as jobs:
-        job = await replicate(jobs, *ends(source, target))
-        with pytest.raises(JobFailed):
-            await jobs.result(job.type, job.id)
-    assert source.faults[0].hits == 1  # the second one would come after 250 ms
-
-
 async def test_skipped_documents_are_in_the_result(source: Server) -> None:
     async with Server(Oddities(validate=lambda document: "no")) as target, running() as jobs:
         target.database("db")
@@ -232,24 +223,6 @@ async def test_a_runner_that_ends_leaves_a_checkpoint_from_which_the_next_goes_o
         stopped = await jobs.get(job.type, job.id)
         assert stopped.data["statistics"]["docs_written"] >= 20
     assert len(asked(source, "_bulk_get")) == 1
-
-
-async def test_continuous_ones_take_turns_and_all_make_progress(source: Server, target: Server) -> None:
-    names = [f"db{number}" for number in range(4)]
-    async with running(slots=1, interval=0.25) as jobs:
-        for name in names:
-            source.database(name)
-            target.database(name)
-            write_branch(source.database(name), "one", 1, "x")
-            await replicate(jobs, *ends(source, target, name), continuous=True)
-        for name in names:
-            await equal(source, target, name)
-        for name in names:
-            write_branch(source.database(name), "two", 1, "x")
-        for name in names:
-            await equal(source, target, name)
-        async for job in jobs.list("continuous-replication"):
-            assert [event.kind for event in job.history if event.kind is HistoryKind.CRASHED] == []
 
 
 async def test_a_run_after_the_longest_pause_asks_for_less_at_a_time(

@@ -10,7 +10,6 @@ import pytest
 
 from jobs_service import WorkerConflict
 from jobs_service.replication import pipeline, revisions
-from jobs_service.replication.contract import ReplicationError
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, Replication, asked, attachment, contents, fill, write_branch
 
@@ -80,23 +79,6 @@ class TestAfterwards:
         second = await between(source, target).run()
         assert contents(target.databases["db"]) == contents(source.databases["db"])
         assert second["docs_written"] == first["docs_written"] + 1
-
-    async def test_an_attachment_that_the_target_has_is_not_sent_again(self, source: Server, target: Server) -> None:
-        database = source.database("db")
-        write_branch(database, "doc", 1, "x", _attachments={"big": attachment(bytes(100_000))})
-        await between(source, target).run()
-        database.write(
-            {
-                "_id": "doc",
-                "_rev": database.documents["doc"].leaves()[0],
-                "new": 1,
-                "_attachments": {"big": {"stub": True}},
-            },
-            True,
-        )
-        await between(source, target).run()
-        assert contents(target.databases["db"]) == contents(database)
-        assert any("atts_since" in each for each in source.requests)
 
     async def test_large_documents_are_asked_for_a_few_at_a_time(self, source: Server, target: Server) -> None:
         for number in range(100):
@@ -179,21 +161,6 @@ class TestTheTarget:
 
 
 class TestWhatIsCopied:
-    async def test_is_what_a_filter_takes(self) -> None:
-        filters = {"app/mine": lambda document, query: document.get("owner") == query.get("owner")}
-        async with Server(Oddities(filters=filters)) as source, Server() as target:
-            target.database("db")
-            source.database("db").write({"_id": "_design/app", "filters": {"mine": "function() {}"}}, True)
-            for number in range(10):
-                write_branch(source.database("db"), f"doc{number}", 1, "x", owner="ada" if number < 4 else "bob")
-            await between(source, target, filter="app/mine", query_params={"owner": "ada"}).run()
-            assert sorted(target.databases["db"].documents) == [f"doc{number}" for number in range(4)]
-
-    async def test_needs_a_filter_that_is_there(self, source: Server, target: Server) -> None:
-        with pytest.raises(ReplicationError, match="no filter 'mine'") as failed:
-            await between(source, target, filter="app/mine").run()
-        assert failed.value.transient
-
     async def test_leaves_out_ids_that_are_too_long(self, source: Server, target: Server) -> None:
         write_branch(source.database("db"), "x" * 50, 1, "x")
         write_branch(source.database("db"), "short", 1, "x")
@@ -243,20 +210,6 @@ class TestCheckpoints:
         with pytest.raises(WorkerConflict):
             await between(source, target, hold=lost).run()
         assert (source.databases["db"].local, target.databases["db"].local) == ({}, {})
-
-    async def test_a_failure_keeps_what_has_been_copied(self, source: Server, target: Server) -> None:
-        fill(source.database("db"), 40)
-        replication = between(source, target, worker_processes=1, worker_batch_size=10)
-        running = asyncio.create_task(replication.run())
-        async with asyncio.timeout(LIMIT):
-            await replication.tally.reached(10)
-        target.faults.append(Fault("POST /db/_revs_diff", status=403))
-        with pytest.raises(ReplicationError):
-            await running
-        source.requests.clear()
-        await between(source, target).run()
-        assert contents(target.databases["db"]) == contents(source.databases["db"])
-        assert not asked(source, "since=0")
 
     async def test_a_target_that_was_made_anew_gets_everything(self, source: Server, target: Server) -> None:
         fill(source.database("db"), 20)

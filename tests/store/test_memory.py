@@ -12,7 +12,7 @@ import pytest
 from jobs_service.errors import StoreError
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
-from jobs_service.store import Transaction, Watch
+from jobs_service.store import Transaction
 from jobs_service.store.memory import Faults, MemoryStore
 from tests.contract.support import value_of, write
 from tests.virtual_time import cancel_at_every_step, run_virtual
@@ -71,19 +71,6 @@ async def test_a_watch_made_on_an_old_state_fires_at_once() -> None:
             tr.commit()
             assert watch.fired
             await watch.wait()
-
-
-async def test_watches_fire_in_the_order_in_which_they_were_made() -> None:
-    async with opened() as store:
-        fired: list[int] = []
-
-        async def watching(tr: Transaction) -> list[Watch]:
-            return [tr.watch(b"ab"[place % 2 :][:1]) for place in range(10)]
-
-        for place, watch in enumerate(await store.transact(watching)):
-            watch.on_fire(lambda place=place: fired.append(place))  # type: ignore[misc]
-        await write(store, {b"b": b"2", b"a": b"2"})
-        assert fired == [1, 3, 5, 7, 9, 0, 2, 4, 6, 8]
 
 
 # What is kept

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from jobs_service.errors import CommitUnknown, StoreError, StoreUnavailable, TransactionConflict
+from jobs_service.errors import CommitUnknown, StoreUnavailable, TransactionConflict
 from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
 from jobs_service.store.memory import Faults, MemoryTransaction
@@ -26,9 +26,6 @@ class Once(Faults):
     def __init__(self, where: str, error: Exception) -> None:
         self._where = where
         self._errors = [error]
-
-    async def before_begin(self) -> None:
-        self._raise("before_begin")
 
     async def before_commit(self, transaction: MemoryTransaction) -> None:
         self._raise("before_commit")
@@ -67,20 +64,8 @@ async def test_a_function_takes_effect_once_and_is_run_again_only_when_its_commi
         assert seen == [None] * runs
 
 
-@pytest.mark.parametrize("where", ["before_begin", "before_commit", "after_commit"])
-@in_virtual_time
-async def test_other_errors_go_to_the_caller(where: str) -> None:
-    error = StoreError("injected")
-    async with opened(Once(where, error)) as store:
-        with pytest.raises(StoreError) as caught:
-            await store.transact(increment)
-        assert caught.value is error
-        assert await value_of(store, b"count") == (b"1" if where == "after_commit" else None)
-        await store.transact(increment)
-
-
 class Away(Faults):
-    """Nobody answers, at one place, until `back` is set.
+    """Nobody answers, at one place.
 
     Args:
         where: the method that waits.
@@ -88,7 +73,6 @@ class Away(Faults):
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self.back = asyncio.Event()
 
     async def before_begin(self) -> None:
         await self._wait("before_begin")
@@ -101,7 +85,7 @@ class Away(Faults):
 
     async def _wait(self, where: str) -> None:
         if where == self._where:
-            await self.back.wait()
+            await asyncio.Event().wait()
 
 
 @pytest.mark.parametrize("where", ["before_begin", "before_commit", "after_commit"])
@@ -179,44 +163,3 @@ async def test_who_is_cancelled_before_the_commit_has_written_nothing(where: str
         assert not told
         assert await value_of(store, b"count") is None
         assert store.versions.kept == 0
-
-
-@in_virtual_time
-async def test_closing_waits_for_a_commit_on_its_way() -> None:
-    faults = Away("before_commit")
-    async with opened(faults) as store:
-        call = asyncio.create_task(store.transact(increment))
-        await asyncio.sleep(1)
-        closing = asyncio.create_task(store.close())
-        await asyncio.sleep(1)
-        assert not closing.done()
-        assert not store.is_open
-        faults.back.set()
-        await closing
-        assert call.done()
-        assert await call == 1
-        await store.open()
-        assert await value_of(store, b"count") == b"1"
-
-
-@in_virtual_time
-async def test_a_watch_that_is_made_after_a_cancelled_close_is_lost_at_once() -> None:
-    faults = Away("before_commit")
-    async with opened(faults) as store:
-        call = asyncio.create_task(store.transact(watch_count))
-        await asyncio.sleep(1)
-        closing = asyncio.create_task(store.close())
-        await asyncio.sleep(1)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        faults.back.set()
-        watch = await call
-        with pytest.raises(StoreError, match="closed"):
-            await watch.wait()
-
-
-async def test_it_has_no_file_to_copy() -> None:
-    async with opened() as store:
-        with pytest.raises(StoreError, match="an lmdb: store can"):
-            await store.backup("copy")

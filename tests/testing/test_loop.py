@@ -214,26 +214,4 @@ def test_work_for_an_executor_is_done_on_the_loop() -> None:
     run(main())
 
 
-def test_a_thread_that_interferes_is_told_that_it_does() -> None:
-    async def main() -> None:
-        errors: list[RuntimeError] = []
-
-        def interfere(loop: asyncio.AbstractEventLoop) -> None:
-            try:
-                loop.call_soon_threadsafe(print)
-            except RuntimeError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=interfere, args=(asyncio.get_running_loop(),))
-        thread.start()
-        thread.join()
-        assert "another thread" in str(errors[0])
-        called: list[int] = []
-        asyncio.get_running_loop().call_soon_threadsafe(called.append, 1)
-        await asyncio.sleep(1)
-        assert called == [1]
-
-    run(main())
-
-
 # Ends

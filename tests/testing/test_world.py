@@ -12,7 +12,6 @@ import warnings
 from pathlib import Path
 
 import pytest
-import structlog
 
 from jobs_service.testing import EPOCH, Deadlock, Livelock, Plan, Process, World
 from jobs_service.testing.loop import SimulatedTask
@@ -156,54 +155,6 @@ def test_a_livelock_says_who_went_round_in_circles() -> None:
         World(most_steps=3000).run(main)
     assert str(caught.value).startswith("more than 3000 steps at 0.000 s")
     assert "whirling.1: " in str(caught.value)
-
-
-def test_exceptions_that_reach_nobody_are_collected() -> None:
-    async def main(world: World) -> None:
-        async def failing() -> None:
-            raise ValueError("nobody looks")
-
-        async def program(process: Process) -> None:
-            task = asyncio.create_task(failing())
-            await asyncio.sleep(1)
-            del task
-            gc.collect()  # where the traceback keeps the task, nobody else would
-            asyncio.get_running_loop().call_soon(lambda: 1 // 0)
-            await asyncio.sleep(1)
-
-        await world.start("careless", program).ended()
-
-    world = World()
-    world.run(main)
-    assert len(world.unhandled) == 2
-    assert "ValueError('nobody looks')" in world.unhandled[0]
-    assert "ZeroDivisionError" in world.unhandled[1]
-    assert sum("careless.1: unhandled" in event for event in world.events) == 2
-
-
-def test_the_services_log_is_noted_with_its_process_and_printed_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
-    async def main(world: World) -> None:
-        async def work(process: Process) -> None:
-            async with process.service() as jobs:
-                await jobs.set_type_timeout("t", 10)
-                structlog.get_logger("test").warning("look here", n=1)
-                try:
-                    raise ValueError("no luck")
-                except ValueError:
-                    structlog.get_logger("test").exception("failed")
-
-        await world.start("worker", work).ended()
-
-    before = structlog.get_config()
-    world = World(log_level=10)
-    world.run(main)
-    events = [event.split(maxsplit=1)[1] for event in world.events]
-    assert "worker.1: look here n=1" in events
-    assert "worker.1: failed error=ValueError('no luck')" in events
-    assert any(event.startswith("worker.1: service_opened") for event in events)
-    assert structlog.get_config() == before
-    output = capsys.readouterr()
-    assert output.out == output.err == ""
 
 
 def tasks_alive() -> int:

@@ -12,7 +12,6 @@ from typing import Any
 import fdb
 import pytest
 
-from jobs_service import JobsService
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.commit_marks import Mark
@@ -83,24 +82,6 @@ async def test_options_that_the_application_sets_on_its_handle_do_not_concern_th
 
         assert await store.transact(function) == b"own"
         assert store.metrics()["retries"] == 0
-
-
-@cluster_test
-async def test_within_works_over_a_transaction_of_the_applications_own_handle(application: Any) -> None:
-    async with JobsService(f"fdb:{CLUSTER}", supervise=False) as jobs:
-        await jobs.set_type_timeout("own handle", 10)
-
-        def add() -> None:
-            transaction = application.create_transaction()
-            transaction.options.set_timeout(30_000)
-            with jobs.within(transaction) as tx:
-                tx.add("own handle", "a", if_exists="ignore")
-            transaction.commit().wait()
-
-        await asyncio.to_thread(add)
-        assert (await jobs.get("own handle", "a")).state == "pending"
-        await jobs.remove("own handle", "a")
-        await jobs.clear_type_timeout("own handle")
 
 
 # Commits of unknown outcome

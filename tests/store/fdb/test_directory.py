@@ -15,8 +15,6 @@ from jobs_service.store import open_address
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.directory import (
     FORMAT,
-    Location,
-    look_up,
     split_address,
 )
 from tests.contract.support import value_of, write
@@ -77,33 +75,6 @@ async def test_a_directory_of_another_format_is_refused() -> None:
         await other.prefix()
     await other.close()
     await write(store, {key: FORMAT})
-    await store.close()
-
-
-@cluster_test
-async def test_a_foreign_change_of_the_metadata_version_costs_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_up = []
-
-    def counting(native: Any, path: tuple[str, ...]) -> Location:
-        looked_up.append(path)
-        return look_up(native, path)
-
-    monkeypatch.setattr("jobs_service.store.fdb.store.look_up", counting)
-    store = at("tests/metadata")
-    await store.open()
-    prefix = await store.prefix()
-
-    def change() -> None:
-        transaction = fdb.open(CLUSTER).create_transaction()
-        transaction.set_versionstamped_value(b"\xff/metadataVersion", bytes(14))
-        transaction.commit().wait()
-
-    for number in range(5):
-        await asyncio.to_thread(change)
-        await write(store, {KEY: b"%d" % number})
-        assert await value_of(store, KEY) == b"%d" % number
-    assert looked_up == [("tests", "metadata")]
-    assert await store.prefix() == prefix
     await store.close()
 
 

@@ -88,46 +88,6 @@ print("parent: works")
     assert parent == "parent: works"
 
 
-TWO_LOOPS = """
-import asyncio, sys, threading
-from jobs_service import JobsService, JobState
-
-both = threading.Barrier(2, timeout=30)
-done = []
-
-async def work(own, other):
-    async with JobsService(sys.argv[1]) as jobs:
-        await jobs.set_type_timeout(own, 60)
-        await jobs.add(own, "job")
-        await asyncio.to_thread(both.wait)
-        async with jobs.subscribe(other, "job") as events:
-            await (await jobs.accept(own)).finish()
-            states = [event.state async for event in events]
-        assert states[-1] is JobState.FINISHED
-        if own == "two loops: b":  # the other one goes on when the first has gone
-            await asyncio.to_thread(both.wait)
-            await jobs.resubmit(own, "job")
-            await (await jobs.accept(own)).finish()
-    if own == "two loops: a":
-        both.wait()
-    done.append(own)
-
-names = ["two loops: a", "two loops: b"]
-threads = [threading.Thread(target=asyncio.run, args=(work(*pair),)) for pair in (names, names[::-1])]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(sorted(done) == names)
-"""
-
-
-@cluster_test
-def test_two_event_loops_of_one_process_have_a_service_each_on_the_same_cluster() -> None:
-    ended = run_python_with(TWO_LOOPS, f"fdb:{CLUSTER}")
-    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
-
-
 WATCHES_TO_THE_END = """
 import asyncio, atexit, gc, sys
 

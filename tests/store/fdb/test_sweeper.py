@@ -96,20 +96,6 @@ async def test_a_mark_that_does_not_tell_its_age_is_given_one_and_goes_with_the_
 
 
 @cluster_test
-async def test_marks_are_swept_once_in_a_while_by_whoever_comes_first() -> None:
-    async with sweeping() as (store, sweeper, left), opened(make()) as other:
-        assert store.marks is not None
-        other._marks = Marks(store.marks.prefix, Sources().token, lifetime=SECOND)
-        await sweeper.sweep()
-        await left.leave(b"old", age=2 * SECOND)
-        for each in (sweeper, MarkSweeper(other, Sources())):
-            await each.sweep()
-        assert b"old" in await left.found()
-        await asyncio.gather(sweeper.sweep(pause=0), MarkSweeper(other, Sources()).sweep(pause=0))
-        assert b"old" not in await left.found()
-
-
-@cluster_test
 async def test_a_command_that_ends_soon_removes_its_own_marks_and_looks_at_no_others() -> None:
     async with sweeping() as (store, _, left):
         await left.leave(b"old", age=2 * SECOND)

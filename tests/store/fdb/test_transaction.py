@@ -10,45 +10,10 @@ from jobs_service.errors import StoreError
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb.client import Bridge
 from tests.contract.support import write
 from tests.store.fdb.clusters import CLUSTER, cluster_test
 from tests.store.fdb.test_store import KEY, OTHER, make, write_nothing
 from tests.stores import plain_settings
-
-
-@cluster_test
-async def test_what_is_expected_needs_no_round_trip_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = make()
-    await store.open()
-    await write_nothing(store)
-    await write(store, {KEY: b"1", OTHER: b"2"})
-    waits = 0
-    until = Bridge.until
-
-    async def counting(bridge: Bridge, future: Any) -> None:
-        nonlocal waits
-        waits += 1
-        await until(bridge, future)
-        # Everything that was asked for by now has its answer: whatever waits later on has asked later.
-        while not all(reply.is_ready() for reply in expected(transactions[-1])):
-            pass
-
-    def expected(transaction: Any) -> list[Any]:
-        return [*transaction.snapshot._expected.values()]
-
-    async def reading(tr: Transaction) -> tuple[bytes | None, bytes | None, int]:
-        nonlocal waits
-        transactions.append(tr)
-        tr.snapshot.expect([OTHER])
-        first = await tr.get(KEY)
-        waits = 0
-        return first, await tr.snapshot.get(OTHER), waits
-
-    transactions: list[Transaction] = []
-    monkeypatch.setattr(Bridge, "until", counting)
-    assert await store.read(reading) == (b"1", b"2", 0)
-    await store.close()
 
 
 @cluster_test

@@ -57,17 +57,6 @@ async def polling(keys: Keys) -> AsyncIterator[FdbWatches]:
         await watches.close("the end")
 
 
-async def test_watches_are_polled_on_after_an_error_of_any_kind() -> None:
-    keys = Keys(StoreError("away"), RuntimeError("a defect"), ValueError("another"))
-    async with polling(keys) as watches:
-        watch = Watch(KEY)
-        watches.add_polled(watch)
-        keys.values[KEY] = b"changed"
-        async with patience():
-            await watch.wait()
-    assert not keys.failures
-
-
 async def test_however_many_watches_are_polled_a_transaction_reads_a_bounded_number() -> None:
     keys = Keys(StoreError("away"))
     async with polling(keys) as watches:

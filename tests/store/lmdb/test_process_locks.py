@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.settings import Settings
-from jobs_service.sources import Sources
-from jobs_service.store.lmdb import LmdbStore, process_locks
+from jobs_service.store.lmdb import process_locks
 from jobs_service.store.lmdb.process_locks import (
     INSTANCE_BYTES,
     MOST_AT_ONCE,
     PROCESSES,
-    SHARED,
     ProcessLocks,
     lock_file,
 )
@@ -145,18 +142,6 @@ def test_many_living_ones_are_tried_in_turn_and_many_dead_ones_found_at_once(loc
     assert sorted(one.instance.hex() for one in each) == locks.files
 
 
-def test_what_is_no_lock_file_is_left_alone(locks: Locks) -> None:
-    one = locks.enter()
-    (locks.directory / "README").touch()
-    (locks.directory / "00").touch()
-    os.mkfifo(locks.directory / "0000000000000001")
-    (locks.directory / "0000000000000002").symlink_to("README")
-    (locks.directory / "0000000000000003").mkdir()
-    before = locks.files
-    assert one.dead() == []
-    assert locks.files == before
-
-
 def test_however_many_live_a_process_that_the_system_does_not_know_any_more_is_found_at_once(locks: Locks) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -180,31 +165,3 @@ def test_whatever_a_file_says_only_its_lock_tells_whether_it_is_a_dead_ones(lock
     assert one.dead() == [dead]
     one.forget([dead])
     assert one.dead() == one.dead() == []
-
-
-async def test_an_open_store_has_an_id_and_a_file_and_a_closed_one_neither(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path, settings=Settings(), sources=Sources(1))
-    assert store.instance == b""
-    for _ in range(2):
-        await store.open()
-        assert len(store.instance) == INSTANCE_BYTES
-        assert sorted(os.listdir(tmp_path / PROCESSES)) == sorted([store.instance.hex(), SHARED])
-        await store.close()
-        assert store.instance == b""
-        assert os.listdir(tmp_path / PROCESSES) == [SHARED]
-
-
-async def test_the_working_directory_may_change_while_a_store_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "elsewhere").mkdir()
-    store = LmdbStore("store", settings=Settings())
-    await store.open()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    [dead] = Locks(tmp_path / "store").leave_behind(1)
-    assert await store.dead_instances() == [dead]
-    await store.forget_instances([dead])
-    assert store.location == f"lmdb:{tmp_path / 'store'}"
-    await store.close()
-    assert os.listdir(tmp_path / "store" / PROCESSES) == [SHARED]

@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,19 @@ async def test_closing_does_not_wait_for_ever_for_a_lock(path: Path) -> None:
         assert await contents(store) == {}
 
 
+@asynccontextmanager
+async def child(program: str, path: Path, *arguments: str) -> AsyncIterator[Process]:
+    """Run a program that says when it has opened a store."""
+    pipe = asyncio.subprocess.PIPE
+    command = [sys.executable, "-c", program, str(path), *arguments]
+    process = Process(await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe))
+    try:
+        assert await process.hear() == "open"
+        yield process
+    finally:
+        await process.kill()
+
+
 HOLD_A_NEW_ENVIRONMENT = """
 import lmdb, os, sys
 os.mkdir(sys.argv[1])
@@ -94,21 +108,12 @@ with lmdb.open(sys.argv[1]) as environment, environment.begin(write=True):
 
 async def test_opening_does_not_wait_for_ever_for_a_lock(path: Path) -> None:
     """A process that was stopped while it made the store holds the lock that another one needs for the same."""
-    child = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-c", HOLD_A_NEW_ENVIRONMENT, str(path)],
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    other = Process(child)
-    try:
-        assert await other.hear() == "open"
+    async with child(HOLD_A_NEW_ENVIRONMENT, path) as other:
         store = LmdbStore(path, settings=Settings(transaction_timeout=0.3))
         with pytest.raises(StoreUnavailable, match=r"within 0\.3 s"):
             await store.open()
         assert not store.is_open
         assert await other.end() == 0
-    finally:
-        await other.kill()
     await no_threads_left()
     async with opened(path) as again:
         await write(again, {b"a": b"1"})
@@ -174,15 +179,15 @@ async def test_a_map_is_not_grown_as_long_as_somebody_reads_from_it(path: Path) 
         assert await value_of(store, b"large/0") == b"y" * 95_000
 
 
-ADDRESS_SPACE = """
+LIMITED = """
 import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
+resource.setrlimit(resource.RLIMIT_{0}, ({1}, {1}))
 runpy.run_module("tests.store.lmdb.lmdb_process", run_name="__main__")
 """
 
 
 async def test_a_map_that_this_process_may_not_have_is_named(path: Path) -> None:
-    command = [sys.executable, "-c", ADDRESS_SPACE, str(path)]
+    command = [sys.executable, "-c", LIMITED.format("AS", 1 << 31), str(path)]
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, check=False)
     said = done.stderr.splitlines()[-1]
     assert f"{path} cannot be opened" in said
@@ -190,42 +195,17 @@ async def test_a_map_that_this_process_may_not_have_is_named(path: Path) -> None
 
 
 async def test_a_store_that_grows_beyond_what_this_process_may_map_is_lost_to_it(path: Path) -> None:
-    child = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-c", ADDRESS_SPACE, str(path), f"lmdb_map_size={1 << 17}"],
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    small = Process(child)
-    try:
-        assert await small.hear() == "open"
+    async with child(LIMITED.format("AS", 1 << 31), path, f"lmdb_map_size={1 << 17}") as small:
         async with opened(path, lmdb_map_size=1 << 32, durable=False) as store:
             for place in range(750):
                 await write(store, {b"large/%d" % place: b"x" * 95_000})
             assert await small.ask("fill", 1) == "0 StoreLost"
             assert await small.ask("fill", 1) == "0 StoreLost"
         assert await small.end() == 0
-    finally:
-        await small.kill()
-
-
-FILE_LIMIT = """
-import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-runpy.run_module("tests.store.lmdb.lmdb_process", run_name="__main__")
-"""
 
 
 async def test_a_file_that_may_not_grow_is_a_full_store(path: Path) -> None:
-    child = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-c", FILE_LIMIT, str(path)],
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    other = Process(child)
-    try:
-        assert await other.hear() == "open"
+    async with child(LIMITED.format("FSIZE", 400_000), path) as other:
         written, error = (await other.ask("fill", 5000)).split()
         assert error == "StoreFull"
         assert int(written) > 10
@@ -233,7 +213,5 @@ async def test_a_file_that_may_not_grow_is_a_full_store(path: Path) -> None:
             assert await other.ask("get", f"fill/{place:06d}") == "x" * 5000
         assert await other.ask("get", f"fill/{int(written):06d}") == "none"
         assert await other.end() == 0
-    finally:
-        await other.kill()
     async with opened(path) as store:
         assert len(await contents(store)) == int(written)

@@ -102,15 +102,3 @@ def test_of_a_commit_whose_mark_may_have_been_removed_since_nobody_says_what_bec
 
     faults = frozenset({"commit_lost:0", "slow_answer:0"})
     simulate(main, Plan(3, faults=faults), rates={"commit_lost": 1.0, "slow_answer": 1.0})
-
-
-def test_it_is_found_out_in_bad_weather_too() -> None:
-    async def main(world: World) -> None:
-        async with connected(world, transaction_timeout=600) as store:
-            runs = ActiveRuns()
-            assert sorted(await asyncio.gather(*[store.transact(runs) for _ in range(5)])) == [1, 2, 3, 4, 5]
-            assert len(runs.stamps) == 5
-
-    rates = {"commit_lost": 0.3, "commit_unknown": 0.3, "slow_read": 0.1, "conflict": 0.2, "stale": 0.2}
-    for seed in range(30):
-        simulate(main, seed, rates=rates, latency=0.01)

@@ -6,9 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-import pytest
-
-from jobs_service import JobsService, StoreError
+from jobs_service import StoreError
 from jobs_service.errors import TransactionTooOld
 from jobs_service.store import Transaction
 from jobs_service.testing import FAULTS, Process, SimulatedStore, World
@@ -104,26 +102,3 @@ def test_in_all_weathers_together_every_kind_of_fault_hits_and_the_counter_is_ri
     rates = dict.fromkeys(FAULTS, 0.2)
     hit = set().union(*[simulate(main, seed, rates=rates, latency=0.05) for seed in range(15)])
     assert hit == set(FAULTS)
-
-
-def test_plain_code_works_in_a_transaction_without_being_suspended() -> None:
-    """`JobsService.within` takes the transaction of a function that the store runs, however slow the cluster is."""
-
-    async def main(world: World) -> None:
-        async with connected(world) as store, JobsService(store, supervise=False) as jobs:
-            await jobs.set_type_timeout("t", 10)
-            begun: list[Transaction] = []
-
-            async def function(transaction: Transaction) -> None:
-                begun.append(transaction)
-                with jobs.within(transaction) as tx:
-                    tx.add("t", "j", {"n": 1})
-                    assert tx.get("t", "j").data == {"n": 1}
-
-            await store.transact(function)
-            assert (await jobs.get("t", "j")).data == {"n": 1}
-            for wrong in (begun[-1], object()):
-                with pytest.raises(StoreError, match="takes the transaction of a function that transact runs"):
-                    jobs.within(wrong)
-
-    simulate(main, rates={"suspend": 0.9, "slow_read": 0.5})
