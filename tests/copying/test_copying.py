@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, NewJob, NoTypeTimeout, run_data
-from jobs_service.copying import Batch, CopyStep
-from jobs_service.errors import JobTooLarge, TransactionTooOld
+from jobs_service import JobsService, NewJob, run_data
+from jobs_service.errors import JobTooLarge
 from jobs_service.layer.entry import room_left
 from jobs_service.layer.record import Record
 from jobs_service.store import Limits, Transaction
-from tests.checker import assert_sound
 from tests.copying.support import (
     SMALL,
     TYPE,
@@ -57,38 +54,6 @@ async def test_everything_but_the_versionstamps_is_the_same(
         assert counts.pop("email")[1:] == (1, 6)
         waiting = dict.fromkeys((TYPE, "paused", "cleared", b"b"), (1, 1, 0))
         assert counts == {**waiting, "nothing yet": (0, 0, 0), "not there": (0, 0, 0)}
-
-
-async def test_programs_go_on_with_the_copy_where_they_left_the_source() -> None:
-    source, target = memory(), memory()
-    async with opened(source, target):
-        await populate(source)
-        await copied(source, target, batch=SMALL)
-
-        async def work(jobs: JobsService) -> set[Any]:
-            await jobs.resubmit("email", "failed", priority=b"")
-            for job in await jobs.accept_many("email", 4, timeout=0):
-                await job.finish()
-            await jobs.remove("email", "succeeded")
-            with pytest.raises(NoTypeTimeout):
-                await jobs.add("cleared", "more")
-            return {job.id async for job in jobs.list("email", state="finished")}
-
-        finished = await with_jobs(target, work)
-        assert finished == await with_jobs(source, work)
-        assert {"released", "crashes", "failed", "canceled"} < finished
-        order = {type: await accepted(source, type) for type in ("email", TYPE, b"b", "cleared", "paused")}
-        assert {type: await accepted(target, type) for type in order} == order
-        assert len(order["email"]) > 15
-        assert order["paused"] == []
-        await assert_sound(target)
-
-
-async def test_an_empty_store_is_copied_too() -> None:
-    source, target = memory(), memory()
-    async with opened(source, target):
-        assert (await copied(source, target)).types == ()
-        assert await everything(target) == {}
 
 
 # Damage
@@ -143,23 +108,6 @@ async def test_transactions_shrink_until_they_are_small_enough_and_keep_the_orde
         assert max(sizes.bytes) <= 20_000
         assert len(sizes.bytes) > 10
         assert await accepted(target, "t") == ids
-
-
-async def test_transactions_that_take_too_long_shrink_as_well_and_one_job_that_does_is_told() -> None:
-    source = memory()
-    for most, fits in ((60, True), (2, False)):
-        target = memory()
-        async with opened(source, target):
-            if fits:
-                await populate(source)
-            sizes = target.faults = Sizes(most=most)
-            if fits:
-                await copied(source, target)
-                assert await portrait(target) == await portrait(source)
-            else:
-                with pytest.raises(TransactionTooOld):
-                    await copied(source, target)
-            assert sizes.refused > 0
 
 
 async def test_jobs_of_the_largest_size_do_not_come_together_in_large_transactions() -> None:
@@ -224,21 +172,3 @@ async def test_a_record_as_large_as_a_store_takes_is_copied_or_refused_before_it
         ):
             await copied(source, target)
         assert await everything(target) == {}
-
-
-async def test_progress_is_told_step_by_step() -> None:
-    source, target = memory(), memory()
-    told: list[tuple[CopyStep, int, int | None]] = []
-    async with opened(source, target):
-
-        async def fill(jobs: JobsService) -> None:
-            await jobs.set_type_timeout("t", 1)
-            await jobs.add_many("t", [NewJob(f"{n}") for n in range(450)])
-
-        await with_jobs(source, fill)
-        await copied(source, target, batch=Batch(jobs=200), progress=lambda *now: told.append(now))
-    assert told == [
-        *((CopyStep.LOOKING, done, None) for done in (200, 400)),
-        *((CopyStep.COPYING, done, 450) for done in (0, 200, 400, 450)),
-        *((CopyStep.COMPARING, done, 450) for done in (200, 400, 450)),
-    ]

@@ -161,14 +161,3 @@ async def test_half_a_copy_is_refused_by_everybody_until_it_is_begun_anew() -> N
         await copied(source, target, batch=SMALL, anew=True)
         assert await portrait(target) == await portrait(source)
         await with_jobs(target, lambda jobs: jobs.add("email", "more"))
-
-
-async def test_half_a_copy_of_one_store_gives_way_to_a_copy_of_another() -> None:
-    async with two_stores() as (source, target):
-        await half_copied(source, target)
-        other = memory()
-        async with opened(other):
-            await with_jobs(other, lambda jobs: jobs.set_type_timeout("t", 5))
-            await with_jobs(other, lambda jobs: jobs.add("t", "one"))
-            await copied(other, target, batch=SMALL, anew=True)
-            assert await portrait(target) == await portrait(other)

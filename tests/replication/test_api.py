@@ -10,8 +10,7 @@ import pytest
 
 from jobs_service import JobsService, JobState, JobTransaction
 from jobs_service.layer.keyspace import Keyspace, pack_id
-from jobs_service.replication import InvalidReplication, replicate, replicate_document, replications
-from jobs_service.replication.contract import InvalidEndpoint
+from jobs_service.replication import replicate, replications
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, CredentialsMissing, take_wanted, unmasked
 from jobs_service.store import Transaction
 
@@ -32,12 +31,6 @@ async def stored(jobs: JobsService) -> dict[bytes, bytes]:
         return list(await tx.kv.get_range(b"jobs_service/", b"jobs_service0"))
 
     return dict(await jobs.transact(read))
-
-
-async def test_a_replication_is_a_job_that_waits(jobs: JobsService) -> None:
-    job = await replicate(jobs, SOURCE, TARGET, create_target=True)
-    assert (job.type, job.state) == (ONE_SHOT, JobState.PENDING)
-    assert job.data["options"] == {"source": SOURCE, "target": TARGET, "create_target": True}
 
 
 async def test_the_same_replication_is_one_job(jobs: JobsService) -> None:
@@ -86,40 +79,11 @@ async def test_one_that_has_ended_runs_again_and_counts_on(jobs: JobsService) ->
     assert (again.state, again.data["statistics"]) == (JobState.PENDING, {"docs_read": 7})
 
 
-async def test_one_that_runs_runs_again_afterwards(jobs: JobsService) -> None:
-    await replicate(jobs, SOURCE, TARGET)
-    await jobs.accept(ONE_SHOT)
-    assert (await replicate(jobs, SOURCE, TARGET)).resubmit
-
-
 async def test_a_continuous_one_that_runs_goes_on(jobs: JobsService) -> None:
     await replicate(jobs, SOURCE, TARGET, continuous=True)
     await jobs.accept(CONTINUOUS)
     again = await replicate(jobs, SOURCE, TARGET, continuous=True)
     assert (again.state, bool(again.resubmit)) == (JobState.RUNNING, False)
-
-
-async def test_a_document_of_replicator_asks_for_the_same(jobs: JobsService) -> None:
-    document = {
-        "_id": "x",
-        "source": SOURCE,
-        "target": {"url": TARGET},
-        "checkpoint_interval": 5000,
-        "continuous": True,
-    }
-    job = await replicate_document(jobs, document)
-    assert job.type == CONTINUOUS
-    assert job.data["options"]["checkpoint_interval"] == 5.0
-
-
-@pytest.mark.parametrize(
-    ("source", "error"),
-    [("db", InvalidReplication), ("http://", InvalidEndpoint), ("http://h/x?a=b", InvalidEndpoint)],
-)
-async def test_a_mistake_adds_nothing(jobs: JobsService, source: str, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        await replicate(jobs, source, TARGET)
-    assert [job async for job in replications(jobs)] == []
 
 
 class TestCredentials:
@@ -142,18 +106,6 @@ class TestCredentials:
         found = await jobs.get(job.type, job.id)
         assert SECRET not in json.dumps(found.to_dict()) + repr(found) + str(found.id)
         assert (await unmasked(jobs, ONE_SHOT, str(job.id), found.data["options"]))["source"] == source
-
-    async def test_that_are_named_are_in_the_job(self, jobs: JobsService) -> None:
-        source = {"url": SOURCE, "auth": {"basic": {"username": "ada", "password": "env:SOURCE_PASSWORD"}}}
-        job = await replicate(jobs, source, TARGET)
-        assert job.data["options"]["source"] == source
-        assert [key for key in await stored(jobs) if b"credentials" in key] == []
-
-    async def test_are_gone_when_the_job_is(self, jobs: JobsService) -> None:
-        job = await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET)
-        await jobs.remove(job.type, job.id)
-        await replicate(jobs, SOURCE, TARGET)
-        assert not any(SECRET.encode() in value for value in (await stored(jobs)).values())
 
     async def test_of_very_many_jobs_are_gone_after_some_more_were_asked_for(
         self, jobs: JobsService, monkeypatch: pytest.MonkeyPatch
@@ -181,11 +133,6 @@ class TestCredentials:
         other = await replicate(jobs, SOURCE, TARGET)
         assert (await jobs.get(ONE_SHOT, other.id)).state is JobState.PENDING
         assert any(b"/credentials/" in key for key in await stored(jobs))
-
-    async def test_are_replaced_by_those_that_are_given_anew(self, jobs: JobsService) -> None:
-        await replicate(jobs, f"http://ada:{SECRET}@source.example/db", TARGET)
-        await replicate(jobs, "http://source.example/db", TARGET)
-        assert not any(SECRET.encode() in value for value in (await stored(jobs)).values())
 
     @pytest.mark.parametrize("continuous", [False, True])
     async def test_of_one_that_runs_are_those_of_the_next_run(self, jobs: JobsService, continuous: bool) -> None:

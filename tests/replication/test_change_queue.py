@@ -46,27 +46,6 @@ async def test_a_batch_that_is_to_be_full_waits_for_more() -> None:
 
 
 @in_virtual_time
-async def test_a_full_queue_gives_what_it_has_even_if_the_batch_is_not_full() -> None:
-    changes, _ = queue(size=25, fills=True)
-    for number in range(3):
-        await changes.put(change(number))
-    batch = await changes.take(500)
-    assert batch is not None
-    assert len(batch.changes) == 3
-
-
-@in_virtual_time
-async def test_the_reader_waits_while_there_are_too_many_rows() -> None:
-    changes, _ = queue(rows=2)
-    await changes.put(change(1))
-    await changes.put(change(2))
-    putting = asyncio.create_task(changes.put(change(3)))
-    assert not await settled(putting)
-    await changes.take(1)
-    assert await settled(putting)
-
-
-@in_virtual_time
 async def test_the_reader_waits_while_there_are_too_many_bytes() -> None:
     changes, _ = queue(size=100)
     await changes.put(change(1, size=100))
@@ -74,24 +53,6 @@ async def test_the_reader_waits_while_there_are_too_many_bytes() -> None:
     assert not await settled(putting)
     await changes.take(1)
     assert await settled(putting)
-
-
-@in_virtual_time
-async def test_a_closed_queue_gives_what_is_left_and_then_nothing() -> None:
-    changes, _ = queue(fills=True)
-    await changes.put(change(1))
-    changes.close()
-    assert await changes.take(10) is not None
-    assert await changes.take(10) is None
-
-
-@in_virtual_time
-async def test_closing_ends_every_worker_that_waits() -> None:
-    changes, _ = queue()
-    waiting = [asyncio.create_task(changes.take(10)) for _ in range(3)]
-    assert not await settled(waiting[0])
-    changes.close()
-    assert await asyncio.gather(*waiting) == [None, None, None]
 
 
 @in_virtual_time
@@ -103,27 +64,3 @@ async def test_a_feed_that_only_moves_on_makes_a_batch_without_changes() -> None
     assert batch.changes == []
     through.end(batch.place)
     assert through.seq == "7-x"
-
-
-@in_virtual_time
-async def test_the_last_sequence_that_was_shown_counts_for_a_batch() -> None:
-    changes, through = queue()
-    for row in (change(1), change(2), change(3, seq=False)):
-        await changes.put(row)
-    batch = await changes.take(10)
-    assert batch is not None
-    through.end(batch.place)
-    assert through.seq == 2
-
-
-@in_virtual_time
-async def test_a_worker_that_is_canceled_while_it_waits_takes_nothing_with_it() -> None:
-    changes, _ = queue()
-    waiting = asyncio.create_task(changes.take(10))
-    assert not await settled(waiting)
-    waiting.cancel()
-    assert await settled(waiting)
-    await changes.put(change(1))
-    batch = await changes.take(10)
-    assert batch is not None
-    assert len(batch.changes) == 1

@@ -54,12 +54,6 @@ async def read(server: Server, stop_after: int = 0, **options: Any) -> tuple[lis
 IDS = [f"{number}" for number in range(50)]
 
 
-@pytest.mark.parametrize("continuous", [False, True])
-async def test_every_row_comes_once_and_in_order(server: Server, continuous: bool) -> None:
-    ids, tally = await read(server, 50 if continuous else 0, continuous=continuous)
-    assert (ids, tally.rows) == (IDS, 50)
-
-
 async def test_a_feed_that_is_cut_again_and_again_goes_on_where_it_was_cut(server: Server) -> None:
     server.faults.append(Fault("GET /db/_changes", cut=400, times=20))
     ids, _ = await read(server, 50, continuous=True, retries_per_request=0)
@@ -73,29 +67,8 @@ async def test_a_feed_that_tells_nothing_is_tried_as_often_as_a_request(server: 
     assert len(asked(server, "_changes")) == 3
 
 
-async def test_what_will_not_change_is_not_tried_again(server: Server) -> None:
-    server.faults.append(Fault("GET /db/_changes", status=401, times=100))
-    with pytest.raises(ReplicationError):
-        await read(server, continuous=True)
-    assert len(asked(server, "_changes")) <= 2
-
-
-async def test_documents_with_ids_that_are_too_long_are_passed_over(server: Server) -> None:
-    ids, tally = await read(server, max_document_id_length=1)
-    assert ids == IDS[:10]
-    assert tally.statistics.doc_write_failures == 40
-
-
 async def test_a_continuous_feed_that_is_held_back_is_read_by_longpoll(server: Server) -> None:
     server.faults.append(Fault("feed=continuous", until=asyncio.Event(), times=99))
     ids, _ = await read(server, stop_after=50, continuous=True, connection_timeout=0.1, retries_per_request=2)
     assert ids == IDS
     assert asked(server, "feed=longpoll")
-
-
-async def test_a_source_that_is_away_for_a_while_holds_nothing_back(server: Server) -> None:
-    server.faults.append(Fault("feed=continuous", drop=True, times=3))
-    ids, _ = await read(server, stop_after=50, continuous=True)
-    assert ids == IDS
-    assert len(asked(server, "feed=continuous")) == 4
-    assert not asked(server, "feed=longpoll")

@@ -37,18 +37,6 @@ async def test_there_and_back_is_equal(couch: str, small: Server) -> None:
     assert again["docs_read"] in (0, there["docs_read"])
 
 
-async def test_its_own_replicator_finds_nothing_left_to_copy(couch: str, small: Server) -> None:
-    fill(small.database("db"), 60, attachments=6)
-    await Replication(f"{small.url}/db", couch).run()
-    theirs = await _couchdb_replicates(f"{small.url}/db", couch)
-    assert theirs["ok"], theirs
-    assert theirs["history"][0]["missing_found"] == 0
-    assert theirs["history"][0]["docs_written"] == 0
-    small.requests.clear()
-    await Replication(f"{small.url}/db", couch).run()
-    assert not any("_changes" in line and "since=0" in line for line in small.requests), "not from its checkpoint"
-
-
 async def test_each_goes_on_from_its_own_checkpoint_beside_the_others(couch: str, small: Server) -> None:
     fill(small.database("db"), 60, attachments=6)
     theirs = await _couchdb_replicates(f"{small.url}/db", couch)

@@ -1,8 +1,6 @@
 """`HttpDatabase` against the project's own server, over real connections."""
 
-import asyncio
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +11,9 @@ from jobs_service.replication.contract import (
     Change,
     ChangesFeed,
     DatabaseMissing,
-    Document,
     EndOfChanges,
     FeedHeartbeat,
     Forbidden,
-    LocalConflict,
-    Missing,
     NotSupported,
     ProtocolError,
     RequestFailed,
@@ -26,7 +21,7 @@ from jobs_service.replication.contract import (
     TooLarge,
     Unauthorized,
 )
-from tests.replication.opened import FAST, database, opened, revision, rows_of
+from tests.replication.opened import database, opened, revision, rows_of
 from tests.replication.server import Fault, Oddities
 from tests.replication.support import asked
 
@@ -79,17 +74,6 @@ async def test_the_end_of_a_feed_is_never_before_where_the_source_was() -> None:
         assert await rows_of(db, 3, ChangesFeed(until=2)) == [EndOfChanges(3)]
 
 
-async def test_a_line_that_cannot_be_held_is_asked_for_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs_service.replication.database.PAGE", 3)
-    monkeypatch.setattr("jobs_service.replication.database._MOST_LINE", 100)
-    async with database(Oddities(one_line_changes=True)) as (server, db):
-        for number in range(7):
-            server.database("db").write({"_id": f"d{number}"}, True)
-        *rows, _ = await rows_of(db)
-        assert [row.id for row in rows] == [f"d{number}" for number in range(7)]
-        assert len(asked(server, "limit=3")) == 3
-
-
 async def test_a_feed_says_which_documents_it_wants() -> None:
     filters = {"design/even": lambda document, query: document["n"] % int(query["by"]) == 0}
     async with database(Oddities(filters=filters)) as (server, db):
@@ -104,14 +88,6 @@ async def test_a_feed_says_which_documents_it_wants() -> None:
         assert await ids(filter="design/even", query_params={"by": 3}) == ["d0", "d3"]
         with pytest.raises(RequestFailed, match="missing"):
             await ids(filter="design/none")
-
-
-async def test_sequences_are_null_between_those_that_the_interval_shows() -> None:
-    async with database() as (server, db):
-        for number in range(5):
-            server.database("db").write({"_id": f"d{number}"}, True)
-        *rows, _ = await rows_of(db, feed=ChangesFeed(seq_interval=2))
-        assert [row.seq is None for row in rows] == [True, False, True, False, True]
 
 
 async def test_a_continuous_feed_brings_changes_and_heartbeats_and_says_when_it_is_cut_off() -> None:
@@ -142,26 +118,6 @@ async def test_a_silent_continuous_feed_is_given_up() -> None:
         assert caught.value.transient
 
 
-async def test_revs_diff_tells_what_is_missing_and_possible_ancestors() -> None:
-    async with database() as (server, db):
-        server.database("db").write(revision("x", "2-b", "1-a"), False)
-        assert await db.revs_diff({"x": ["1-a", "3-c"], "y": ["1-a"], "z": []}) == {
-            "x": Missing(("3-c",), ("2-b",)),
-            "y": Missing(("1-a",)),
-        }
-
-
-async def test_bulk_get_brings_documents_in_order_and_says_what_it_lacks() -> None:
-    async with database(Oddities(bulk_get_errors={"e": "unavailable"})) as (server, db):
-        for id in "abe":
-            server.database("db").write(revision(id, "2-b", "1-a", n=id), False)
-        answers = await db.bulk_get([("b", "1-a", ()), ("e", "2-b", ()), ("a", "2-b", ("1-a",)), ("c", "1-x", ())])
-        assert [[each.rev for each in answer] for answer in answers] == [["2-b"], ["2-b"], ["2-b"], ["1-x"]]
-        assert answers[0] == [Document("b", "2-b", revision("b", "2-b", "1-a", n="b"))]
-        assert answers[1] == [RevisionRefusal("e", "2-b", "unavailable", "as the test wants it")]
-        assert isinstance(answers[3][0], RevisionRefusal)
-
-
 async def test_bulk_get_that_is_not_there_or_too_large() -> None:
     async with database(Oddities(bulk_get=False)) as (_, db):
         with pytest.raises(NotSupported):
@@ -170,16 +126,6 @@ async def test_bulk_get_that_is_not_there_or_too_large() -> None:
         server.database("db").write(revision("a", "1-a", text="x" * 1000), False)
         with pytest.raises(TooLarge):
             await db.bulk_get([("a", "1-a", ())])
-
-
-async def test_documents_are_written_with_their_revisions_and_refused_ones_come_back() -> None:
-    oddities = Oddities(validate=lambda document: "no" if document.get("bad") else None)
-    async with database(oddities) as (server, db):
-        documents = [revision("a/b+c%\u00e4", "3-c", "2-b", "1-a"), revision("bad", "1-a", bad=True)]
-        assert await db.bulk_docs([encoded(each) for each in documents]) == [
-            RevisionRefusal("bad", "1-a", "forbidden", "no")
-        ]
-        assert server.database("db").documents["a/b+c%\u00e4"].history("3-c") == ["3-c", "2-b", "1-a"]
 
 
 async def test_a_batch_is_refused_as_a_whole() -> None:
@@ -204,49 +150,6 @@ async def test_revisions_that_are_not_there_and_later_ones() -> None:
         assert await opened(db, "none", ["1-a"]) == [RevisionRefusal("none", "1-a", "not_found", "missing")]
 
 
-async def test_many_revisions_are_asked_for_in_several_addresses() -> None:
-    async with database(Oddities(max_url=800)) as (server, db):
-        revs = [f"1-{number:032x}" for number in range(60)]
-        for rev in revs:
-            server.database("db").write(revision("x", rev), False)
-        assert sorted(each[0] for each in await opened(db, "x", revs, ["1-a"] * 100)) == revs
-        assert max(len(line) for line in server.requests[-2:]) <= 800
-
-
-async def test_addresses_that_are_too_long_whatever_is_done() -> None:
-    async with database(Oddities(max_url=50)) as (_, db):
-        with pytest.raises(RequestFailed, match="too long"):
-            await opened(db, "x", ["1-a", "1-b"])
-
-
-async def test_a_design_document_keeps_its_slash() -> None:
-    async with database() as (server, db):
-        assert await db.put(Document("_design/a/b", "1-a", revision("_design/a/b", "1-a"))) is None
-        assert list(server.database("db").documents) == ["_design/a/b"]
-        assert await db.document("_design/a/b") == {"_id": "_design/a/b", "_rev": "1-a"}
-        assert await db.document("_design/none") is None
-
-
-@pytest.mark.parametrize("conflicts", [True, False])
-async def test_local_documents_are_written_and_read(conflicts: bool) -> None:
-    async with database(Oddities(local_conflicts=conflicts)) as (_, db):
-        assert await db.local("a+b") is None
-        rev = await db.put_local("a+b", {"n": 1})
-        assert await db.local("a+b") == {"_id": "_local/a+b", "_rev": rev, "n": 1}
-        assert await db.put_local("a+b", {"n": 2, "_rev": rev}) != rev
-        if conflicts:
-            with pytest.raises(LocalConflict):
-                await db.put_local("a+b", {"n": 3})
-        else:
-            await db.put_local("a+b", {"n": 3})
-
-
-async def test_a_commit_tells_when_the_server_started() -> None:
-    async with database(Oddities(instance_start_time="17")) as (_, db):
-        assert await db.ensure_full_commit() == "17"
-        assert (await db.info()).instance_start_time == "17"
-
-
 @pytest.mark.parametrize(
     ("status", "kind"), [(401, Unauthorized), (403, Forbidden), (413, TooLarge), (418, RequestFailed)]
 )
@@ -267,9 +170,3 @@ async def test_an_answer_that_is_no_json_is_an_error_that_may_pass() -> None:
             await db.revs_diff({"x": ["1-a"]})
         assert caught.value.transient
         assert await db.revs_diff({}) == {}
-
-
-async def test_feeds_and_uploads_use_no_more_connections_than_allowed() -> None:
-    settings = replace(FAST, connections=2)
-    async with database(Oddities(latency=0.01), settings) as (_, db):
-        await asyncio.gather(*(db.revs_diff({}) for _ in range(10)))

@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -63,15 +62,6 @@ async def test_attachments_that_an_ancestor_has_are_left_out(multipart: bool) ->
             await copy(db, to_db, "x", ["2-b"], ["1-a"])
         assert [contents for _, _, contents in await opened(db, "x", ["2-b"])] == [{"old": b"old", "new": b"new"}]
         assert not target.database("db").documents
-
-
-async def test_attachments_that_are_not_read_are_passed_over() -> None:
-    async with database() as (server, db):
-        stub = {"content_type": "x/y", "revpos": 1, "data": base64.b64encode(b"x" * 200_000).decode()}
-        for name in "abc":
-            server.database("db").write(revision("x", f"1-{name}", _attachments={"a": stub, "b": stub}), False)
-        async with aclosing(db.open_revs("x", ["1-a", "1-b", "1-c"])) as documents:
-            assert [each.rev async for each in documents] == ["1-a", "1-b", "1-c"]
 
 
 async def test_an_attachment_that_is_cut_off_or_changed_does_not_reach_the_target() -> None:

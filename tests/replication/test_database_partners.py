@@ -4,7 +4,6 @@ import base64
 import os
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ from jobs_service.replication.bodies import encoded
 from jobs_service.replication.contract import (
     Change,
     ChangesFeed,
-    DatabaseMissing,
     Document,
     EndOfChanges,
     LocalConflict,
     Missing,
-    ReplicationError,
     RevisionRefusal,
 )
 from jobs_service.replication.database import HttpDatabase, open_database
@@ -166,32 +163,3 @@ async def test_local_documents_and_commits(kind: str, tmp_path: Path) -> None:
         assert await db.ensure_full_commit() == (await db.info()).instance_start_time
         async with aclosing(db.changes(0, ChangesFeed())) as feed:
             assert [row async for row in feed if isinstance(row, Change)] == []
-
-
-async def test_a_continuous_feed_brings_what_is_written_meanwhile(kind: str, tmp_path: Path) -> None:
-    async with _database(kind, tmp_path) as db:
-        await db.bulk_docs([encoded(_document("x", _rev(1, "a")))])
-        seen = []
-        async with aclosing(db.changes(0, ChangesFeed(continuous=True, heartbeat=0.3))) as feed:
-            async for row in feed:
-                if isinstance(row, Change):
-                    seen.append(row.id)
-                    if len(seen) == 1:
-                        await db.bulk_docs([encoded(_document("y", _rev(1, "a")))])
-                if len(seen) == 2:
-                    break
-        assert seen == ["x", "y"]
-
-
-async def test_what_is_not_there_is_told(kind: str, tmp_path: Path) -> None:
-    async with _database(kind, tmp_path) as db:
-        none = HttpDatabase(replace(db.endpoint, url=f"{db.endpoint.url}-none"))
-        try:
-            with pytest.raises(DatabaseMissing):
-                await none.info()
-            with pytest.raises(DatabaseMissing):
-                await none.local("x")
-            with pytest.raises(ReplicationError):
-                await none.revs_diff({"x": [_rev(1, "a")]})
-        finally:
-            await none.close()

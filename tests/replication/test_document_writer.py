@@ -14,7 +14,7 @@ from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.pipeline import DocumentWriter, is_for_good
 from jobs_service.replication.tally import ReplicationTally
 from tests.replication.server import Fault, Oddities, Server
-from tests.replication.support import asked, rev
+from tests.replication.support import rev
 
 
 @pytest.fixture
@@ -33,30 +33,6 @@ async def target(server: Server) -> AsyncIterator[HttpDatabase]:
 
 def document(id: str, **fields: Any) -> Document:
     return Document(id, rev(1, id), {"_id": id, "_rev": rev(1, id), **fields})
-
-
-async def test_documents_wait_for_each_other(server: Server, target: HttpDatabase) -> None:
-    tally = ReplicationTally()
-    writer = DocumentWriter(target, tally)
-    for number in range(10):
-        await writer.add(document(f"{number}"))
-    assert server.requests == []
-    await writer.flush()
-    assert len(asked(server, "_bulk_docs")) == 1
-    assert (len(server.databases["db"].documents), tally.statistics.docs_written) == (10, 10)
-
-
-async def test_they_wait_until_they_are_large_together(server: Server, target: HttpDatabase) -> None:
-    writer = DocumentWriter(target, ReplicationTally(), most_bytes=300)
-    for number in range(4):
-        await writer.add(document(f"{number}", text="x" * 100))
-    assert len(asked(server, "_bulk_docs")) == 2
-    assert len(server.databases["db"].documents) == 4
-
-
-async def test_nothing_is_asked_for_nothing(server: Server, target: HttpDatabase) -> None:
-    await DocumentWriter(target, ReplicationTally()).flush()
-    assert server.requests == []
 
 
 @pytest.mark.parametrize("status", [400, 413])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -16,9 +15,8 @@ from jobs_service.replication import changes, pipeline, replicate
 from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.http import HttpSettings
 from tests.replication.jobs import ends, running
-from tests.replication.partners import OtherServer, couch_server, pouch_server
 from tests.replication.server import Oddities, Server
-from tests.replication.support import LIMIT, Replication, asked, databases, place, write_branch
+from tests.replication.support import LIMIT, Replication, asked, place, write_branch
 from tests.replication.test_chaos import fault
 
 FILTERS: list[dict[str, Any]] = [
@@ -102,17 +100,6 @@ async def test_a_source_that_stays_as_it_is_gets_no_checkpoints(source: Server, 
     await asyncio.wait([copying])
 
 
-async def test_what_is_not_filtered_is_read_by_one_feed(source: Server, target: Server) -> None:
-    write(source, "other", 0, 5)
-    run = Replication(*ends(source, target), **QUICK)
-    copying = asyncio.create_task(run.run())
-    async with asyncio.timeout(LIMIT):
-        await until_checkpoint(target, 5)
-    assert [re.findall(r"feed=\w+", each) for each in asked(source, "_changes")] == [["feed=continuous"]]
-    copying.cancel()
-    await asyncio.wait([copying])
-
-
 @pytest.mark.parametrize("seed", range(12))
 async def test_no_checkpoint_passes_over_what_matches(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each checkpoint is compared with what the target has then, while the source changes and requests fail."""
@@ -161,40 +148,3 @@ async def test_no_checkpoint_passes_over_what_matches(seed: int, monkeypatch: py
                 await asyncio.sleep(0.01)
         copying.cancel()
         await asyncio.wait([copying])
-
-
-@pytest.mark.timeout(2 * HANG)
-@pytest.mark.parametrize(
-    ("server", "which"),
-    [(pouch_server, FILTERS[0]), (couch_server, FILTERS[0]), (couch_server, FILTERS[1])],
-    ids=["pouchdb doc_ids", "couchdb doc_ids", "couchdb selector"],
-)
-@pytest.mark.parametrize("continuous", [True, False])
-async def test_another_server(
-    server: Callable[[Path], AbstractAsyncContextManager[OtherServer]],
-    which: dict[str, Any],
-    continuous: bool,
-    small: Server,
-    tmp_path: Path,
-) -> None:
-    small.database("seed")
-    small.database("db")
-    options = {**QUICK, **which, "continuous": continuous}
-    async with server(tmp_path / "server") as other, running(limit=HANG) as jobs:
-        source, target = f"{other.url}/db", f"{small.url}/db"
-        for kind, count in (("other", 200), ("more", 100)):
-            for number in range(count):
-                write_branch(small.databases["seed"], f"{kind} {number}", 1, "x", kind=kind)
-            await Replication(f"{small.url}/seed", source, create_target=True, use_checkpoints=False).run()
-            async with databases(source, target) as (opened, _):
-                end = place((await opened.info()).update_seq)
-            job = await replicate(jobs, source, target, **options)
-            await until_checkpoint(small, end)
-        if continuous:
-            write_branch(small.databases["seed"], "wanted 0", 1, "x", kind="wanted")
-            await Replication(f"{small.url}/seed", source, use_checkpoints=False).run()
-            while "wanted 0" not in small.databases["db"].documents:
-                await small.databases["db"].changed.wait()
-            assert [*small.databases["db"].documents] == ["wanted 0"]
-        else:
-            await jobs.result(job.type, job.id)

@@ -11,8 +11,8 @@ import pytest
 
 from jobs_service.replication.contract import Document
 from jobs_service.replication.revisions import MOST_INLINE, SmallAttachments, portions, small_attachments
-from tests.replication.server import Fault, Oddities, Server
-from tests.replication.support import Replication, asked, attachment, contents, write_branch
+from tests.replication.server import Fault, Server
+from tests.replication.support import Replication, attachment, contents, write_branch
 
 CONTENT = b"some bytes"
 MD5 = "md5-" + base64.b64encode(hashlib.md5(CONTENT).digest()).decode()
@@ -61,15 +61,6 @@ def test_bytes_must_be_those_of_the_stub(given: Any, told: dict[str, Any], is_wh
     assert described.are_in(with_attachments(a=given)) == is_whole
 
 
-def test_all_of_them_must_be_there_and_no_other() -> None:
-    described = small_attachments(with_attachments(a=stub(), b=stub()))
-    data = {"data": base64.b64encode(CONTENT).decode()}
-    assert described is not None
-    assert described.are_in(with_attachments(a=data, b=data))
-    assert not described.are_in(with_attachments(a=data))
-    assert not described.are_in(with_attachments(a=data, b=data, c=data))
-
-
 def test_portions_are_bounded_in_bytes() -> None:
     sizes = {"a": 5, "b": 5, "c": 11, "d": 1}
     wanted = [(each, SmallAttachments({}, size)) for each, size in sizes.items()]
@@ -87,19 +78,6 @@ class TestReplication:
             kept.data = gzip.compress(b"a" * 99, compresslevel=0)  # another level than the target's own
             await Replication(f"{source.url}/db", f"{target.url}/db").run()
             assert target.databases["db"].documents["doc"].nodes[rev].attachments["a"].digest == kept.digest
-
-    async def test_small_attachments_need_no_requests_of_their_own(self) -> None:
-        async with Server(Oddities(gzip_text=False)) as source, Server(Oddities(gzip_text=False)) as target:
-            target.database("db")
-            for number in range(20):
-                some = {f"{each}.txt": attachment(bytes(number), "text/plain") for each in range(number % 3)}
-                write_branch(source.database("db"), f"doc{number}", 2, "x", _attachments=some)
-            write_branch(source.database("db"), "large", 2, "x", _attachments={"a": attachment(bytes(100_000))})
-            summary = await Replication(f"{source.url}/db", f"{target.url}/db").run()
-            assert contents(target.databases["db"]) == contents(source.databases["db"])
-            assert (summary["docs_read"], summary["docs_written"]) == (21, 21)
-            assert [each[:10] for each in asked(source, "open_revs")] == ["GET /db/la"]
-            assert [each[:10] for each in asked(target, "PUT /db/")] == ["PUT /db/la", "PUT /db/_l"]
 
     @pytest.mark.parametrize(
         "fault",

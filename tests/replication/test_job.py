@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
-from jobs_service import HistoryKind, Job, JobFailed, JobsService, JobState, RunningJob
+from jobs_service import Job, JobFailed
 from jobs_service.replication import InvalidReplication, http, pipeline, replicate, replicate_database
 from jobs_service.replication import job as progress
-from jobs_service.replication.contract import MaxBackoff, ProtocolError
-from jobs_service.replication.job import FAILING_RUNS, asked_too_much
+from jobs_service.replication.job import FAILING_RUNS
 from jobs_service.replication.stored import ReplicationStatus
 from tests.replication.jobs import ends, equal, running, until
 from tests.replication.server import Fault, Oddities, Server
-from tests.replication.support import LIMIT, asked, contents, fill, write_branch
+from tests.replication.support import asked, contents, fill, write_branch
 
 SECRET = "hunter2-marker"
 
@@ -138,46 +136,6 @@ async def test_a_database_of_replications_is_taken_over_but_for_what_is_complete
     assert status.checkpoint["checkpointed_source_seq"] is not None
 
 
-async def test_requests_are_repeated_for_less_time_than_a_healthy_run_lasts(source: Server, target: Server) -> None:
-    source.faults.append(Fault("GET /db$", status=500, times=99))
-    async with running(health_threshold=0.1, max_attempts=1) as jobs:
-        job = await replicate(jobs, *ends(source, target))
-        with pytest.raises(JobFailed):
-            await jobs.result(job.type, job.id)
-    assert source.faults[0].hits == 1  # the second one would come after 250 ms
-
-
-async def test_what_was_skipped_is_logged_with_its_count(source: Server) -> None:
-    async with Server(Oddities(validate=lambda document: "no" if document.get("bad") else None)) as target:
-        target.database("db")
-        for number in range(5):
-            write_branch(source.database("db"), f"{number}", 1, "x", bad=number < 3)
-        with capture_logs() as logs:
-            async with running() as jobs:
-                job = await replicate(jobs, *ends(source, target))
-                await jobs.result(job.type, job.id)
-    said = [each for each in logs if each["event"] == "documents_skipped"]
-    assert [(each["log_level"], each["count"], each["target"]) for each in said] == [("warning", 3, f"{target.url}/db")]
-
-
-async def test_its_result_says_what_was_done(source: Server, target: Server) -> None:
-    fill(source.database("db"), 30, attachments=3)
-    async with running() as jobs:
-        job = await replicate(jobs, *ends(source, target))
-        result = await jobs.result(job.type, job.id)
-    assert contents(target.databases["db"]) == contents(source.databases["db"])
-    assert result["docs_written"] == result["missing_found"] > 30
-    assert (result["no_changes"], result["skipped"]) == (False, [])
-
-
-async def test_its_checkpoint_has_the_id_of_the_job(source: Server, target: Server) -> None:
-    write_branch(source.database("db"), "doc", 1, "x")
-    async with running() as jobs:
-        job = await replicate(jobs, *ends(source, target))
-        await jobs.result(job.type, job.id)
-    assert [each.removeprefix("_local/") for each in source.databases["db"].local] == [job.id]
-
-
 async def test_skipped_documents_are_in_the_result(source: Server) -> None:
     async with Server(Oddities(validate=lambda document: "no")) as target, running() as jobs:
         target.database("db")
@@ -201,14 +159,6 @@ async def test_a_missing_database_is_tried_again(source: Server, target: Server)
         target.database("db")
         await jobs.result(job.type, job.id)
     assert list(target.databases["db"].documents) == ["doc"]
-
-
-async def test_a_missing_database_is_the_end_where_that_was_asked_for(source: Server, target: Server) -> None:
-    target.databases.clear()
-    async with running() as jobs:
-        job = await replicate(jobs, *ends(source, target), on_missing="fail")
-        with pytest.raises(JobFailed, match="no database"):
-            await jobs.result(job.type, job.id)
 
 
 async def test_it_tells_its_progress_and_what_is_still_to_come(
@@ -257,14 +207,6 @@ async def test_what_waits_while_the_target_hangs_is_told_and_a_rate_falls_to_not
         await equal(source, target)
 
 
-async def test_a_continuous_one_copies_what_changes(source: Server, target: Server) -> None:
-    async with running() as jobs:
-        await replicate(jobs, *ends(source, target), continuous=True)
-        for number in range(5):
-            write_branch(source.database("db"), f"doc{number}", 1, "x", number=number)
-            await equal(source, target)
-
-
 async def test_a_runner_that_ends_leaves_a_checkpoint_from_which_the_next_goes_on(
     source: Server, target: Server, tmp_path: Path
 ) -> None:
@@ -281,52 +223,6 @@ async def test_a_runner_that_ends_leaves_a_checkpoint_from_which_the_next_goes_o
         stopped = await jobs.get(job.type, job.id)
         assert stopped.data["statistics"]["docs_written"] >= 20
     assert len(asked(source, "_bulk_get")) == 1
-
-
-async def test_continuous_ones_take_turns_and_all_make_progress(source: Server, target: Server) -> None:
-    names = [f"db{number}" for number in range(4)]
-    async with running(slots=1, interval=0.25) as jobs:
-        for name in names:
-            source.database(name)
-            target.database(name)
-            write_branch(source.database(name), "one", 1, "x")
-            await replicate(jobs, *ends(source, target, name), continuous=True)
-        for name in names:
-            await equal(source, target, name)
-        for name in names:
-            write_branch(source.database(name), "two", 1, "x")
-        for name in names:
-            await equal(source, target, name)
-        async for job in jobs.list("continuous-replication"):
-            assert [event.kind for event in job.history if event.kind is HistoryKind.CRASHED] == []
-
-
-async def test_one_that_is_removed_ends_at_once(source: Server, target: Server) -> None:
-    async with running() as jobs:
-        job = await replicate(jobs, *ends(source, target), continuous=True)
-        write_branch(source.database("db"), "doc", 1, "x")
-        await equal(source, target)
-        await jobs.stop_and_remove(job.type, job.id, timeout=LIMIT)
-    assert len(source.databases["db"].local) == 1
-
-
-async def test_after_a_server_that_was_asked_too_much_it_starts_gently() -> None:
-    gently: list[bool] = []
-    jobs = JobsService("memory:")
-
-    @jobs.handler("work", backoff=0, jitter=0)
-    async def work(job: RunningJob) -> None:
-        gently.append(asked_too_much(job))
-        if len(gently) < 4:
-            raise (MaxBackoff if len(gently) % 2 else ProtocolError)("no")
-
-    async with asyncio.timeout(LIMIT), jobs:
-        running = asyncio.create_task(jobs.run())
-        job = await jobs.enqueue(work)
-        await jobs.result(work, job.id)
-        running.cancel()
-        await asyncio.wait([running])
-    assert gently == [False, True, False, True]
 
 
 async def test_a_run_after_the_longest_pause_asks_for_less_at_a_time(
@@ -381,15 +277,3 @@ class TestCredentials:
         printed = capfd.readouterr()
         assert "job_crashed" in printed.out + printed.err + caplog.text
         assert SECRET not in json.dumps(crashed.to_dict()) + repr(crashed) + printed.out + printed.err + caplog.text
-
-
-async def test_a_burst_of_errors_is_only_a_delay(source: Server, target: Server) -> None:
-    fill(source.database("db"), 40, attachments=4)
-    for status in (500, 503):
-        source.faults.append(Fault("GET", status=status))
-        target.faults.append(Fault("POST", status=status))
-    async with running(backoff=0.05, jitter=0) as jobs:
-        job = await replicate(jobs, *ends(source, target))
-        await jobs.result(job.type, job.id)
-        assert (await jobs.get(job.type, job.id)).state is JobState.FINISHED
-    assert contents(target.databases["db"]) == contents(source.databases["db"])

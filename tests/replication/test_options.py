@@ -39,10 +39,6 @@ def test_they_come_back_from_their_data(given: dict[str, Any]) -> None:
     assert ReplicationOptions.from_data(asked.to_data()) == asked
 
 
-def test_data_has_only_what_differs_from_the_defaults() -> None:
-    assert options(continuous=True).to_data() == {"source": SOURCE, "target": TARGET, "continuous": True}
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -86,33 +82,16 @@ def test_ids_of_replications_stay_as_they_are() -> None:
     assert given.ids("an installation", None) == ["4f7baf427475710ea49c3c36a550a35f"]
 
 
-def test_a_source_without_a_target_is_refused() -> None:
-    with pytest.raises(InvalidReplication, match="target: it is missing"):
-        ReplicationOptions.from_data({"source": SOURCE})
-
-
 def test_a_refusal_does_not_repeat_what_may_be_a_password() -> None:
     with pytest.raises(InvalidReplication) as refused:
         options(source="user:hunter2@host/db")
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_view_is_part_of_the_query() -> None:
-    asked = options(filter="_view", query_params={"view": "app/by_name"})
-    assert (asked.view, asked.filter_place, asked.feed().view) == ("app/by_name", None, "app/by_name")
-
-
-def test_a_filter_is_in_a_design_document() -> None:
-    assert options(filter="app/mine").filter_place == ("_design/app", "mine")
-
-
 class TestADocument:
     def test_counts_time_in_milliseconds(self) -> None:
         asked = from_document(checkpoint_interval=5000, connection_timeout="250")
         assert (asked.checkpoint_interval, asked.connection_timeout) == (5.0, 0.25)
-
-    def test_may_have_numbers_as_texts(self) -> None:
-        assert from_document(worker_batch_size="10").worker_batch_size == 10
 
     def test_has_percent_encoded_ids_of_documents(self) -> None:
         assert from_document(doc_ids=["a%2Fb", "a%2Fb", "_design/x"]).doc_ids == ("_design/x", "a/b")
@@ -145,7 +124,3 @@ class TestADocument:
         with pytest.raises(InvalidReplication) as refused:
             from_document(**given)
         assert str(refused.value).startswith(message)
-
-    def test_is_an_object(self) -> None:
-        with pytest.raises(InvalidReplication, match="a JSON object"):
-            ReplicationOptions.from_document([])

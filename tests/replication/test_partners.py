@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from contextlib import suppress
 from typing import Any
 
 import aiohttp
 
-from jobs_service.replication.contract import ReplicationError
 from jobs_service.replication.http import HttpSettings
 from tests.replication.partners import PouchServer
 from tests.replication.server import Server
@@ -67,18 +64,3 @@ async def test_its_own_replicator_finds_nothing_left_to_copy_and_ours_neither(
     ours = await Replication(*ends).run()
     # It goes on from its own checkpoint, and finds that the new one is there already.
     assert (ours["missing_checked"], ours["docs_written"]) == (first["missing_checked"] + 1, first["docs_written"])
-
-
-async def test_a_target_that_is_killed_loses_nothing(pouch: PouchServer, small: Server) -> None:
-    fill(small.database("db"), 400)
-    ends = f"{small.url}/db", f"{pouch.url}/db"
-    first = Replication(*ends, create_target=True, settings=QUICK, worker_batch_size=20, checkpoint_interval=0.05)
-    running = asyncio.create_task(first.run())
-    await first.tally.reached(100)
-    await pouch.kill()
-    with suppress(ReplicationError):
-        await running
-    await pouch.start()
-    await Replication(*ends, worker_batch_size=20).run()
-    await Replication(f"{pouch.url}/db", f"{small.url}/back", create_target=True).run()
-    assert contents(small.databases["back"]) == contents(small.databases["db"])

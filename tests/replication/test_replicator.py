@@ -10,8 +10,6 @@ import pytest
 
 from jobs_service import WorkerConflict
 from jobs_service.replication import pipeline, revisions
-from jobs_service.replication.contract import DatabaseMissing, ReplicationError
-from jobs_service.replication.tally import DocumentRefused
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import LIMIT, Replication, asked, attachment, contents, fill, write_branch
 
@@ -43,11 +41,6 @@ class TestAfterwards:
             assert contents(target.databases["db"]) == contents(source.databases["db"])
             assert summary["docs_written"] == summary["docs_read"] == summary["missing_found"]
             assert (summary["doc_write_failures"], summary["skipped"], summary["no_changes"]) == (0, [], False)
-
-    async def test_an_empty_source_makes_nothing(self, source: Server, target: Server) -> None:
-        summary = await between(source, target).run()
-        assert summary["no_changes"]
-        assert target.databases["db"].documents == {}
 
     @pytest.mark.parametrize("opaque", [True, False])
     async def test_it_ends_however_fast_its_source_grows(self, opaque: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,36 +79,6 @@ class TestAfterwards:
         second = await between(source, target).run()
         assert contents(target.databases["db"]) == contents(source.databases["db"])
         assert second["docs_written"] == first["docs_written"] + 1
-
-    async def test_an_attachment_that_the_target_has_is_not_sent_again(self, source: Server, target: Server) -> None:
-        database = source.database("db")
-        write_branch(database, "doc", 1, "x", _attachments={"big": attachment(bytes(100_000))})
-        await between(source, target).run()
-        database.write(
-            {
-                "_id": "doc",
-                "_rev": database.documents["doc"].leaves()[0],
-                "new": 1,
-                "_attachments": {"big": {"stub": True}},
-            },
-            True,
-        )
-        await between(source, target).run()
-        assert contents(target.databases["db"]) == contents(database)
-        assert any("atts_since" in each for each in source.requests)
-
-    async def test_a_document_with_many_leaves_has_them_all(self, source: Server, target: Server) -> None:
-        for number in range(210):
-            write_branch(source.database("db"), "doc", 3, number, value=number)
-        await between(source, target).run()
-        assert contents(target.databases["db"]) == contents(source.databases["db"])
-
-    async def test_documents_together_larger_than_a_request_are_all_there(self, source: Server, target: Server) -> None:
-        for number in range(30):
-            write_branch(source.database("db"), f"doc{number}", 1, "x", text="x" * 300_000)
-        await between(source, target).run()
-        assert contents(target.databases["db"]) == contents(source.databases["db"])
-        assert len(asked(target, "_bulk_docs")) > 1
 
     async def test_large_documents_are_asked_for_a_few_at_a_time(self, source: Server, target: Server) -> None:
         for number in range(100):
@@ -163,25 +126,12 @@ class TestAfterwards:
 
 
 class TestTheTarget:
-    async def test_that_is_missing_is_an_error(self, source: Server, target: Server) -> None:
-        target.databases.clear()
-        with pytest.raises(DatabaseMissing):
-            await between(source, target).run()
-
     async def test_is_created_where_that_was_asked_for(self, source: Server, target: Server) -> None:
         target.databases.clear()
         fill(source.database("db"), 5)
         await between(source, target, create_target=True, create_target_params={"q": 2}).run()
         assert contents(target.databases["db"]) == contents(source.databases["db"])
         assert asked(target, "PUT /db/?q=2") or asked(target, "PUT /db?q=2")
-
-    async def test_with_a_small_limit_of_requests_gets_smaller_ones(self, source: Server) -> None:
-        async with Server(Oddities(max_request=10_000)) as target:
-            target.database("db")
-            for number in range(40):
-                write_branch(source.database("db"), f"doc{number}", 1, "x", text="x" * 1500)
-            await between(source, target).run()
-            assert contents(target.databases["db"]) == contents(source.databases["db"])
 
     async def test_that_refuses_a_document_for_its_size_has_all_others(self, source: Server) -> None:
         async with Server(Oddities(max_request=10_000)) as target:
@@ -209,42 +159,8 @@ class TestTheTarget:
             assert {each["error"] for each in summary["skipped"]} == {"forbidden"}
             assert {each["reason"] for each in summary["skipped"]} == {"no odd numbers"}
 
-    async def test_that_forbids_a_document_ends_a_strict_replication(self, source: Server) -> None:
-        async with Server(Oddities(validate=lambda document: "no")) as target:
-            target.database("db")
-            write_branch(source.database("db"), "doc", 1, "x")
-            with pytest.raises(DocumentRefused, match=r"'doc'.*no"):
-                await between(source, target, strict=True).run()
-
 
 class TestWhatIsCopied:
-    async def test_is_what_was_named(self, source: Server, target: Server) -> None:
-        fill(source.database("db"), 20)
-        ids = sorted(source.databases["db"].documents)[:5]
-        await between(source, target, doc_ids=ids).run()
-        assert contents(target.databases["db"]) == contents(source.databases["db"], lambda id: id in ids)
-
-    async def test_is_what_a_selector_takes(self, source: Server, target: Server) -> None:
-        for number in range(20):
-            write_branch(source.database("db"), f"doc{number}", 1, "x", number=number)
-        await between(source, target, selector={"number": {"$gt": 14}}).run()
-        assert len(target.databases["db"].documents) == 5
-
-    async def test_is_what_a_filter_takes(self) -> None:
-        filters = {"app/mine": lambda document, query: document.get("owner") == query.get("owner")}
-        async with Server(Oddities(filters=filters)) as source, Server() as target:
-            target.database("db")
-            source.database("db").write({"_id": "_design/app", "filters": {"mine": "function() {}"}}, True)
-            for number in range(10):
-                write_branch(source.database("db"), f"doc{number}", 1, "x", owner="ada" if number < 4 else "bob")
-            await between(source, target, filter="app/mine", query_params={"owner": "ada"}).run()
-            assert sorted(target.databases["db"].documents) == [f"doc{number}" for number in range(4)]
-
-    async def test_needs_a_filter_that_is_there(self, source: Server, target: Server) -> None:
-        with pytest.raises(ReplicationError, match="no filter 'mine'") as failed:
-            await between(source, target, filter="app/mine").run()
-        assert failed.value.transient
-
     async def test_leaves_out_ids_that_are_too_long(self, source: Server, target: Server) -> None:
         write_branch(source.database("db"), "x" * 50, 1, "x")
         write_branch(source.database("db"), "short", 1, "x")
@@ -294,26 +210,6 @@ class TestCheckpoints:
         with pytest.raises(WorkerConflict):
             await between(source, target, hold=lost).run()
         assert (source.databases["db"].local, target.databases["db"].local) == ({}, {})
-
-    async def test_a_failure_keeps_what_has_been_copied(self, source: Server, target: Server) -> None:
-        fill(source.database("db"), 40)
-        replication = between(source, target, worker_processes=1, worker_batch_size=10)
-        running = asyncio.create_task(replication.run())
-        async with asyncio.timeout(LIMIT):
-            await replication.tally.reached(10)
-        target.faults.append(Fault("POST /db/_revs_diff", status=403))
-        with pytest.raises(ReplicationError):
-            await running
-        source.requests.clear()
-        await between(source, target).run()
-        assert contents(target.databases["db"]) == contents(source.databases["db"])
-        assert not asked(source, "since=0")
-
-    async def test_none_are_written_where_nobody_wants_them(self, source: Server, target: Server) -> None:
-        fill(source.database("db"), 5)
-        await between(source, target, use_checkpoints=False).run()
-        assert (source.databases["db"].local, target.databases["db"].local) == ({}, {})
-        assert contents(target.databases["db"]) == contents(source.databases["db"])
 
     async def test_a_target_that_was_made_anew_gets_everything(self, source: Server, target: Server) -> None:
         fill(source.database("db"), 20)

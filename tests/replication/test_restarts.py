@@ -81,24 +81,6 @@ async def test_what_came_after_the_checkpoint_is_copied_once_more(which: str) ->
         assert "0" not in begun[1:]
 
 
-async def test_a_one_shot_goes_on_as_well(source: Server, target: Server) -> None:
-    target.oddities.instance_start_time = "1"
-    fill(source.databases["db"], 30)
-    held = Fault("POST /db/_bulk_docs", until=asyncio.Event())
-    target.faults.append(held)
-    async with running() as jobs:
-        job = await replicate(jobs, *ends(source, target), worker_batch_size=10)
-        while not target.databases["db"].documents:
-            await target.databases["db"].changed.wait()
-        target.oddities.instance_start_time = "2"
-        target.databases["db"].documents.clear()
-        assert held.until is not None
-        held.until.set()
-        await jobs.result(job.type, job.id)
-        assert has_not_ended(await jobs.get(job.type, job.id))
-    assert contents(target.databases["db"]) == contents(source.databases["db"])
-
-
 async def test_a_server_that_is_always_another_one_ends_the_run(
     source: Server, target: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

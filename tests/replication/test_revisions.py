@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service.replication.contract import ProtocolError
-from jobs_service.replication.revisions import StreamedAttachment, missing, of_json, queries, revisions_query
+from jobs_service.replication.revisions import StreamedAttachment, of_json, queries, revisions_query
 
 _DATA = [b"first", b"", b"second", b"third"]
 
@@ -57,20 +57,6 @@ async def test_the_last_bytes_of_wrong_ones_never_pass(length: int, digest: str 
     with pytest.raises(ProtocolError, match="did not come as its document says"):
         await take()
     assert len(b"".join(passed)) < length
-
-
-@pytest.mark.parametrize(
-    ("form", "rev", "error"),
-    [
-        ({"missing": "1-a"}, "1-a", "not_found"),
-        ({"error": {"id": "x", "rev": "1-a", "error": "forbidden", "reason": "no"}}, "1-a", "forbidden"),
-        ({"rev": "1-a", "error": "timeout"}, "1-a", "timeout"),
-        ({}, None, "unknown"),
-    ],
-)
-def test_what_was_not_given_is_told_in_one_form(form: dict[str, Any], rev: str | None, error: str) -> None:
-    found = missing("x", form)
-    assert (found.id, found.rev, found.error) == ("x", rev, error)
 
 
 @pytest.mark.parametrize(

@@ -8,45 +8,6 @@ from hypothesis import strategies as st
 from jobs_service.replication.changes import ThroughSequence
 
 
-def test_it_starts_where_the_feed_was_read_from() -> None:
-    assert ThroughSequence("5-abc").seq == "5-abc"
-
-
-def test_batches_that_end_in_order_move_it() -> None:
-    through = ThroughSequence(0)
-    first, second = through.begin("1-x"), through.begin("2-y")
-    through.end(first)
-    assert through.seq == "1-x"
-    through.end(second)
-    assert through.seq == "2-y"
-
-
-def test_a_later_batch_waits_for_those_before_it() -> None:
-    through = ThroughSequence(0)
-    first, second, third = (through.begin(f"{n}") for n in (1, 2, 3))
-    through.end(third)
-    through.end(second)
-    assert (through.seq, through.highest) == (0, "2")
-    through.end(first)
-    assert (through.seq, through.highest) == ("3", "3")
-
-
-def test_a_batch_without_a_sequence_holds_up_those_behind_it_and_moves_nothing() -> None:
-    through = ThroughSequence("start")
-    without, after = through.begin(None), through.begin("2")
-    through.end(after)
-    assert through.seq == "start"
-    through.end(without)
-    assert through.seq == "2"
-
-
-def test_the_last_batch_may_have_no_sequence() -> None:
-    through = ThroughSequence("start")
-    through.end(through.begin("1"))
-    through.end(through.begin(None))
-    assert through.seq == "1"
-
-
 def test_changes_of_batches_that_others_have_overtaken_are_counted() -> None:
     through = ThroughSequence(0)
     first, second, third, fourth = (through.begin(str(number), number) for number in (1, 2, 3, 4))

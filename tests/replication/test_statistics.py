@@ -3,21 +3,10 @@
 from jobs_service.replication.tally import Statistics
 
 
-def test_adding_sums_each_counter() -> None:
-    total = Statistics(docs_read=2, docs_written=1)
-    total.add(Statistics(docs_read=3, doc_write_failures=4))
-    assert total == Statistics(docs_read=5, docs_written=1, doc_write_failures=4)
-
-
 def test_of_a_job_and_its_checkpoint_the_larger_counts() -> None:
     of_job = Statistics(docs_read=5, docs_written=1)
     of_checkpoint = Statistics(docs_read=3, docs_written=3)
     assert of_job.at_least(of_checkpoint) == Statistics(docs_read=5, docs_written=3)
-
-
-def test_it_comes_back_from_its_data() -> None:
-    counted = Statistics(1, 2, 3, 4, 5, 6, 7)
-    assert Statistics.from_data(counted.to_data()) == counted
 
 
 def test_a_status_of_couchdb_has_other_names() -> None:

@@ -42,27 +42,6 @@ async def test_an_error_is_raised_as_it_is_and_ends_the_others() -> None:
 
 
 @in_virtual_time
-async def test_an_error_of_one_beside_ends_all() -> None:
-    ended: list[str] = []
-    with pytest.raises(ProtocolError, match="broken"):
-        await run_together(hang(ended), beside=[fail(ProtocolError("broken"))])
-    assert ended == ["hung"]
-
-
-@in_virtual_time
-async def test_of_several_errors_the_one_counts_that_nobody_expects() -> None:
-    ended: list[str] = []
-    with pytest.raises(ZeroDivisionError):
-        await run_together(fail(ProtocolError("broken")), hang(ended, raises=ZeroDivisionError()))
-
-
-@in_virtual_time
-async def test_it_runs_within_itself() -> None:
-    with pytest.raises(ProtocolError, match="inside"):
-        await run_together(run_together(fail(ProtocolError("inside"))), asyncio.sleep(1))
-
-
-@in_virtual_time
 async def test_one_that_is_canceled_is_canceled_whatever_fails_meanwhile() -> None:
     ended: list[str] = []
     running = asyncio.create_task(run_together(hang(ended, raises=ProtocolError("closed"))))

@@ -79,12 +79,6 @@ def test_more_marks_are_removed_than_are_made_so_that_they_do_not_pile_up() -> N
     assert len(own.take_settled()) <= 4
 
 
-def test_the_marks_of_a_directory_that_was_left_are_left_alone() -> None:
-    own = marks(b"new/")
-    own.committed(marks(b"old/").new())
-    assert own.take_settled() == []
-
-
 def test_a_mark_is_stale_by_its_versionstamp_alone() -> None:
     young, old = stamp(NOW - LIFETIME), stamp(NOW - LIFETIME - 1)
     pairs = [
@@ -95,7 +89,3 @@ def test_a_mark_is_stale_by_its_versionstamp_alone() -> None:
         (b"ahead of its time", stamp(NOW + LIFETIME * 5) + HAPPENED),
     ]
     assert marks().stale(pairs, NOW) == [b"old", b"old tombstone"]
-
-
-def test_a_young_cluster_has_no_stale_marks() -> None:
-    assert marks().stale([(b"key", stamp(0))], 5) == []

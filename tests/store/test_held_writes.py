@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service.errors import StoreError, TransactionTooLarge
-from jobs_service.store.base import KeySelector, Limits, Snapshot, Transaction
+from jobs_service.errors import TransactionTooLarge
+from jobs_service.store.base import Limits, Snapshot, Transaction
 from jobs_service.store.memory import Versions, View
 from jobs_service.store.overlay import SET, BufferedTransaction, HeldBack, ReadRanges
 from jobs_service.store.sync_transaction import drive
@@ -108,29 +108,6 @@ def test_nothing_is_written_when_not_all_of_it_can_be(wrong: str) -> None:
     with pytest.raises(TransactionTooLarge):
         held.hand_over()
     assert (under.size, under.log) == (size, log)
-
-
-def test_watches_stamp_and_limits_are_the_transactions() -> None:
-    under = over({})
-    held = HeldBack(under)
-    watch = held.watch(b"f")
-    assert under.watches == [watch]
-    assert held.stamp is under.stamp
-    assert held.limits is under.limits
-
-
-def test_ranges_are_not_cleared_while_writes_are_held_back() -> None:
-    with pytest.raises(StoreError, match="a range cannot be cleared"):
-        HeldBack(over({})).clear_range(b"a", b"b")
-
-
-def test_selectors_are_refused_while_writes_are_held_back() -> None:
-    held = HeldBack(over({b"a": b"1"}))
-    after = KeySelector.first_greater_or_equal(b"")
-    assert drive(held.get_range(after, b"z")) == [(b"a", b"1")]
-    held.set(b"b", b"2")
-    with pytest.raises(StoreError, match="bounds must be keys"):
-        drive(held.get_range(after, b"z"))
 
 
 @pytest.mark.parametrize("read", ["get", "get_many", "get_range", "key", "range", None])

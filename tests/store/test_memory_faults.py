@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from jobs_service.errors import CommitUnknown, StoreError, StoreUnavailable, TransactionConflict
+from jobs_service.errors import CommitUnknown, StoreUnavailable, TransactionConflict
 from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
 from jobs_service.store.memory import Faults, MemoryTransaction
-from tests.contract.support import contents, number, value_of
+from tests.contract.support import value_of
 from tests.store.test_memory import increment, opened
 from tests.virtual_time import in_virtual_time
 
@@ -26,9 +26,6 @@ class Once(Faults):
     def __init__(self, where: str, error: Exception) -> None:
         self._where = where
         self._errors = [error]
-
-    async def before_begin(self) -> None:
-        self._raise("before_begin")
 
     async def before_commit(self, transaction: MemoryTransaction) -> None:
         self._raise("before_commit")
@@ -67,36 +64,8 @@ async def test_a_function_takes_effect_once_and_is_run_again_only_when_its_commi
         assert seen == [None] * runs
 
 
-@pytest.mark.parametrize("where", ["before_begin", "before_commit", "after_commit"])
-@in_virtual_time
-async def test_other_errors_go_to_the_caller(where: str) -> None:
-    error = StoreError("injected")
-    async with opened(Once(where, error)) as store:
-        with pytest.raises(StoreError) as caught:
-            await store.transact(increment)
-        assert caught.value is error
-        assert await value_of(store, b"count") == (b"1" if where == "after_commit" else None)
-        await store.transact(increment)
-
-
-@in_virtual_time
-async def test_an_error_of_the_function_that_looks_like_a_conflict_is_not_retried() -> None:
-    async with opened() as store:
-        for error in (TransactionConflict("mine"), CommitUnknown("mine")):
-            runs: list[Transaction] = []
-
-            async def function(tr: Transaction, error: StoreError = error, runs: list[Transaction] = runs) -> None:
-                runs.append(tr)
-                raise error
-
-            with pytest.raises(type(error)) as caught:
-                await store.transact(function)
-            assert caught.value is error
-            assert len(runs) == 1
-
-
 class Away(Faults):
-    """Nobody answers, at one place, until `back` is set.
+    """Nobody answers, at one place.
 
     Args:
         where: the method that waits.
@@ -104,7 +73,6 @@ class Away(Faults):
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self.back = asyncio.Event()
 
     async def before_begin(self) -> None:
         await self._wait("before_begin")
@@ -117,7 +85,7 @@ class Away(Faults):
 
     async def _wait(self, where: str) -> None:
         if where == self._where:
-            await self.back.wait()
+            await asyncio.Event().wait()
 
 
 @pytest.mark.parametrize("where", ["before_begin", "before_commit", "after_commit"])
@@ -145,45 +113,6 @@ async def test_a_store_that_is_away_is_unavailable_after_the_time_limit(where: s
 async def watch_count(tr: Transaction) -> Watch:
     """Watch the counter."""
     return tr.watch(b"count")
-
-
-@in_virtual_time
-async def test_a_store_that_comes_back_in_time_answers() -> None:
-    faults = Away("before_commit")
-    async with opened(faults) as store:
-        call = asyncio.create_task(store.transact(increment))
-        await asyncio.sleep(Settings().transaction_timeout - 1)
-        faults.back.set()
-        assert await call == 1
-
-
-class Several(Faults):
-    """A commit that is lost without anybody knowing, then a conflict, then a commit that nobody is told of."""
-
-    def __init__(self) -> None:
-        self._errors: list[StoreError] = [TransactionConflict("injected"), CommitUnknown("injected")]
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        if self._errors:
-            raise self._errors.pop()
-
-    async def after_commit(self, transaction: MemoryTransaction) -> None:
-        raise CommitUnknown("injected")
-
-
-@in_virtual_time
-async def test_a_function_whose_commits_fail_in_every_way_takes_effect_once() -> None:
-    async with opened(Several()) as store:
-        runs: list[Transaction] = []
-
-        async def function(tr: Transaction) -> int:
-            runs.append(tr)
-            return await increment(tr)
-
-        assert await store.transact(function) == 1
-        assert len(runs) == 3
-        assert [tr.stamp.value is not None for tr in runs] == [False, False, True]
-        assert await value_of(store, b"count") == b"1"
 
 
 class Always(Faults):
@@ -234,67 +163,3 @@ async def test_who_is_cancelled_before_the_commit_has_written_nothing(where: str
         assert not told
         assert await value_of(store, b"count") is None
         assert store.versions.kept == 0
-
-
-@in_virtual_time
-async def test_closing_waits_for_a_commit_on_its_way() -> None:
-    faults = Away("before_commit")
-    async with opened(faults) as store:
-        call = asyncio.create_task(store.transact(increment))
-        await asyncio.sleep(1)
-        closing = asyncio.create_task(store.close())
-        await asyncio.sleep(1)
-        assert not closing.done()
-        assert not store.is_open
-        faults.back.set()
-        await closing
-        assert call.done()
-        assert await call == 1
-        await store.open()
-        assert await value_of(store, b"count") == b"1"
-
-
-@in_virtual_time
-async def test_watches_can_be_lost() -> None:
-    async with opened() as store:
-        watches = [await store.transact(watch_count) for _ in range(3)]
-        store.lose_watches("injected")
-        for watch in watches:
-            with pytest.raises(StoreError, match="injected"):
-                await watch.wait()
-        later = await store.transact(watch_count)
-        await store.transact(increment)
-        await later.wait()
-
-
-async def test_a_sum_of_many_concurrent_adds_conflicts_with_nobody() -> None:
-    async with opened() as store:
-        transactions = [store.begin() for _ in range(100)]
-        for tr in transactions:
-            tr.add(b"n", number(1))
-        for tr in transactions:
-            tr.commit()
-        assert (await contents(store))[b"n"] == number(100)
-
-
-@in_virtual_time
-async def test_a_watch_that_is_made_after_a_cancelled_close_is_lost_at_once() -> None:
-    faults = Away("before_commit")
-    async with opened(faults) as store:
-        call = asyncio.create_task(store.transact(watch_count))
-        await asyncio.sleep(1)
-        closing = asyncio.create_task(store.close())
-        await asyncio.sleep(1)
-        closing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await closing
-        faults.back.set()
-        watch = await call
-        with pytest.raises(StoreError, match="closed"):
-            await watch.wait()
-
-
-async def test_it_has_no_file_to_copy() -> None:
-    async with opened() as store:
-        with pytest.raises(StoreError, match="an lmdb: store can"):
-            await store.backup("copy")

@@ -60,34 +60,6 @@ def test_a_deviation_left_out_leaves_everything_else_as_it_was(place: int) -> No
     assert again == [*drawn[:changed], 0, *drawn[changed + 1 :]]
 
 
-def test_an_operation_left_out_leaves_everything_else_as_it_was() -> None:
-    _, drawn = draw(Plan(3))
-    part, again = draw(Plan(3, operations=frozenset(range(200)) - {17}))
-    assert 17 not in part.operations
-    changed = 5 * 17 + 3
-    assert again == [*drawn[:changed], False, *drawn[changed + 1 :]]
-
-
-def test_a_plan_of_all_that_happened_is_the_same_run() -> None:
-    whole, drawn = draw(Plan(4))
-    plan = Plan(4, frozenset(whole.operations), frozenset(whole.faults), frozenset(whole.deviations))
-    assert draw(plan)[1] == drawn
-
-
-def test_a_plan_of_nothing_does_nothing() -> None:
-    part, _ = draw(Plan(4, frozenset(), frozenset(), frozenset()))
-    assert (part.operations, part.faults, part.deviations) == ([], [], [])
-
-
-def test_how_likely_one_fault_is_changes_nothing_for_another() -> None:
-    rare = Choices(Plan(1), rates={"conflict": 0.1, "stale": 0.5})
-    frequent = Choices(Plan(1), rates={"conflict": 0.9, "stale": 0.5})
-    for choices in (rare, frequent):
-        for _ in range(100):
-            choices.fault("conflict")
-    assert [rare.fault("stale") for _ in range(100)] == [frequent.fault("stale") for _ in range(100)]
-
-
 def test_a_fault_hits_as_often_as_its_rate_says_and_as_hard_as_evenly() -> None:
     choices = Choices(Plan(1), rates={"conflict": 0.25, "always": 1.0, "never": 0.0})
     hits = [hard for _ in range(4000) if (hard := choices.fault("conflict")) is not None]
@@ -114,11 +86,3 @@ def test_in_a_calm_nothing_hits_any_more() -> None:
     choices.calm()
     assert choices.fault("conflict") is None
     assert choices.faults == ["conflict:0"]
-
-
-def test_a_stream_is_one_source_however_often_it_is_asked_for() -> None:
-    choices = Choices(Plan(1))
-    first = choices.stream("work").random()
-    assert choices.stream("work").random() != first
-    assert Choices(Plan(1)).stream("work").random() == first
-    assert Choices(Plan(1)).stream("other").random() != first

@@ -7,10 +7,9 @@ import gc
 
 import pytest
 
-from jobs_service import JobsService
 from jobs_service.testing import Deadlock, Process, World
 from tests.shares import share
-from tests.testing.support import connected, read, simulate, watch, write
+from tests.testing.support import connected, write
 from tests.testing.victims import Victim
 
 
@@ -74,64 +73,6 @@ def test_a_process_that_kills_itself_goes_no_further_than_its_next_await() -> No
     assert world.unhandled == []
 
 
-def test_killing_is_done_once_and_a_dead_process_neither_stands_still_nor_goes_on() -> None:
-    async def main(world: World) -> None:
-        process = world.start("victim", Victim(world))
-        await asyncio.sleep(1)
-        process.kill()
-        for act in (process.kill, process.pause, process.go_on, process.request_stop):
-            act()
-        await asyncio.sleep(10)
-
-    world = World()
-    world.run(main)
-    assert lines_after(world, "victim.1: killed") == []
-
-
-def test_a_process_can_be_killed_while_it_is_paused() -> None:
-    async def main(world: World) -> None:
-        process = world.start("victim", Victim(world))
-        await asyncio.sleep(1)
-        process.pause()
-        await asyncio.sleep(10)
-        process.kill()
-        process.go_on()
-        await asyncio.sleep(10)
-
-    world = World()
-    world.run(main)
-    assert lines_after(world, "victim.1: paused") == ["victim.1: killed"]
-
-
-def test_the_job_of_a_killed_worker_is_done_by_another() -> None:
-    async def main(world: World) -> list[str]:
-        done: list[str] = []
-
-        async def work(process: Process) -> None:
-            async with process.service() as jobs:
-                await jobs.set_type_timeout("t", 10)
-                while True:
-                    job = await jobs.accept("t")
-                    assert job is not None
-                    await asyncio.sleep(2)
-                    await job.finish()
-                    done.append(str(process))
-
-        first = world.start("worker", work)
-        await asyncio.sleep(1)
-        async with connected(world) as store, JobsService(store, supervise=False) as jobs:
-            await jobs.add("t", "job")
-            await asyncio.sleep(1)
-            assert (await jobs.get("t", "job")).state == "running"
-            first.kill()
-            assert world.start("worker", work).incarnation == 2
-            await asyncio.sleep(20)
-            assert (await jobs.get("t", "job")).state == "finished"
-        return done
-
-    assert simulate(main) == ["worker.2"]
-
-
 # Pausing
 
 
@@ -155,30 +96,6 @@ def test_a_paused_process_stands_still_and_finds_its_timers_due_afterwards() -> 
     after = lines_after(world, "victim.1: goes on")
     assert "victim.1: timer" in after[:20]  # It was due in the meantime.
     assert after.count("victim.1: beat") > 90
-
-
-def test_a_paused_process_takes_up_what_it_was_waiting_for() -> None:
-    async def main(world: World) -> tuple[float, bytes | None]:
-        async with connected(world) as store:
-            found: list[tuple[float, bytes | None]] = []
-
-            async def program(process: Process) -> None:
-                await process.store.open()
-                watched = await watch(process.store, b"a")
-                await watched.wait()
-                found.append((world.loop.time(), await read(process.store, b"a")))
-
-            process = world.start("watcher", program)
-            await asyncio.sleep(1)
-            process.pause()
-            await write(store, b"a", b"1")
-            await asyncio.sleep(1)
-            await write(store, b"a", b"2")
-            process.go_on()
-            await process.ended()
-            return found[0]
-
-    assert simulate(main) == (2, b"2")
 
 
 def test_a_process_that_is_paused_for_ever_is_a_deadlock_that_says_so() -> None:

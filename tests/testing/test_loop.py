@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import itertools
 import random
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
 
-from jobs_service.testing import Choices, Deadlock, Livelock, Plan, SimulatedLoop, World
+from jobs_service.testing import Choices, Plan, SimulatedLoop
 from jobs_service.testing.loop import describe
 from tests.virtual_time import VirtualTimeLoop
 
@@ -45,37 +44,6 @@ def test_time_jumps_to_the_next_timer_and_is_exact() -> None:
     assert run(main()) == [0, 0.001, 7200.001, 7200.501, 7200.501]
 
 
-def test_a_task_that_nobody_names_is_named_by_its_number_however_it_is_made() -> None:
-    async def main() -> list[str]:
-        async def nothing() -> None:
-            pass
-
-        async with asyncio.TaskGroup() as group:
-            made = [
-                group.create_task(nothing()),
-                group.create_task(nothing(), context=contextvars.copy_context()),
-                asyncio.create_task(nothing()),
-                asyncio.create_task(nothing(), name="mine"),
-            ]
-        return [task.get_name() for task in made]
-
-    assert run(main()) == ["task 2", "task 3", "task 4", "mine"]
-
-
-def test_time_stands_still_while_anything_is_ready() -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        sleeper = asyncio.create_task(asyncio.sleep(1e-9))
-        for _ in range(1000):
-            await asyncio.sleep(0)
-            assert loop.time() == 0
-            assert not sleeper.done()
-        await sleeper
-        assert loop.time() == 1e-9
-
-    run(main())
-
-
 def test_timers_run_in_the_order_of_their_times_whatever_the_seed() -> None:
     async def main() -> list[int]:
         rung: list[int] = []
@@ -86,27 +54,6 @@ def test_timers_run_in_the_order_of_their_times_whatever_the_seed() -> None:
         return rung
 
     assert all(run(main(), seed=seed) == [1, 2, 3, 4, 5] for seed in range(20))
-
-
-def test_a_timeout_comes_on_time() -> None:
-    async def main() -> float:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(10):
-                await asyncio.Event().wait()
-        return asyncio.get_running_loop().time()
-
-    assert run(main()) == 10
-
-
-def test_canceled_timers_are_let_go() -> None:
-    async def main() -> None:
-        loop: Any = asyncio.get_running_loop()
-        for _ in range(5000):
-            async with asyncio.timeout(3600):
-                await asyncio.sleep(0.001)
-        assert len(loop._scheduled) < 500
-
-    run(main())
 
 
 # Schedule
@@ -133,11 +80,6 @@ def test_every_interleaving_happens_and_no_impossible_one() -> None:
     }
     assert len(legal) == 90
     assert {run(three_tasks_of_two_steps(), seed=seed) for seed in range(2500)} == legal
-
-
-def test_a_little_disorder_deviates_a_little() -> None:
-    orders = [run(three_tasks_of_two_steps(), seed=seed, disorder=0.1) for seed in range(200)]
-    assert 0 < sum(order != "abcABC" for order in orders) < 150
 
 
 def test_callbacks_of_one_moment_run_in_every_order() -> None:
@@ -272,85 +214,4 @@ def test_work_for_an_executor_is_done_on_the_loop() -> None:
     run(main())
 
 
-def test_work_for_an_executor_that_nobody_waits_for_any_more_is_not_done() -> None:
-    async def main() -> None:
-        done: list[int] = []
-        work = asyncio.get_running_loop().run_in_executor(None, done.append, 1)
-        work.cancel()
-        await asyncio.sleep(1)
-        assert done == []
-
-    run(main())
-
-
-def test_the_network_is_out_of_reach() -> None:
-    async def main() -> None:
-        with pytest.raises(NotImplementedError, match="no network"):
-            await asyncio.open_connection("localhost", 80)
-        with pytest.raises(NotImplementedError):
-            await asyncio.create_subprocess_exec("true")
-
-    run(main())
-
-
-def test_a_thread_that_interferes_is_told_that_it_does() -> None:
-    async def main() -> None:
-        errors: list[RuntimeError] = []
-
-        def interfere(loop: asyncio.AbstractEventLoop) -> None:
-            try:
-                loop.call_soon_threadsafe(print)
-            except RuntimeError as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=interfere, args=(asyncio.get_running_loop(),))
-        thread.start()
-        thread.join()
-        assert "another thread" in str(errors[0])
-        called: list[int] = []
-        asyncio.get_running_loop().call_soon_threadsafe(called.append, 1)
-        await asyncio.sleep(1)
-        assert called == [1]
-
-    run(main())
-
-
 # Ends
-
-
-async def lost_in_here(event: asyncio.Event) -> None:
-    """Wait for what never comes."""
-    await event.wait()
-
-
-def failed(error: type[Exception], main: Callable[[World], Coroutine[Any, Any, Any]], most_steps: int = 1000) -> str:
-    """Return the message of the error with which a world ends."""
-    with pytest.raises(error) as caught:
-        World(most_steps=most_steps).run(main)
-    return str(caught.value)
-
-
-def test_a_deadlock_says_who_waits_where() -> None:
-    async def main(world: World) -> None:
-        event = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(lost_in_here(event), name="first")
-            group.create_task(lost_in_here(event), name="second")
-            await asyncio.sleep(5)
-
-    message = failed(Deadlock, main)
-    assert "at 5.000 s" in message
-    lines = message.splitlines()[1:]
-    assert [line.split(":")[0].strip() for line in lines] == ["first", "main", "second"]
-    assert "Event.wait" in lines[0]
-    assert "TaskGroup.__aexit__" in lines[1]
-
-
-def test_a_livelock_says_who_ran_last() -> None:
-    async def main(world: World) -> None:
-        for _ in itertools.count():
-            await asyncio.sleep(0)
-
-    message = failed(Livelock, main, most_steps=500)
-    assert "more than 500 steps at 0.000 s" in message
-    assert message.count("main: test_a_livelock_says_who_ran_last.<locals>.main") == 20

@@ -95,9 +95,7 @@ async def _filter(asked: "Asked") -> Callable[[StoredDocument], bool]:
     if name == "_selector":
         selector = body["selector"]
         return lambda document: matches(selector, document_form(document, document.leaves()[0]))
-    if name == "_design":
-        return lambda document: document.id.startswith("_design/")
-    known = asked.server.oddities.filters.get(query.get("view", "") if name == "_view" else name)
+    known = asked.server.oddities.filters.get(name)
     if known is None:
         raise Refused(404, "not_found", "missing")
     return lambda document: known(document_form(document, document.leaves()[0]), query)
@@ -198,10 +196,7 @@ async def bulk_get(asked: "Asked", database: StoredDatabase) -> Result:
         revs = [rev] if rev else document.leaves()[:1]
         docs: list[dict[str, Any]] = []
         for each, there in open_revs(document, revs, query.get("latest") == "true"):
-            if id in oddities.bulk_get_errors:
-                error = oddities.bulk_get_errors[id]
-                docs.append({"error": {"id": id, "rev": each, "error": error, "reason": "as the test wants it"}})
-            elif there:
+            if there:
                 since = wanted.get("atts_since", ())
                 with_revs, told = query.get("revs") == "true", "att_encoding_info" in query
                 form = document_form(document, each, revs=with_revs, inline=inline, since=since, encoding_info=told)
@@ -283,30 +278,6 @@ async def full_commit(asked: "Asked", database: StoredDatabase) -> Result:
     return 201, {"ok": True, "instance_start_time": asked.server.oddities.instance_start_time}
 
 
-async def get_revs_limit(asked: "Asked", database: StoredDatabase) -> Result:
-    """GET /db/_revs_limit"""
-    return 200, database.revs_limit
-
-
-async def put_revs_limit(asked: "Asked", database: StoredDatabase) -> Result:
-    """PUT /db/_revs_limit"""
-    database.revs_limit = json.loads(await asked.read())
-    return 200, {"ok": True}
-
-
-async def all_docs(asked: "Asked", database: StoredDatabase) -> Result:
-    """GET /db/_all_docs"""
-    rows: list[dict[str, Any]] = []
-    for id, document in sorted(database.documents.items()):
-        winner = document.leaves()[0]
-        if not document.nodes[winner].deleted:
-            row: dict[str, Any] = {"id": id, "key": id, "value": {"rev": winner}}
-            if asked.query.get("include_docs") == "true":
-                row["doc"] = document_form(document, winner)
-            rows.append(row)
-    return 200, {"total_rows": len(rows), "offset": 0, "rows": rows}
-
-
 _RESERVED = {"_id", "_rev", "_deleted", "_revisions", "_attachments"}
 
 HANDLERS: dict[tuple[str, str], Callable[["Asked", StoredDatabase], Awaitable[Result]]] = {
@@ -318,7 +289,4 @@ HANDLERS: dict[tuple[str, str], Callable[["Asked", StoredDatabase], Awaitable[Re
     ("POST", "_bulk_get"): bulk_get,
     ("POST", "_bulk_docs"): bulk_docs,
     ("POST", "_ensure_full_commit"): full_commit,
-    ("GET", "_revs_limit"): get_revs_limit,
-    ("PUT", "_revs_limit"): put_revs_limit,
-    ("GET", "_all_docs"): all_docs,
 }

@@ -24,9 +24,6 @@ async def handle(asked: "Asked", database: StoredDatabase, rest: list[str]) -> R
         return await _attachment(asked, database, id, attachment)
     if asked.method == "PUT":
         return await _put(asked, database, id)
-    if asked.method == "DELETE":
-        form = {"_id": id, "_rev": asked.query.get("rev"), "_deleted": True}
-        return 200, {"ok": True, "id": id, "rev": database.write(form, new_edits=True)}
     return await _get(asked, database, id)
 
 
@@ -43,18 +40,12 @@ async def _get(asked: "Asked", database: StoredDatabase, id: str) -> Result:
         raise Refused(404, "not_found", "deleted")
     revs, inline = query.get("revs") == "true", query.get("attachments") == "true"
     form = document_form(document, rev, revs=revs, inline=inline)
-    conflicts = [leaf for leaf in leaves if leaf != rev and not document.nodes[leaf].deleted]
-    if query.get("conflicts") == "true" and conflicts:
-        form["_conflicts"] = conflicts
     return 200, form
 
 
 async def _open_revs(asked: "Asked", document: StoredDocument) -> Result:
     query, oddities = asked.query, asked.server.oddities
-    given = query["open_revs"]
-    revs = document.leaves() if given == "all" else json.loads(given)
-    if not document.nodes and given == "all":
-        raise Refused(404, "not_found", "missing")
+    revs = json.loads(query["open_revs"])
     since = json.loads(query.get("atts_since", "[]"))
     found = open_revs(document, revs, query.get("latest") == "true")
     if oddities.multipart and "multipart/mixed" in asked.headers.get("Accept", ""):
@@ -138,9 +129,6 @@ async def _local(asked: "Asked", database: StoredDatabase, id: str) -> Result:
         if known is None:
             raise Refused(404, "not_found", "missing")
         return 200, known
-    if asked.method == "DELETE":
-        database.local.pop(id, None)
-        return 200, {"ok": True, "id": f"_local/{id}", "rev": "0-0"}
     form = await asked.json()
     if asked.server.oddities.local_conflicts and form.get("_rev") != (known["_rev"] if known else None):
         raise Refused(409, "conflict", "Document update conflict.")

@@ -24,8 +24,6 @@ class Oddities:
     pending: bool = True
     possible_ancestors: bool = True
     bulk_get: bool = True
-    bulk_get_errors: dict[str, str] = field(default_factory=dict)
-    """Ids of documents whose `_bulk_get` ends in this error."""
     bulk_get_missing_form: bool = False
     """A revision that is not there is `{"missing": REV}` instead of an error."""
     local_conflicts: bool = False
@@ -46,11 +44,9 @@ class Oddities:
     max_request: int | None = None
     agrees: bool = True
     """A client that asks with Expect whether to send a body is answered."""
-    max_url: int | None = None
     users: dict[str, str] = field(default_factory=dict)
     """Passwords by name; where there are any, only they may ask."""
     sessions: bool = True
-    session_seconds: int = 600
     session_wants_basic: bool = False
     """`_session` itself wants Basic authentication too."""
     latency: float = 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,14 +12,13 @@ from typing import Any
 import fdb
 import pytest
 
-from jobs_service import JobsService
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.commit_marks import Mark
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.client import COMMIT_UNKNOWN_RESULT
 from jobs_service.store.fdb.transaction import FdbTransaction
-from tests.contract.support import number, value_of, write
+from tests.contract.support import number, value_of
 from tests.fdb_stores import Fated, UnsureFdbStore
 from tests.store.fdb.clusters import CLUSTER, cluster_test
 from tests.store.fdb.test_store import KEY, OTHER, make, write_nothing
@@ -86,95 +84,7 @@ async def test_options_that_the_application_sets_on_its_handle_do_not_concern_th
         assert store.metrics()["retries"] == 0
 
 
-@cluster_test
-async def test_within_works_over_a_transaction_of_the_applications_own_handle(application: Any) -> None:
-    async with JobsService(f"fdb:{CLUSTER}", supervise=False) as jobs:
-        await jobs.set_type_timeout("own handle", 10)
-
-        def add() -> None:
-            transaction = application.create_transaction()
-            transaction.options.set_timeout(30_000)
-            with jobs.within(transaction) as tx:
-                tx.add("own handle", "a", if_exists="ignore")
-            transaction.commit().wait()
-
-        await asyncio.to_thread(add)
-        assert (await jobs.get("own handle", "a")).state == "pending"
-        await jobs.remove("own handle", "a")
-        await jobs.clear_type_timeout("own handle")
-
-
-@server_test
-@pytest.mark.timeout(120)
-async def test_a_cluster_file_that_was_changed_is_read_when_a_store_is_opened_again(tmp_path: Path) -> None:
-    places = [tmp_path / name for name in ("one", "other")]
-    for place in places:
-        place.mkdir()
-    file = tmp_path / "fdb.cluster"
-    with FdbServer(places[0]) as one, FdbServer(places[1]) as other:
-        for server, value in ((one, b"one"), (other, b"other")):
-            shutil.copy(server.cluster_file, file)
-            async with opened(FdbStore(str(file), settings=plain_settings(), sources=Sources())) as store:
-                await write(store, {KEY: value})
-        for server, value in ((one, b"one"), (other, b"other")):
-            store = FdbStore(str(server.cluster_file), settings=plain_settings(), sources=Sources())
-            await store.open()
-            assert await value_of(store, KEY) == value
-            await store.close()
-
-
-@cluster_test
-async def test_each_store_on_one_cluster_file_has_a_watch_limit_of_its_own() -> None:
-    async with opened(make(fdb_max_watches=500)) as one, opened(make(fdb_max_watches=500)) as other:
-        for store in (one, other):
-            store._database.options.set_max_watches(500)
-
-            async def watching(transaction: Transaction) -> None:
-                for place in range(500):
-                    transaction.watch(b"own/%d" % place)
-
-            await store.read(watching)
-        await write(one, {KEY: b"1"})
-        for store in (one, other):
-            counts = store.metrics()
-            assert (counts["watches"], counts["watches_polled"], counts["watches_lost"]) == (500, 0, 0)
-
-
 # Commits of unknown outcome
-
-
-class Hasty(FdbStore):
-    """A store whose commits are abandoned by the client itself after a short while, some before they have happened."""
-
-    def __init__(self) -> None:
-        super().__init__(CLUSTER, settings=plain_settings(), sources=Sources())
-        self._random = random.Random(33)
-
-    def _submit(self, transaction: FdbTransaction) -> tuple[Any, Any]:
-        pause = self._random.choice([None, "before", 0.0, 0.001])
-        if pause == "before":
-            transaction.native.options.set_timeout(1)
-        commit = super()._submit(transaction)
-        if isinstance(pause, float):
-            self._run_in_background(self._abandon(transaction.native, pause))
-        return commit
-
-    @staticmethod
-    async def _abandon(native: Any, pause: float) -> None:
-        """Have the commit's time be up after a short while."""
-        if pause:
-            await asyncio.sleep(pause)
-        native.options.set_timeout(1)
-
-
-@cluster_test
-async def test_a_commit_that_runs_into_a_time_limit_takes_effect_once() -> None:
-    async with opened(Hasty()) as store:
-        for _ in range(60):
-            await asyncio.gather(*[store.transact(add_one) for _ in range(10)])
-        assert await count(store) == 600
-        unknown, happened = (store.metrics()[f"unknown_commits{end}"] for end in ("", "_happened"))
-        assert 0 < happened < unknown
 
 
 class Interrupted(FdbStore):

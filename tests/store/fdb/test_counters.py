@@ -11,12 +11,9 @@ from jobs_service import Settings
 from jobs_service.errors import InvalidSettings
 from jobs_service.settings import Settings as PlainSettings
 from jobs_service.sources import Sources
-from jobs_service.store import Transaction, open_address
+from jobs_service.store import open_address
 from jobs_service.store.base import background, in_background
 from jobs_service.store.fdb import FdbStore
-from tests.contract.support import write
-from tests.store.fdb.clusters import cluster_test
-from tests.store.fdb.test_store import KEY, OTHER, make, write_nothing
 
 
 class Options:
@@ -64,29 +61,3 @@ def test_transactions_have_the_tag_that_the_settings_name() -> None:
 def test_a_tag_that_cannot_be_is_refused(tag: str) -> None:
     with pytest.raises(InvalidSettings, match="fdb_tag"):
         PlainSettings(fdb_tag=tag)
-
-
-@cluster_test
-async def test_commits_conflicts_and_retries_are_counted() -> None:
-    store = make(fdb_tag="tests")
-    await store.open()
-    await write_nothing(store)
-    before = store.metrics()
-
-    async def increment(tr: Transaction) -> None:
-        value = int(await tr.get(KEY) or b"0")
-        # Everybody has read before anybody writes, at first.
-        await tr.get(OTHER)
-        tr.set(KEY, b"%d" % (value + 1))
-
-    await asyncio.gather(*[store.transact(increment) for _ in range(10)])
-    with background():
-        await write(store, {OTHER: b"1"})
-    counts = {name: count - before[name] for name, count in store.metrics().items()}
-    assert counts["commits"] == 11
-    assert counts["conflicts"] == counts["retries"] > 0
-    assert counts["transactions"] == 11 + counts["retries"]
-    assert counts["unknown_commits"] == counts["watches_lost"] == counts["watches"] == 0
-    assert store.conflicts == store.metrics()["conflicts"]
-    await store.close()
-    assert store.metrics()["commits"] == before["commits"] + 11

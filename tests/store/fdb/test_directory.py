@@ -8,18 +8,13 @@ from typing import Any
 import fdb
 import pytest
 
-from jobs_service import JobsService, Settings
+from jobs_service import Settings
 from jobs_service.errors import StoreError
 from jobs_service.sources import Sources
 from jobs_service.store import open_address
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.directory import (
-    DIRECTORY,
     FORMAT,
-    Location,
-    address_of,
-    directory_path,
-    look_up,
     split_address,
 )
 from tests.contract.support import value_of, write
@@ -67,28 +62,6 @@ def test_a_setting_names_the_directory_where_the_address_names_none() -> None:
         open_address("fdb:/a", Settings(fdb_directory="a//b"), Sources(0))
 
 
-def test_an_address_is_read_back_as_the_same_directory() -> None:
-    for path in [DIRECTORY, ("a",), ("a", "b c", "ü")]:
-        address = address_of("/file", path)
-        assert split_address(address.removeprefix("fdb:"), "/".join(DIRECTORY)) == ("/file", path)
-        assert directory_path("/".join(path), "path") == path
-
-
-@cluster_test
-async def test_two_directories_of_one_cluster_share_no_job() -> None:
-    staging = JobsService(f"fdb:{CLUSTER}?directory=tests/staging", supervise=False)
-    async with JobsService(f"fdb:{CLUSTER}", supervise=False) as production, staging:
-        await production.set_type_timeout("shared name", 10)
-        await staging.set_type_timeout("shared name", 20)
-        await staging.add("shared name", "a")
-        assert [job.id async for job in production.list("shared name")] == []
-        assert await production.get_type_timeout("shared name") == 10
-        assert await production.store.prefix() != await staging.store.prefix()
-        await staging.remove("shared name", "a")
-        for each in (production, staging):
-            await each.clear_type_timeout("shared name")
-
-
 @cluster_test
 async def test_a_directory_of_another_format_is_refused() -> None:
     store = at("tests/format")
@@ -102,33 +75,6 @@ async def test_a_directory_of_another_format_is_refused() -> None:
         await other.prefix()
     await other.close()
     await write(store, {key: FORMAT})
-    await store.close()
-
-
-@cluster_test
-async def test_a_foreign_change_of_the_metadata_version_costs_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_up = []
-
-    def counting(native: Any, path: tuple[str, ...]) -> Location:
-        looked_up.append(path)
-        return look_up(native, path)
-
-    monkeypatch.setattr("jobs_service.store.fdb.store.look_up", counting)
-    store = at("tests/metadata")
-    await store.open()
-    prefix = await store.prefix()
-
-    def change() -> None:
-        transaction = fdb.open(CLUSTER).create_transaction()
-        transaction.set_versionstamped_value(b"\xff/metadataVersion", bytes(14))
-        transaction.commit().wait()
-
-    for number in range(5):
-        await asyncio.to_thread(change)
-        await write(store, {KEY: b"%d" % number})
-        assert await value_of(store, KEY) == b"%d" % number
-    assert looked_up == [("tests", "metadata")]
-    assert await store.prefix() == prefix
     await store.close()
 
 

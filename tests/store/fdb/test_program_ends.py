@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.store.fdb.clusters import CLUSTER, cluster_test
 
 
@@ -88,72 +86,6 @@ print("parent: works")
     assert child.startswith("child: ")
     assert "before a fork" in child
     assert parent == "parent: works"
-
-
-TWO_LOOPS = """
-import asyncio, sys, threading
-from jobs_service import JobsService, JobState
-
-both = threading.Barrier(2, timeout=30)
-done = []
-
-async def work(own, other):
-    async with JobsService(sys.argv[1]) as jobs:
-        await jobs.set_type_timeout(own, 60)
-        await jobs.add(own, "job")
-        await asyncio.to_thread(both.wait)
-        async with jobs.subscribe(other, "job") as events:
-            await (await jobs.accept(own)).finish()
-            states = [event.state async for event in events]
-        assert states[-1] is JobState.FINISHED
-        if own == "two loops: b":  # the other one goes on when the first has gone
-            await asyncio.to_thread(both.wait)
-            await jobs.resubmit(own, "job")
-            await (await jobs.accept(own)).finish()
-    if own == "two loops: a":
-        both.wait()
-    done.append(own)
-
-names = ["two loops: a", "two loops: b"]
-threads = [threading.Thread(target=asyncio.run, args=(work(*pair),)) for pair in (names, names[::-1])]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(sorted(done) == names)
-"""
-
-
-@cluster_test
-def test_two_event_loops_of_one_process_have_a_service_each_on_the_same_cluster() -> None:
-    ended = run_python_with(TWO_LOOPS, f"fdb:{CLUSTER}")
-    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
-
-
-ENDS_WITHOUT_CLOSING = """
-import asyncio, sys
-from jobs_service import Settings
-from jobs_service.sources import Sources
-from jobs_service.store import open_address
-
-async def main():
-    store = open_address(sys.argv[1], Settings(), Sources())
-    await store.open()
-    await store.read(lambda tr: tr.get(b"a"))
-    print("opened", flush=True)
-
-if sys.argv[2] == "closed loop":
-    asyncio.run(main())
-else:
-    asyncio.new_event_loop().run_until_complete(main())
-"""
-
-
-@cluster_test
-@pytest.mark.parametrize("loop", ["closed loop", "open loop"])
-def test_a_program_that_ends_without_closing_its_store_ends(loop: str) -> None:
-    ended = run_python_with(ENDS_WITHOUT_CLOSING, f"fdb:{CLUSTER}", loop)
-    assert (ended.returncode, ended.stdout) == (0, "opened\n")
 
 
 WATCHES_TO_THE_END = """

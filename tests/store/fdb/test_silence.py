@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import ssl
 import subprocess
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +14,6 @@ from jobs_service import Settings
 from jobs_service.errors import StoreError, StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store import open_address
-from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.diagnosis import (
     ClusterFile,
     Coordinator,
@@ -31,7 +25,6 @@ from jobs_service.store.fdb.diagnosis import (
 )
 from tests.contract.support import patience, value_of, write
 from tests.store.fdb.clusters import CLUSTER, cluster_test
-from tests.stores import plain_settings
 from tests.system.fdb_server import FdbServer, missing
 
 FIRST = "test:id@127.0.0.1:4500"
@@ -104,60 +97,6 @@ def test_what_the_status_says_is_told() -> None:
     assert str(reason_in({"client": {"coordinators": {"quorum_reachable": False}}})).startswith("the client reaches no")
     assert "configured" in str(reason_in({"client": {"database_status": {"available": False}}}))
     assert reason_in({"client": {"database_status": {"available": True}}, "cluster": {"messages": []}}) is None
-
-
-class Listener:
-    """Listens on a port of the loopback address and answers each connection in one way."""
-
-    def __init__(self, context: ssl.SSLContext | None) -> None:
-        self._context = context
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._socket.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            with ExitStack() as stack:
-                stack.enter_context(connection)
-                connection.settimeout(5)
-                try:
-                    if self._context is not None:
-                        stack.enter_context(self._context.wrap_socket(connection, server_side=True))
-                    else:
-                        connection.recv(100)
-                except OSError:
-                    continue
-
-    def close(self) -> None:
-        """Stop listening."""
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join()
-
-
-@contextmanager
-def listening(context: ssl.SSLContext | None) -> Iterator[int]:
-    """Listen, and return the port."""
-    listener = Listener(context)
-    try:
-        yield listener.port
-    finally:
-        listener.close()
-
-
-def tls_context(directory: Path) -> ssl.SSLContext:
-    """Return that of a server with a certificate of its own."""
-    key, certificate = directory / "key.pem", directory / "certificate.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=x", "-days", "2"]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    return context
 
 
 def named_cluster() -> str:
@@ -270,75 +209,6 @@ async def test_a_store_in_use_whose_file_names_another_cluster_logs_an_error(
     assert [(entry["event"], entry["names"]) for entry in logs] == [("cluster_file_changed", OTHER)]
     assert logs[0]["used"] == named_cluster()
     await store.close()
-
-
-@cluster_test
-@pytest.mark.parametrize("tls", [True, False])
-async def test_tls_on_one_side_only_is_said_at_once(tls: bool, tmp_path: Path) -> None:
-    with listening(tls_context(tmp_path) if tls else None) as port:
-        file = tmp_path / "fdb.cluster"
-        file.write_text(f"test:test@127.0.0.1:{port}{'' if tls else ':tls'}")
-        # Were it not at once, the test would take an hour.
-        said = await refusal(file, transaction_timeout=3600)
-    assert ("lacks :tls" if tls else "speak no TLS") in said
-
-
-@cluster_test
-async def test_closing_does_not_wait_for_who_looks_why_nothing_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def look(*_: object) -> None:
-        loop.call_soon_threadsafe(begun.set)
-        go_on.wait()
-
-    monkeypatch.setattr("jobs_service.store.fdb.store._SILENT", 0.0)
-    monkeypatch.setattr("jobs_service.store.fdb.store.why_silent", look)
-    file = tmp_path / "fdb.cluster"
-    file.write_text("test:test@127.0.0.1:1")
-    store = open_address(f"fdb:{file}", Settings(), Sources())
-    await store.open()
-    asking = asyncio.create_task(store.prefix())
-    await begun.wait()
-    asking.cancel()
-    await asyncio.wait([asking])
-    await store.close()
-    go_on.set()
-
-
-@cluster_test
-async def test_who_comes_while_it_is_looked_why_nothing_answers_is_told_what_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks, go_on = [], threading.Event()
-
-    def look(*_: object) -> Reason:
-        looks.append(1)
-        go_on.wait()
-        return Reason("it is out for lunch", lasting=True)
-
-    class Asked(FdbStore):
-        asked = 0
-
-        async def _reason(self, cluster: ClusterFile) -> Reason | None:
-            self.asked += 1
-            asyncio.get_running_loop().call_soon(asking.cancel if self.asked == 1 else go_on.set)
-            return await super()._reason(cluster)
-
-    monkeypatch.setattr("jobs_service.store.fdb.store._SILENT", 0.0)
-    monkeypatch.setattr("jobs_service.store.fdb.store.why_silent", look)
-    file = tmp_path / "fdb.cluster"
-    file.write_text("test:test@127.0.0.1:1")
-    store = Asked(str(file), settings=plain_settings(), sources=Sources())
-    await store.open()
-    asking = asyncio.create_task(store.prefix())
-    await asyncio.wait([asking])
-    with pytest.raises(StoreUnavailable, match="out for lunch"):
-        await store.prefix()
-    await store.close()
-    assert (asking.cancelled(), looks) == (True, [1])
 
 
 def test_a_cluster_file_that_is_a_directory_is_refused(tmp_path: Path) -> None:

@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import fdb
-import pytest
 
-from jobs_service.errors import StoreUnavailable
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.commit_marks import HAPPENED, Marks
@@ -18,12 +16,9 @@ from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.sweeper import MarkSweeper, _Page
 from jobs_service.store.fdb.transaction import FdbTransaction
 from tests.contract.support import patience, value_of, write
-from tests.fdb_stores import UnsureFdbStore
 from tests.store.fdb.clusters import CLUSTER, cluster_test
-from tests.store.fdb.test_committer import SECOND, add_one, count, opened
-from tests.store.fdb.test_store import OTHER, make
-from tests.stores import plain_settings
-from tests.unsure import UNKNOWN, Fates
+from tests.store.fdb.test_committer import SECOND, add_one, opened
+from tests.store.fdb.test_store import make
 
 
 class Left:
@@ -101,20 +96,6 @@ async def test_a_mark_that_does_not_tell_its_age_is_given_one_and_goes_with_the_
 
 
 @cluster_test
-async def test_marks_are_swept_once_in_a_while_by_whoever_comes_first() -> None:
-    async with sweeping() as (store, sweeper, left), opened(make()) as other:
-        assert store.marks is not None
-        other._marks = Marks(store.marks.prefix, Sources().token, lifetime=SECOND)
-        await sweeper.sweep()
-        await left.leave(b"old", age=2 * SECOND)
-        for each in (sweeper, MarkSweeper(other, Sources())):
-            await each.sweep()
-        assert b"old" in await left.found()
-        await asyncio.gather(sweeper.sweep(pause=0), MarkSweeper(other, Sources()).sweep(pause=0))
-        assert b"old" not in await left.found()
-
-
-@cluster_test
 async def test_a_command_that_ends_soon_removes_its_own_marks_and_looks_at_no_others() -> None:
     async with sweeping() as (store, _, left):
         await left.leave(b"old", age=2 * SECOND)
@@ -128,37 +109,6 @@ async def test_a_command_that_ends_soon_removes_its_own_marks_and_looks_at_no_ot
         await store.open()
         await store.prefix()
         assert [key for key, _ in await store.read(lambda tr: tr.get_range(prefix, end))] == [prefix + b"old"]
-
-
-@cluster_test
-async def test_commits_of_a_store_that_was_idle_are_found_out_while_others_sweep() -> None:
-    fates = Fates()
-    idle = UnsureFdbStore(CLUSTER, fates, settings=plain_settings(), sources=Sources())
-    async with sweeping() as (_, sweeper, left), opened(idle):
-        assert idle.marks is not None
-        # What it has left is old.
-        await left.leave(b"idle", age=2 * SECOND)
-        idle.marks._settled.append(idle.marks.prefix + b"idle")
-        for round in range(20):
-            # A mark is swept only after a second, and so much later that somebody looks for it, that is said.
-            fates.plan([random.Random(round).choice(UNKNOWN)], lambda: sweeper.sweep(pause=0))
-            await idle.transact(add_one)
-            assert await count(idle) == round + 1
-        assert b"idle" not in await left.found()
-
-
-@cluster_test
-async def test_of_a_commit_whose_mark_may_have_been_swept_since_nobody_says_what_became_of_it() -> None:
-    fates = Fates()
-    store = UnsureFdbStore(CLUSTER, fates, settings=plain_settings(), sources=Sources())
-    async with opened(store), opened(make()) as other:
-        await store.transact(add_one)
-        assert store.marks is not None
-        store.marks._lifetime = 0
-        fates.plan(["lost"], lambda: write(other, {OTHER: b"1"}))
-        with pytest.raises(StoreUnavailable, match="may have taken effect"):
-            await store.transact(add_one)
-        assert await count(store) == 1
 
 
 @cluster_test

@@ -2,57 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from jobs_service import JobsService
 from jobs_service.errors import StoreError
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.fdb import FdbStore
-from jobs_service.store.fdb.client import Bridge
-from tests.checker import assert_sound
 from tests.contract.support import write
-from tests.service.support import T1
 from tests.store.fdb.clusters import CLUSTER, cluster_test
 from tests.store.fdb.test_store import KEY, OTHER, make, write_nothing
 from tests.stores import plain_settings
-
-
-@cluster_test
-async def test_what_is_expected_needs_no_round_trip_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = make()
-    await store.open()
-    await write_nothing(store)
-    await write(store, {KEY: b"1", OTHER: b"2"})
-    waits = 0
-    until = Bridge.until
-
-    async def counting(bridge: Bridge, future: Any) -> None:
-        nonlocal waits
-        waits += 1
-        await until(bridge, future)
-        # Everything that was asked for by now has its answer: whatever waits later on has asked later.
-        while not all(reply.is_ready() for reply in expected(transactions[-1])):
-            pass
-
-    def expected(transaction: Any) -> list[Any]:
-        return [*transaction.snapshot._expected.values()]
-
-    async def reading(tr: Transaction) -> tuple[bytes | None, bytes | None, int]:
-        nonlocal waits
-        transactions.append(tr)
-        tr.snapshot.expect([OTHER])
-        first = await tr.get(KEY)
-        waits = 0
-        return first, await tr.snapshot.get(OTHER), waits
-
-    transactions: list[Transaction] = []
-    monkeypatch.setattr(Bridge, "until", counting)
-    assert await store.read(reading) == (b"1", b"2", 0)
-    await store.close()
 
 
 @cluster_test
@@ -124,20 +85,3 @@ async def test_a_read_that_was_too_old_is_done_again_whatever_the_function_makes
         assert await call(function) == b"1"
     assert ["1007" in each for each in met] == [True, True]
     await store.close()
-
-
-@cluster_test
-async def test_what_is_counted_makes_nobody_conflict() -> None:
-    """Many processes' worth of jobs of one type, each added in a transaction of its own at the same time."""
-    async with JobsService(f"fdb:{CLUSTER}?directory=tests/counts", supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 60)
-        await jobs.transact(lambda tx: tx.add(T1, "first"))
-        before = jobs.store.metrics()["conflicts"]
-
-        async def add(number: int) -> None:
-            await jobs.transact(lambda tx: tx.add(T1, f"{number}"))
-
-        await asyncio.gather(*map(add, range(200)))
-        assert jobs.store.metrics()["conflicts"] == before
-        assert (await jobs.counts(T1))[T1].ready == 201
-        await assert_sound(jobs.store)

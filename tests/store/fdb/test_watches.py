@@ -57,17 +57,6 @@ async def polling(keys: Keys) -> AsyncIterator[FdbWatches]:
         await watches.close("the end")
 
 
-async def test_watches_are_polled_on_after_an_error_of_any_kind() -> None:
-    keys = Keys(StoreError("away"), RuntimeError("a defect"), ValueError("another"))
-    async with polling(keys) as watches:
-        watch = Watch(KEY)
-        watches.add_polled(watch)
-        keys.values[KEY] = b"changed"
-        async with patience():
-            await watch.wait()
-    assert not keys.failures
-
-
 async def test_however_many_watches_are_polled_a_transaction_reads_a_bounded_number() -> None:
     keys = Keys(StoreError("away"))
     async with polling(keys) as watches:
@@ -110,24 +99,6 @@ async def test_a_watch_that_the_client_refuses_is_told_of_after_a_pause_and_the_
 
 
 @cluster_test
-async def test_a_lost_watch_that_nobody_was_told_of_yet_is_when_the_store_is_closed() -> None:
-    store = make(fdb_watch_poll=60)
-    await store.open()
-    store._database.options.set_max_watches(1)
-
-    async def watching(tr: Transaction) -> Watch:
-        return tr.watch(KEY)
-
-    watches = [await store.read(watching) for _ in range(2)]
-    async with patience():
-        while not store.metrics()["watches_lost"]:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.001)
-        await store.close()
-    for watch in watches:
-        assert watch.fired
-
-
-@cluster_test
 async def test_what_changes_between_a_commit_and_the_making_of_its_watches_fires_them() -> None:
     store = make()
     await store.open()
@@ -140,24 +111,6 @@ async def test_what_changes_between_a_commit_and_the_making_of_its_watches_fires
     await write_nothing(store)
     async with patience():
         await same.wait()
-    await store.close()
-
-
-@cluster_test
-@pytest.mark.parametrize("limit", [10, 0])
-async def test_a_watch_that_is_canceled_before_it_is_made_is_not_kept(limit: int) -> None:
-    store = make(fdb_max_watches=limit)
-    await store.open()
-
-    async def function(transaction: Transaction) -> Watch:
-        transaction.set(KEY, b"1")
-        return transaction.watch(KEY)
-
-    async with patience():
-        (await store.transact(function)).cancel()
-        while store._background:
-            await asyncio.wait(store._background)
-    assert (store.metrics()["watches"], store.metrics()["watches_polled"]) == (0, 0)
     await store.close()
 
 

@@ -50,9 +50,6 @@ async def obey(store: LmdbStore, command: str, arguments: list[str]) -> str:
             return "done"
         case "fill", [size]:
             return await fill(store, int(size))
-        case "close", []:
-            await store.close()
-            return "done"
     raise ValueError(command)
 
 

@@ -113,11 +113,6 @@ def test_a_file_cut_off_within_a_page_is_refused(opener: Opener, good: bytes) ->
         assert "no embedded store" in message or f"data.mdb has {size} bytes and needs " in message
 
 
-def test_an_empty_file_is_taken_for_a_new_one(opener: Opener) -> None:
-    assert opener.open_file(b"")[:2] == ["read", 0]
-    assert opener.open()[:2] == ["read", 1]
-
-
 @pytest.mark.parametrize("size", [1024, PAGE, PAGE + 1024, 2 * PAGE - 1])
 def test_a_store_whose_making_was_cut_short_is_completed(opener: Opener, size: int) -> None:
     """Of its first write, two pages, only a part was done when the disk was full or the process was killed."""
@@ -249,23 +244,6 @@ def test_a_file_with_an_impossible_page_size_is_refused(
     opener.refusal(bytes(changed))
 
 
-@pytest.mark.parametrize("field", [80, 128])
-@pytest.mark.parametrize("root", [0, 1, 1 << 40, (1 << 64) - 2])
-def test_a_file_whose_trees_begin_nowhere_is_refused(opener: Opener, good: bytes, field: int, root: int) -> None:
-    changed = bytearray(good)
-    for place in (0, PAGE):
-        changed[place + field : place + field + 8] = root.to_bytes(8, sys.byteorder)
-    assert "is damaged" in opener.refusal(bytes(changed))
-
-
-@pytest.mark.parametrize("last", [0, 1, 1 << 30, 1 << 50, (1 << 64) - 1])
-def test_a_file_with_an_impossible_number_of_pages_is_refused(opener: Opener, good: bytes, last: int) -> None:
-    changed = bytearray(good)
-    for place in (0, PAGE):
-        changed[place + 136 : place + 144] = last.to_bytes(8, sys.byteorder)
-    opener.refusal(bytes(changed))
-
-
 @pytest.mark.parametrize(
     "content",
     [b"no store\n" * 3000, b"no", bytes(5 * PAGE), b"\xff" * 5 * PAGE, random.Random(1).randbytes(5 * PAGE)],
@@ -356,28 +334,3 @@ def test_lmdbs_own_verification_finds_a_damaged_page_that_opening_does_not(opene
 
 
 # The command line
-
-
-@pytest.mark.parametrize(
-    ("size", "verbs"),
-    [(PAGE, [["list"], ["backup", "copy"]]), (3 * PAGE, [["types"]]), (3 * PAGE + 1, [["add", "a", "b"]])],
-)
-def test_the_command_line_refuses_a_file_that_was_cut_off_in_one_line(
-    opener: Opener, good: bytes, size: int, verbs: list[list[str]]
-) -> None:
-    opener.data.write_bytes(good[:size])
-    for verb in verbs:
-        result = subprocess.run(
-            [sys.executable, "-m", "jobs_service", "--store", f"lmdb:{opener.path}", *verb],
-            cwd=opener.path,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert result.returncode == 3
-        assert result.stdout == ""
-        (line,) = result.stderr.splitlines()
-        assert f"data.mdb has {size} bytes and needs " in line
-        assert "restore a backup" in line

@@ -17,8 +17,7 @@ import pytest
 from jobs_service.errors import StoreError
 from jobs_service.settings import Settings
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.environment import FORMAT
-from tests.contract.support import contents, value_of, write
+from tests.contract.support import value_of, write
 from tests.store.lmdb.lmdb_process import ROOT
 from tests.store.lmdb.test_store import FORMAT_KEY, opened, own_threads, refusal
 
@@ -30,45 +29,11 @@ async def test_a_directory_is_made_when_missing_with_those_above_it(tmp_path: Pa
     assert sorted(os.listdir(path)) == ["data.mdb", "lock.mdb", "processes"]
 
 
-async def test_the_format_is_written_into_a_new_store(path: Path) -> None:
-    async with opened(path):
-        pass
-    with lmdb.open(str(path)) as environment, environment.begin() as transaction:
-        assert transaction.get(FORMAT_KEY) == FORMAT
-
-
-@pytest.mark.parametrize("durable", [True, False])
-async def test_every_commit_is_flushed_and_of_a_durable_store_with_its_meta_page(path: Path, durable: bool) -> None:
-    async with opened(path, durable=durable) as store:
-        assert store._environment is not None
-        flags = store._environment.flags()
-    assert (flags["sync"], flags["metasync"], flags["writemap"], flags["map_async"]) == (True, durable, False, False)
-
-
-async def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a file")
-    assert "is a file" in await refusal(tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "a file"
-
-
-async def test_a_path_below_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a file")
-    assert "cannot be opened: Not a directory" in await refusal(tmp_path / "file" / "store")
-
-
 @pytest.mark.parametrize("content", [b"no store\n" * 1000, bytes(8192), bytes(range(256)) * 32, b"short"])
 async def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "data.mdb").write_bytes(content)
     assert "no embedded store" in await refusal(tmp_path)
     assert (tmp_path / "data.mdb").read_bytes() == content
-
-
-async def test_another_programs_lmdb_environment_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
-    with lmdb.open(str(tmp_path)) as environment, environment.begin(write=True) as transaction:
-        transaction.put(b"theirs", b"1")
-    before = (tmp_path / "data.mdb").read_bytes()
-    assert "no store of jobs_service" in await refusal(tmp_path)
-    assert (tmp_path / "data.mdb").read_bytes() == before
 
 
 @pytest.mark.parametrize("other", [b"0", b"2", b"next"])
@@ -168,12 +133,3 @@ async def test_a_cancelled_opening_leaves_nothing_behind(path: Path) -> None:
         async with opened(path) as again:
             await write(again, {b"a": b"1"})
         assert not own_threads()
-
-
-async def test_one_object_can_be_opened_again(path: Path) -> None:
-    store = LmdbStore(path, settings=Settings())
-    for count in range(3):
-        await store.open()
-        await write(store, {b"%d" % count: b""})
-        assert len(await contents(store)) == count + 1
-        await store.close()

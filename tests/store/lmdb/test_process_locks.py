@@ -10,18 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.settings import Settings
-from jobs_service.sources import Sources
-from jobs_service.store.lmdb import LmdbStore, process_locks
+from jobs_service.store.lmdb import process_locks
 from jobs_service.store.lmdb.process_locks import (
     INSTANCE_BYTES,
     MOST_AT_ONCE,
     PROCESSES,
-    SHARED,
     ProcessLocks,
     lock_file,
 )
-from tests.store.lmdb.test_store import refusal
 
 
 class Locks:
@@ -64,12 +60,6 @@ def locks(tmp_path: Path) -> Iterator[Locks]:
     made.leave()
 
 
-def test_instances_of_one_process_know_that_the_others_live(locks: Locks) -> None:
-    each = [locks.enter() for _ in range(3)]
-    assert locks.files == sorted(one.instance.hex() for one in each)
-    assert [one.dead() for one in each] == [[], [], []]
-
-
 def test_a_file_that_nobody_has_locked_is_of_a_dead_instance_until_it_is_forgotten(locks: Locks) -> None:
     [dead] = locks.leave_behind(1)
     one, other = locks.enter(), locks.enter()
@@ -87,14 +77,6 @@ def test_what_one_has_found_but_not_forgotten_the_next_finds(locks: Locks) -> No
     assert set(one.dead()) == dead
     one.leave()
     assert set(other.dead()) == dead
-
-
-def test_who_leaves_leaves_no_file(locks: Locks) -> None:
-    one, other = locks.enter(), locks.enter()
-    one.leave()
-    assert one.instance == b""
-    assert locks.files == [other.instance.hex()]
-    one.leave()
 
 
 def test_a_copy_of_the_directory_made_by_the_same_process_lets_go_of_no_lock(locks: Locks, tmp_path: Path) -> None:
@@ -160,32 +142,6 @@ def test_many_living_ones_are_tried_in_turn_and_many_dead_ones_found_at_once(loc
     assert sorted(one.instance.hex() for one in each) == locks.files
 
 
-def test_what_is_no_lock_file_is_left_alone(locks: Locks) -> None:
-    one = locks.enter()
-    (locks.directory / "README").touch()
-    (locks.directory / "00").touch()
-    os.mkfifo(locks.directory / "0000000000000001")
-    (locks.directory / "0000000000000002").symlink_to("README")
-    (locks.directory / "0000000000000003").mkdir()
-    before = locks.files
-    assert one.dead() == []
-    assert locks.files == before
-
-
-def test_what_cannot_be_removed_is_not_found_again_and_again(locks: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
-    [dead] = locks.leave_behind(1)
-    one = locks.enter()
-    assert one.dead() == [dead]
-
-    def refuse(_: str) -> None:
-        raise PermissionError("not allowed")
-
-    monkeypatch.setattr(os, "unlink", refuse)  # root may remove everything
-    one.forget([dead])
-    assert one.dead() == []
-    monkeypatch.undo()
-
-
 def test_however_many_live_a_process_that_the_system_does_not_know_any_more_is_found_at_once(locks: Locks) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -209,44 +165,3 @@ def test_whatever_a_file_says_only_its_lock_tells_whether_it_is_a_dead_ones(lock
     assert one.dead() == [dead]
     one.forget([dead])
     assert one.dead() == one.dead() == []
-
-
-async def test_a_store_that_cannot_have_its_lock_is_refused(tmp_path: Path) -> None:
-    (tmp_path / PROCESSES).touch()
-    assert f"{tmp_path} cannot be opened: " in await refusal(tmp_path)
-
-
-async def test_an_open_store_has_an_id_and_a_file_and_a_closed_one_neither(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path, settings=Settings(), sources=Sources(1))
-    assert store.instance == b""
-    for _ in range(2):
-        await store.open()
-        assert len(store.instance) == INSTANCE_BYTES
-        assert sorted(os.listdir(tmp_path / PROCESSES)) == sorted([store.instance.hex(), SHARED])
-        await store.close()
-        assert store.instance == b""
-        assert os.listdir(tmp_path / PROCESSES) == [SHARED]
-
-
-async def test_a_store_that_is_to_take_no_part_makes_no_file_of_its_own(tmp_path: Path) -> None:
-    store = LmdbStore(tmp_path, settings=Settings(process_check_period=0))
-    await store.open()
-    assert store.instance == b""
-    assert os.listdir(tmp_path / PROCESSES) == [SHARED]
-    await store.close()
-
-
-async def test_the_working_directory_may_change_while_a_store_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "elsewhere").mkdir()
-    store = LmdbStore("store", settings=Settings())
-    await store.open()
-    monkeypatch.chdir(tmp_path / "elsewhere")
-    [dead] = Locks(tmp_path / "store").leave_behind(1)
-    assert await store.dead_instances() == [dead]
-    await store.forget_instances([dead])
-    assert store.location == f"lmdb:{tmp_path / 'store'}"
-    await store.close()
-    assert os.listdir(tmp_path / "store" / PROCESSES) == [SHARED]

@@ -7,10 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from time import monotonic
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,7 +17,6 @@ from structlog.testing import capture_logs
 from jobs_service.errors import StoreUnavailable
 from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
-from jobs_service.store.base import TransactionFunction
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb.environment import map_size
 from tests.contract.support import contents, number, patience, value_of, write
@@ -31,17 +29,6 @@ from tests.store.lmdb.watching import watch
 def path(tmp_path: Path) -> Path:
     """Where a store may be made."""
     return tmp_path / "store"
-
-
-async def test_processes_see_each_others_commits_at_once(path: Path) -> None:
-    async with opened(path) as store, process(path) as other:
-        for count in range(20):
-            assert await other.ask("set", "theirs", count) == "done"
-            assert await value_of(store, b"theirs") == b"%d" % count
-            assert await store.transact(lambda tr: tr.get(b"theirs")) == b"%d" % count
-            await write(store, {b"ours": b"%d" % count})
-            assert await other.ask("get", "ours") == str(count)
-        assert await other.end() == 0
 
 
 @pytest.mark.parametrize("made_in", ["read", "transact"])
@@ -62,87 +49,6 @@ async def test_another_processs_commits_fire_watches(path: Path, made_in: str) -
                 await watched.wait()
             assert await value_of(store, b"key") == b"%d" % count
             assert await other.hear() == "done"
-
-
-async def test_another_processs_commits_fire_no_other_watches(path: Path) -> None:
-    async with opened(path) as store, process(path) as other:
-        unrelated = await watch(store, b"unrelated")
-        for count in range(10):
-            watched = await watch(store, b"key")
-            assert await other.ask("set", "key", count) == "done"
-            async with patience():
-                await watched.wait()
-        assert not unrelated.fired
-
-
-async def test_the_only_watch_waits_for_another_process(path: Path) -> None:
-    """Nothing but the watch makes anybody look: not another read, and not another watch."""
-    async with opened(path) as store, process(path) as other:
-
-        async def function(tr: Transaction) -> Watch:
-            return tr.watch(b"key")
-
-        for count in range(3):
-            watched = await store.transact(function)
-            other.tell("set", "key", count)
-            async with patience():
-                await watched.wait()
-            assert await other.hear() == "done"
-
-
-async def test_a_commit_within_a_pause_between_two_looks_is_found_after_it(path: Path) -> None:
-    async with opened(path) as store, process(path) as other:
-        watched = await watch(store, b"key")
-        store._next_look = monotonic() + 0.1  # as after a look that took long
-        assert await other.ask("set", "key", 1) == "done"
-        async with patience():
-            await watched.wait()
-
-
-async def test_a_look_that_took_very_long_puts_the_next_one_off_by_seconds(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stood_still = 0.0
-    async with opened(path) as store, process(path) as other:
-        look = store._watches.changed_in
-
-        def slow(*arguments: Any, **keywords: Any) -> list[Watch]:
-            nonlocal stood_still
-            stood_still = 3600.0  # the process was stopped meanwhile
-            return look(*arguments, **keywords)
-
-        monkeypatch.setattr(store, "_monotonic", lambda: monotonic() + stood_still)
-        monkeypatch.setattr(store._watches, "changed_in", slow)
-        watched = await watch(store, b"key")
-        assert await other.ask("set", "key", 1) == "done"
-        async with patience():
-            await watched.wait()
-        assert stood_still
-        assert store._next_look < store._monotonic() + 10
-
-
-async def test_looks_for_other_processes_do_not_wake_those_who_watch_what_they_have_just_written(path: Path) -> None:
-    """The look may be at a state from before the commit that made the watch."""
-
-    def writing(count: int) -> TransactionFunction[Watch]:
-        async def function(tr: Transaction) -> Watch:
-            tr.set(b"a", b"%d" % count)
-            return tr.watch(b"a")
-
-        return function
-
-    async with opened(path, watch_poll=0.0001) as store, process(path, durable=False) as other:
-        other.tell("append")
-        fired = []
-        for count in range(300):
-            watched = await store.transact(writing(count))
-            # What the look finds is told to the loop before the answer to a later reader.
-            await value_of(store, b"a")
-            fired.append(watched.fired)
-        assert not any(fired)
-        await write(store, {b"a": b"changed"})
-        async with patience():
-            await watched.wait()
 
 
 async def test_processes_that_make_a_store_together_share_it(path: Path) -> None:
@@ -178,6 +84,19 @@ async def test_closing_does_not_wait_for_ever_for_a_lock(path: Path) -> None:
         assert await contents(store) == {}
 
 
+@asynccontextmanager
+async def child(program: str, path: Path, *arguments: str) -> AsyncIterator[Process]:
+    """Run a program that says when it has opened a store."""
+    pipe = asyncio.subprocess.PIPE
+    command = [sys.executable, "-c", program, str(path), *arguments]
+    process = Process(await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe))
+    try:
+        assert await process.hear() == "open"
+        yield process
+    finally:
+        await process.kill()
+
+
 HOLD_A_NEW_ENVIRONMENT = """
 import lmdb, os, sys
 os.mkdir(sys.argv[1])
@@ -189,21 +108,12 @@ with lmdb.open(sys.argv[1]) as environment, environment.begin(write=True):
 
 async def test_opening_does_not_wait_for_ever_for_a_lock(path: Path) -> None:
     """A process that was stopped while it made the store holds the lock that another one needs for the same."""
-    child = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-c", HOLD_A_NEW_ENVIRONMENT, str(path)],
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    other = Process(child)
-    try:
-        assert await other.hear() == "open"
+    async with child(HOLD_A_NEW_ENVIRONMENT, path) as other:
         store = LmdbStore(path, settings=Settings(transaction_timeout=0.3))
         with pytest.raises(StoreUnavailable, match=r"within 0\.3 s"):
             await store.open()
         assert not store.is_open
         assert await other.end() == 0
-    finally:
-        await other.kill()
     await no_threads_left()
     async with opened(path) as again:
         await write(again, {b"a": b"1"})
@@ -269,15 +179,15 @@ async def test_a_map_is_not_grown_as_long_as_somebody_reads_from_it(path: Path) 
         assert await value_of(store, b"large/0") == b"y" * 95_000
 
 
-ADDRESS_SPACE = """
+LIMITED = """
 import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_AS, (1 << 31, 1 << 31))
+resource.setrlimit(resource.RLIMIT_{0}, ({1}, {1}))
 runpy.run_module("tests.store.lmdb.lmdb_process", run_name="__main__")
 """
 
 
 async def test_a_map_that_this_process_may_not_have_is_named(path: Path) -> None:
-    command = [sys.executable, "-c", ADDRESS_SPACE, str(path)]
+    command = [sys.executable, "-c", LIMITED.format("AS", 1 << 31), str(path)]
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, check=False)
     said = done.stderr.splitlines()[-1]
     assert f"{path} cannot be opened" in said
@@ -285,42 +195,17 @@ async def test_a_map_that_this_process_may_not_have_is_named(path: Path) -> None
 
 
 async def test_a_store_that_grows_beyond_what_this_process_may_map_is_lost_to_it(path: Path) -> None:
-    child = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-c", ADDRESS_SPACE, str(path), f"lmdb_map_size={1 << 17}"],
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    small = Process(child)
-    try:
-        assert await small.hear() == "open"
+    async with child(LIMITED.format("AS", 1 << 31), path, f"lmdb_map_size={1 << 17}") as small:
         async with opened(path, lmdb_map_size=1 << 32, durable=False) as store:
             for place in range(750):
                 await write(store, {b"large/%d" % place: b"x" * 95_000})
             assert await small.ask("fill", 1) == "0 StoreLost"
             assert await small.ask("fill", 1) == "0 StoreLost"
         assert await small.end() == 0
-    finally:
-        await small.kill()
-
-
-FILE_LIMIT = """
-import resource, runpy, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
-runpy.run_module("tests.store.lmdb.lmdb_process", run_name="__main__")
-"""
 
 
 async def test_a_file_that_may_not_grow_is_a_full_store(path: Path) -> None:
-    child = await asyncio.create_subprocess_exec(
-        *[sys.executable, "-c", FILE_LIMIT, str(path)],
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    other = Process(child)
-    try:
-        assert await other.hear() == "open"
+    async with child(LIMITED.format("FSIZE", 400_000), path) as other:
         written, error = (await other.ask("fill", 5000)).split()
         assert error == "StoreFull"
         assert int(written) > 10
@@ -328,7 +213,5 @@ async def test_a_file_that_may_not_grow_is_a_full_store(path: Path) -> None:
             assert await other.ask("get", f"fill/{place:06d}") == "x" * 5000
         assert await other.ask("get", f"fill/{int(written):06d}") == "none"
         assert await other.end() == 0
-    finally:
-        await other.kill()
     async with opened(path) as store:
         assert len(await contents(store)) == int(written)

@@ -64,18 +64,6 @@ async def refusal(path: Path, **settings: object) -> str:
 # Threads
 
 
-async def test_an_open_store_has_two_threads_and_a_closed_one_none(path: Path) -> None:
-    before = set(threading.enumerate())
-    async with opened(path) as store:
-        watches = [await store.transact(watching(b"%d" % place)) for place in range(20)]
-        await asyncio.gather(*[write(store, {b"%d" % place: b"1"}) for place in range(200)])
-        await asyncio.gather(*[contents(store) for _ in range(50)])
-        assert own_threads() == ["lmdb-reader", "lmdb-writer"]
-        assert len(set(threading.enumerate()) - before) == 2
-        assert all(watch.fired for watch in watches)
-    assert set(threading.enumerate()) <= before
-
-
 def watching(key: bytes) -> TransactionFunction[Watch]:
     """Return a function that watches a key."""
 
@@ -131,40 +119,6 @@ async def test_a_commit_between_looking_and_watching_fires_the_watch(path: Path)
         async with patience():
             await watch.wait()
         assert not other.fired
-
-
-async def test_who_is_cancelled_in_the_queue_has_not_run(path: Path) -> None:
-    async with opened(path) as store:
-        loop = asyncio.get_running_loop()
-        let_go = threading.Event()
-        begun = asyncio.Event()
-        ran: list[Transaction] = []
-        told: list[object] = []
-
-        async def slow(tr: Transaction) -> None:
-            loop.call_soon_threadsafe(begun.set)
-            let_go.wait()
-
-        async def function(tr: Transaction) -> None:
-            ran.append(tr)
-            tr.set(b"a", b"1")
-
-        for call in (store.transact, store.read):
-            let_go.clear()
-            begun.clear()
-            first = asyncio.create_task(call(slow))
-            await begun.wait()
-            waiting = [store.transact(function, abandoned=told.append) if call == store.transact else call(function)]
-            queued = asyncio.create_task(waiting[0])
-            await asyncio.sleep(0)
-            queued.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await queued
-            let_go.set()
-            await first
-        assert await contents(store) == {}
-        assert not ran
-        assert not told
 
 
 # Group commit
@@ -228,47 +182,6 @@ async def test_the_result_of_who_is_canceled_in_the_very_turn_of_its_answer_is_t
         assert told == ["result"]
 
 
-async def test_an_abandoned_result_that_makes_trouble_keeps_nobody_from_an_answer(path: Path) -> None:
-    def trouble(result: object) -> None:
-        raise LookupError(result)
-
-    async def function(tr: Transaction) -> str:
-        tr.set(b"a", b"1")
-        return "result"
-
-    loop = asyncio.get_running_loop()
-    told: list[object] = []
-    loop.set_exception_handler(lambda _, context: told.append(context.get("exception")))
-    async with opened(path) as store:
-        # The first one is a group of its own and lets the others gather into the next.
-        gates = [(threading.Event(), asyncio.Event()) for _ in range(2)]
-
-        def slow(place: int) -> TransactionFunction[str]:
-            let_go, begun = gates[place]
-
-            async def wait(tr: Transaction) -> str:
-                loop.call_soon_threadsafe(begun.set)
-                let_go.wait()
-                return await function(tr)
-
-            return wait
-
-        first = asyncio.create_task(store.transact(slow(0)))
-        await gates[0][1].wait()
-        canceled = asyncio.create_task(store.transact(function, abandoned=trouble))
-        others = [asyncio.create_task(store.transact(each)) for each in (slow(1), function, function)]
-        await asyncio.sleep(0)
-        gates[0][0].set()
-        await gates[1][1].wait()
-        canceled.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await canceled
-        gates[1][0].set()
-        async with patience():
-            assert await asyncio.gather(first, *others) == ["result"] * 4
-    assert [type(error) for error in told] == [LookupError]
-
-
 # Backup
 
 
@@ -322,24 +235,6 @@ async def test_a_backup_takes_no_existing_file_and_no_impossible_place(path: Pat
     assert sorted(os.listdir(tmp_path)) == ["store", "there"]
 
 
-async def test_a_backup_needs_an_open_store(path: Path, tmp_path: Path) -> None:
-    async with opened(path) as store:
-        pass
-    with pytest.raises(StoreError, match="not open"):
-        await store.backup(str(tmp_path / "copy"))
-
-
-async def test_closing_waits_for_a_backup(path: Path, tmp_path: Path) -> None:
-    async with opened(path, durable=False) as store:
-        for place in range(20):
-            await store.transact(filling(b"%d" % place, 900_000))
-        copying = asyncio.create_task(store.backup(str(tmp_path / "copy")))
-        await asyncio.sleep(0)
-        await store.close()
-        size = await copying
-    assert size == (tmp_path / "copy").stat().st_size > 18_000_000
-
-
 # Other settings
 
 
@@ -358,23 +253,3 @@ async def test_nothing_of_the_programs_memory_gets_into_the_file(path: Path, tmp
         await store.backup(str(tmp_path / "backup"))
     assert secret not in (path / "data.mdb").read_bytes()
     assert secret not in (tmp_path / "backup").read_bytes()
-
-
-async def test_relaxed_durability_writes_as_well(path: Path) -> None:
-    async with opened(path, durable=False) as store:
-        await asyncio.gather(*[write(store, {b"%d" % place: b"1"}) for place in range(50)])
-    async with opened(path) as store:
-        assert len(await contents(store)) == 50
-
-
-async def test_closing_under_load_answers_everybody(path: Path) -> None:
-    async with opened(path) as store:
-        calls = [asyncio.create_task(write(store, {b"%d" % place: b"1"})) for place in range(500)]
-        reads = [asyncio.create_task(contents(store)) for _ in range(100)]
-        await asyncio.sleep(0)
-        async with patience():
-            await store.close()
-        assert all(call.done() for call in [*calls, *reads])
-        assert not [call for call in [*calls, *reads] if call.exception() is not None]
-    async with opened(path) as store:
-        assert len(await contents(store)) == 500

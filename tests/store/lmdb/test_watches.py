@@ -5,14 +5,9 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
-from jobs_service.store import Transaction
 from jobs_service.store.base import KeyValue, Watch
 from jobs_service.store.lmdb.watches import Watches
-from tests.contract.support import patience
-from tests.store.lmdb.lmdb_process import process
-from tests.store.lmdb.test_store import opened
 
 
 class State:
@@ -93,23 +88,3 @@ def test_nobody_waits_for_a_look_at_what_is_watched() -> None:
     look.join()
     assert found == [kept]
     assert watches.take_all() == [late]
-
-
-async def test_while_others_commit_all_the_time_a_change_is_noticed_among_thousands_of_watches(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-
-    async def watch(tr: Transaction) -> list[Watch]:
-        return [tr.watch(b"%05d" % number) for number in range(5000)]
-
-    async with (
-        opened(path) as store,
-        process(path, durable=False) as busy,
-        process(path, durable=False) as other,
-    ):
-        watches = await store.read(watch)
-        busy.tell("append")
-        for number in (0, 4999, 2500):
-            assert await other.ask("set", f"{number:05}", "new") == "done"
-            async with patience():
-                await watches[number].wait()
-        assert sum(watch.fired for watch in watches) == 3

@@ -7,45 +7,8 @@ import asyncio
 import pytest
 
 from jobs_service import StoreUnavailable
-from jobs_service.errors import TransactionTooOld
-from jobs_service.store import Transaction
 from jobs_service.testing import Plan, World
 from tests.testing.support import ActiveRuns, connected, read, simulate, write, write_forever
-
-
-def test_without_faults_a_transaction_runs_once_and_at_once() -> None:
-    async def main(world: World) -> None:
-        async with connected(world) as store:
-            runs = ActiveRuns()
-            assert [await store.transact(runs) for _ in range(20)] == list(range(1, 21))
-            assert runs.count == 20
-            assert world.loop.time() == 0
-
-    simulate(main)
-
-
-def test_an_invented_conflict_has_the_function_run_again_from_a_clean_slate() -> None:
-    async def main(world: World) -> None:
-        async with connected(world) as store:
-            runs = ActiveRuns()
-            assert await store.transact(runs) == 1
-            assert runs.count == 3
-            assert len(runs.stamps) == 1
-            assert await read(store, b"count") == b"1"
-            assert world.choices.faults == ["conflict:0", "conflict:1"]
-
-    simulate(main, Plan(0, faults=frozenset({"conflict:0", "conflict:1"})), rates={"conflict": 1.0})
-
-
-def test_of_two_that_change_what_both_have_read_one_runs_again() -> None:
-    async def main(world: World) -> int:
-        async with connected(world) as store:
-            runs = ActiveRuns()
-            results = await asyncio.gather(*[store.transact(runs) for _ in range(2)])
-            assert sorted(results) == [1, 2]
-            return runs.count
-
-    assert {simulate(main, seed, rates={"suspend": 0.5}) for seed in range(50)} == {2, 3}
 
 
 @pytest.mark.parametrize(("kind", "times"), [("commit_lost", 2), ("commit_unknown", 1)])
@@ -80,25 +43,6 @@ def test_a_commit_whose_time_is_up_happens_at_once_or_later_or_not_at_all_and_it
     assert set(counts) == {1, 2}
 
 
-def test_a_caller_who_has_gone_is_told_of_a_commit_that_happens_although_its_time_was_up() -> None:
-    async def main(world: World) -> list[int]:
-        told: list[int] = []
-        async with connected(world) as store:
-            call = asyncio.create_task(store.transact(ActiveRuns(), abandoned=told.append))
-            while not world.choices.faults:  # noqa: ASYNC110 - stops at the very step
-                await asyncio.sleep(0)
-            call.cancel()
-            results = await asyncio.gather(call, return_exceptions=True)
-        told += [result for result in results if isinstance(result, int)]
-        assert len(told) == world.cluster.commits
-        return told
-
-    plans = [Plan(seed, faults=frozenset({"commit_timed_out:0"})) for seed in range(60)]
-    results = [simulate(main, plan, rates={"commit_timed_out": 1.0}) for plan in plans]
-    assert [] in results
-    assert [1] in results
-
-
 def test_two_connections_with_the_same_memory_do_not_take_each_others_commits_for_their_own() -> None:
     async def main(world: World) -> None:
         async with connected(world) as store:
@@ -114,22 +58,6 @@ def test_two_connections_with_the_same_memory_do_not_take_each_others_commits_fo
 
     for seed in range(10):
         simulate(main, seed, rates={"clone": 1.0})
-
-
-def test_options_of_the_applications_handle_do_not_concern_the_connection() -> None:
-    async def main(world: World) -> None:
-        async with connected(world) as store:
-            assert world.choices.faults == ["options:0"]
-            assert world.cluster.shared_handle(None).time_limit is not None
-
-            async def function(tr: Transaction) -> bytes | None:
-                tr.set(b"a", b"1")
-                await asyncio.sleep(1)
-                return await tr.snapshot.get(b"a")
-
-            assert await store.transact(function) == b"1"
-
-    simulate(main, rates={"options": 1.0})
 
 
 def test_old_marks_of_dead_processes_are_removed_and_young_ones_are_not() -> None:
@@ -174,39 +102,3 @@ def test_of_a_commit_whose_mark_may_have_been_removed_since_nobody_says_what_bec
 
     faults = frozenset({"commit_lost:0", "slow_answer:0"})
     simulate(main, Plan(3, faults=faults), rates={"commit_lost": 1.0, "slow_answer": 1.0})
-
-
-def test_it_is_found_out_in_bad_weather_too() -> None:
-    async def main(world: World) -> None:
-        async with connected(world, transaction_timeout=600) as store:
-            runs = ActiveRuns()
-            assert sorted(await asyncio.gather(*[store.transact(runs) for _ in range(5)])) == [1, 2, 3, 4, 5]
-            assert len(runs.stamps) == 5
-
-    rates = {"commit_lost": 0.3, "commit_unknown": 0.3, "slow_read": 0.1, "conflict": 0.2, "stale": 0.2}
-    for seed in range(30):
-        simulate(main, seed, rates=rates, latency=0.01)
-
-
-@pytest.mark.parametrize("chance", [0, 1], ids=["when it begins", "when it commits"])
-def test_a_transaction_that_is_told_it_is_too_old_has_written_nothing(chance: int) -> None:
-    async def main(world: World) -> None:
-        async with connected(world) as store:
-            with pytest.raises(TransactionTooOld) as caught:
-                await write(store, b"a", b"1")
-            assert caught.value.retryable
-            world.choices.calm()
-            assert await read(store, b"a") is None
-
-    simulate(main, Plan(0, faults=frozenset({f"too_old:{chance}"})), rates={"too_old": 1.0})
-
-
-def test_conflicts_without_end_are_given_up_at_the_time_limit() -> None:
-    async def main(world: World) -> None:
-        async with connected(world, transaction_timeout=3) as store:
-            with pytest.raises(StoreUnavailable, match="within 3 s"):
-                await write(store, b"a", b"1")
-            assert world.loop.time() == 3
-        assert world.cluster.idle
-
-    simulate(main, rates={"conflict": 1.0})

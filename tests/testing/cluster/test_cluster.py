@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from jobs_service import StoreError, StoreUnavailable
-from jobs_service.errors import CommitUnknown, TransactionConflict, TransactionTooLarge, TransactionTooOld
+from jobs_service.errors import TransactionTooOld
 from jobs_service.store import Limits, Transaction
 from jobs_service.testing import Plan, SimulatedStore, World
 from tests.testing.support import ActiveRuns, connected, durations, read, simulate, write
@@ -41,36 +41,6 @@ def test_nothing_from_before_a_transaction_began_is_ever_seen() -> None:
         simulate(main, seed, rates={"stale": 0.5, "suspend": 0.5}, latency=0.05)
 
 
-@pytest.mark.parametrize("rates", [{"suspend": 1.0}, {}], ids=["suspended", "not suspended"])
-def test_a_function_is_suspended_at_reads_and_others_run_meanwhile(rates: dict[str, float]) -> None:
-    async def main(world: World) -> int:
-        async with connected(world) as store:
-            steps: list[int] = []
-
-            async def function(tr: Transaction) -> int:
-                before = world.loop.steps
-                await tr.get(b"a")
-                await tr.get_many([b"a"])
-                await tr.get_range(b"a", b"b")
-                await tr.snapshot.get(b"a")
-                await tr.snapshot.get_many([b"a"])
-                await tr.snapshot.get_range(b"a", b"b")
-                return world.loop.steps - before
-
-            async def count() -> None:
-                for step in range(100):
-                    steps.append(step)
-                    await asyncio.sleep(0)
-
-            other = asyncio.create_task(count())
-            own = await store.read(function)
-            await other
-            assert world.loop.time() == 0
-            return own
-
-    assert {simulate(main, seed, rates=rates) > 6 for seed in range(10)} == {bool(rates)}
-
-
 @pytest.mark.parametrize("kind", ["slow_read", "slow_commit"])
 def test_what_is_slow_takes_up_to_two_seconds_and_seldom_too_long(kind: str) -> None:
     async def main(world: World) -> float:
@@ -100,23 +70,6 @@ def test_what_is_slow_takes_up_to_two_seconds_and_seldom_too_long(kind: str) -> 
     assert max(times) >= 10
 
 
-def test_a_slow_answer_comes_after_the_commit() -> None:
-    async def main(world: World) -> float:
-        async with connected(world, transaction_timeout=60) as store, connected(world) as other:
-            writing = asyncio.create_task(write(store, b"a", b"1"))
-            await asyncio.sleep(1e-6)
-            assert await read(other, b"a") == b"1"
-            assert not writing.done()
-            await writing
-            return world.loop.time()
-
-    times = durations(main, "slow_answer", 0)
-    usual = [time for time in times if time <= 2]
-    assert min(usual) < 0.1
-    assert max(usual) > 1.8
-    assert 0 < len(times) - len(usual) < 20
-
-
 def test_a_caller_that_is_gone_when_its_commit_happens_is_told_otherwise() -> None:
     async def main(world: World) -> list[int]:
         async with connected(world, transaction_timeout=0.5) as store:
@@ -137,47 +90,6 @@ def test_a_caller_that_is_gone_when_its_commit_happens_is_told_otherwise() -> No
     assert [simulate(main, seed, rates={"slow_answer": 1.0}) for seed in range(200)] == [[1]] * 200
 
 
-def test_a_connection_whose_close_is_canceled_leaves_nothing_behind() -> None:
-    async def main(world: World) -> None:
-        async with connected(world) as store:
-            writing = asyncio.create_task(write(store, b"a", b"1"))
-            await asyncio.sleep(0.001)
-            writing.cancel()
-            await asyncio.wait([writing])
-            assert world.left_behind() == ["a late commit"]
-            closing = asyncio.create_task(store.close())
-            for _ in range(2):
-                await asyncio.sleep(0)
-                closing.cancel()
-            await asyncio.wait([closing])
-            assert closing.cancelled()
-            assert not store.is_open
-            assert world.left_behind() == []
-            assert world.cluster.idle
-
-    simulate(main, rates={"slow_commit": 1.0})
-
-
-@pytest.mark.parametrize("kind", ["commit_unknown", "commit_lost", "slow_answer"])
-def test_a_canceled_call_tells_of_its_commit_however_it_is_answered(kind: str) -> None:
-    async def main(world: World) -> list[int]:
-        told: list[int] = []
-        async with connected(world, transaction_timeout=600) as store:
-            call = asyncio.create_task(store.transact(ActiveRuns(), abandoned=told.append))
-            for _ in range(world.choices.plan.seed % 30):
-                await asyncio.sleep(world.choices.plan.seed % 2 * 0.0005)
-            call.cancel()
-            results = await asyncio.gather(call, return_exceptions=True)
-            told += [result for result in results if isinstance(result, int)]
-        assert len(told) == world.cluster.commits
-        return told
-
-    faults = frozenset(f"{kind}:{number}" for number in range(3))
-    results = [simulate(main, Plan(seed, faults=faults), rates={kind: 1.0, "suspend": 0.5}) for seed in range(120)]
-    assert [] in results
-    assert [1] in results
-
-
 def test_the_marks_of_commits_do_not_pile_up() -> None:
     async def main(world: World) -> None:
         async with connected(world, transaction_timeout=0.5) as store:
@@ -192,71 +104,6 @@ def test_the_marks_of_commits_do_not_pile_up() -> None:
         assert len(list(versions.scan_at(versions.version, b"\xff", b"\xff\xff", False))) == 1
 
     simulate(main, rates={"slow_answer": 0.5, "commit_unknown": 0.3, "slow_read": 0.3, "commit_lost": 0.2})
-
-
-@pytest.mark.parametrize("error", [TransactionConflict("mine"), CommitUnknown("mine"), TimeoutError("mine")])
-@pytest.mark.parametrize("rates", [{}, {"suspend": 0.5}], ids=["calm", "suspended"])
-def test_an_error_of_the_functions_own_is_no_news_of_a_commit(error: Exception, rates: dict[str, float]) -> None:
-    async def main(world: World) -> None:
-        async with connected(world) as store:
-
-            async def function(tr: Transaction) -> None:
-                tr.set(b"a", b"1")
-                raise error
-
-            with pytest.raises(type(error), match="mine"):
-                await store.transact(function)
-            assert await read(store, b"a") is None
-
-    simulate(main, rates=rates)
-
-
-def test_latency_is_that_of_every_request() -> None:
-    async def main(world: World) -> list[float]:
-        async with connected(world) as store:
-            times = []
-            for _ in range(200):
-                began = world.loop.time()
-                await write(store, b"a", b"1")
-                times.append(world.loop.time() - began)
-            return times
-
-    times = simulate(main, latency=0.1)
-    assert 0 < min(times) < 0.03
-    assert 0.17 < max(times) <= 0.2  # To begin, and to commit.
-
-
-def test_a_cluster_that_is_away_answers_when_it_is_back() -> None:
-    async def main(world: World) -> None:
-        async with connected(world) as store:
-            await write(store, b"a", b"1")
-            world.cluster.go_away(3)
-            world.cluster.go_away(1)
-            assert await read(store, b"a") == b"1"
-            assert world.loop.time() == 3
-            world.cluster.go_away(60)
-            with pytest.raises(StoreUnavailable):
-                await write(store, b"a", b"2")
-            assert world.loop.time() == 13
-            world.cluster.come_back()
-            assert await read(store, b"a") == b"1"
-
-    simulate(main)
-
-
-def test_who_waits_for_a_cluster_is_served_as_soon_as_it_is_back() -> None:
-    async def main(world: World) -> None:
-        async with connected(world) as store, connected(world) as other:
-            world.cluster.go_away(8)
-            calls = [asyncio.create_task(write(store, b"a", b"1")), asyncio.create_task(read(other, b"a"))]
-            world.loop.call_later(2, world.cluster.come_back)
-            await asyncio.gather(*calls)
-            assert world.loop.time() == 2
-            world.cluster.go_away(8)
-            await read(store, b"a")
-            assert world.loop.time() == 10
-
-    simulate(main)
 
 
 def test_a_read_and_a_commit_on_their_way_wait_for_a_cluster_that_goes_away() -> None:
@@ -302,17 +149,3 @@ def test_a_transaction_that_lasts_longer_than_the_limit_is_too_old() -> None:
             assert await read(store, b"a") is None
 
     simulate(main, limits=Limits(seconds=2))
-
-
-def test_whoever_wants_to_know_is_told_of_a_transaction_that_is_refused_for_its_size() -> None:
-    async def main(world: World) -> int:
-        refused: list[object] = []
-        world.cluster.on_too_large = refused.append
-        async with connected(world) as store:
-            await write(store, b"a", b"x" * 50)
-            assert not refused
-            with pytest.raises(TransactionTooLarge):
-                await write(store, b"a", b"x" * 100)
-        return len(refused)
-
-    assert simulate(main, limits=Limits(transaction=100)) == 1

@@ -6,13 +6,10 @@ import asyncio
 import contextlib
 from typing import Any
 
-import pytest
-
-from jobs_service import JobsService, Settings, StoreError
+from jobs_service import StoreError
 from jobs_service.errors import TransactionTooOld
-from jobs_service.sources import Sources
 from jobs_service.store import Transaction
-from jobs_service.testing import FAULTS, Plan, Process, SimulatedStore, World
+from jobs_service.testing import FAULTS, Process, SimulatedStore, World
 from tests.testing.support import ActiveRuns, Commits, connected, read, simulate, watch, write, write_forever
 
 # Dead processes
@@ -32,45 +29,6 @@ def test_a_commit_under_way_when_its_process_dies_happens_or_does_not() -> None:
     values = [simulate(main, seed, rates={"slow_commit": 1.0}) for seed in range(50)]
     assert values.count(b"1") > 45
     assert {simulate(main, seed, rates={"slow_commit": 1.0, "request_lost": 1.0}) for seed in range(50)} == {None}
-
-
-def test_a_process_that_dies_at_any_step_has_written_what_it_went_on_from() -> None:
-    found = set()
-    for step in range(40):
-
-        async def main(world: World, step: int = step) -> tuple[bool, bool]:
-            process = world.start("writer", write_forever)
-            for _ in range(step):
-                await asyncio.sleep(0)
-            process.kill()
-            async with connected(world) as store:
-                return await read(store, b"a") is not None, await read(store, b"answered") is not None
-
-        found |= {simulate(main, seed, rates={"suspend": 0.5, "request_lost": 0.5}) for seed in range(5)}
-    assert found == {(False, False), (True, False), (True, True)}
-
-
-def test_what_a_dead_process_had_open_vanishes() -> None:
-    async def main(world: World) -> None:
-        async def program(process: Process) -> None:
-            await process.store.open()
-            await watch(process.store, b"a")
-
-            async def endless(tr: Transaction) -> None:
-                await tr.get(b"a")
-                await asyncio.Event().wait()
-
-            await process.store.read(endless)
-
-        process = world.start("reader", program)
-        async with connected(world) as store:
-            await asyncio.sleep(1)
-            await write(store, b"b", b"1")
-            assert not world.cluster.idle
-            process.kill()
-            assert world.cluster.idle
-
-    simulate(main)
 
 
 # Observers, and what hangs together
@@ -95,22 +53,6 @@ def test_observers_are_told_in_commit_order_of_everything_that_took_effect() -> 
 
     lost = [simulate(main, seed, rates={"conflict": 0.3, "commit_lost": 0.3, "suspend": 0.3}) for seed in range(10)]
     assert max(lost) > 0
-
-
-def test_a_fault_left_out_does_not_hit_and_the_others_still_do() -> None:
-    async def main(world: World) -> list[str]:
-        async with connected(world) as store:
-            for _ in range(10):
-                await store.transact(ActiveRuns())
-        return world.choices.faults
-
-    rates = {"conflict": 0.3, "commit_lost": 0.3}
-    whole = simulate(main, Plan(1), rates=rates)
-    assert len(whole) > 3
-    assert simulate(main, Plan(1, faults=frozenset(whole)), rates=rates) == whole
-    assert simulate(main, Plan(1, faults=frozenset()), rates=rates) == []
-    part = simulate(main, Plan(1, faults=frozenset(whole[:3])), rates=rates)
-    assert part == whole[:3]
 
 
 def test_in_all_weathers_together_every_kind_of_fault_hits_and_the_counter_is_right() -> None:
@@ -160,46 +102,3 @@ def test_in_all_weathers_together_every_kind_of_fault_hits_and_the_counter_is_ri
     rates = dict.fromkeys(FAULTS, 0.2)
     hit = set().union(*[simulate(main, seed, rates=rates, latency=0.05) for seed in range(15)])
     assert hit == set(FAULTS)
-
-
-def test_a_connection_is_of_use_on_the_clusters_loop_only() -> None:
-    async def elsewhere(store: SimulatedStore) -> None:
-        await store.open()
-        with pytest.raises(StoreError, match="loop"):
-            await read(store, b"a")
-
-    world = World()
-    asyncio.run(elsewhere(SimulatedStore(world.cluster, None, settings=Settings(), sources=Sources(0))))
-    simulate_nothing(world)
-
-
-def simulate_nothing(world: World) -> None:
-    """Run a world in which nothing happens, which disposes of it."""
-
-    async def main(world: World) -> None:
-        pass
-
-    world.run(main)
-
-
-def test_plain_code_works_in_a_transaction_without_being_suspended() -> None:
-    """`JobsService.within` takes the transaction of a function that the store runs, however slow the cluster is."""
-
-    async def main(world: World) -> None:
-        async with connected(world) as store, JobsService(store, supervise=False) as jobs:
-            await jobs.set_type_timeout("t", 10)
-            begun: list[Transaction] = []
-
-            async def function(transaction: Transaction) -> None:
-                begun.append(transaction)
-                with jobs.within(transaction) as tx:
-                    tx.add("t", "j", {"n": 1})
-                    assert tx.get("t", "j").data == {"n": 1}
-
-            await store.transact(function)
-            assert (await jobs.get("t", "j")).data == {"n": 1}
-            for wrong in (begun[-1], object()):
-                with pytest.raises(StoreError, match="takes the transaction of a function that transact runs"):
-                    jobs.within(wrong)
-
-    simulate(main, rates={"suspend": 0.9, "slow_read": 0.5})

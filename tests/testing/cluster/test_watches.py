@@ -25,31 +25,6 @@ def test_a_late_watch_fires_late_and_not_too_late() -> None:
     assert 4.5 < max(times) <= 5
 
 
-def test_a_spurious_watch_fires_for_nothing() -> None:
-    async def main(world: World) -> float:
-        async with connected(world) as store:
-            watched = await watch(store, b"a")
-            await watched.wait()
-            assert watched.error is None
-            assert world.cluster.commits == 0
-            return world.loop.time()
-
-    assert max(durations(main, "watch_spurious", 0)) <= 5
-
-
-def test_a_lost_watch_fails_with_an_error() -> None:
-    async def main(world: World) -> float:
-        async with connected(world) as store:
-            watched = await watch(store, b"a")
-            with pytest.raises(StoreError, match="lost"):
-                await watched.wait()
-            return world.loop.time()
-
-    times = durations(main, "watch_lost", 0)
-    assert min(times) < 2
-    assert 50 < max(times) <= 60
-
-
 def test_a_watch_fires_once_whatever_else_would_fire_it() -> None:
     async def main(world: World) -> None:
         async with connected(world) as store:
@@ -64,23 +39,6 @@ def test_a_watch_fires_once_whatever_else_would_fire_it() -> None:
 
     for seed in range(20):
         simulate(main, seed, rates={"watch_late": 1.0, "watch_spurious": 1.0, "watch_lost": 1.0})
-
-
-def test_a_watch_canceled_while_it_is_being_told_of_does_not_fire() -> None:
-    async def main(world: World) -> bool:
-        async with connected(world) as store:
-            watched = await watch(store, b"a")
-            writing = asyncio.create_task(write(store, b"a", b"1"))
-            while not world.cluster.commits:  # noqa: ASYNC110 - stops at the very step
-                await asyncio.sleep(0)
-            was_told = watched.fired
-            watched.cancel()
-            await writing
-            await asyncio.sleep(1)
-            assert watched.fired == was_told
-            return was_told
-
-    assert {simulate(main, seed) for seed in range(30)} == {False, True}
 
 
 def test_a_watch_of_a_run_whose_outcome_is_an_error_is_lost_and_that_of_the_last_run_lives() -> None:
