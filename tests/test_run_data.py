@@ -6,7 +6,6 @@ import contextlib
 import math
 import struct
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -40,11 +39,6 @@ JSON = st.recursive(
 )
 
 
-def kinds(packed: bytes) -> list[HistoryKind]:
-    """Return the kinds of the events, newest first."""
-    return [event.kind for event in run_data.history_of(packed)]
-
-
 def full() -> bytes:
     """Return notes with an event of every kind and all parts, that expire."""
     packed = b""
@@ -70,26 +64,6 @@ def test_the_packed_form_is_the_documented_one_byte_by_byte() -> None:
     assert len(head) == HEAD_BYTES
 
 
-def test_the_codes_of_the_kinds_of_events_never_change() -> None:
-    codes = [run_data.with_event(b"", kind, NOW)[HEAD_BYTES] for kind in HistoryKind]
-    assert dict(zip(HistoryKind, codes, strict=True)) == {
-        "added": 0,
-        "started": 1,
-        "stopped": 2,
-        "crashed": 3,
-        "lost": 4,
-        "finished": 5,
-        "canceled": 6,
-    }
-
-
-def test_nothing_is_told_by_no_notes() -> None:
-    assert run_data.history_of(b"") == ()
-    assert (run_data.attempts_of(b""), run_data.result_of(b""), run_data.error_of(b"")) == (0, None, None)
-    assert (run_data.progress_of(b""), run_data.expires_at(b""), run_data.parts_of(b"")) == (None, None, b"")
-    run_data.check(b"")
-
-
 @given(st.lists(EVENTS, max_size=30), st.integers(1, 100))
 def test_events_come_back_newest_first_and_no_more_than_are_kept(
     events: list[tuple[HistoryKind, float, str]], most: int
@@ -98,15 +72,6 @@ def test_events_come_back_newest_first_and_no_more_than_are_kept(
     for kind, at, detail in events:
         packed = run_data.with_event(packed, kind, at, detail, most=most)
     assert list(run_data.history_of(packed)) == [HistoryEvent(*event) for event in reversed(events)][:most]
-    run_data.check(packed)
-
-
-def test_what_runs_have_left_stays_when_the_oldest_event_gives_way() -> None:
-    packed = full()
-    for number in range(len(HistoryKind) + 1):
-        packed = run_data.with_event(packed, HistoryKind.STARTED, NOW + number, "me", most=len(HistoryKind))
-    assert kinds(packed) == [HistoryKind.STARTED] * len(HistoryKind)
-    assert run_data.parts_of(packed) == run_data.parts_of(full())
     run_data.check(packed)
 
 
@@ -148,46 +113,7 @@ def test_attempts_are_counted_and_never_fall_below_zero(steps: list[int]) -> Non
     assert run_data.attempts_of(packed) == counted
 
 
-def test_attempts_stop_at_what_two_bytes_hold() -> None:
-    packed = run_data.with_event(NEW, HistoryKind.STARTED, NOW, attempts=65_534)
-    for expected in (65_535, 65_535):
-        packed = run_data.with_event(packed, HistoryKind.STARTED, NOW, attempts=1)
-        assert run_data.attempts_of(packed) == expected
-
-
 # Changes
-
-
-def test_an_event_leaves_the_parts_and_takes_the_expiry_away() -> None:
-    packed = run_data.with_event(full(), HistoryKind.STARTED, NOW, attempts=1)
-    assert run_data.result_of(packed) == {"width": 640}
-    assert run_data.error_of(packed) == JobError("ValueError", "no", "Traceback")
-    assert run_data.progress_of(packed) == Progress(3, 10, "resizing")
-    assert run_data.attempts_of(packed) == len(HistoryKind) + 1
-    assert run_data.expires_at(full()) == NOW + 100
-    assert run_data.expires_at(packed) is None
-
-
-def test_a_job_that_is_started_anew_keeps_its_history_and_nothing_else() -> None:
-    packed = run_data.started_anew(full(), NOW + 50)
-    assert kinds(packed) == [HistoryKind.ADDED, *reversed(HistoryKind)]
-    assert run_data.history_of(packed)[0].at == NOW + 50
-    assert (run_data.attempts_of(packed), run_data.parts_of(packed), run_data.expires_at(packed)) == (0, b"", None)
-
-
-def test_attempts_can_be_forgotten_alone() -> None:
-    packed = run_data.with_no_attempts(full())
-    assert run_data.attempts_of(packed) == 0
-    assert packed[:1] + packed[3:] == full()[:1] + full()[3:]
-
-
-def test_the_history_can_be_forgotten_alone() -> None:
-    packed = run_data.with_newest_events(full(), 0)
-    assert run_data.history_of(packed) == ()
-    assert run_data.size_of_history(packed) == 0
-    assert run_data.parts_of(packed) == run_data.parts_of(full())
-    assert (run_data.attempts_of(packed), run_data.expires_at(packed)) == (len(HistoryKind), NOW + 100)
-    run_data.check(packed)
 
 
 @pytest.mark.parametrize(
@@ -205,20 +131,6 @@ def test_a_detail_is_cut_to_255_bytes_of_whole_characters(detail: str, kept: str
     [event] = run_data.history_of(run_data.with_event(b"", HistoryKind.CRASHED, NOW, detail))
     assert event.detail == kept
     assert len(event.detail.encode()) <= 255
-
-
-def test_the_longest_history_can_be_packed() -> None:
-    packed = b""
-    for number in range(run_data.MOST_HISTORY + 5):
-        packed = run_data.with_event(packed, HistoryKind.CRASHED, NOW + number, "x" * 255, most=run_data.MOST_HISTORY)
-    history = run_data.history_of(packed)
-    assert len(history) == run_data.MOST_HISTORY
-    assert history[0].at == NOW + run_data.MOST_HISTORY + 4
-    run_data.check(packed)
-
-
-def test_an_event_tells_its_time_as_a_datetime() -> None:
-    assert HistoryEvent(HistoryKind.LOST, 1.5).time == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("at", [1e300, math.inf, math.nan, 1e12])
@@ -250,10 +162,6 @@ def test_progress_is_two_numbers_and_a_line(values: tuple[Any, Any, Any], progre
     assert run_data.progress_of(run_data.with_part(b"", PROGRESS, run_data.progress_json(found))) == progress
 
 
-def test_a_long_message_of_progress_is_cut() -> None:
-    assert progress_of_values(1, 2, "x" * 1000).message == "x" * 197 + "..."
-
-
 @pytest.mark.parametrize(
     ("values", "refused"),
     [
@@ -269,12 +177,6 @@ def test_what_is_no_progress_is_refused_in_one_line(values: tuple[Any, Any, Any]
     with pytest.raises(InvalidJob) as caught:
         progress_of_values(*values)
     assert str(caught.value) == refused
-
-
-@pytest.mark.parametrize("number", [math.nan, math.inf, 1 << 20_000], ids=["nan", "inf", "long"])
-def test_progress_that_json_cannot_carry_is_refused(number: float) -> None:
-    with pytest.raises(InvalidJob, match="data is not JSON"):
-        run_data.progress_json(progress_of_values(number, None, ""))
 
 
 # Damage
@@ -341,15 +243,6 @@ def test_whatever_the_bytes_are_they_are_read_and_changed_or_refused(raw: bytes,
         for call in (*LOOKS.values(), *CHANGES.values()):
             with contextlib.suppress(StoreError):
                 call(packed)
-
-
-def test_progress_tells_of_which_attempt_it_is() -> None:
-    progress = progress_of_values(1, 2, "half", 3)
-    packed = run_data.with_part(NEW, PROGRESS, run_data.progress_json(progress))
-    found = run_data.progress_of(packed)
-    assert found is not None
-    assert found.attempt == 3
-    assert found == Progress(1, 2, "half")
 
 
 def test_limits_of_one_job_are_kept_beside_the_rest_and_when_it_runs_again() -> None:

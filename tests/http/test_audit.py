@@ -12,7 +12,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import InvalidSettings, JobsService, NewJob
-from jobs_service.http import audit
 from jobs_service.http.audit import Audit
 from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import add_token
@@ -109,21 +108,6 @@ async def test_logins_and_refusals_are_written_down(tmp_path: Path) -> None:
     ]
 
 
-def test_refusals_that_were_left_out_are_counted_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = Audit(str(tmp_path / "audit.jsonl"))
-    for _ in range(3):
-        for address in ("192.0.2.1", "192.0.2.2"):
-            log.refused("", address, "unauthorized", "GET", "/v1/types")
-    monkeypatch.setattr(audit, "_SPARED", 0.0)  # its time is over
-    log.refused("", "192.0.2.1", "unauthorized", "GET", "/v1/types")
-    rows = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
-    assert [(row["address"], row["what"]["times"]) for row in rows] == [
-        ("192.0.2.1", 1),
-        ("192.0.2.2", 1),
-        ("192.0.2.1", 3),
-    ]
-
-
 async def test_what_was_taken_out_is_written_down(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     async with served(options=ServerOptions(audit_log=str(file))) as (jobs, client):
@@ -186,16 +170,6 @@ async def test_a_change_that_cannot_be_written_down_is_answered_as_done(tmp_path
         assert failed["log_level"] == "error"
 
 
-async def test_an_audit_log_names_a_job_alike_whatever_was_done_with_it(tmp_path: Path) -> None:
-    file = tmp_path / "audit.jsonl"
-    async with served(options=replace(OPEN, audit_log=str(file))) as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        token = bearer(await add_token(jobs, "ada", "write"))
-        await client.post("/v1/types/email/jobs", json={"id": {"bytes": "00ff"}}, headers=token)
-        await client.delete("/v1/types/email/jobs/json:%7B%22bytes%22:%2200ff%22%7D", headers=token)
-    assert [json.loads(line)["id"] for line in file.read_text().splitlines()] == [{"bytes": "00ff"}] * 2
-
-
 def test_an_audit_log_that_cannot_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match=r"the audit log '.*/no/audit' cannot be written: .*No such file"):
         JobsService("memory:").asgi(audit_log=str(tmp_path / "no" / "audit"))
@@ -221,12 +195,3 @@ def test_a_line_that_a_full_disk_has_cut_is_not_joined_with_the_next(tmp_path: P
     first, cut, *others = file.read_text().splitlines()
     assert [json.loads(line)["action"] for line in (first, *others)] == ["first", "next", "last"]
     assert len(cut) == 20
-
-
-def test_a_line_that_was_cut_before_the_start_is_not_joined_with_the_next(tmp_path: Path) -> None:
-    file = tmp_path / "audit.jsonl"
-    file.write_text('{"at": "2026-')
-    Audit(str(file)).changed("ada", "", "add")
-    cut, line = file.read_text().splitlines()
-    assert cut == '{"at": "2026-'
-    assert json.loads(line)["action"] == "add"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 from structlog.testing import capture_logs
 
@@ -168,19 +167,6 @@ async def test_what_was_changed_before_the_store_went_away_is_told_and_noted(mon
         assert (done["changed"], done["more"]) == (100, False)
 
 
-@also_on_a_cluster
-async def test_an_action_of_the_dashboard_halves_and_shows_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with served() as (jobs, client):
-        await fail_large(jobs, monkeypatch)
-        answer = await client.post("/bulk", data={"type": "email", "action": "resubmit", "state": "failed"})
-        id = httpx.URL(answer.headers["location"]).params["id"]
-        await jobs.wait(bulk_actions.TYPE, id, "finished", timeout=30)
-        job = await jobs.get(bulk_actions.TYPE, id)
-        assert job.result == {"read": COUNT, "matched": COUNT, "changed": COUNT - 1, "too_large": 1}
-        assert "too large" in (await client.get(answer.headers["location"])).text
-        await is_left_alone(jobs)
-
-
 class Slow(Faults):
     """Has transactions that write more than so many bytes take too long."""
 
@@ -284,19 +270,3 @@ async def test_a_place_to_go_on_that_is_none_is_refused(after: str) -> None:
         refused = problem(await client.post("/v1/types/email/bulk", json=body), 422, "invalid-job")
         assert "allowed is what `next` of the answer before has" in refused["detail"]
         assert (await jobs.counts("email"))["email"].jobs == 5
-
-
-async def test_times_of_adding_at_and_before_1970_hold() -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 60)
-        await jobs.add("email", "1")
-
-        async def matched(**filter: Any) -> int:
-            body = {"action": "remove", "filter": filter, "dry_run": True}
-            return int((await client.post("/v1/types/email/bulk", json=body)).json()["matched"])
-
-        for epoch in (0, 0.0, "1970-01-01T00:00:00Z"):
-            assert await matched(added_before=epoch) == 0
-            assert await matched(added_after=epoch) == 1
-        assert await matched(added_before=-1) == 0
-        assert await matched(added_after=-1) == 1

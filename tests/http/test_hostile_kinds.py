@@ -21,7 +21,7 @@ from jobs_service.http.tokens import add_token
 from tests.contract.support import contents
 from tests.http import hostile
 from tests.http.hostile import Hostile
-from tests.http.support import problem, running, served
+from tests.http.support import running
 
 SEED = 16
 COUNT = 1000
@@ -104,41 +104,7 @@ async def test_hostile_requests_are_refused_and_change_nothing(is_open: bool) ->
                 assert (await client.get("/livez")).status_code == 200
 
 
-def test_the_requests_of_a_seed_are_always_the_same() -> None:
-    one, other = ([*hostile.drawn(3, 50, hostile.OPEN)] for _ in range(2))
-    assert one == other
-    assert {each.kind for each in hostile.drawn(SEED, COUNT, hostile.OPEN)} > {
-        "body",
-        "encoding",
-        "trick",
-        "site",
-        "path",
-    }
-
-
 # What these requests have found
-
-
-async def test_a_host_that_begins_like_an_address_is_none() -> None:
-    async with served() as (_, client):
-        for host in ("[::1]x", "[::1]:80x", "[::1]@evil.example", "[::1"):
-            problem(await client.get("/v1/types", headers={"Host": host}), 403, "host-not-allowed")
-        assert (await client.get("/v1/types", headers={"Host": "[::1]:8700"})).status_code == 200
-
-
-async def test_json_is_utf_8() -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        path, body = "/v1/types/email/jobs", '{"id": "x"}'.encode("utf-16")
-        problem(await client.post(path, content=body, headers={"Content-Type": "application/json"}), 400, "bad-request")
-        lines = await client.post(path, content=body, headers={"Content-Type": "application/x-ndjson"})
-        assert lines.json()["problem"]["type"] == "/problems/bad-request"
-        assert await jobs.pending_count("email") == 0
-
-
-async def test_a_page_that_is_asked_otherwise_answers_with_a_problem() -> None:
-    async with served() as (_, client):
-        problem(await client.request("TRACE", "/"), 405, "method-not-allowed")
 
 
 async def test_a_request_whose_body_does_not_come_changes_nothing_though_nothing_in_it_is_wanted() -> None:
