@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import InvalidJob, StoreError
+from jobs_service import InvalidJob
 from jobs_service.json_data import MAX_DEPTH, MAX_INTEGER_BITS, decode, encode
 
 INTEGERS = st.one_of(
@@ -100,19 +100,7 @@ def test_text_with_lone_surrogates_comes_out_equal_or_is_refused(value: Any) -> 
         assert typed(decode(encode(value))) == typed(value)
 
 
-@pytest.mark.parametrize("value", ["\ud83d\ude00", ["\ud83d\ude00"], {"\ud83d\ude00": 1}, "\ud800\ud83d\ude00"])
-def test_a_character_in_two_halves_is_refused_for_it_would_come_out_as_one(value: Any) -> None:
-    assert "two surrogates side by side" in refusal(value)
-
-
 # limits
-
-
-@pytest.mark.parametrize("value", [1 << 63, -(1 << 63), (1 << 63) - 1, 1 << 64, (1 << MAX_INTEGER_BITS) - 1])
-@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
-def test_big_integers_are_carried(value: int, wrap: Any) -> None:
-    assert decode(encode(wrap(value))) == wrap(value)
-    assert decode(encode(wrap(-value))) == wrap(-value)
 
 
 @pytest.mark.parametrize("value", [1 << MAX_INTEGER_BITS, -(1 << MAX_INTEGER_BITS)], ids=["positive", "negative"])
@@ -263,10 +251,3 @@ def test_keys_that_are_not_text_are_refused(key: Any, wrap: Any) -> None:
 
 
 # what is read
-
-
-@pytest.mark.parametrize("raw", [b"{", b'{"a":', b"\xff", b"nul", b"[1] 2", b'"' + b"\xed\xa0\x80"])
-def test_bytes_that_are_no_json_are_a_damaged_store(raw: bytes) -> None:
-    with pytest.raises(StoreError, match="a job's data is damaged") as caught:
-        decode(raw)
-    assert len(str(caught.value).splitlines()) == 1

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import structlog
-from structlog.testing import capture_logs
 
 from jobs_service import JobFailed, JobsService, RunningJob, Settings
 from jobs_service.log import EventLog
@@ -146,21 +145,6 @@ def test_importing_the_library_configures_nothing_and_prints_nothing(tmp_path: P
 
 
 # of one source
-
-
-def test_a_source_has_its_fields_in_every_event() -> None:
-    log = EventLog("tests", type="email")
-    with capture_logs() as events:
-        log.warning("one", id="a")
-        log.error("two")
-        log.bind(id="b").warning("three", type=1)
-        log.warning("four")
-    assert events == [
-        {"event": "one", "log_level": "warning", "type": "email", "id": "a"},
-        {"event": "two", "log_level": "error", "type": "email"},
-        {"event": "three", "log_level": "warning", "type": 1, "id": "b"},
-        {"event": "four", "log_level": "warning", "type": "email"},
-    ]
 
 
 def test_an_event_that_cannot_be_logged_fails_nobody_and_is_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import InvalidJob, RecordDamaged, StoreError, json_data, run_data
-from jobs_service.layer.record import READY, ZERO_PRIORITY, Record
-from jobs_service.model import Job
+from jobs_service import StoreError, json_data, run_data
 from jobs_service.run_data import (
     ERROR,
     HEAD_BYTES,
@@ -24,7 +21,6 @@ from jobs_service.run_data import (
     HistoryKind,
     JobError,
     Progress,
-    progress_of_values,
 )
 
 NOW = 1_700_000_000.0
@@ -133,50 +129,7 @@ def test_a_detail_is_cut_to_255_bytes_of_whole_characters(detail: str, kept: str
     assert len(event.detail.encode()) <= 255
 
 
-@pytest.mark.parametrize("at", [1e300, math.inf, math.nan, 1e12])
-def test_a_time_that_no_date_can_say_is_damage_of_that_job(at: float) -> None:
-    event = HistoryEvent(HistoryKind.LOST, at)
-    with pytest.raises(RecordDamaged, match="history is damaged: an event at"):
-        _ = event.time
-    packed = run_data.of_values(0, 0, [event], None)
-    record = Record(None, READY, bytes(12), ZERO_PRIORITY, None, None, False, None, b"", packed)
-    [plain] = Job("email", "welcome", record).to_dict()["history"]
-    assert plain["at"] == (at if math.isfinite(at) else None)
-
-
 # What an application says of progress
-
-
-@pytest.mark.parametrize(
-    ("values", "progress"),
-    [
-        ((1, None, ""), Progress(1)),
-        ((0.5, 2.5, "half"), Progress(0.5, 2.5, "half")),
-        ((-1, 0, "two\nlines"), Progress(-1, 0, "two lines")),
-        ((10**30, None, ""), Progress(10**30)),
-    ],
-)
-def test_progress_is_two_numbers_and_a_line(values: tuple[Any, Any, Any], progress: Progress) -> None:
-    found = progress_of_values(*values)
-    assert found == progress
-    assert run_data.progress_of(run_data.with_part(b"", PROGRESS, run_data.progress_json(found))) == progress
-
-
-@pytest.mark.parametrize(
-    ("values", "refused"),
-    [
-        (("3", None, ""), "progress: done='3': a str; allowed are numbers"),
-        ((None, None, ""), "progress: done=None: a NoneType; allowed are numbers"),
-        ((True, None, ""), "progress: done=True: a bool; allowed are numbers"),
-        ((1, "10", ""), "progress: total='10': a str; allowed are numbers"),
-        ((1, 2, None), "progress: message=None: a NoneType; allowed is str"),
-        ((1, 2, b"x"), "progress: message=b'x': a bytes; allowed is str"),
-    ],
-)
-def test_what_is_no_progress_is_refused_in_one_line(values: tuple[Any, Any, Any], refused: str) -> None:
-    with pytest.raises(InvalidJob) as caught:
-        progress_of_values(*values)
-    assert str(caught.value) == refused
 
 
 # Damage

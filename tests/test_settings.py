@@ -130,24 +130,6 @@ def test_an_unknown_setting_is_told_which_there_are() -> None:
     assert set(message.partition("; known are ")[2].split(", ")[:-1]) <= set(Settings.model_fields)
 
 
-@pytest.mark.parametrize(
-    ("content", "start"),
-    [
-        ("activity_bach = 1", "JOBS_SERVICE_ACTIVITY_BACH=1 (setting activity_bach): "),
-        ("[limits]\nactivity_batch = 1", "JOBS_SERVICE_LIMITS={'activity_batch': 1} (setting limits): "),
-        ("activity_batch = 0", "JOBS_SERVICE_ACTIVITY_BATCH=0 (setting activity_batch): "),
-        ("activity_batch = [1,\n2]", "JOBS_SERVICE_ACTIVITY_BATCH=[1, 2] (setting activity_batch): "),
-        ('"two\\nlines" = 1', "JOBS_SERVICE_TWO LINES=1 (setting two lines): "),
-    ],
-)
-def test_a_mistake_in_the_file_is_told_like_any_other(content: str, start: str, file: Callable[[str], Path]) -> None:
-    path = file(content)
-    message = complaint()
-    assert message.startswith(start)
-    assert message.endswith(f"; it stands in {path}")
-    assert "stands in" not in complaint(activity_batch=0, activity_bach=1)
-
-
 @pytest.mark.parametrize("content", ["activity_batch 1", "activity_batch = ", "= 1", "a = 1\na = 2", b"\xff\xfe"])
 def test_a_file_that_is_no_toml_is_told_by_name(content: str | bytes, file: Callable[[str | bytes], Path]) -> None:
     path = file(content)
@@ -163,14 +145,6 @@ def test_options_of_handlers_come_from_tables_of_the_file(file: Callable[[str], 
         "thumbnail": {"slots": 4, "interval": 5.0},
         "a.b": {"max_churn": 0, "max_history": 1},
     }
-
-
-def test_options_of_handlers_come_from_json_in_the_variable(
-    file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file("[handlers.b]\nslots = 4\n")
-    monkeypatch.setenv("JOBS_SERVICE_HANDLERS", '{"a": {"slots": 1}}')
-    assert Settings().handlers == {"a": HandlerSettings(slots=1)}
 
 
 @pytest.mark.parametrize(

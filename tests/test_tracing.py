@@ -10,18 +10,13 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace import Span as SdkSpan
-from opentelemetry.sdk.trace import Tracer as SdkTracer
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from structlog.testing import capture_logs
 
 from jobs_service import (
     Discard,
     Job,
-    JobExists,
     JobsService,
     JobTransaction,
     NewJob,
@@ -193,46 +188,6 @@ async def test_ends_are_told_and_errors_without_what_is_secret(spans: InMemorySp
     for span in spans.get_finished_spans():
         assert SECRET not in span.to_json()
     assert NO_END.outcome(False) == "taken over"
-
-
-@pytest.mark.parametrize(
-    ("part", "moment"),
-    [
-        (SimpleSpanProcessor, "on_start"),
-        (SimpleSpanProcessor, "on_end"),
-        (SdkTracer, "start_as_current_span"),
-        (TracerProvider, "get_tracer"),
-        (SdkSpan, "set_attribute"),
-        (SdkSpan, "set_status"),
-        (SdkSpan, "get_span_context"),
-    ],
-)
-async def test_tracing_that_fails_costs_no_job_its_addition_or_its_end(
-    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, part: type, moment: str
-) -> None:
-    jobs = JobsService("memory:")
-    runs: list[int] = []
-
-    @jobs.handler("email", timeout=1)
-    async def email(job: RunningJob) -> int:
-        runs.append(job.attempts)
-        return 7
-
-    def broken(*_: object, **__: object) -> None:
-        raise RuntimeError("a part of the application's tracing has a bug")
-
-    async with jobs:
-        monkeypatch.setattr(part, moment, broken)
-        with capture_logs() as events:
-            await jobs.enqueue(email, id="a")
-            with pytest.raises(JobExists):
-                await jobs.add("email", "a")
-            async with running(jobs):
-                assert await jobs.result(email, "a", timeout=30) == 7
-    assert runs == [1]
-    assert {event["event"] for event in events if event["log_level"] == "error"} == {"tracing_failed"}
-    if part is not SdkSpan:
-        assert spans.get_finished_spans() == ()
 
 
 PRODUCER = """

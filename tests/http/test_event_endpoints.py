@@ -109,24 +109,6 @@ async def test_a_client_that_comes_back_to_several_jobs_is_told_what_is_new_and_
         assert again.status_code == 204
 
 
-async def test_who_follows_a_type_is_told_of_the_end_of_jobs_that_leave_and_that_they_are_gone() -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        await jobs.set_retention("email", keep=0)
-        await jobs.add("email", "a")
-        job = await jobs.accept("email")
-        assert job is not None
-        async with client.stream("GET", "/v1/types/email/events") as response:
-            mark = await _mark(response)
-        await job.finish()
-        headers = {"Last-Event-ID": mark}
-        async with (
-            client.stream("GET", "/v1/types/email/events", headers=headers) as response,
-            aclosing(events(response)) as told,
-        ):
-            assert [(await anext(told))[2]["state"] for _ in range(2)] == ["finished", "removed"]
-
-
 async def test_a_job_that_is_not_there_is_not_found_or_removed() -> None:
     async with listening() as (_, client):
         problem(await client.get(EVENTS), 404, "job-not-found")

@@ -156,20 +156,6 @@ async def test_jobs_are_listed_by_page_and_by_line(two: Two) -> None:
     problem(await client.get(f"{JOBS}?limit=0"), 422, "invalid-request")
 
 
-async def test_jobs_are_removed_canceled_and_run_again(two: Two) -> None:
-    jobs, client = two
-    await jobs.add("email", "a")
-    running = await jobs.accept("email")
-    assert running is not None
-    assert (await client.post(f"{JOBS}/a/cancel")).json() == {"removal": "canceled"}
-    await running.finish()
-    again = await client.post(f"{JOBS}/a/resubmit", json={"data": {"second": True}})
-    assert (again.json()["state"], again.json()["data"]) == ("pending", {"second": True})
-    assert (await client.delete(f"{JOBS}/a")).json() == {"removal": "removed"}
-    problem(await client.get(f"{JOBS}/a"), 404, "job-not-found")
-    problem(await client.post(f"{JOBS}/a/resubmit"), 404, "job-not-found")
-
-
 @pytest.mark.parametrize(
     ("form", "detail"),
     [

@@ -16,9 +16,8 @@ import pytest
 
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http.application import Application
-from jobs_service.http.server import Server, bound, parse_address
+from jobs_service.http.server import Server, bound
 from jobs_service.http.state import ServerLimits, ServerOptions
-from jobs_service.http.token_file import is_loopback
 from jobs_service.http.tokens import add_token
 from tests.http.support import listening, problem, running
 
@@ -243,17 +242,3 @@ def test_files_that_are_no_certificate_are_refused(tmp_path: Path) -> None:
 def test_an_address_that_is_taken_is_refused() -> None:
     with bound("127.0.0.1", 0) as taken, pytest.raises(InvalidSettings, match="in use"):
         bound("127.0.0.1", taken.getsockname()[1])
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("127.0.0.1:80", ("127.0.0.1", 80)),
-        ("[::1]:8700", ("::1", 8700)),
-        (":1", ("127.0.0.1", 1)),
-        ("a.b:0", ("a.b", 0)),
-    ],
-)
-def test_addresses(text: str, found: tuple[str, int]) -> None:
-    assert parse_address(text) == found
-    assert is_loopback(found[0]) is (found[0] != "a.b")
