@@ -189,7 +189,6 @@ UNMEASURED = frozenset(
         "supervision/test_cancellation.py",
         "supervision/test_otp_model.py",
         "system",
-        "test_fdb_place.py",
         "test_json_data.py",
         "test_log.py",
         "test_reader.py",
@@ -221,7 +220,6 @@ LONG = tuple(
         "copying",
         "cli/verbs/test_copy.py",
         "testing",
-        "test_fdb_place.py",
     )
 )
 """Where the tests are that take seconds, the longest first."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
 import pickle
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -47,16 +45,3 @@ def test_an_error_that_is_copied_or_pickled_is_the_same(
     found = again(error)
     assert type(found) is type(error)
     assert (str(found), found.args, vars(found)) == (str(error), error.args, vars(error))
-
-
-def test_a_function_in_another_process_may_ask_for_another_run() -> None:
-    """Handlers give what computes to pools of processes; an error that cannot be read there breaks the pool."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        with pytest.raises(Retry, match="later") as retry:
-            pool.submit(_ask_again).result(60)
-        assert retry.value.after == 5
-        assert pool.submit(len, "abc").result(60) == 3
-
-
-def _ask_again() -> None:
-    raise Retry(5, "later")

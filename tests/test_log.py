@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
-import logging
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,7 +13,6 @@ from typing import Any
 
 import pytest
 import structlog
-from structlog.testing import capture_logs
 
 from jobs_service import JobFailed, JobsService, RunningJob, Settings
 from jobs_service.log import EventLog
@@ -97,11 +94,6 @@ def test_a_program_that_has_configured_structlog_gets_details_its_way_with_type_
     assert by_name["jobs_lost"]["level"] == "warning"
 
 
-def test_a_level_that_the_program_has_set_holds_for_the_library(tmp_path: Path) -> None:
-    configure = "structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))\n"
-    assert run(tmp_path, configure=configure, lose=True) == ""
-
-
 @pytest.mark.parametrize("configure", ["", JSON_LINES])
 def test_no_event_has_a_jobs_data(tmp_path: Path, configure: str) -> None:
     output = run(tmp_path, configure=configure, lose=True)
@@ -155,66 +147,6 @@ def test_importing_the_library_configures_nothing_and_prints_nothing(tmp_path: P
 # of one source
 
 
-def test_a_source_has_its_fields_in_every_event() -> None:
-    log = EventLog("tests", type="email")
-    with capture_logs() as events:
-        log.warning("one", id="a")
-        log.error("two")
-        log.bind(id="b").warning("three", type=1)
-        log.warning("four")
-    assert events == [
-        {"event": "one", "log_level": "warning", "type": "email", "id": "a"},
-        {"event": "two", "log_level": "error", "type": "email"},
-        {"event": "three", "log_level": "warning", "type": 1, "id": "b"},
-        {"event": "four", "log_level": "warning", "type": "email"},
-    ]
-
-
-def test_an_exception_is_logged_with_its_traceback() -> None:
-    log = EventLog("tests")
-    with capture_logs() as events:
-        try:
-            raise ValueError("broken")
-        except ValueError:
-            log.exception("failed", id="a")
-    assert events == [{"event": "failed", "log_level": "error", "id": "a", "exc_info": True}]
-
-
-def test_details_go_to_who_has_configured_structlog() -> None:
-    log = EventLog("tests")
-    with capture_logs() as events:
-        log.debug("detail", id="a")
-        configured = structlog.is_configured()
-    assert configured
-    assert events == [{"event": "detail", "log_level": "debug", "id": "a"}]
-
-
-def test_no_logger_is_made_for_an_event_below_the_level_that_the_program_has_set() -> None:
-    before, made = structlog.get_config() if structlog.is_configured() else {}, []
-
-    def logger(*arguments: object) -> object:
-        made.append(arguments)
-        return structlog.PrintLogger()
-
-    log = EventLog("tests")
-    structlog.configure(
-        processors=[dropped],
-        logger_factory=logger,
-        wrapper_class=structlog.make_filtering_bound_logger(30),
-        cache_logger_on_first_use=False,
-    )
-    try:
-        log.debug("detail")
-        log.info("news")
-        assert made == []
-        log.warning("warning")
-        assert len(made) == 1
-    finally:
-        structlog.reset_defaults()
-        if before:
-            structlog.configure(**before)
-
-
 def test_an_event_that_cannot_be_logged_fails_nobody_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
     log = EventLog("tests")
     with failing():
@@ -226,28 +158,6 @@ def test_an_event_that_cannot_be_logged_fails_nobody_and_is_named(caplog: pytest
             log.exception("event")
     line = "the event event could not be logged: OSError(28, 'No space left on device')"
     assert [(record.name, record.getMessage()) for record in caplog.records] == [("tests", line)] * 5
-
-
-def test_a_handler_of_the_application_that_raises_fails_nobody() -> None:
-    class Raising(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    logger, handler = logging.getLogger("tests"), Raising()
-    logger.addHandler(handler)
-    try:
-        with failing(logger_factory=structlog.stdlib.LoggerFactory()):
-            EventLog("tests").error("event")
-    finally:
-        logger.removeHandler(handler)
-
-
-def test_the_logger_of_an_application_that_cannot_be_made_fails_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    log = EventLog("tests")
-    with failing(logger_factory=no_space):
-        if log.wants_details():
-            log.debug("event")
-    assert [record.getMessage()[:36] for record in caplog.records] == ["the event event could not be logged:"]
 
 
 async def test_a_service_goes_on_and_ends_when_nothing_can_be_logged() -> None:
@@ -291,7 +201,3 @@ def failing(**options: Any) -> Iterator[None]:
 
 def no_space(*_: object) -> Any:
     raise OSError(28, "No space left on device")
-
-
-def dropped(*_: object) -> dict[str, object]:
-    raise structlog.DropEvent

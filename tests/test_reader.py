@@ -12,7 +12,6 @@ from typing import Any
 import fdb.tuple
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from jobs_service import JobsService
 from jobs_service.layer import awake_types, changes, declared_settings, keyspace, rows
@@ -27,8 +26,7 @@ from tests import reader
 from tests.copying.support import everything, populate
 from tests.layer.processes import process_row
 from tests.layer.tuples import TUPLES
-from tests.reader import Record, Undocumented
-from tests.reader.key_elements import leaves
+from tests.reader import Record
 from tests.reader.rows import FAMILIES
 from tests.service.support import FAR_AWAY
 from tests.stores import plain_settings
@@ -57,17 +55,6 @@ def test_tuples_are_read_as_by_the_tuple_layer(values: tuple[Any, ...]) -> None:
     found = reader.elements(packed)
     assert comparable(tuple(value for value, _ in found)) == comparable(fdb.tuple.unpack(packed))
     assert b"".join(raw for _, raw in found) == packed
-
-
-@given(st.one_of(st.binary(max_size=12), TUPLES.map(fdb.tuple.pack)), st.data())
-def test_what_the_tuple_layer_packs_otherwise_is_refused(packed: bytes, data: st.DataObject) -> None:
-    cut = packed[: data.draw(st.integers(0, len(packed)))]
-    try:
-        values = tuple(value for value, _ in reader.elements(cut))
-    except Undocumented:
-        return
-    if not any(isinstance(value, reader.Stamp | reader.Single) for value in leaves(values)):
-        assert fdb.tuple.pack(values) == cut
 
 
 # rows
@@ -204,77 +191,3 @@ def test_the_reader_knows_nothing_of_the_package() -> None:
 
 
 # what it refuses
-
-SEQ = bytes(11) + b"\x01"
-HEAD = b"\x01\x02" + SEQ + struct.pack(">dH", float("nan"), 1) + b"\x14"
-NOTES = struct.pack(">BHBHd", 0, 0, 0, 0, float("nan"))
-
-
-def told(notes: bytes) -> bytes:
-    """Return the record of a ready job with these notes."""
-    return bytes((1, 2 | 128)) + HEAD[2:] + len(notes).to_bytes(4, "big") + notes
-
-
-def part(bit: int, json: bytes) -> bytes:
-    return told(bytes((bit,)) + NOTES[1:] + len(json).to_bytes(4, "big") + json)
-
-
-def event(kind: int, at: float, detail: bytes) -> bytes:
-    raw = struct.pack(">BdB", kind, at, len(detail)) + detail
-    return told(struct.pack(">BHBHd", 0, 0, 1, len(raw), float("nan")) + raw)
-
-
-RECORDS = {
-    "a version": b"\x02" + HEAD[1:],
-    "no state": b"\x01\x00" + HEAD[2:],
-    "two states": b"\x01\x06" + HEAD[2:],
-    "a priority of two elements": HEAD[:-3] + b"\x00\x02\x14\x14",
-    "a priority with a versionstamp": HEAD[:-3] + b"\x00\x0f\x05\x33" + SEQ + b"\x00",
-    "a run_at out of the calendar": HEAD[:14] + struct.pack(">d", 1e12) + HEAD[22:],
-    "data with NaN": HEAD + b"NaN",
-    "data that is no text": HEAD + b'"\xff"',
-    "notes with more behind": told(NOTES + b"x"),
-    "a kind of event": event(7, 1.7e9, b""),
-    "a detail that is no text": event(0, 1.7e9, b"\xff"),
-    "an event in milliseconds": event(0, 1.7e12, b""),
-    "an error of two values": part(2, b'["E","why"]'),
-    "an error of numbers": part(2, b"[1,2,3]"),
-    "progress of text": part(4, b'["1",null,""]'),
-    "limits of three values": part(8, b"[1,2,3]"),
-    "a result that is no JSON": part(1, b"{"),
-}
-
-
-@pytest.mark.parametrize("what", RECORDS)
-def test_a_record_is_refused_with(what: str) -> None:
-    assert reader.record(HEAD + b"7").data == b"7"
-    with pytest.raises(Undocumented):
-        reader.record(RECORDS[what])
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ((99, "t"), b""),
-        ((True, "t"), b""),
-        ((), b""),
-        ((4, "t", 1), bytes(7) + b"\x01"),
-        ((1, None, "id"), HEAD),
-        ((1, "t", 1), HEAD),
-        ((3, "t", 5, "id"), b"\x14"),
-        ((3, "t", 5.0, "id"), b""),
-        ((9, "t"), b"x"),
-        ((6, "t"), fdb.tuple.pack((60,))),
-        ((6, "t"), fdb.tuple.pack((60.0, 1))),
-        ((10, "t"), fdb.tuple.pack((1.0, None, None))),
-        ((12, "t"), fdb.tuple.pack((1.7e12,))),
-        ((13,), b'{"version": 2}'),
-        ((13, "t"), bytes(10)),
-        ((14, "t"), fdb.tuple.pack((1.0, 2.0))),
-        ((17, "t"), b"\x21"),
-        ((20, "t"), bytes(9)),
-    ],
-)
-def test_a_row_is_refused(key: tuple[Any, ...], value: bytes) -> None:
-    with pytest.raises(Undocumented):
-        reader.row(fdb.tuple.pack(key), value)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import struct
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import InvalidJob, RecordDamaged, StoreError, json_data, run_data
-from jobs_service.layer.record import READY, ZERO_PRIORITY, Record
-from jobs_service.model import Job
+from jobs_service import StoreError, json_data, run_data
 from jobs_service.run_data import (
     ERROR,
     HEAD_BYTES,
@@ -25,7 +21,6 @@ from jobs_service.run_data import (
     HistoryKind,
     JobError,
     Progress,
-    progress_of_values,
 )
 
 NOW = 1_700_000_000.0
@@ -38,11 +33,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=5,
 )
-
-
-def kinds(packed: bytes) -> list[HistoryKind]:
-    """Return the kinds of the events, newest first."""
-    return [event.kind for event in run_data.history_of(packed)]
 
 
 def full() -> bytes:
@@ -70,26 +60,6 @@ def test_the_packed_form_is_the_documented_one_byte_by_byte() -> None:
     assert len(head) == HEAD_BYTES
 
 
-def test_the_codes_of_the_kinds_of_events_never_change() -> None:
-    codes = [run_data.with_event(b"", kind, NOW)[HEAD_BYTES] for kind in HistoryKind]
-    assert dict(zip(HistoryKind, codes, strict=True)) == {
-        "added": 0,
-        "started": 1,
-        "stopped": 2,
-        "crashed": 3,
-        "lost": 4,
-        "finished": 5,
-        "canceled": 6,
-    }
-
-
-def test_nothing_is_told_by_no_notes() -> None:
-    assert run_data.history_of(b"") == ()
-    assert (run_data.attempts_of(b""), run_data.result_of(b""), run_data.error_of(b"")) == (0, None, None)
-    assert (run_data.progress_of(b""), run_data.expires_at(b""), run_data.parts_of(b"")) == (None, None, b"")
-    run_data.check(b"")
-
-
 @given(st.lists(EVENTS, max_size=30), st.integers(1, 100))
 def test_events_come_back_newest_first_and_no_more_than_are_kept(
     events: list[tuple[HistoryKind, float, str]], most: int
@@ -98,15 +68,6 @@ def test_events_come_back_newest_first_and_no_more_than_are_kept(
     for kind, at, detail in events:
         packed = run_data.with_event(packed, kind, at, detail, most=most)
     assert list(run_data.history_of(packed)) == [HistoryEvent(*event) for event in reversed(events)][:most]
-    run_data.check(packed)
-
-
-def test_what_runs_have_left_stays_when_the_oldest_event_gives_way() -> None:
-    packed = full()
-    for number in range(len(HistoryKind) + 1):
-        packed = run_data.with_event(packed, HistoryKind.STARTED, NOW + number, "me", most=len(HistoryKind))
-    assert kinds(packed) == [HistoryKind.STARTED] * len(HistoryKind)
-    assert run_data.parts_of(packed) == run_data.parts_of(full())
     run_data.check(packed)
 
 
@@ -148,46 +109,7 @@ def test_attempts_are_counted_and_never_fall_below_zero(steps: list[int]) -> Non
     assert run_data.attempts_of(packed) == counted
 
 
-def test_attempts_stop_at_what_two_bytes_hold() -> None:
-    packed = run_data.with_event(NEW, HistoryKind.STARTED, NOW, attempts=65_534)
-    for expected in (65_535, 65_535):
-        packed = run_data.with_event(packed, HistoryKind.STARTED, NOW, attempts=1)
-        assert run_data.attempts_of(packed) == expected
-
-
 # Changes
-
-
-def test_an_event_leaves_the_parts_and_takes_the_expiry_away() -> None:
-    packed = run_data.with_event(full(), HistoryKind.STARTED, NOW, attempts=1)
-    assert run_data.result_of(packed) == {"width": 640}
-    assert run_data.error_of(packed) == JobError("ValueError", "no", "Traceback")
-    assert run_data.progress_of(packed) == Progress(3, 10, "resizing")
-    assert run_data.attempts_of(packed) == len(HistoryKind) + 1
-    assert run_data.expires_at(full()) == NOW + 100
-    assert run_data.expires_at(packed) is None
-
-
-def test_a_job_that_is_started_anew_keeps_its_history_and_nothing_else() -> None:
-    packed = run_data.started_anew(full(), NOW + 50)
-    assert kinds(packed) == [HistoryKind.ADDED, *reversed(HistoryKind)]
-    assert run_data.history_of(packed)[0].at == NOW + 50
-    assert (run_data.attempts_of(packed), run_data.parts_of(packed), run_data.expires_at(packed)) == (0, b"", None)
-
-
-def test_attempts_can_be_forgotten_alone() -> None:
-    packed = run_data.with_no_attempts(full())
-    assert run_data.attempts_of(packed) == 0
-    assert packed[:1] + packed[3:] == full()[:1] + full()[3:]
-
-
-def test_the_history_can_be_forgotten_alone() -> None:
-    packed = run_data.with_newest_events(full(), 0)
-    assert run_data.history_of(packed) == ()
-    assert run_data.size_of_history(packed) == 0
-    assert run_data.parts_of(packed) == run_data.parts_of(full())
-    assert (run_data.attempts_of(packed), run_data.expires_at(packed)) == (len(HistoryKind), NOW + 100)
-    run_data.check(packed)
 
 
 @pytest.mark.parametrize(
@@ -207,74 +129,7 @@ def test_a_detail_is_cut_to_255_bytes_of_whole_characters(detail: str, kept: str
     assert len(event.detail.encode()) <= 255
 
 
-def test_the_longest_history_can_be_packed() -> None:
-    packed = b""
-    for number in range(run_data.MOST_HISTORY + 5):
-        packed = run_data.with_event(packed, HistoryKind.CRASHED, NOW + number, "x" * 255, most=run_data.MOST_HISTORY)
-    history = run_data.history_of(packed)
-    assert len(history) == run_data.MOST_HISTORY
-    assert history[0].at == NOW + run_data.MOST_HISTORY + 4
-    run_data.check(packed)
-
-
-def test_an_event_tells_its_time_as_a_datetime() -> None:
-    assert HistoryEvent(HistoryKind.LOST, 1.5).time == datetime(1970, 1, 1, 0, 0, 1, 500_000, tzinfo=UTC)
-
-
-@pytest.mark.parametrize("at", [1e300, math.inf, math.nan, 1e12])
-def test_a_time_that_no_date_can_say_is_damage_of_that_job(at: float) -> None:
-    event = HistoryEvent(HistoryKind.LOST, at)
-    with pytest.raises(RecordDamaged, match="history is damaged: an event at"):
-        _ = event.time
-    packed = run_data.of_values(0, 0, [event], None)
-    record = Record(None, READY, bytes(12), ZERO_PRIORITY, None, None, False, None, b"", packed)
-    [plain] = Job("email", "welcome", record).to_dict()["history"]
-    assert plain["at"] == (at if math.isfinite(at) else None)
-
-
 # What an application says of progress
-
-
-@pytest.mark.parametrize(
-    ("values", "progress"),
-    [
-        ((1, None, ""), Progress(1)),
-        ((0.5, 2.5, "half"), Progress(0.5, 2.5, "half")),
-        ((-1, 0, "two\nlines"), Progress(-1, 0, "two lines")),
-        ((10**30, None, ""), Progress(10**30)),
-    ],
-)
-def test_progress_is_two_numbers_and_a_line(values: tuple[Any, Any, Any], progress: Progress) -> None:
-    found = progress_of_values(*values)
-    assert found == progress
-    assert run_data.progress_of(run_data.with_part(b"", PROGRESS, run_data.progress_json(found))) == progress
-
-
-def test_a_long_message_of_progress_is_cut() -> None:
-    assert progress_of_values(1, 2, "x" * 1000).message == "x" * 197 + "..."
-
-
-@pytest.mark.parametrize(
-    ("values", "refused"),
-    [
-        (("3", None, ""), "progress: done='3': a str; allowed are numbers"),
-        ((None, None, ""), "progress: done=None: a NoneType; allowed are numbers"),
-        ((True, None, ""), "progress: done=True: a bool; allowed are numbers"),
-        ((1, "10", ""), "progress: total='10': a str; allowed are numbers"),
-        ((1, 2, None), "progress: message=None: a NoneType; allowed is str"),
-        ((1, 2, b"x"), "progress: message=b'x': a bytes; allowed is str"),
-    ],
-)
-def test_what_is_no_progress_is_refused_in_one_line(values: tuple[Any, Any, Any], refused: str) -> None:
-    with pytest.raises(InvalidJob) as caught:
-        progress_of_values(*values)
-    assert str(caught.value) == refused
-
-
-@pytest.mark.parametrize("number", [math.nan, math.inf, 1 << 20_000], ids=["nan", "inf", "long"])
-def test_progress_that_json_cannot_carry_is_refused(number: float) -> None:
-    with pytest.raises(InvalidJob, match="data is not JSON"):
-        run_data.progress_json(progress_of_values(number, None, ""))
 
 
 # Damage
@@ -341,15 +196,6 @@ def test_whatever_the_bytes_are_they_are_read_and_changed_or_refused(raw: bytes,
         for call in (*LOOKS.values(), *CHANGES.values()):
             with contextlib.suppress(StoreError):
                 call(packed)
-
-
-def test_progress_tells_of_which_attempt_it_is() -> None:
-    progress = progress_of_values(1, 2, "half", 3)
-    packed = run_data.with_part(NEW, PROGRESS, run_data.progress_json(progress))
-    found = run_data.progress_of(packed)
-    assert found is not None
-    assert found.attempt == 3
-    assert found == Progress(1, 2, "half")
 
 
 def test_limits_of_one_job_are_kept_beside_the_rest_and_when_it_runs_again() -> None:

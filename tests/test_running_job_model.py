@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidJob, Job, Outcome, RunningJob
-from jobs_service.model import UNSET, Ending, Progress, ProgressReport, ResubmitFlag
+from jobs_service import Job, Outcome, RunningJob
+from jobs_service.model import UNSET, Ending, Progress, ProgressReport
 from tests.jobs import running, told
 
 
@@ -81,10 +81,6 @@ async def test_a_job_accepted_without_a_service_says_how_to_go_on() -> None:
             await call
 
 
-def test_a_running_job_shows_its_lock() -> None:
-    assert running().lock == b"L" * 16
-
-
 @pytest.mark.parametrize(("following", "flag"), [(None, False), ((b"\x14", None), True)])
 def test_the_resubmit_flag_is_a_truth_value(following: Any, flag: bool) -> None:
     found = running(next=following)
@@ -97,51 +93,9 @@ def test_the_resubmit_flag_is_a_truth_value(following: Any, flag: bool) -> None:
     assert ("again" if found.resubmit else "done") == ("again" if flag else "done")
 
 
-def test_resubmit_flags_compare_with_each_other_and_with_nothing_else() -> None:
-    again = running(next=(b"\x14", None)).resubmit
-    assert isinstance(again, ResubmitFlag)
-    assert again == running(next=(b"\x14", 1.0)).resubmit
-    assert again != running().resubmit
-    assert again != 1
-    assert again != "True"
-
-
-async def test_the_resubmit_flag_is_the_operation_when_it_is_called() -> None:
-    worker = Worker()
-    found = running(worker)
-    assert await found.resubmit(data=[1]) is found
-    assert worker.calls == [("resubmit", found, [1], UNSET, UNSET)]
-    assert callable(found.resubmit)
-
-
 def test_progress_is_a_value_until_it_is_called() -> None:
     none, some = running().progress, running(run_data=told()).progress
     assert isinstance(some, ProgressReport)
     assert (bool(none), none.value, repr(none)) == (False, None, "None")
     assert (bool(some), some.value) == (True, Progress(1, 2, "half"))
     assert repr(some) == str(some) == repr(Progress(1, 2, "half"))
-
-
-def test_reports_of_progress_compare_with_each_other_and_with_progress() -> None:
-    some = running(run_data=told()).progress
-    assert some == Progress(1, 2, "half")
-    assert Progress(1, 2, "half") == some
-    assert some == running(run_data=told()).progress
-    assert some != running().progress
-    assert some != (1, 2, "half")
-    assert hash(some) == hash(Progress(1, 2, "half"))
-
-
-async def test_progress_is_the_operation_when_it_is_called() -> None:
-    worker = Worker()
-    found = running(worker)
-    assert await found.progress(1) is found
-    assert await found.progress(2.5, 10, message="on") is found
-    assert worker.calls == [("progress", found, Progress(1)), ("progress", found, Progress(2.5, 10, "on"))]
-
-
-async def test_what_is_no_progress_does_not_reach_the_worker() -> None:
-    worker = Worker()
-    with pytest.raises(InvalidJob, match="progress: done='half': a str; allowed are numbers"):
-        await running(worker).progress("half")  # type: ignore[arg-type]
-    assert worker.calls == []

@@ -51,11 +51,3 @@ async def test_a_cancellation_is_raised_although_the_work_has_failed_and_tells_o
     with pytest.raises(asyncio.CancelledError) as caught:
         await task
     assert repr(caught.value.__cause__) == "ValueError('no')"
-
-
-async def test_work_that_is_canceled_itself_is_a_cancellation() -> None:
-    async def work() -> None:
-        raise asyncio.CancelledError
-
-    with pytest.raises(asyncio.CancelledError):
-        await through_cancellation(work())

@@ -14,7 +14,7 @@ from jobs_service import StoreUnavailable
 from jobs_service.actors.activity_monitor import Sample, Sampled, Sampler
 from jobs_service.actors.context import Context
 from jobs_service.store.memory import Faults
-from tests.actors.support import add, clear_timeout, counted, opened, set_timeout
+from tests.actors.support import add, counted, opened, set_timeout
 from tests.virtual_time import in_virtual_time
 
 
@@ -137,27 +137,6 @@ async def test_types_of_like_timeouts_share_reads_whenever_they_were_added() -> 
             await asyncio.sleep(600)
             # 50 types with 10 to 14 samples a minute for 10 minutes; at most four reads a second.
             assert counted(context).reads - before <= 4 * 600
-
-
-@in_virtual_time
-async def test_a_quiet_listener_is_told_of_changes_only() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 8)
-        async with running(context) as sampler:
-            listener = Listener(context, sampler, "t")
-            await asyncio.sleep(0.001)
-            listener.sampled.quiet = True
-            await asyncio.sleep(100)
-            assert len(listener.told) == 1
-            await add(context, "t", "a")
-            await asyncio.sleep(1.001)
-            assert len(listener.told) == 2
-            await set_timeout(context, "t", 4)
-            await asyncio.sleep(1.001)
-            assert [sample.timeout for sample in listener.told] == [8, 8, 4]
-            await clear_timeout(context, "t")
-            await asyncio.sleep(1.001)
-            assert [sample.timeout for sample in listener.told] == [8, 8, 4, None]
 
 
 @in_virtual_time

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import signal
@@ -95,11 +94,6 @@ def test_wrong_usage_is_one_line_and_code_2(invoke: Invoke, arguments: list[str]
     assert refused.error.isprintable()
 
 
-def test_wrong_usage_as_a_process_is_the_same(tmp_path: Path) -> None:
-    refused = process("show", "email", cwd=tmp_path)
-    assert (refused.code, refused.error) == (2, "Missing argument 'ID'. (see jobs-service show --help)")
-
-
 @pytest.mark.parametrize("arguments", READING)
 def test_looking_at_a_store_that_is_not_there_does_not_make_it(
     invoke: Invoke, arguments: list[str], tmp_path: Path
@@ -111,12 +105,6 @@ def test_looking_at_a_store_that_is_not_there_does_not_make_it(
         "jobs-service types set TYPE SECONDS"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["standard-input"]
-
-
-def test_an_empty_directory_is_no_store_yet(invoke: Invoke, tmp_path: Path) -> None:
-    (tmp_path / "jobs-data").mkdir()
-    assert invoke("list").code == 3
-    assert list((tmp_path / "jobs-data").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -188,19 +176,6 @@ def test_an_address_that_names_no_store_is_wrong_usage(invoke: Invoke, address: 
     assert repr(address) in refused.error
 
 
-def test_a_directory_that_cannot_be_made_is_code_3(invoke: Invoke) -> None:
-    refused = invoke("types", "set", "email", "1", "--store", "lmdb:/dev/null/store")
-    assert refused.code == 3
-    assert "/dev/null" in refused.error
-
-
-def test_a_setting_out_of_range_is_bad_input(invoke: Invoke, email: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JOBS_SERVICE_TRANSACTION_TIMEOUT", "-1")
-    refused = invoke("list", "--store", email)
-    assert refused.code == 2
-    assert refused.error.startswith("JOBS_SERVICE_TRANSACTION_TIMEOUT='-1'")
-
-
 def test_a_store_that_does_not_answer_in_time_is_code_3(email: str, tmp_path: Path) -> None:
     with write_lock_held(email):
         refused = process("add", "email", "x", "--store", email, cwd=tmp_path, env=IMPATIENT)
@@ -242,22 +217,6 @@ def test_an_output_that_cannot_be_written_is_no_fault_of_the_store(
     assert done.stderr == b"jobs-service: the output cannot be written: No space left on device\n"
 
 
-def test_nobody_to_read_the_error_is_no_second_error(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(
-        [*PROGRAM, "list"],
-        cwd=tmp_path,
-        env=environment(),
-        stderr=writer,
-        stdout=subprocess.PIPE,
-        timeout=HANG,
-        check=False,
-    )
-    os.close(writer)
-    assert (done.returncode, done.stdout) == (3, b"")
-
-
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
@@ -282,15 +241,6 @@ def test_whatever_is_raised_has_its_code_and_one_line(
     assert said.removeprefix("jobs-service: ").startswith(line)
 
 
-def test_a_bug_names_the_place_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.guard(lambda: asyncio.run(_buggy())) == 70
-    assert f"{__file__}:" in capsys.readouterr().err
-
-
-async def _buggy() -> None:
-    raise AttributeError("not there")
-
-
 @pytest.mark.parametrize("module", ["jobs_service.cli.app", "jobs_service.errors", "jobs_service.service", "app"])
 def test_ctrl_c_while_modules_are_imported_is_no_traceback(tmp_path: Path, module: str) -> None:
     (tmp_path / "app.py").touch()
@@ -304,20 +254,6 @@ def test_ctrl_c_while_modules_are_imported_is_no_traceback(tmp_path: Path, modul
     )
     ended = process("serve", "app:jobs", cwd=tmp_path, env={"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"})
     assert (ended.code, ended.out, ended.err) == (130, "", "")
-
-
-def test_the_program_is_a_console_script_as_well(tmp_path: Path) -> None:
-    call = "import sys; from jobs_service.cli import main; sys.exit(main())"
-    done = subprocess.run(
-        [sys.executable, "-c", call, "add"],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        timeout=HANG,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr == b"jobs-service: Missing argument 'TYPE'. (see jobs-service add --help)\n"
 
 
 @pytest.mark.parametrize("verb", [[], *([verb] for verb in VERBS), ["types", "set"], ["types", "clear"]])
@@ -337,13 +273,6 @@ def test_help_is_plain_and_fits_80_columns(invoke: Invoke, verb: list[str]) -> N
 
 def test_the_version_is_printed(invoke: Invoke) -> None:
     assert (invoke("--version").code, invoke("--version").out) == (0, f"jobs-service {jobs_service.__version__}\n")
-
-
-@pytest.mark.parametrize("verb", [[], ["add"], ["types"], ["serve"]])
-def test_help_names_all_kinds_of_store(invoke: Invoke, verb: list[str]) -> None:
-    help = invoke(*verb, "--help").out
-    for kind in ("lmdb:PATH", "fdb:[CLUSTER_FILE]", "memory:"):
-        assert kind in help
 
 
 def test_help_imports_nothing_that_only_the_verbs_need(tmp_path: Path) -> None:

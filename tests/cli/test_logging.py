@@ -6,7 +6,6 @@ import json
 import logging
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -68,17 +67,6 @@ def test_a_disk_that_was_full_for_a_while_does_not_end_the_log(then: str, tmp_pa
         assert json.loads(lines[0])["number"] == 0
 
 
-def test_what_is_less_severe_is_dropped(capsys: pytest.CaptureFixture[str]) -> None:
-    configure("warning")
-    structlog.get_logger().info("quiet")
-    logging.getLogger("library").info("quiet")
-    structlog.get_logger().warning("loud")
-    logging.getLogger("library").warning("%s", "loud too")
-    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [(event["event"], event["level"]) for event in events] == [("loud", "warning"), ("loud too", "warning")]
-    assert events[1]["logger"] == "library"
-
-
 def test_a_failures_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> None:
     configure("error")
     try:
@@ -91,33 +79,6 @@ def test_a_failures_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> 
         assert event["event"] == "failed"
         assert event["exception"].startswith("Traceback")
         assert event["exception"].endswith("ValueError: why")
-
-
-def test_warnings_are_events_too(capsys: pytest.CaptureFixture[str]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        configure("warning")
-        warnings.warn("old", DeprecationWarning, stacklevel=1)
-    event = json.loads(capsys.readouterr().err)
-    assert "DeprecationWarning: old" in event["event"]
-
-
-def test_what_is_logged_after_its_stream_is_gone_fails_nobody(tmp_path: Path) -> None:
-    # Only in development mode does Python 3.11 say what fails while an object is collected; 3.13 always does.
-    (tmp_path / "main.py").write_text(
-        "import gc, io, sys, structlog\n"
-        "from jobs_service.cli.logging import configure\n"
-        "gone = sys.stderr = io.StringIO()\n"
-        "configure('info')\n"
-        "gone.close()\n"
-        "sys.stderr = sys.__stderr__\n"
-        "structlog.get_logger().info('serving')\n"
-        "structlog.reset_defaults()\n"
-        "gc.collect()\n"
-    )
-    call = [sys.executable, "-X", "dev", "-W", "ignore", "main.py"]
-    ended = subprocess.run(call, cwd=tmp_path, env=environment(), capture_output=True, timeout=HANG, check=False)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
 PROGRAM = """

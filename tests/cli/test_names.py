@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import uuid
 from typing import Any
 
 import fdb.tuple
@@ -35,13 +33,6 @@ def test_what_is_shown_can_be_typed(value: Any) -> None:
     assert fdb.tuple.pack((again,)) == fdb.tuple.pack((value,))
 
 
-@given(st.integers() | encodable | st.binary() | st.lists(encodable).map(tuple))
-def test_a_priority_that_is_shown_can_be_typed(priority: Any) -> None:
-    again = parse_priority(names.priority_text(priority))
-    assert again == priority
-    assert type(again) is type(priority)
-
-
 @given(nested)
 def test_nothing_shown_acts_on_a_terminal_or_looks_like_an_option(value: Any) -> None:
     text = names.shown(value)
@@ -49,12 +40,6 @@ def test_nothing_shown_acts_on_a_terminal_or_looks_like_an_option(value: Any) ->
     assert text.isprintable()
     assert text == text.strip()
     assert not text.startswith("-")
-
-
-@given(nested)
-def test_two_names_never_look_the_same(value: Any) -> None:
-    assert names.shown(value) != names.shown((value,))
-    assert names.shown(str(value)) == names.shown(value) or not isinstance(value, str)
 
 
 @pytest.mark.parametrize(
@@ -78,13 +63,6 @@ def test_two_names_never_look_the_same(value: Any) -> None:
 def test_a_plain_string_is_itself_and_everything_else_is_json(value: Any, text: str) -> None:
     assert names.shown(value) == text
     assert names.parsed(text) == value
-
-
-def test_what_json_lacks_is_shown_in_the_tuple_layers_encoding() -> None:
-    key = uuid.UUID(int=7)
-    text = names.shown((key, float("inf")))
-    assert json.loads(text.removeprefix("json:"))[0].keys() == {"packed"}
-    assert names.parsed(text) == (key, float("inf"))
 
 
 @pytest.mark.parametrize(
@@ -114,11 +92,3 @@ def test_what_names_nothing_is_refused_with_the_argument_it_was_given_for(text: 
     with pytest.raises(typer.BadParameter) as refused:
         parse_priority(text)
     assert refused.value.param_hint == "--priority"
-
-
-@pytest.mark.parametrize(
-    ("text", "priority"),
-    [("0", 0), ("-5", -5), ("+7", 7), ('"urgent"', "urgent"), ('"\\u00e9"', "é"), ('json:"5"', "5")],
-)
-def test_a_priority_is_an_integer_or_spelled_as_a_string(text: str, priority: int | str) -> None:
-    assert parse_priority(text) == priority

@@ -12,7 +12,6 @@ import pytest
 from rich.cells import cell_len
 
 from jobs_service import JobsService, NewJob, Outcome, names
-from jobs_service.cli import output
 from jobs_service.names import compact
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, on_terminal, process, without_escapes
@@ -66,15 +65,6 @@ def full(store: str) -> str:
     return store
 
 
-def test_tables_of_ordinary_names_fit_80_columns_of_a_terminal(invoke: Invoke, email: str, tmp_path: Path) -> None:
-    for data in ("1", f'"{"x" * 300}"', f'"{"日本語" * 40}"'):
-        invoke("add", "email", f"ordinary-{len(data)}", "--data", data, "--in", "1d", "--store", email)
-    for _, shown in several_on_terminal((["list", "email"], ["list"], ["types"], ["stats"]), store=email, cwd=tmp_path):
-        lines = without_escapes(shown).splitlines()
-        assert max(map(cell_len, lines)) <= 80
-        assert len(lines) in (2, 4)  # nothing was folded
-
-
 @pytest.mark.parametrize("columns", ["", "40"])
 def test_nothing_is_cut_where_nobody_sits(
     invoke: Invoke, full: str, monkeypatch: pytest.MonkeyPatch, columns: str
@@ -87,15 +77,6 @@ def test_nothing_is_cut_where_nobody_sits(
     assert "…" not in listed
 
 
-def test_only_data_is_cut_on_a_terminal(full: str, tmp_path: Path) -> None:
-    _, shown = on_terminal("list", "email", "--state", "succeeded", "--store", full, cwd=tmp_path)
-    heading, line = without_escapes(shown).splitlines()
-    assert heading.split() == ["ID", "STATE", "NOTE,", "DATA"]
-    assert line.startswith('a-long-but-ordinary-name  succeeded  {"text":"xxx')
-    assert line.endswith("x…")
-    assert len(line) == 80
-
-
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_terminals_width_is_kept(full: str, tmp_path: Path, columns: int) -> None:
     commands = (["list"], ["types"], ["list", "--state", "pending"])
@@ -104,11 +85,6 @@ def test_a_terminals_width_is_kept(full: str, tmp_path: Path, columns: int) -> N
         assert shown
         for line in without_escapes(shown).splitlines():
             assert cell_len(line) <= columns, line
-
-
-def test_columns_in_the_environment_override_a_terminals_own(full: str, tmp_path: Path) -> None:
-    _, shown = on_terminal("list", "email", "--store", full, cwd=tmp_path, env={"COLUMNS": "200"})
-    assert max(map(cell_len, without_escapes(shown).splitlines())) == 200
 
 
 def test_states_are_coloured_on_a_terminal_and_nowhere_else(full: str, tmp_path: Path) -> None:
@@ -141,43 +117,7 @@ def test_nothing_from_a_job_reaches_the_terminal_unescaped(full: str, tmp_path: 
         assert "\r" not in shown
 
 
-def test_markup_in_a_job_is_text(full: str, tmp_path: Path) -> None:
-    _, shown = on_terminal("list", "email", "--store", full, cwd=tmp_path, columns=120)
-    assert "[bold]markup[/bold] :smile:" in without_escapes(shown)
-    assert '"[red]x[/red]"' in without_escapes(shown)
-
-
 def test_json_is_ascii_whatever_the_data(invoke: Invoke, full: str) -> None:
     listed = invoke("list", "--json", "--store", full)
     assert listed.out.isascii()
     assert [job["data"] for job in listed.json_lines if job["id"] == "wide"] == ["日本語" * 40]
-
-
-def test_an_old_locale_is_no_failure(full: str, tmp_path: Path) -> None:
-    listed = process("list", "email", "--store", full, cwd=tmp_path, env={"PYTHONIOENCODING": "ascii"})
-    assert (listed.code, listed.err) == (0, "")
-    assert "\\u65e5" in listed.out
-
-
-@pytest.mark.parametrize(
-    ("text", "columns", "result"), [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本語", 5, "日本…"), ("日本", 4, "日本")]
-)
-def test_cut_counts_columns_not_characters(text: str, columns: int, result: str) -> None:
-    assert output.cut(text, columns) == result
-    assert cell_len(result) <= columns
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0.0s"),
-        (3.21, "3.2s"),
-        (59.94, "59.9s"),
-        (59.96, "1m00s"),
-        (725, "12m05s"),
-        (3600, "1h00m"),
-        (97_200, "1d03h"),
-    ],
-)
-def test_durations_have_two_units(seconds: float, text: str) -> None:
-    assert output.duration_text(seconds) == text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,17 +11,12 @@ from typing import Any
 import pytest
 
 from jobs_service import (
-    AccessDenied,
     InvalidAddress,
-    InvalidJob,
     JobsClient,
     JobsError,
     JobsService,
-    JobState,
-    ServiceClosed,
     StoreUnavailable,
 )
-from jobs_service.http.state import ServerOptions
 from tests.client.lossy import LossyTransport
 from tests.client.served import listening
 from tests.service.support import J1, PATIENCE, T1, TIMEOUT, eventually
@@ -129,76 +123,6 @@ async def test_what_is_no_server_of_jobs_is_one_line(answer: bytes, kind: type[J
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (b"HTTP/1.1 302 Found\r\nLocation: /login\r\n\r\n", "answers 302 with nothing: that is no jobs-service"),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>log in",
-            "answers 200 with text/html: that is no jobs-service",
-        ),
-        (
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: gzip\r\n\r\nplain",
-            "cannot be asked for this: Error -3 while",
-        ),
-    ],
-)
-async def test_who_waits_for_a_job_of_what_is_no_server_of_jobs_is_told(answer: bytes, text: str) -> None:
-    async with answering(answer) as url, JobsClient(url, timeout=SHORT) as jobs, asyncio.timeout(PATIENCE):
-        with pytest.raises(JobsError) as caught:
-            await jobs.wait(T1, J1)
-        assert type(caught.value) is JobsError
-        assert f"{url} {text}" in str(caught.value)
-
-
-async def test_a_wrong_prefix_is_told_by_the_address_that_was_asked() -> None:
-    async with JobsService("memory:") as served, listening(served) as url, JobsClient(f"{url}/inner/jobs") as jobs:
-        for call in (jobs.types(), jobs.page(T1, limit=5), jobs.wait(T1, J1)):
-            with pytest.raises(JobsError) as caught:
-                await call
-            assert type(caught.value) is JobsError
-            assert str(caught.value).startswith(f"{url}/inner/jobs/v1/")
-            assert str(caught.value).endswith(": no jobs-service answers there; is the prefix of the URL right?")
-
-
-async def test_an_empty_answer_that_leads_elsewhere_is_no_success() -> None:
-    async with (
-        answering(b"HTTP/1.1 307 Temporary Redirect\r\nLocation: https://x/\r\nContent-Length: 0\r\n\r\n") as url,
-        JobsClient(url, timeout=SHORT) as jobs,
-    ):
-        for call in (jobs.set_type_timeout(T1, TIMEOUT), jobs.clear_type_timeout(T1), jobs.pause(T1)):
-            with pytest.raises(JobsError, match="answers 307 with nothing: that is no jobs-service"):
-                await call
-
-
-async def test_what_is_too_long_for_an_address_is_one_line() -> None:
-    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
-        with pytest.raises(JobsError, match="cannot be asked for this: URL"):
-            await jobs.page(T1, after="x" * 70_000)
-
-
-@pytest.mark.parametrize("call", [lambda jobs: jobs.get(T1, J1), lambda jobs: jobs.set_type_timeout(T1, TIMEOUT)])
-async def test_an_answer_that_comes_too_slowly_is_waited_for_no_longer_than_allowed(
-    call: Callable[[JobsClient], Awaitable[Any]],
-) -> None:
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
-        with contextlib.suppress(ConnectionError), contextlib.closing(writer):
-            while True:
-                writer.write(b" ")
-                await writer.drain()
-                await asyncio.sleep(SHORT / 4)
-
-    server = await asyncio.start_server(drip, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, JobsClient(url, timeout=SHORT) as jobs:
-        with pytest.raises(
-            StoreUnavailable, match=r"has not sent all of its answer within .* it may have taken effect"
-        ):
-            async with asyncio.timeout(PATIENCE):
-                await call(jobs)
-
-
-@pytest.mark.parametrize(
     "url",
     [
         "",
@@ -241,46 +165,3 @@ def test_what_can_be_no_token_is_refused(token: Any) -> None:
     with pytest.raises(JobsError, match="token") as caught:
         JobsClient("http://host", token=token)
     assert str(token or "two words") not in str(caught.value)
-
-
-@pytest.mark.parametrize("timeout", [0, -1, None, "soon", float("nan")])
-def test_a_timeout_that_cannot_be_is_refused(timeout: Any) -> None:
-    with pytest.raises(InvalidJob):
-        JobsClient("http://host", timeout=timeout)
-
-
-async def test_without_a_token_a_server_that_wants_one_is_an_error_of_its_own() -> None:
-    async with JobsService("memory:") as served, listening(served, ServerOptions()) as url, JobsClient(url) as jobs:
-        for call in (jobs.types(), jobs.add(T1, J1), jobs.wait(T1, J1)):
-            with pytest.raises(AccessDenied, match="token"):
-                await call
-
-
-async def test_a_client_that_is_not_open_says_so() -> None:
-    jobs = JobsClient("http://127.0.0.1:1")
-    with pytest.raises(ServiceClosed, match="async with"):
-        await jobs.get(T1, J1)
-    with pytest.raises(ServiceClosed, match="async with"):
-        await anext(jobs.subscribe(T1, J1))
-    async with JobsService("memory:") as served, listening(served) as url:
-        await served.set_type_timeout(T1, TIMEOUT)
-        await served.add(T1, J1)
-        async with JobsClient(url) as jobs:
-            events = jobs.subscribe(T1, J1)
-            assert (await anext(events)).state is JobState.PENDING
-            waiting = asyncio.create_task(anext(events))
-            await asyncio.sleep(0)
-        with pytest.raises(ServiceClosed, match="was left"):
-            await waiting
-        with pytest.raises(ServiceClosed, match="was left"):
-            await jobs.types()
-
-
-async def test_finishing_with_a_function_is_refused_in_one_line() -> None:
-    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
-        await jobs.set_type_timeout(T1, TIMEOUT)
-        await jobs.add(T1, J1)
-        job = await jobs.accept(T1)
-        assert job is not None
-        with pytest.raises(JobsError, match="finish_with needs the store itself"):
-            await job.finish_with(lambda tx: None)

@@ -55,19 +55,6 @@ async def test_a_job_that_comes_when_its_caller_was_canceled_is_given_back_at_on
             assert {job.attempts for job in await listed(served, T1)} == {0}
 
 
-async def test_the_client_is_left_only_when_what_came_for_nobody_is_given_back() -> None:
-    network = LateTransport()
-    async with asyncio.timeout(PATIENCE), JobsService("memory:") as served, listening(served) as url:
-        await served.set_type_timeout(T1, TIMEOUT)
-        await served.add(T1, "job")
-        async with JobsClient(url, transport=network) as client:
-            task = asyncio.create_task(client.accept(T1))
-            await network.arrived.acquire()
-            task.cancel()
-            await asyncio.wait([task])
-        assert await all_pending(served)
-
-
 @pytest.mark.parametrize("seed", range(3))
 async def test_accepts_that_are_canceled_at_any_moment_strand_no_job(seed: int) -> None:
     random = Sources(seed)
@@ -102,16 +89,3 @@ async def test_an_accept_whose_answer_is_lost_gets_the_same_jobs_when_it_is_sent
             assert [job.id for job in await client.accept_many(T1, 5)] == ["3", "4"]
             for job in first:
                 assert (await job.finish()).state is JobState.FINISHED
-
-
-async def test_what_is_given_back_before_it_was_taken_is_never_taken() -> None:
-    async with JobsService("memory:") as served, listening(served) as url, httpx.AsyncClient(base_url=url) as http:
-        await served.set_type_timeout(T1, TIMEOUT)
-        await served.add(T1, "job")
-        path = f"/v1/types/{T1}"
-        assert (await http.post(f"{path}/give_back", json={"key": "k"})).json() == {"count": 0}
-        assert (await http.post(f"{path}/accept", json={"key": "k"})).json() == {"jobs": []}
-        assert await all_pending(served)
-        assert len((await http.post(f"{path}/accept", json={"key": "other"})).json()["jobs"]) == 1
-        assert (await http.post(f"{path}/give_back", json={"key": "other"})).json() == {"count": 1}
-        assert await all_pending(served)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidJob, JobsClient, JobsService, JobState, NewJob, NoTypeTimeout, Settings
+from jobs_service import InvalidJob, JobsClient, JobsService, JobState, NewJob, NoTypeTimeout
 from tests.client.served import listening
 from tests.service.support import T1, TIMEOUT, listed
 
@@ -37,13 +36,6 @@ def test_each_takes_the_same_arguments(name: str) -> None:
     ]
 
 
-def test_importing_the_package_does_not_need_what_clients_need() -> None:
-    program = (
-        "import sys, jobs_service; jobs_service.JobsService; jobs_service.JobsClient; assert 'httpx' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
 HEAVY = ("jobs_service.layer", "jobs_service.store", "jobs_service.runner", "fdb", "lmdb")
 
 
@@ -58,36 +50,6 @@ print(*(name for name in sys.modules if name.startswith({HEAVY})))
     assert done.stdout.strip() == ""
 
 
-async def test_nor_does_one_that_is_used() -> None:
-    program = f"""
-import asyncio, sys
-from jobs_service import JobsClient, NewJob
-
-async def main():
-    async with JobsClient(sys.argv[1]) as jobs:
-        await jobs.set_type_timeout("used", 30)
-        await jobs.add("used", "a", dict(n=1), priority=7, run_at=5)
-        await jobs.add_many("used", [NewJob("b", priority="early")])
-        await jobs.enqueue("used", 3, delay=0, max_attempts=2)
-        job = await jobs.accept("used")
-        await job.progress(1, 2)
-        await job.finish(result=job.priority)
-        assert await jobs.result("used", job.id) == "early"
-        await jobs.page("used", prefix="a")
-        await jobs.resubmit("used", "b", data=2)
-        await jobs.get_retention("used")
-        await jobs.queue_state("used")
-        await jobs.remove("used", "b")
-        print(*(name for name in sys.modules if name.startswith({HEAVY})))
-
-asyncio.run(main())
-"""
-    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as served, listening(served) as url:
-        process = await asyncio.create_subprocess_exec(sys.executable, "-c", program, url, stdout=-1, stderr=-1)
-        out, error = await process.communicate()
-    assert (out.decode().strip(), error.decode()) == ("", "")
-
-
 def test_without_httpx_it_says_what_to_install() -> None:
     program = (
         "import sys; sys.modules['httpx'] = None; import jobs_service\n"
@@ -96,41 +58,6 @@ def test_without_httpx_it_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout == "JobsClient needs httpx: pip install 'jobs-service[client]'\n"
-
-
-@pytest.mark.parametrize(
-    ("type", "id"),
-    [
-        ("a/b", "c/d"),
-        (".", ".."),
-        ("a b?c#d%2F", "\u2028\n\x00"),
-        ("json:7", "-x"),
-        (7, b"\x00\xff"),
-        (("a", 1.5, None, b"b", ("c",)), "x" * 200),
-        (b"\xff", ""),
-        ("ü", "日本"),
-    ],
-)
-async def test_types_and_ids_arrive_whatever_they_are(type: Any, id: Any) -> None:
-    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
-        await jobs.set_type_timeout(type, TIMEOUT)
-        assert await jobs.types() == [type]
-        data = {"big": 2**70 + 1, "float": 1.0, "text": "\u2028\ud800", "deep": [[[None, True]]]}
-        added = await jobs.add(type, id, data, priority=("p", -1))
-        assert added == await served.get(type, id) == await jobs.get(type, id)
-        assert (added.type, added.id, added.data, added.priority) == (type, id, data, ("p", -1))
-        async with jobs.subscribe(type, id) as events:
-            event = await anext(events)
-            assert (event.type, event.id, event.data) == (type, id, data)
-        assert [job async for job in jobs.list(type)] == [job async for job in jobs.list()] == [added]
-        assert (await jobs.page(type)).jobs == [added]
-        assert await jobs.oldest_ready(type) == added
-        assert await jobs.queue_state(type) == await served.queue_state(type)
-        assert await jobs.counts() == await served.counts() == {type: (await jobs.counts(type))[type]}
-        worker = await jobs.accept(type)
-        assert worker is not None
-        assert await jobs.active_ids(type) == [id]
-        assert await worker.finish(result=data) == await served.get(type, id)
 
 
 async def test_a_handler_of_this_program_is_enqueued_for_and_its_type_is_made() -> None:

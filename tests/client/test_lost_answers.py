@@ -12,7 +12,6 @@ from jobs_service import (
     JobsClient,
     JobsService,
     JobState,
-    JobTooLarge,
     NewJob,
     Removal,
     RunningJob,
@@ -21,10 +20,9 @@ from jobs_service import (
     WorkerConflict,
 )
 from jobs_service.arguments import IfExists
-from jobs_service.store.base import Limits
 from tests.client.lossy import LossyTransport
 from tests.client.served import listening
-from tests.service.support import J1, J2, LOST, PATIENCE, T1, TIMEOUT, listed
+from tests.service.support import J1, LOST, PATIENCE, T1, TIMEOUT
 
 
 async def accepted(jobs: JobsClient) -> RunningJob:
@@ -55,23 +53,6 @@ async def test_a_job_is_added_once() -> None:
             await client.add(T1, J1)
 
 
-async def test_a_job_that_exists_already_is_that_also_when_it_is_asked_for_again() -> None:
-    async with lossy() as (served, client, network):
-        await served.add(T1, J1)
-        network.lose = 1
-        with pytest.raises(JobExists):
-            await client.add(T1, J1)
-
-
-async def test_a_job_without_an_id_is_enqueued_once() -> None:
-    async with lossy() as (served, client, network):
-        network.lose = 2
-        await client.enqueue(T1, {"x": 1})
-        network.lose = 1
-        await client.enqueue_many(T1, [1, 2, 3])
-        assert sorted(job.data if isinstance(job.data, int) else 0 for job in await listed(served)) == [0, 1, 2, 3]
-
-
 @pytest.mark.parametrize("rule", ["error", "ignore", "resubmit"])
 async def test_many_jobs_are_added_once(rule: IfExists) -> None:
     async with lossy() as (served, client, network):
@@ -88,51 +69,6 @@ async def test_many_jobs_are_added_once(rule: IfExists) -> None:
                 await client.add_many(T1, wanted)
 
 
-async def test_many_jobs_of_which_one_exists_already_are_refused_also_when_they_are_asked_for_again() -> None:
-    async with lossy() as (served, client, network):
-        await served.add(T1, J2)
-        network.lose = 1
-        with pytest.raises(JobExists):
-            await client.add_many(T1, [NewJob(J1), NewJob(J2)])
-        assert [job.id for job in await listed(served)] == [J2]
-
-
-async def test_of_many_jobs_that_ran_when_they_were_asked_for_again_none_runs_twice() -> None:
-    async with lossy() as (served, client, network):
-
-        async def meanwhile() -> None:
-            job = await served.accept(T1, timeout=0)
-            assert job is not None
-            await job.finish()
-            await served.remove(T1, J2)
-
-        network.lose, network.meanwhile = 1, meanwhile
-        added = await client.add_many(T1, [NewJob(J1), NewJob(J2)], if_exists="resubmit")
-        assert [(job.id, job.state) for job in added] == [(J1, JobState.FINISHED), (J2, JobState.REMOVED)]
-        assert await served.pending_count(T1) == 0
-
-
-async def test_many_jobs_that_are_more_than_one_transaction_takes_are_added_in_several(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with lossy() as (served, client, network):
-        monkeypatch.setattr(served.store, "limits", Limits(value=2_000, transaction=20_000))
-        wanted = [NewJob(f"{number}", "x" * 1_000) for number in range(40)]
-        network.lose, network.path = 3, "/jobs"
-        assert [job.id for job in await client.add_many(T1, wanted)] == [job.id for job in wanted]
-        assert (await served.counts(T1))[T1].totals.added == 40
-        with pytest.raises(JobTooLarge):
-            await client.add_many(T1, [NewJob(J1, "x" * 3_000), NewJob(J2)])
-        assert (await served.counts(T1))[T1].totals.added == 40
-
-
-async def test_a_job_that_was_removed_meanwhile_is_told_as_removed() -> None:
-    async with lossy() as (served, client, network):
-        network.lose, network.meanwhile = 1, lambda: served.remove(T1, J1)
-        assert (await client.add(T1, J1)).state is JobState.REMOVED
-        assert await listed(served) == []
-
-
 async def test_a_run_is_finished_once() -> None:
     async with lossy() as (served, client, network):
         await client.add(T1, J1)
@@ -143,17 +79,6 @@ async def test_a_run_is_finished_once() -> None:
         assert (await served.get(T1, J1)).attempts == 1
         with pytest.raises(WorkerConflict):
             await worker.finish(result="again")
-
-
-async def test_whether_a_job_that_is_gone_has_left_with_its_end_cannot_be_told() -> None:
-    async with lossy() as (served, client, network):
-        await served.set_retention(T1, keep=0)
-        await client.add(T1, J1)
-        worker = await accepted(client)
-        network.lose, network.path = 1, "/finish"
-        with pytest.raises(WorkerConflict):
-            await worker.finish(result="done")
-        assert await listed(served) == []
 
 
 async def test_a_run_that_was_lost_meanwhile_is_a_conflict_although_an_answer_was_lost() -> None:
@@ -172,27 +97,6 @@ async def test_a_run_that_was_lost_meanwhile_is_a_conflict_although_an_answer_wa
         with pytest.raises(WorkerConflict):
             await worker.finish(result="late")
         assert (await served.get(T1, J1)).result == "of the other"
-
-
-async def test_a_job_is_given_back_once() -> None:
-    async with lossy() as (_, client, network):
-        await client.add(T1, J1)
-        worker = await accepted(client)
-        network.lose, network.path = 1, "/release"
-        assert (await worker.release()).state is JobState.PENDING
-
-
-async def test_signs_of_life_may_come_twice() -> None:
-    async with lossy() as (_, client, network):
-        await client.add(T1, J1)
-        worker = await accepted(client)
-        network.lose, network.path = 1, "/update"
-        worker = await worker.update()
-        network.lose, network.path = 1, "/progress"
-        worker = await worker.progress(1, 2)
-        network.lose, network.path = 1, "/resubmit"
-        assert (await worker.resubmit(priority=7)).resubmit
-        assert (await worker.finish()).priority == 7
 
 
 Call = Callable[[JobsClient], Awaitable[object]]

@@ -8,8 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 
 from jobs_service import JobsService, JobState, Settings
 from jobs_service.http.server import Address, serving
-from jobs_service.http.state import ServerLimits, ServerOptions
+from jobs_service.http.state import ServerOptions
 from tests.client.served import listening
 from tests.docs.pages import examples
 from tests.service.support import PATIENCE, eventually
@@ -80,10 +79,6 @@ async def working(url: str, directory: Path, program: str = WORKER) -> AsyncIter
         if process.returncode is None:
             process.kill()
         await process.communicate()
-
-
-def test_the_worker_has_forty_lines() -> None:
-    assert len([line for line in WORKER.splitlines() if line.strip()]) <= 45
 
 
 @needs_node
@@ -149,98 +144,6 @@ async def test_it_runs_jobs_and_says_how_they_have_ended(site: Site, tmp_path: P
             assert event.error.message.startswith("Failed to parse URL")
             history = (await jobs.get("download", "page")).history
             assert f"node:{process.pid}" in [each.detail for each in history]
-
-
-@needs_node
-async def test_it_takes_as_many_jobs_as_it_has_free_slots(site: Site, tmp_path: Path) -> None:
-    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
-        await jobs.set_type_timeout("download", 3600)
-        site.free.clear()
-        for number in range(4):
-            await jobs.add("download", f"slow {number}", {"url": f"{site.url}/slow"})
-        async with working(url, tmp_path):
-
-            async def are_at_work(count: int) -> bool:
-                return site.asked == count
-
-            await eventually(partial(are_at_work, 4))
-            for number in range(3):  # they take turns in the last slot
-                await jobs.add("download", f"quick {number}", {"url": site.url})
-            for number in range(3):
-                await jobs.result("download", f"quick {number}", timeout=PATIENCE)
-            for number in range(4, 7):
-                await jobs.add("download", f"slow {number}", {"url": f"{site.url}/slow"})
-            await eventually(partial(are_at_work, 5))
-            assert (await jobs.counts("download"))["download"].running == 5
-            site.free.set()
-            for number in range(7):
-                await jobs.result("download", f"slow {number}", timeout=PATIENCE)
-
-
-@needs_node
-async def test_it_ends_the_jobs_that_run_before_it_stops(site: Site, tmp_path: Path) -> None:
-    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
-        await jobs.set_type_timeout("download", 3600)
-        site.free.clear()
-        for number in range(6):
-            await jobs.add("download", f"{number}", {"url": f"{site.url}/slow"})
-
-        async def are_at_work() -> bool:
-            return site.asked == 5
-
-        async with working(url, tmp_path) as process:
-            await eventually(are_at_work)
-            process.terminate()
-            site.free.set()
-            assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
-        counts = (await jobs.counts("download"))["download"]
-        assert (counts.succeeded, counts.ready, counts.running) == (5, 1, 0)
-
-
-@needs_node
-async def test_an_error_says_what_its_cause_is(site: Site, tmp_path: Path) -> None:
-    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs) as url:
-        await jobs.set_type_timeout("download", 30)
-        await jobs.add("download", "page", {"url": "http://127.0.0.1:1/"})
-        async with working(url, tmp_path):
-            event = await jobs.wait("download", "page", JobState.FINISHED, timeout=PATIENCE)
-            assert event.error is not None
-            assert event.error.message == "fetch failed: bad port"
-
-
-@needs_node
-async def test_it_stops_at_once_while_it_waits_for_jobs(site: Site, tmp_path: Path) -> None:
-    options = ServerOptions(is_open=True, limits=ServerLimits(poll_time=3600))
-    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, listening(jobs, options) as url:
-        await jobs.set_type_timeout("download", 30)
-        await jobs.add("download", "page", {"url": site.url})
-        async with working(url, tmp_path, WORKER.replace("timeout: 20", "timeout: 3600")) as process:
-            await jobs.result("download", "page", timeout=PATIENCE)
-            process.terminate()
-            assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
-
-
-@needs_node
-async def test_what_was_done_while_the_daemon_was_away_is_said_again(site: Site, tmp_path: Path) -> None:
-    site.free.clear()
-
-    async def is_at_work() -> bool:
-        return site.asked == 1
-
-    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as jobs, AsyncExitStack() as stack:
-        await jobs.set_type_timeout("download", 3600)
-        await jobs.add("download", "page", {"url": f"{site.url}/slow"})
-        async with listening(jobs) as url:
-            process = await stack.enter_async_context(working(url, tmp_path))
-            await eventually(is_at_work)
-        site.free.set()
-        assert process.stderr is not None
-        async with asyncio.timeout(PATIENCE):
-            while not (await process.stderr.readline()).startswith(b"page: "):
-                pass
-        async with listening(jobs, port=int(url.rpartition(":")[2])):
-            assert await jobs.result("download", "page", timeout=PATIENCE) == {"status": 200, "characters": 5}
-        assert (await jobs.get("download", "page")).attempts == 1
 
 
 @needs_node

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
 import pytest
 from structlog.testing import capture_logs
 
@@ -16,10 +15,8 @@ from jobs_service import (
     BlockingJob,
     Discard,
     HistoryKind,
-    InvalidSettings,
     Job,
     JobsClient,
-    JobsError,
     JobsService,
     JobState,
     Outcome,
@@ -235,103 +232,6 @@ async def test_answers_that_are_lost_make_no_job_run_twice(lost: str) -> None:
     assert [event["event"] for event in logs if event["log_level"] in ("warning", "error")] == []
 
 
-async def test_a_handler_that_asks_for_another_run_and_fails_waits_all_the_same() -> None:
-    app = JobsService(NOWHERE)
-
-    @app.handler(TYPE, timeout=60, backoff=3600, jitter=0)
-    async def mail(job: RunningJob) -> None:
-        await job.resubmit(priority=("a", 1), run_at=1.5)
-        raise OSError
-
-    async with running(app) as (served, _):
-        await served.add(TYPE, "a")
-        async for event in served.subscribe(TYPE, "a"):
-            if event.retrying:
-                break
-        job = await served.get(TYPE, "a")
-        assert job.run_at is not None
-        assert (job.run_at - job.history[0].time).total_seconds() == pytest.approx(3600, abs=60)
-        assert job.priority == ("a", 1)
-
-
-class _Proxy(httpx.AsyncHTTPTransport):
-    """Answers the ends of more than one run as it likes, and sends on all else."""
-
-    def __init__(self, status: int, body: bytes) -> None:
-        super().__init__()
-        self.answer = status, body
-        self.refused = 0
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if request.url.path.endswith("/ends") and b'"b"' in request.content and b'"a"' in request.content:
-            self.refused += 1
-            return httpx.Response(self.answer[0], content=self.answer[1], request=request)
-        return await super().handle_async_request(request)
-
-
-@pytest.mark.parametrize("refusal", [(413, b"<h1>413</h1>"), (200, b'{"ends": [null]}')])
-async def test_ends_that_are_refused_together_are_answered_and_hold_up_nobody(refusal: tuple[int, bytes]) -> None:
-    app = JobsService(NOWHERE)
-    proxy = _Proxy(*refusal)
-    both = asyncio.Barrier(2)
-
-    @app.handler(TYPE, slots=2, timeout=60)
-    async def mail() -> int:
-        await both.wait()
-        return 7
-
-    async with running(app, transport=proxy) as (served, _):
-        for id in "ab":
-            await served.add(TYPE, id)
-        jobs = [await ended(served, id) for id in "ab"]
-    assert proxy.refused >= 1
-    assert [job.result for job in jobs] == [7, 7]
-
-
-async def test_max_jobs_holds_over_all_types_and_none_of_them_starves() -> None:
-    app = JobsService(NOWHERE)
-    now = most = 0
-
-    async def work() -> None:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0)
-        now -= 1
-
-    app.handler("one")(work)
-    app.handler("other")(work)
-    async with JobsService("memory:", settings=Settings(notify_holdoff=0.01)) as served, listening(served) as url:
-        started = asyncio.Event()
-        task = asyncio.create_task(JobsClient(url).run(app, max_jobs=1, started=started.set))
-        await started.wait()
-        for number in range(5):
-            await served.add("one", f"{number}")
-            await served.add("other", f"{number}")
-        for number in range(5):
-            await served.result("one", f"{number}", timeout=PATIENCE)
-            await served.result("other", f"{number}", timeout=PATIENCE)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    assert most == 1
-
-
-async def test_attempts_are_counted_anew_after_a_run_that_ends_itself_without_an_error() -> None:
-    app = JobsService(NOWHERE)
-    ends = iter([ValueError("no"), Snooze(0), None])
-
-    @app.handler(TYPE, backoff=0, jitter=0)
-    async def mail() -> None:
-        if (end := next(ends)) is not None:
-            raise end
-
-    async with running(app) as (served, _):
-        await served.add(TYPE, "1")
-        job = await ended(served, "1")
-    assert story(job) == ["added", "started", "crashed", "started", "stopped", "started", "finished"]
-    assert job.attempts == 1
-
-
 async def test_periodic_handlers_tick_with_the_role_write() -> None:
     app = JobsService(NOWHERE)
 
@@ -377,54 +277,3 @@ async def test_a_token_that_may_only_read_runs_nothing() -> None:
         client = JobsClient(url, token=await add_token(served, "reader", "read"))
         with pytest.raises(AccessDenied, match="needs the role work"):
             await client.run(app)
-
-
-async def test_it_ends_within_its_grace_while_the_server_is_away() -> None:
-    app = JobsService(NOWHERE)
-    begun, go_on = asyncio.Event(), asyncio.Event()
-
-    @app.handler(TYPE, grace=0.1)
-    async def mail() -> None:
-        begun.set()
-        await go_on.wait()
-
-    async with asyncio.timeout(PATIENCE), JobsService("memory:") as served:
-        await served.set_type_timeout(TYPE, 60)
-        await served.add(TYPE, "a")
-        async with listening(served) as url:
-            running = asyncio.create_task(JobsClient(url).run(app))
-            await begun.wait()
-        go_on.set()
-        await asyncio.sleep(0)
-        running.cancel()
-        with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-            await running
-        assert [event["event"] for event in logs if event["log_level"] == "error"] == ["end_not_written"]
-
-
-async def test_what_needs_the_store_says_so() -> None:
-    app = JobsService(NOWHERE)
-    said: list[str] = []
-
-    @app.handler(TYPE)
-    async def mail(job: RunningJob) -> None:
-        with pytest.raises(JobsError) as refused:
-            await job.finish_with(lambda tx: None)
-        said.append(str(refused.value))
-
-    async with running(app) as (served, client):
-        await served.add(TYPE, "a")
-        assert (await ended(served, "a")).outcome is Outcome.SUCCEEDED
-        with pytest.raises(JobsError, match="needs the store itself"):
-            await client.transact(lambda tx: None)
-        with pytest.raises(JobsError, match="needs the store itself"):
-            client.within(object())
-        with pytest.raises(JobsError, match="run already"):
-            await client.run(app)
-        with pytest.raises(InvalidSettings, match="nothing to run"):
-            await client.run(JobsService(NOWHERE))
-        with pytest.raises(JobsError, match="takes the JobsService"):
-            await client.run(mail)  # type: ignore[arg-type]
-    assert len(said) == 1
-    assert said[0].startswith("finish_with needs the store itself")
-    assert "\n" not in said[0]

@@ -24,8 +24,6 @@ CHROMIUM = os.environ.get("JOBS_SERVICE_TEST_CHROMIUM") or shutil.which("chromiu
 PICTURES = os.environ.get("JOBS_SERVICE_TEST_PICTURES")
 """A directory that gets pictures of all pages; without it none are kept."""
 
-PREPARED = 40
-
 
 def needed() -> Any:
     """Return Playwright; skip the tests where there is none, or no browser."""

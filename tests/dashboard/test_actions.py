@@ -1,42 +1,16 @@
 """What buttons do: to jobs, to types, to periodic jobs; who may press them, and from where."""
 
-import asyncio
 import re
-import shlex
-from html import unescape
 
 import httpx
 import pytest
 
-from jobs_service import JobNotFound, JobsService, JobState, Outcome
-from jobs_service.cli.parsing import parse_priority
+from jobs_service import JobNotFound, JobsService, Outcome
 from jobs_service.http.application import Application
 from jobs_service.http.state import ServerOptions
 from jobs_service.runner.commands import COMMAND_TYPE
-from tests.dashboard.support import eventually, fill, text
+from tests.dashboard.support import fill, text
 from tests.http.support import BASE, also_on_a_cluster, served
-
-
-@also_on_a_cluster
-async def test_a_failed_job_is_retried() -> None:
-    async with served() as (jobs, client):
-        await fill(jobs)
-        answer = await client.post("/job/act", data={"type": "email", "id": "failed", "action": "resubmit"})
-        assert (answer.status_code, answer.headers["location"]) == (303, "/job?type=email&id=failed&said=resubmitted")
-        assert (await jobs.get("email", "failed")).state is JobState.PENDING
-        assert "The job runs again" in text((await client.get(answer.headers["location"])).text)
-
-
-@also_on_a_cluster
-async def test_a_running_job_is_canceled_and_any_other_removed() -> None:
-    async with served() as (jobs, client):
-        await fill(jobs)
-        await client.post("/job/act", data={"type": "email", "id": "running", "action": "cancel"})
-        assert (await jobs.get("email", "running")).cancel
-        answer = await client.post("/job/act", data={"type": "email", "id": "ready", "action": "remove"})
-        assert answer.headers["location"] == "/type?type=email&said=removed"
-        with pytest.raises(JobNotFound):
-            await jobs.get("email", "ready")
 
 
 async def form_of(client: httpx.AsyncClient, id: str) -> dict[str, str]:
@@ -93,15 +67,6 @@ async def test_signs_of_life_are_no_reason_to_refuse_a_button_but_another_run_is
 
 
 @also_on_a_cluster
-async def test_a_scheduled_job_is_run_now() -> None:
-    async with served() as (jobs, client):
-        await fill(jobs)
-        await client.post("/job/act", data={"type": "email", "id": "scheduled", "action": "now"})
-        counts = (await jobs.counts("email"))["email"]
-        assert counts.scheduled == 0
-
-
-@also_on_a_cluster
 async def test_a_type_is_paused_resumed_and_changed() -> None:
     async with served() as (jobs, client):
         await fill(jobs)
@@ -132,22 +97,6 @@ async def test_a_job_is_cloned_with_other_data() -> None:
         assert (job.data, job.priority) == ({"n": 2**70 + 1}, -3)
         await client.post("/job/new", data={"type": "email", "id": "later", "data": "", "delay": "1h"})
         assert (await jobs.get("email", "later")).run_at is not None
-
-
-async def test_a_job_whose_priority_is_no_number_is_copied_and_cloned() -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 60)
-        for id, priority in (("text", "urgent"), ("bytes", b"\x01"), ("number", -3)):
-            await jobs.add("email", id, {"n": 1}, priority=priority)
-            page = unescape((await client.get(f"/job?type=email&id={id}")).text)
-            words = shlex.split(page.split('<pre id="cli">')[1].partition("</pre>")[0])
-            assert parse_priority(words[words.index("--priority") + 1]) == priority
-            form = unescape((await client.get(f"/job/new?type=email&from={id}")).text)
-            shown = re.search(r'name="priority" value="(.*)"></div>', form)
-            assert shown is not None
-            new = {"type": "email", "from": id, "id": f"{id}-again", "data": "1", "priority": shown[1]}
-            assert (await client.post("/job/new", data=new)).status_code == 303
-            assert (await jobs.get("email", f"{id}-again")).priority == priority
 
 
 @pytest.mark.parametrize(
@@ -257,69 +206,6 @@ async def test_commands_are_not_reached_through_pages() -> None:
             answer = await client.post(path, data=form)
             assert answer.status_code == 403
             assert "--commands" in answer.text
-
-
-@pytest.mark.parametrize(
-    ("content", "kind"),
-    [
-        (b"{}", "application/json"),
-        (b"type=%ff&id=x", "application/x-www-form-urlencoded"),
-        (b"type=email&" * 500, "application/x-www-form-urlencoded"),
-        (b"\xff", "application/x-www-form-urlencoded"),
-        (b"x" * (2 << 20), "application/x-www-form-urlencoded"),
-    ],
-)
-async def test_what_is_no_form_changes_nothing(content: bytes, kind: str) -> None:
-    async with served() as (jobs, client):
-        await fill(jobs)
-        answer = await client.post("/job/act", content=content, headers={"Content-Type": kind})
-        assert 400 <= answer.status_code < 500
-        assert (await jobs.counts("email"))["email"].jobs == 5
-
-
-async def test_a_process_takes_no_more_jobs_and_takes_them_again_and_ends(address: str) -> None:
-    service = JobsService(address)
-    go_on, began = asyncio.Event(), asyncio.Event()
-
-    @service.handler("email")
-    async def email() -> None:
-        began.set()
-        await go_on.wait()
-
-    async with service, asyncio.TaskGroup() as group:
-        group.create_task(service.run())
-        await service.set_type_timeout("email", 60)
-        await service.enqueue(email, id="first")
-        await began.wait()
-        [process] = await eventually(service.processes)
-        application = Application(service, ServerOptions(is_open=True))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=BASE) as client:
-
-            async def shows(words: str) -> None:
-                await eventually(lambda: _shows(client, words))
-
-            async def act(action: str) -> httpx.Response:
-                return await client.post("/processes/act", data={"action": action, "id": process.id})
-
-            await shows("Take no more jobs")
-            assert (await act("quiet")).headers["location"] == "/processes?said=process-quiet"
-            await shows("Take jobs again")
-            assert "asked to be quiet" in text((await client.get("/processes")).text)
-            await service.enqueue(email, id="second")
-            go_on.set()
-            await service.wait("email", "first", "finished", timeout=30)
-            await shows("0 of 10")
-            assert (await service.get("email", "second")).state is JobState.PENDING
-            await act("resume")
-            await service.wait("email", "second", "finished", timeout=30)
-            assert (await act("loud")).status_code == 422
-            assert (await act("stop")).status_code == 202
-            await shows("No process runs handlers")
-            assert (await act("stop")).status_code == 404
-
-
-async def _shows(client: httpx.AsyncClient, words: str) -> bool:
-    return words in text((await client.get("/processes")).text)
 
 
 async def test_only_an_admin_ends_a_process() -> None:

@@ -1,21 +1,18 @@
 """Bulk actions: counted, confirmed, run on the server, canceled, and gone on with after their process has died."""
 
 import asyncio
-import contextlib
 import re
-import subprocess
-import sys
 from html import unescape
 from typing import Any
 
 import httpx
 import pytest
 
-from jobs_service import Job, JobError, JobsService, JobState, Outcome, StoreUnavailable
+from jobs_service import Job, JobError, JobsService, JobState, Outcome
 from jobs_service.names import shown
 from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.service import bulk_actions
-from jobs_service.service.bulk_actions import BulkActions, asked, count
+from jobs_service.service.bulk_actions import BulkActions
 from jobs_service.service.selection import Filter
 from tests.dashboard.support import text
 from tests.http.support import also_on_a_cluster, served
@@ -60,40 +57,6 @@ async def test_it_is_counted_and_confirmed_and_touches_only_what_matches() -> No
         assert "changed 5" in said
         assert "failed with a TimeoutError" in said
         assert "Retry succeeded email" in text((await client.get("/bulk")).text)
-
-
-@also_on_a_cluster
-async def test_a_number_that_the_store_knows_is_read_nowhere() -> None:
-    async with served() as (jobs, client):
-        await fail(jobs, 3)
-        what = await asked(jobs, "remove", "email", Filter(state="failed"))
-        assert await count(jobs, what) == bulk_actions.Counted(3, 0, True)
-        page = text((await client.get("/bulk/new?type=email&action=remove")).text)
-        assert "Remove 3 jobs?" in page
-
-
-@also_on_a_cluster
-async def test_without_a_state_a_retry_is_about_failed_jobs() -> None:
-    async with served() as (jobs, client):
-        await fail(jobs, 2)
-        await jobs.add("email", "waits")
-        page = text((await client.get("/bulk/new?type=email&action=resubmit")).text)
-        assert "Retry 2 jobs?" in page
-        assert "this is about failed jobs" in page
-
-
-@also_on_a_cluster
-async def test_many_that_match_are_counted_in_bounds_or_by_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_actions, "MOST_COUNTED", 20)
-    monkeypatch.setattr(bulk_actions, "READ_AT_ONCE", 10)
-    async with served() as (jobs, client):
-        await fail(jobs, 30)
-        page = text((await client.get("/bulk/new?type=email&action=remove&error=KeyError")).text)
-        assert "Remove more than 10 jobs?" in page
-        assert "Count them first" in page
-        id = id_of(await client.post("/bulk", data={"type": "email", "action": "count", "error": "KeyError"}))
-        assert (await ended(jobs, id)).result == {"read": 30, "matched": 15, "changed": 0, "too_large": 0}
-        assert (await jobs.counts("email"))["email"].failed == 30
 
 
 def hidden_fields(page: str, button: str) -> dict[str, str]:
@@ -191,26 +154,6 @@ async def test_an_action_whose_data_was_changed_is_refused(change: dict[str, Any
         assert [(await jobs.counts(type))[type].failed for type in ("email", "sms")] == [3, 3]
 
 
-async def test_who_has_asked_is_kept_and_noted_at_the_end() -> None:
-    async with JobsService("memory:") as jobs:
-        await fail(jobs, 1)
-        noted = []
-        bulk = BulkActions(jobs, lambda *what: noted.append(what))
-        id = await bulk.add("remove", "email", Filter(state="failed"), "ada")
-        assert (await ended(jobs, id)).data["who"] == "ada"
-        await bulk.close()
-        assert noted == [("ada", "remove", id, 1)]
-
-
-async def test_an_action_that_has_ended_is_not_removed_by_its_button() -> None:
-    async with served() as (jobs, client):
-        await fail(jobs, 1)
-        id = id_of(await client.post("/bulk", data={"type": "email", "action": "remove", "state": "failed"}))
-        result = (await ended(jobs, id)).result
-        assert (await client.post("/bulk/cancel", data={"id": id})).status_code == 303
-        assert (await jobs.get(bulk_actions.TYPE, id)).result == result
-
-
 @pytest.mark.parametrize(
     "empty",
     [
@@ -230,26 +173,6 @@ async def test_a_form_with_something_empty_or_odd_starts_nothing(empty: dict[str
         answer = await client.post("/bulk", data={"type": "email", "action": "remove", **empty})
         assert answer.status_code == 422
         assert (await jobs.counts("email"))["email"].jobs == 1
-
-
-async def test_what_happened_to_a_job_meanwhile_keeps_it_from_being_touched(
-    monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
-    async with JobsService(address) as jobs:
-        await fail(jobs, 4)
-        bulk = BulkActions(jobs)
-        monkeypatch.setattr(bulk, "start", lambda: None)
-        id = await bulk.add("remove", "email", Filter(state="failed"), "ada")
-        await jobs.resubmit("email", "0001")
-        job = await jobs.accept("email")
-        assert job is not None
-        await job.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", "again"))
-        await jobs.resubmit("email", "0002")
-        monkeypatch.undo()
-        bulk.start()
-        assert (await ended(jobs, id)).result["changed"] == 2
-        await bulk.close()
-        assert {job.id async for job in jobs.list("email")} == {"0001", "0002"}
 
 
 @also_on_a_cluster
@@ -309,79 +232,6 @@ async def test_it_goes_on_where_a_process_that_died_has_ended(monkeypatch: pytes
         assert (await jobs.counts("email"))["email"].jobs == 0
 
 
-@also_on_a_cluster
-async def test_running_jobs_are_asked_to_end_and_finished_ones_are_left_when_all_are_canceled() -> None:
-    async with served() as (jobs, client):
-        await fail(jobs, 1)
-        await jobs.add("email", "runs")
-        running = await jobs.accept("email")
-        assert running is not None
-        await jobs.add("email", "waits")
-        id = id_of(await client.post("/bulk", data={"type": "email", "action": "cancel"}))
-        assert (await ended(jobs, id)).result["changed"] == 2
-        assert (await jobs.get("email", "runs")).cancel
-        assert {job.id async for job in jobs.list("email")} == {"0000", "runs"}
-
-
-async def test_an_action_that_cannot_be_done_says_why(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    async with JobsService(address) as jobs:
-        await fail(jobs, 1)
-        bulk = BulkActions(jobs)
-        id = await bulk.add("remove", "email", Filter(state="failed"), "")
-        await ended(jobs, id)
-        await jobs.add(bulk_actions.TYPE, "odd", {"action": "remove", "type": "json:[", "filter": {}, "asked": 0})
-        job = await ended(jobs, "odd")
-        assert job.outcome is Outcome.FAILED
-        await jobs.add(bulk_actions.TYPE, "none", None)
-        assert (await ended(jobs, "none")).outcome is Outcome.FAILED
-        await bulk.close()
-
-
-@pytest.mark.parametrize("writes", [1, 2, 3])
-async def test_a_process_that_dies_as_it_asks_leaves_no_type_that_keeps_actions_for_ever(
-    monkeypatch: pytest.MonkeyPatch, writes: int, address: str
-) -> None:
-    async with JobsService(address) as jobs:
-        await fail(jobs, 1)
-        bulk, transact = BulkActions(jobs), jobs.store.transact
-        left = writes
-
-        async def dying(*arguments: Any, **more: Any) -> Any:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise StoreUnavailable("its process has died")
-            return await transact(*arguments, **more)
-
-        monkeypatch.setattr(jobs.store, "transact", dying)
-        monkeypatch.setattr(bulk, "start", lambda: None)
-        with contextlib.suppress(StoreUnavailable):
-            await bulk.add("count", "email", Filter(), "ada")
-        monkeypatch.undo()
-        await ended(jobs, await bulk.add("count", "email", Filter(), "ada"))
-        await bulk.close()
-        assert (await jobs.get_retention(bulk_actions.TYPE)).keep == bulk_actions.KEEP
-
-
-@pytest.mark.parametrize(
-    "odd", [{"filter": ["a"]}, {"filter": {"data": 7}}, {"filter": {"text": "\ud800"}}, {"type": 7}, {"asked": 10**400}]
-)
-@also_on_a_cluster
-async def test_an_action_that_is_none_fails_and_others_are_done_and_shown(odd: dict[str, Any]) -> None:
-    async with served() as (jobs, client):
-        await fail(jobs, 1)
-        bulk = BulkActions(jobs)
-        await ended(jobs, await bulk.add("count", "email", Filter(), ""))
-        data = {"action": "remove", "type": "email", "filter": {}, "asked": 0}
-        await jobs.add(bulk_actions.TYPE, "odd", data | odd)
-        await jobs.add(bulk_actions.TYPE, "other", data)
-        assert (await ended(jobs, "odd")).outcome is Outcome.FAILED
-        assert (await ended(jobs, "other")).outcome is Outcome.SUCCEEDED
-        await bulk.close()
-        for path in ("/bulk", "/bulk/show?id=odd"):
-            assert (await client.get(path)).status_code == 200
-
-
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -403,20 +253,6 @@ async def test_an_action_that_is_misspelled_changes_nothing_and_its_page_says_wh
         assert says in (await client.get("/bulk/show?id=mine")).text
 
 
-@also_on_a_cluster
-async def test_an_action_that_was_added_by_hand_is_about_what_was_there_then() -> None:
-    async with served() as (jobs, client):
-        await fail(jobs, 3)
-        data = {"action": "remove", "type": "email", "filter": {"state": "failed", "data": ["n=1"]}}
-        bulk = BulkActions(jobs)
-        await ended(jobs, await bulk.add("count", "email", Filter(), ""))
-        await jobs.add(bulk_actions.TYPE, "mine", data)
-        assert (await ended(jobs, "mine")).result == {"read": 3, "matched": 1, "changed": 1, "too_large": 0}
-        await bulk.close()
-        assert {job.id async for job in jobs.list("email")} == {"0000", "0002"}
-        assert (await client.get("/bulk/show?id=mine")).status_code == 200
-
-
 async def test_what_others_have_added_does_only_what_pages_do(address: str) -> None:
     async with JobsService(address) as jobs:
         await fail(jobs, 1)
@@ -431,11 +267,3 @@ async def test_what_others_have_added_does_only_what_pages_do(address: str) -> N
         await bulk.close()
         assert (await jobs.counts("email"))["email"].failed == 1
         assert (await jobs.counts(COMMAND_TYPE))[COMMAND_TYPE].failed == 1
-
-
-def test_a_daemon_that_serves_nothing_needs_nothing_of_the_extra_to_go_on_with_them() -> None:
-    program = (
-        "import sys; sys.modules |= dict.fromkeys(['starlette', 'uvicorn', 'httptools', 'jinja2'])\n"
-        "import jobs_service.service.bulk_actions"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -44,21 +44,3 @@ async def test_csv_has_a_heading_and_no_formulas() -> None:
         for row in rows:
             assert not row["id"].startswith(("=", "+", "-", "@"))
             assert row["type"] == "'=type"
-
-
-@also_on_a_cluster
-async def test_more_jobs_than_a_page_are_all_there() -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 60)
-        for number in range(250):
-            await jobs.add("email", f"{number:03}")
-        answer = await client.get("/export?type=email")
-        assert [json.loads(line)["id"] for line in answer.text.splitlines()] == [f"{n:03}" for n in range(250)]
-
-
-async def test_what_cannot_be_read_is_a_page_and_no_file_that_breaks_off() -> None:
-    async with served() as (_, client):
-        for form in ("ndjson", "csv"):
-            answer = await client.get(f"/export?type={'x' * 12_000}&format={form}")
-            assert (answer.status_code, answer.headers["content-type"]) == (413, "text/html; charset=utf-8")
-            assert "content-disposition" not in answer.headers

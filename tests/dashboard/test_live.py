@@ -49,22 +49,6 @@ async def test_a_page_of_types_is_told_of_a_change_of_any() -> None:
             await changed(stream)
 
 
-async def test_a_page_of_a_type_is_told_of_that_type_only() -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 60)
-        await jobs.set_type_timeout("other", 60)
-        async with page(client, of="type", type="email") as stream, page(client, of="types") as all:
-            told = asyncio.ensure_future(changed(stream))
-            await jobs.add("other", "one")
-            await changed(all)
-            await asyncio.sleep(0.05)
-            assert not told.done()
-            await jobs.pause("email")
-            await told
-            await jobs.add("email", "one")
-            await changed(stream)
-
-
 async def test_a_page_of_a_job_is_told_of_its_progress_and_its_end() -> None:
     async with listening() as (jobs, client):
         await jobs.set_type_timeout("email", 60)

@@ -8,9 +8,8 @@ from html import unescape
 import httpx
 import pytest
 
-from jobs_service import InvalidSettings, JobError, JobsPage, JobsService, Outcome
+from jobs_service import JobError, JobsService, Outcome
 from jobs_service.http.state import ServerOptions
-from jobs_service.http.tokens import add_token
 from tests.dashboard.support import fill, text
 from tests.http.support import also_on_a_cluster, served
 
@@ -123,40 +122,6 @@ async def test_a_page_of_jobs_is_one_screen_and_leads_to_the_next() -> None:
 
 
 @also_on_a_cluster
-async def test_a_filter_reads_a_bounded_number_of_jobs_and_says_where_to_go_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 60)
-        for number in range(700):
-            await jobs.add("email", f"{number:03}", {"n": number})
-        page = (await client.get("/type?type=email&order=first&data=n%3D699")).text
-        assert "None so far" in page
-        more = re.search(r'rel="next" href="([^"]+)"', page)
-        assert more is not None
-        assert "699" in (await client.get(more[1].replace("&amp;", "&"))).text.split('data-part="jobs"')[1]
-
-
-async def test_a_store_that_finds_nothing_for_long_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 60)
-        asked = 0
-
-        async def nothing(*_: object, **__: object) -> JobsPage:
-            nonlocal asked
-            asked += 1
-            return JobsPage([], "on")
-
-        monkeypatch.setattr(jobs, "page", nothing)
-        page = (await client.get("/type?type=email&state=succeeded")).text
-        assert "None so far" in page
-        assert "Look on" in page
-        assert asked == 1
-        assert "Retry more than 0 jobs?" in (await client.get("/bulk/new?type=email&action=resubmit&prefix=x")).text
-        assert asked < 20
-
-
-@also_on_a_cluster
 async def test_a_job_shows_everything_that_is_known_of_it() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"to": "ada", "n": 2**70})
@@ -172,15 +137,6 @@ async def test_a_job_shows_everything_that_is_known_of_it() -> None:
         assert "It waits until it is due" in scheduled
         await jobs.pause("email")
         assert "its type is paused" in text((await client.get("/job?type=email&id=ready")).text)
-
-
-async def test_a_job_as_a_command_for_curl_has_a_token_only_where_one_is_needed() -> None:
-    async with served() as (jobs, client):
-        await fill(jobs)
-        assert "Bearer" not in (await client.get("/job?type=email&id=ready")).text
-        token = await add_token(jobs, "ada", "read")
-        page = await client.get("/job?type=email&id=ready", headers={"Authorization": f"Bearer {token}"})
-        assert '-H "Authorization: Bearer $JOBS_SERVICE_TOKEN"' in text(page.text)
 
 
 @also_on_a_cluster
@@ -227,57 +183,6 @@ async def test_each_group_is_retried_by_its_own_signature() -> None:
         ]
         for link in retries:
             assert "Retry 1 job?" in (await client.get(link)).text
-
-
-@also_on_a_cluster
-async def test_failures_are_grouped_by_what_went_wrong_across_types() -> None:
-    async with served() as (jobs, client):
-        await fill(jobs)
-        await fill(jobs, "sms")
-        page = (await client.get("/failures")).text
-        assert page.count('<span class="mono">TimeoutError</span>') == 1
-        said = text(page)
-        assert "smtp … did not answer within … s" in said
-        assert "email 1 Retry…" in said
-        assert "sms 1 Retry…" in said
-        assert "No failed jobs" not in said
-
-
-@also_on_a_cluster
-async def test_workers_are_shown_with_their_jobs() -> None:
-    async with served() as (jobs, client):
-        await fill(jobs)
-        job = await jobs.get("email", "running")
-        worker = next(event.detail for event in job.history if event.kind == "started")
-        said = text((await client.get("/processes")).text)
-        assert f"{worker} 1 job running email" in said
-        assert "running email" in text((await client.get(f"/processes?worker={worker}")).text)
-        assert "no job now" in text((await client.get("/processes?worker=other:1")).text)
-
-
-async def test_periodic_jobs_have_their_schedule_and_the_next_tick() -> None:
-    service = JobsService("memory:")
-
-    @service.cron("0 3 * * *", timezone="Europe/Berlin", type="nightly")
-    async def nightly() -> None: ...
-
-    async with service:
-        from jobs_service.http.application import Application
-
-        assert await page_of(Application(service, ServerOptions(is_open=True)), "/periodic") >= {
-            "nightly",
-            "0 3 * * * Europe/Berlin",
-            "one job for all of them",
-        }
-
-
-async def page_of(application: object, path: str) -> set[str]:
-    import httpx
-
-    transport = httpx.ASGITransport(application)  # type: ignore[arg-type]
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-        page = (await client.get(path)).text
-    return {" ".join(part.split()) for part in re.findall(r">([^<>]+)<", page)}
 
 
 @pytest.mark.parametrize(
@@ -332,24 +237,6 @@ async def test_the_environment_has_its_name_and_colour_on_every_page() -> None:
         assert "--environment: #ffcc00; --on-environment: #000000" in css
     async with served() as (_, client):
         assert (await client.get("/static/environment.css")).text == ""
-
-
-@pytest.mark.parametrize("colour", ["tomato", "#12345", "red; } body { display: none"])
-def test_a_colour_that_is_none_is_refused(colour: str) -> None:
-    with pytest.raises(InvalidSettings, match=r"allowed are red, orange, .*, #RGB and #RRGGBB"):
-        ServerOptions(colour=colour)
-
-
-async def test_colours_and_times_are_chosen_without_javascript() -> None:
-    async with served() as (_, client):
-        form = {"theme": "dark", "times": "local", "back": "/failures"}
-        answer = await client.post("/preferences", data=form)
-        assert (answer.status_code, answer.headers["location"]) == (303, "/failures")
-        page = (await client.get("/")).text
-        assert 'data-theme="dark" data-zone="local"' in page
-        for back in ("//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)", ""):
-            answer = await client.post("/preferences", data={"theme": "light", "back": back})
-            assert answer.headers["location"] == "/"
 
 
 async def test_under_a_prefix_every_link_stays_below_it() -> None:

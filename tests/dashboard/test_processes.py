@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,12 +11,10 @@ import httpx
 import pytest
 
 from jobs_service import HandlerSlots, JobsService, ProcessState
-from jobs_service.dashboard import pages
 from jobs_service.http.state import ServerOptions
 from jobs_service.layer import rows as process_rows
 from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import ProcessAction
 from tests.dashboard.support import text
 from tests.http.support import also_on_a_cluster, served
 from tests.layer.processes import process_row
@@ -72,20 +69,6 @@ async def test_every_process_is_shown_with_what_it_runs(place: tuple[JobsService
     assert said.count("End this process") == 4
 
 
-async def test_how_to_start_a_process_is_said_where_none_runs_handlers(
-    place: tuple[JobsService, httpx.AsyncClient],
-) -> None:
-    jobs, client = place
-    hint = "Start a process that runs handlers"
-    assert text((await client.get("/processes")).text).count(hint) == 1
-    await put(jobs, row("a", role="daemon", handlers=(), slots=0, taken=0), row("b", heard=5000.0))
-    assert text((await client.get("/processes")).text).count(hint) == 1
-    await put(jobs, row("c"))
-    said = text((await client.get("/processes")).text)
-    assert hint not in said
-    assert "Workers are shown while they have jobs." in said
-
-
 @also_on_a_cluster
 async def test_a_job_leads_to_the_process_that_runs_it(place: tuple[JobsService, httpx.AsyncClient]) -> None:
     jobs, client = place
@@ -103,19 +86,6 @@ async def test_a_job_leads_to_the_process_that_runs_it(place: tuple[JobsService,
 
 
 @also_on_a_cluster
-async def test_hostile_names_are_shown_as_text(place: tuple[JobsService, httpx.AsyncClient]) -> None:
-    jobs, client = place
-    names = dict.fromkeys(("host", "worker", "version", "role"), EVIL)
-    await put(jobs, row("a", **names, handlers=(HandlerSlots(EVIL, 1, 1),)))
-    await jobs.ask_process("a" * 12, ProcessAction.QUIET, EVIL)
-    page = (await client.get("/processes")).text
-    assert "<img" not in page
-    assert "49" not in text(page).partition("Processes")[2].partition("Workers and their jobs")[0]
-    assert "\u202e" not in page
-    assert "<img src=x onerror=alert(1)>" in text(page)
-
-
-@also_on_a_cluster
 async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
     async with served() as (jobs, client):
         await put(jobs, row("b", state=ProcessState.STOPPING))
@@ -128,13 +98,3 @@ async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
         page = (await client.get("/processes")).text
         assert "End this process" not in page
         assert "Take no more jobs" not in page
-
-
-async def test_an_open_page_is_told_when_a_process_has_changed(address: str) -> None:
-    async with JobsService(address) as jobs:
-        news = pages.changes(jobs.processes)
-        assert await anext(news) == pages.CHANGED  # the first look
-        more = asyncio.ensure_future(anext(news))
-        await put(jobs, row("a"))
-        assert await asyncio.wait_for(more, 30) == pages.CHANGED
-        await news.aclose()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,7 +11,7 @@ import pytest
 from jobs_service import Job, JobsService, RunningJob
 from jobs_service.replication import replicate
 from jobs_service.replication.contract import RequestFailed
-from jobs_service.replication.stored import ReplicationStatus, progress_message
+from jobs_service.replication.stored import progress_message
 from tests.dashboard.support import text
 from tests.http.support import served
 
@@ -87,26 +85,6 @@ async def test_the_types_page_has_a_table_of_them() -> None:
     assert f"http://other.example/db {TARGET} ready 0 0 0 unknown" in page
 
 
-async def test_one_that_has_ended_shows_what_it_has_done() -> None:
-    async with served() as (jobs, client):
-        await replicate(jobs, SOURCE, TARGET)
-        job = await jobs.accept("replication")
-        assert job is not None
-        await job.finish(result={"docs_read": 7, "docs_written": 6, "doc_write_failures": 1})
-        page = text((await client.get(address(job))).text)
-    assert "Documents 7 read, 6 written, 1 refused Last error none" in page
-
-
-@pytest.mark.parametrize("type", ["email", "replication"])
-async def test_jobs_that_are_no_replications_have_none_of_it(type: str) -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout(type, 60)
-        await jobs.add(type, "one", {"statistics": COUNTED})
-        for path in (f"/type?type={type}", f"/job?type={type}&id=one"):
-            page = (await client.get(path)).text
-            assert 'data-part="replication' not in page
-
-
 @pytest.mark.parametrize(
     "hidden", ["data:", "options", "options.source", "statistics", "statistics.docs_read", "progress:", "error:"]
 )
@@ -118,35 +96,3 @@ async def test_whatever_is_secret_is_hidden(hidden: str) -> None:
             assert page.status_code == 200
             assert SECRET not in page.text
             assert hidden not in GONE or GONE[hidden] not in text(page.text)
-
-
-@pytest.mark.parametrize(("documents", "lag"), [(0.2, None), (9.6, 60.0), (123_456.0, 600 / 123_456)])
-async def test_the_rate_is_read_as_it_was_written(documents: float, lag: float | None) -> None:
-    async with JobsService("memory:") as jobs:
-        await replicate(jobs, SOURCE, TARGET)
-        job = await jobs.accept("replication")
-        assert job is not None
-        await job.progress(400, 1000, progress_message(documents, 7.5e9, 3))
-        found = ReplicationStatus.of(await jobs.get(job.type, job.id))
-    assert found is not None
-    assert (found.pending, found.lag) == (600, lag)
-    assert f"{found.rate}, 3 skipped" == progress_message(documents, 7.5e9, 3)
-
-
-def test_pages_need_no_client_of_http() -> None:
-    program = (
-        "import sys; sys.modules['aiohttp'] = None; import jobs_service.dashboard.jobs, jobs_service.dashboard.job_page"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-
-
-async def test_one_that_has_all_lags_by_nothing() -> None:
-    async with served() as (jobs, client):
-        await replicate(jobs, SOURCE, TARGET)
-        job = await jobs.accept("replication")
-        assert job is not None
-        await job.progress(1000, 1000, progress_message(0.0, 0.0, 0))
-        found = ReplicationStatus.of(await jobs.get(job.type, job.id))
-        assert found is not None
-        assert (found.pending, found.lag) == (0, 0.0)
-        assert "Pending, lag none" in text((await client.get(address(job))).text)

@@ -18,11 +18,10 @@ from jobs_service.http import problems
 from jobs_service.http.endpoint import ENDPOINTS, Endpoint
 from jobs_service.http.problems import KINDS
 from jobs_service.http.state import ServerLimits
-from tests.docs.pages import examples, read, rows, section
+from tests.docs.pages import examples, rows, section
 from tests.docs.running import run
 from tests.http.support import served
 
-PAGE = read("docs/http.md")
 [MOUNTED, IN_FASTAPI] = examples("docs/http.md")
 [SHELL] = examples("docs/http.md", "sh")
 SECTIONS = ("Types", "Jobs", "Workers", "Events", "Processes")

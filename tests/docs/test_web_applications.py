@@ -7,13 +7,11 @@ import json
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsService, JobState, SupervisorFailed
-from jobs_service.runner.runner import Runner
+from jobs_service import JobsService, JobState
 from tests.docs.pages import examples
 
 [APPLICATION] = examples("docs/web-applications.md")
@@ -116,138 +114,3 @@ async def test_an_open_stream_does_not_keep_the_application_from_ending_and_its_
         job = await jobs.get("report", id)
         assert job.state is JobState.PENDING
         assert [event.kind for event in job.history] == ["stopped", "started", "added"]
-
-
-async def test_a_listener_who_goes_away_is_unsubscribed_at_once() -> None:
-    async with JobsService("memory:") as jobs:
-        await jobs.set_type_timeout("report", 60)
-        await jobs.add("report", "a")
-        listening = asyncio.Event()
-
-        async def stream() -> AsyncIterator[str]:
-            async with jobs.subscribe("report", "a") as changes:
-                async for change in changes:
-                    yield change.state
-
-        async def respond() -> None:
-            async for _ in stream():
-                listening.set()
-
-        response = asyncio.create_task(respond())
-        await listening.wait()
-        assert jobs._hub.types()
-        response.cancel()
-        await asyncio.wait([response])
-        assert not jobs._hub.types()
-
-
-async def test_an_open_stream_does_not_delay_the_drain_when_the_service_is_left() -> None:
-    events: list[str] = []
-    async with asyncio.timeout(PATIENCE):
-        async with JobsService("memory:") as jobs:
-            running = asyncio.Event()
-
-            @jobs.handler("report", continuous=True)
-            async def report() -> None:
-                running.set()
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    events.append("drained")
-
-            async def listen() -> None:
-                async with jobs.subscribe("report", "a") as changes:
-                    try:
-                        async for _ in changes:
-                            pass
-                    finally:
-                        events.append("stream ended")
-
-            await jobs.enqueue(report, id="a")
-            run = asyncio.create_task(jobs.run())
-            listener = asyncio.create_task(listen())
-            await running.wait()
-        await asyncio.wait([run, listener])
-    assert events == ["drained", "stream ended"]
-
-
-@asynccontextmanager
-async def broken_runner(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[JobsService]:
-    """A service whose runner fails soon."""
-
-    async def fail(self: Runner) -> None:
-        await asyncio.sleep(0.01)
-        raise RuntimeError("a bug of the runner")
-
-    monkeypatch.setattr(Runner, "run", fail)
-    service = JobsService("memory:")
-
-    @service.handler("report")
-    async def report() -> None: ...
-
-    async with asyncio.timeout(PATIENCE):
-        yield service
-
-
-async def test_a_runner_that_dies_in_a_task_nobody_awaits_ends_the_body_and_refuses_what_is_added(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    refused: list[str] = []
-
-    async def application(service: JobsService) -> None:
-        async with service as jobs:
-            run = asyncio.create_task(jobs.run())
-            try:
-                await asyncio.Event().wait()
-            finally:
-                assert isinstance(run.exception(), RuntimeError)
-                try:
-                    await jobs.enqueue("report")
-                except SupervisorFailed as error:
-                    refused.append(str(error))
-
-    async with broken_runner(monkeypatch) as service:
-        with pytest.raises(SupervisorFailed, match=r"handlers are not run any more: a bug") as caught:
-            await application(service)
-        assert refused == [str(caught.value)]
-
-
-async def test_who_awaits_the_runner_is_raised_its_error_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with broken_runner(monkeypatch) as service, service as jobs:
-        with pytest.raises(RuntimeError, match="a bug"):
-            await jobs.run()
-        await jobs.enqueue("report", id="a")
-        assert (await jobs.get("report", "a")).state is JobState.PENDING
-
-
-async def test_a_runner_in_a_task_group_ends_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def application(service: JobsService) -> None:
-        async with service as jobs, asyncio.TaskGroup() as group:
-            group.create_task(jobs.run())
-            await asyncio.Event().wait()
-
-    async with broken_runner(monkeypatch) as service:
-        with pytest.raises(ExceptionGroup) as caught:
-            await application(service)
-        assert [str(error) for error in caught.value.exceptions] == ["a bug of the runner"]
-        task = asyncio.current_task()
-        assert task is not None
-        assert not task.cancelling()
-
-
-async def test_the_supervisor_tree_shows_the_runner_while_it_runs() -> None:
-    async with JobsService("memory:") as jobs:
-
-        @jobs.handler("report")
-        async def report() -> None: ...
-
-        started = asyncio.Event()
-        assert "runner" not in [child["name"] for child in jobs.supervision()["children"]]
-        run = asyncio.create_task(jobs.run(started=started.set))
-        await started.wait()
-        [runner] = [child for child in jobs.supervision()["children"] if child["name"] == "runner"]
-        assert [child["name"] for child in runner["children"]] == ["lane 'report'", "heartbeats"]
-        assert [child["name"] for child in runner["children"][1]["children"]] == ["heartbeat 'report'"]
-        run.cancel()
-        await asyncio.wait([run])
-        assert "runner" not in [child["name"] for child in jobs.supervision()["children"]]

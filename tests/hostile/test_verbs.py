@@ -4,14 +4,11 @@ four, its error one line, and the store unharmed."""
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsService, Settings
-from jobs_service.settings import PREFIX
+from jobs_service import JobsService
 from tests.checker import assert_sound
 from tests.cli.conftest import Invoke
 from tests.cli.conftest import _nothing_configured as _nothing_configured
@@ -24,8 +21,6 @@ from tests.hostile.inputs import TEXTS
 from tests.hostile.verbs import CANARY, complaint_about
 
 LEAST_CALLS = 250
-LINES_STRIDE = 9
-VARIABLES_STRIDE = 29
 STRIDE = 12
 """Each place meets one value in so many, others than the place beside it."""
 
@@ -181,91 +176,6 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["list", "email", "--prefix", HERE, "--text", HERE],
     ["failures", HERE],
 ]
-JSON_TEXTS: dict[str, bytes] = {
-    "nothing": b"",
-    "blank": b" \t\r\n ",
-    "NUL": b"\x00",
-    "NUL in a text": b'"a\x00b"',
-    "control character in a text": b'"a\x1bb"',
-    "binary": bytes(range(256)),
-    "not UTF-8": b'"\xff\xfe"',
-    "encoded surrogate": b'"\xed\xa0\x80"',
-    "overlong": b'"\xc0\xaf"',
-    "byte order mark": b"\xef\xbb\xbf[1]",
-    "byte order mark alone": b"\xef\xbb\xbf",
-    "UTF-16": '{"a": 1}'.encode("utf-16"),
-    "lone surrogate": b'"\\ud800"',
-    "lone surrogate as a key": b'{"\\udfff": 1}',
-    "split character": b'["\\ud83d", "\\ude00"]',
-    "surrogate pair": b'"\\ud83d\\ude00"',
-    "duplicate keys": b'{"a": 1, "a": {"a": 2}}',
-    "5,000 digits": b"9" * 5_000,
-    "-5,000 digits": b"[-" + b"9" * 5_000 + b"]",
-    "4,300 digits": b"9" * 4_300,
-    "beyond 64 bits": b"[18446744073709551616, -9223372036854775809]",
-    "1e999": b"1e999",
-    "-1e999": b"[-1e999]",
-    "1e-999": b"1e-999",
-    "NaN": b"[NaN]",
-    "Infinity": b"-Infinity",
-    "minus zero": b"[-0, -0.0]",
-    "leading zero": b"007",
-    "comment": b"/* a */ 1",
-    "trailing comma": b"[1,]",
-    "single quotes": b"{'a': 1}",
-    "two values": b"1 2",
-    "unfinished text": b'"abc',
-    "unfinished escape": b'"\\u12"',
-    "unfinished": b'{"a": [',
-    "only brackets": b"[" * 100_000,
-    "crlf": b"[1,\r\n2]\r\n",
-    "100,001 bytes": b'"' + b"x" * 100_001 + b'"',
-    "2,000,000 bytes": b'"' + b"x" * 2_000_000 + b'"',
-    "many values": b"[" + b"0," * 200_000 + b"0]",
-    **{f"lists {depth} deep": nested("[", "]", depth).encode() for depth in (189, 190, 191, 900, 990, 1_100, 100_000)},
-    **{f"objects {depth} deep": nested('{"a":', "}", depth).encode() for depth in (190, 191, 330, 900, 100_000)},
-}
-LINES: dict[str, bytes] = {
-    **{f"data: {name}": b'{"id": "line", "data": ' + text + b"}" for name, text in JSON_TEXTS.items()},
-    **{f"run_at: {name}": b'{"id": "line", "run_at": ' + text + b"}" for name, text in JSON_TEXTS.items()},
-    **{f"priority: {name}": b'{"id": "line", "priority": ' + text + b"}" for name, text in JSON_TEXTS.items()},
-    **{f"id: {name}": b'{"id": ' + text + b"}" for name, text in JSON_TEXTS.items()},
-    **{f"line: {name}": text for name, text in JSON_TEXTS.items()},
-    "deep id": b'{"id": "json:' + b"[" * 900 + b"]" * 900 + b'"}',
-    "deeper priority": b'{"id": "line", "priority": "json:' + b"[" * 330 + b"]" * 330 + b'"}',
-    "unknown field": b'{"id": "line", "\\u001b[31m' + b"x" * 5_000 + b'": 1}',
-    "odd time": b'{"id": "line", "run_at": "' + b"9" * 5_000 + b'"}',
-    "year 1": b'{"id": "line", "run_at": "0001-01-01T00:00:00+14:00"}',
-    "bool for a time": b'{"id": "line", "run_at": true}',
-    "object for a priority": b'{"id": "line", "priority": {"a": []}}',
-    "id that is too long": b'{"id": "' + b"x" * 600 + b'"}',
-    "no line feed at the end": b'{"id": "line"}\n{"id": "line2"}',
-    "an endless line": b"x" * 3_000_000,
-    "many empty lines": b"\n" * 100_000,
-    "carriage returns": b'{"id": "line"}\r\r\n',
-}
-TOML: dict[str, bytes] = {
-    "binary": bytes(range(256)),
-    "not UTF-8": b"a = '\xff'",
-    "NUL": b"activity_batch = 1\x00",
-    "byte order mark": b"\xef\xbb\xbfactivity_batch = 1",
-    "deep": b"a = " + b"[" * 100_000 + b"]" * 100_000,
-    "deep table": b"[" + b"a." * 5_000 + b"a]",
-    "5,000 digits": b"activity_batch = " + b"9" * 5_000,
-    "hexadecimal": b"activity_batch = 0x" + b"f" * 5_000,
-    "inf": b"transaction_timeout = inf",
-    "NaN": b"transaction_timeout = nan",
-    "date": b"transaction_timeout = 2030-01-01T00:00:00Z",
-    "table": b"[transaction_timeout]\na = 1",
-    "array": b"activity_batch = [1, [2], {a = 3}]",
-    "text": b"activity_batch = '''\n" + b"x\n" * 5_000 + b"'''",
-    "twice": b"activity_batch = 1\nactivity_batch = 2",
-    "unknown": b'"\\u001b[31m\\n' + b"x" * 5_000 + b'" = 1',
-    "unknown private": b"_env_file = 'x'",
-    "empty key": b'"" = 1',
-    "true": b"activity_batch = true",
-    "huge": b"# " + b"x" * 1_000_000,
-}
 
 
 @pytest.fixture
@@ -309,68 +219,3 @@ def test_no_argument_of_any_verb_does_harm(invoke: Invoke, populated: str, monke
     assert complaints == [], "\n".join([f"{len(complaints)} of {called} calls:", *complaints[:40]])
     assert called >= LEAST_CALLS
     assert_unharmed(invoke, populated)
-
-
-@pytest.mark.parametrize("way", ["-", "@"])
-def test_no_data_does_harm(invoke: Invoke, populated: str, tmp_path: Path, way: str) -> None:
-    complaints = []
-    for name, text in JSON_TEXTS.items():
-        (tmp_path / "data").write_bytes(text)
-        given = "-" if way == "-" else f"@{tmp_path / 'data'}"
-        for command in (["add", "email", f"data {name}"], ["resubmit", "email", "worked on"]):
-            ended = invoke(*command, "--data", given, "--store", populated, stdin=text)
-            if complaint := complaint_about(ended):
-                complaints.append(f"{command[0]} given {name}: {complaint}")
-    assert complaints == []
-    assert_unharmed(invoke, populated)
-    for verb in (["list"], ["list", "--json"], ["show", "email", "worked on"], ["types"]):
-        assert complaint_about(invoke(*verb, "--store", populated)) is None
-
-
-def test_no_line_does_harm_and_the_lines_before_it_stay(invoke: Invoke, populated: str) -> None:
-    complaints = []
-    for number, (name, line) in enumerate(list(LINES.items())[::LINES_STRIDE]):
-        before = f"before {number}"
-        ended = invoke("add-many", "email", "--store", populated, stdin=b'{"id": "%s"}\n%s' % (before.encode(), line))
-        if complaint := complaint_about(ended):
-            complaints.append(f"{name}: {complaint}")
-        if invoke("show", "email", before, "--store", populated).code != 0:
-            complaints.append(f"{name}: the line before it was not added")
-        invoke("remove", "email", "line", "--store", populated)
-    assert complaints == []
-    assert_unharmed(invoke, populated)
-
-
-def test_no_environment_does_harm(invoke: Invoke, populated: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    complaints = []
-    possible = {name: text for name, text in ARGUMENTS.items() if can_be_a_variable(text)}
-    variables = [*(PREFIX + name.upper() for name in Settings.model_fields), "JOBS_SERVICE_SETTINGS", "COLUMNS"]
-    for position, variable in enumerate(variables):
-        for name in list(possible)[position % VARIABLES_STRIDE :: VARIABLES_STRIDE]:
-            with monkeypatch.context() as changed:
-                changed.setenv(variable, possible[name])
-                ended = invoke("list", "--store", populated)
-            if complaint := complaint_about(ended):
-                complaints.append(f"{variable} is {name}: {complaint}")
-    assert complaints == []
-    assert_unharmed(invoke, populated)
-
-
-def can_be_a_variable(text: str) -> bool:
-    """Return whether the operating system takes it as a variable's value."""
-    try:
-        return len(os.fsencode(text)) < 100_000
-    except UnicodeEncodeError:
-        return False
-
-
-def test_no_settings_file_does_harm(
-    invoke: Invoke, populated: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    complaints = []
-    monkeypatch.setenv("JOBS_SERVICE_SETTINGS", str(tmp_path / "settings.toml"))
-    for name, text in TOML.items():
-        (tmp_path / "settings.toml").write_bytes(text)
-        if complaint := complaint_about(invoke("list", "--store", populated)):
-            complaints.append(f"{name}: {complaint}")
-    assert complaints == []

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-TYPES: Final = (
-    "email",
-    "absent",
-    'json:["a",1]',
-    "%00",
-    "..%2f..%2fetc",
-    "%ff%fe",
-    "json:[",
-    "a" * 700,
-    "%",
-    "email%0a",
-)
-ORIGINS: Final = ("https://evil.example", "null", "http://127.0.0.1:1", "http://localhost.evil.example", "file://")
-TOKEN: Final = "a" * 43
 BODY: Final = 1 << 14
 """The most bytes of a body that the server takes in these tests."""
 
@@ -94,44 +79,6 @@ def sizes(draw: random.Random) -> Hostile:
             return Hostile("line", [head(f"GET /v1/types/{'a' * 50_000} HTTP/1.1")])
 
 
-def encodings(draw: random.Random) -> Hostile:
-    """Bodies that are no JSON, or that are encoded otherwise."""
-    body = draw.choice(
-        [
-            b'{"id": "\xff\xfe"}',
-            b'{"id": "x", "data": ',
-            b'{"id": "x"}{"id": "y"}',
-            b"\xef\xbb\xbf{'id': 'x'}",
-            '{"id": "x"}'.encode("utf-16"),
-            b'{"id": "x", "data": NaN}',
-            b'{"id": "x", "data": 1e999}',
-            b'{"id": "x", "data": ' + b"[" * 5000 + b"]" * 5000 + b"}",
-            b'{"id": "x", "data": ' + b"9" * 6000 + b"}",
-            b'{"id": "x", "unknown": 1}',
-            b'{"id": ["x"]}',
-            b'{"id": 7.5}',
-            b"[]",
-            b'"text"',
-            b"7",
-            b'{"id": true}',
-            bytes(draw.randrange(256) for _ in range(40)),
-        ]
-    )
-    match draw.randrange(4):
-        case 0:
-            return Hostile("gzip", [post(JOBS, gzip.compress(b'{"id": "x"}', mtime=0), "Content-Encoding: gzip")])
-        case 1:
-            kind = draw.choice(
-                ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "a" * 300]
-            )
-            return Hostile("media type", [post(JOBS, b'{"id": "x"}', kind=kind)])
-        case 2:
-            lines = body.replace(b"\n", b"") + b"\n"
-            return Hostile("lines", [post(JOBS, lines, kind="application/x-ndjson")])
-        case _:
-            return Hostile("encoding", [post(JOBS, body)])
-
-
 def unfinished(draw: random.Random) -> Hostile:
     """Requests that stop half-way: silent, half-closed, reset."""
     path, body = _change(draw)
@@ -181,68 +128,7 @@ def tricks(draw: random.Random) -> Hostile:
     return Hostile("trick", [draw.choice(several)])
 
 
-def paths(draw: random.Random) -> Hostile:
-    """Names in paths that are none, or lead elsewhere."""
-    type = draw.choice(TYPES[1:])
-    tail = draw.choice(
-        ["", "/jobs/kept", "/jobs/kept/resubmit", "/jobs/%2e%2e", "/../../email/pause", "/jobs/json:%7b"]
-    )
-    path = f"/v1/types/{type}{tail}" if draw.random() < 0.7 else f"/v1/job/resubmit?type={type}&id=kept"
-    return Hostile("path", [post(path, b'{"unknown": 1}')])
-
-
-def tokens(draw: random.Random) -> Hostile:
-    """Wrong tokens, in every place; of the server that has tokens."""
-    path, body = _change(draw)
-    wrong = "".join(
-        draw.choice("abcdefghijklmnop0123456789-_.~+/=") for _ in range(draw.choice([0, 1, 43, 44, 500, 8000]))
-    )
-    headers = draw.choice(
-        [
-            [],
-            [f"Authorization: Bearer {wrong}"],
-            [f"Authorization: Basic {wrong}"],
-            [f"Authorization: bearer  {wrong}"],
-            [f"Authorization: {wrong}"],
-            [f"Authorization: Bearer {wrong}", f"Authorization: Bearer {TOKEN}"],
-            ["Authorization: Bearer \xe9\xff"],
-            [f"Cookie: jobs_service_session={wrong}"],
-            [f"Cookie: jobs_service_session={wrong}; jobs_service_session=b"],
-            [f"X-API-Key: {wrong}", f"X-Forwarded-For: 127.0.0.1, {wrong[:9]}"],
-            ["X-Forwarded-User: admin", "Forwarded: for=127.0.0.1;host=localhost", "X-Real-IP: 127.0.0.1"],
-        ]
-    )
-    if draw.random() < 0.2:
-        path += f"{'&' if '?' in path else '?'}token={wrong[:100]}&access_token={TOKEN}"
-    return Hostile("token", [post(path, body, *headers)])
-
-
-def sites(draw: random.Random) -> Hostile:
-    """What pages of other sites have a browser send."""
-    path, body = _change(draw)
-    host = "127.0.0.1"
-    match draw.randrange(5):
-        case 0:
-            host = draw.choice(
-                ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80", "evil.example#", "[::ffff]x"]
-            )
-            headers = []
-        case 1:
-            headers = [f"Origin: {draw.choice(ORIGINS)}"]
-        case 2:
-            headers = [f"Sec-Fetch-Site: {draw.choice(['cross-site', 'same-site', 'CROSS-SITE', 'nonsense'])}"]
-        case 3:
-            headers = ["Origin: http://127.0.0.1", "Sec-Fetch-Site: cross-site"]
-        case _:
-            headers = ["Sec-Fetch-Site: same-origin", "Origin: https://evil.example"]
-    return Hostile("site", [post(path, body, *headers, host=host)])
-
-
-OPEN: Final[tuple[Callable[[random.Random], Hostile], ...]] = (sizes, encodings, unfinished, tricks, paths, sites)
-"""Against a server on which everybody may do everything."""
-
-CLOSED: Final = (tokens, tokens, tokens, sizes, unfinished, tricks, sites)
-"""Against one that wants tokens."""
+OPEN: Final[tuple[Callable[[random.Random], Hostile], ...]] = (sizes, unfinished, tricks)
 
 
 def drawn(seed: int, count: int, kinds: tuple[Callable[[random.Random], Hostile], ...]) -> Iterator[Hostile]:

@@ -7,15 +7,6 @@ import time
 from tests.http.support import also_on_a_cluster, problem, served
 
 
-async def test_an_address_that_is_none_and_a_method_that_it_does_not_take() -> None:
-    async with served() as (_, client):
-        problem(await client.get("/v1/nothing"), 404, "not-found")
-        problem(await client.get("/v1/types/"), 404, "not-found")
-        refused = await client.delete("/v1/types")
-        problem(refused, 405, "method-not-allowed")
-        assert refused.headers["allow"] == "GET, HEAD"
-
-
 @also_on_a_cluster
 async def test_it_lives_is_ready_and_tells_who_asks() -> None:
     async with served() as (_, client):

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import httpx
 import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import JobError, JobsService, NewJob, Outcome
-from jobs_service.errors import StoreUnavailable, TransactionTooOld
-from jobs_service.redaction import Redaction
+from jobs_service.errors import StoreUnavailable
 from jobs_service.service import bulk_actions
-from jobs_service.service.bulk_actions import Done, asked, change_all
 from jobs_service.service.selection import Filter
 from jobs_service.store.base import Limits
-from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
 from tests.dashboard.support import fill
 from tests.http.support import also_on_a_cluster, problem, served
 
@@ -53,34 +49,6 @@ async def test_over_http_a_transaction_is_halved_until_it_fits(monkeypatch: pyte
         [said] = [event for event in events if event["event"] == "bulk_job_too_large"]
         assert (said["action"], said["type"], said["id"]) == ("resubmit", "email", LARGE)
         await is_left_alone(jobs)
-
-
-@also_on_a_cluster
-@pytest.mark.parametrize("every", [1, 3, 50])
-async def test_rare_jobs_are_read_in_whole_pages_and_each_is_met_once(
-    every: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 60)
-        await jobs.add_many("email", [NewJob(f"{n:04}", {"rare": n % every == 0}) for n in range(300)])
-        page, sizes = jobs.page, []
-
-        async def counted(*names: Any, **terms: Any) -> Any:
-            sizes.append(terms["limit"])
-            return await page(*names, **terms)
-
-        monkeypatch.setattr(jobs, "page", counted)
-        body = {"action": "remove", "filter": {"data": {"rare": True}}, "limit": 5}
-        done = (await client.post("/v1/types/email/bulk", json=body)).json()
-        rare = [f"{n:04}" for n in range(0, 300, every)]
-        assert (done["matched"], done["changed"]) == (5, 5)
-        assert len(sizes) <= 3
-        gone = set(rare) - {job.id async for job in jobs.list("email")}
-        assert gone == set(rare[:5])
-        while done["more"]:
-            done = (await client.post("/v1/types/email/bulk", json={**body, "after": done["next"]})).json()
-            assert done["matched"] <= 5
-        assert {job.id async for job in jobs.list("email")} == {f"{n:04}" for n in range(300)} - set(rare)
 
 
 @also_on_a_cluster
@@ -169,53 +137,6 @@ async def test_what_was_changed_before_the_store_went_away_is_told_and_noted(mon
 
 
 @also_on_a_cluster
-async def test_an_action_of_the_dashboard_halves_and_shows_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with served() as (jobs, client):
-        await fail_large(jobs, monkeypatch)
-        answer = await client.post("/bulk", data={"type": "email", "action": "resubmit", "state": "failed"})
-        id = httpx.URL(answer.headers["location"]).params["id"]
-        await jobs.wait(bulk_actions.TYPE, id, "finished", timeout=30)
-        job = await jobs.get(bulk_actions.TYPE, id)
-        assert job.result == {"read": COUNT, "matched": COUNT, "changed": COUNT - 1, "too_large": 1}
-        assert "too large" in (await client.get(answer.headers["location"])).text
-        await is_left_alone(jobs)
-
-
-class Slow(Faults):
-    """Has transactions that write more than so many bytes take too long."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.refused = 0
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        if transaction.size > self.most:
-            self.refused += 1
-            raise TransactionTooOld("too old")
-
-
-async def test_a_transaction_that_takes_too_long_is_halved_but_for_that_of_one_job() -> None:
-    async with JobsService("memory:") as jobs:
-        await jobs.set_type_timeout("email", 60)
-        ids = [f"{n:04}" for n in range(8)]
-        await jobs.add_many("email", [NewJob(id, "x" * 1_000) for id in ids])
-        for job in await jobs.accept_many("email", 8):
-            await job.finish()
-        assert isinstance(jobs.store, MemoryStore)
-        slow = jobs.store.faults = Slow(4_000)
-        done = Done()
-        again = await asked(jobs, "resubmit", "email", Filter(state="succeeded"))
-        await change_all(jobs, again, [*ids], Redaction(), done)
-        assert (done.changed, done.too_large) == (8, 0)
-        assert slow.refused == 3
-        assert (await jobs.counts("email"))["email"].ready == 8
-        slow.most = 0
-        with pytest.raises(TransactionTooOld):
-            await change_all(jobs, await asked(jobs, "remove", "email", Filter()), [*ids], Redaction(), done)
-        assert (await jobs.counts("email"))["email"].ready == 8
-
-
-@also_on_a_cluster
 @pytest.mark.parametrize("limit", [7, 1000])
 async def test_what_fails_again_meanwhile_is_not_run_again(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_actions, "READ_AT_ONCE", 10)
@@ -284,19 +205,3 @@ async def test_a_place_to_go_on_that_is_none_is_refused(after: str) -> None:
         refused = problem(await client.post("/v1/types/email/bulk", json=body), 422, "invalid-job")
         assert "allowed is what `next` of the answer before has" in refused["detail"]
         assert (await jobs.counts("email"))["email"].jobs == 5
-
-
-async def test_times_of_adding_at_and_before_1970_hold() -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 60)
-        await jobs.add("email", "1")
-
-        async def matched(**filter: Any) -> int:
-            body = {"action": "remove", "filter": filter, "dry_run": True}
-            return int((await client.post("/v1/types/email/bulk", json=body)).json()["matched"])
-
-        for epoch in (0, 0.0, "1970-01-01T00:00:00Z"):
-            assert await matched(added_before=epoch) == 0
-            assert await matched(added_after=epoch) == 1
-        assert await matched(added_before=-1) == 0
-        assert await matched(added_after=-1) == 1

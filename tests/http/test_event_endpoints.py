@@ -9,17 +9,14 @@ from typing import Any
 
 import fdb.tuple
 import httpx
-import pytest
 
 from jobs_service import JobsService, NewJob
 from jobs_service.http.application import Application
 from jobs_service.http.server import Server, bound
 from jobs_service.http.state import ServerLimits, ServerOptions
 from jobs_service.http.tokens import add_token
-from jobs_service.layer.keyspace import FOLLOWED, STAMP_CODE
-from jobs_service.store import Transaction
+from jobs_service.layer.keyspace import FOLLOWED
 from tests.http.support import also_on_a_cluster, events, listening, problem
-from tests.service.unreadable import keyspace_of
 
 pytestmark = also_on_a_cluster
 
@@ -61,25 +58,6 @@ async def test_a_client_that_comes_back_is_told_what_is_new_alone() -> None:
         ):
             assert (await jobs.accept("email")) is not None
             assert (await anext(told))[2]["state"] == "running"
-
-
-async def test_a_client_that_comes_back_is_told_of_the_end_of_a_job_that_has_left() -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        await jobs.set_retention("email", keep=0)
-        await jobs.add("email", "a")
-        job = await jobs.accept("email")
-        assert job is not None
-        async with client.stream("GET", EVENTS) as response, aclosing(events(response)) as told:
-            _, id, _ = await anext(told)
-        await job.finish(result="sent")
-        problem(await client.get(EVENTS), 404, "job-not-found")
-        headers = {"Last-Event-ID": id}
-        async with client.stream("GET", EVENTS, headers=headers) as response, aclosing(events(response)) as told:
-            _, id, last = await anext(told)
-            assert (last["state"], last["result"]) == ("finished", "sent")
-        again = await client.get(EVENTS, headers={"Last-Event-ID": id})
-        assert (again.status_code, again.content) == (204, b"")
 
 
 SEVERAL = "/v1/events?job=email/a&job=email/b&job=email/c"
@@ -131,46 +109,6 @@ async def test_a_client_that_comes_back_to_several_jobs_is_told_what_is_new_and_
         assert again.status_code == 204
 
 
-async def test_jobs_that_never_were_are_told_of_once() -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        async with client.stream("GET", SEVERAL) as response:
-            told, last_id = await last_id_of(response, -1)
-        assert sorted(told) == ["a", "b", "c"]
-        again = await client.get(SEVERAL, headers={"Last-Event-ID": last_id})
-        assert (again.status_code, again.content) == (204, b"")
-
-
-async def test_the_id_of_a_stream_of_very_many_jobs_goes_into_a_header() -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        pairs = [["email", f"{n}"] for n in range(1000)]
-        async with client.stream("POST", "/v1/events", json={"jobs": pairs}) as response:
-            told, last_id = await last_id_of(response, -1)
-        assert len(told) == 1000
-        assert len(last_id) < 8100
-        again = await client.post("/v1/events", json={"jobs": pairs}, headers={"Last-Event-ID": last_id})
-        assert again.status_code == 204
-
-
-async def test_who_follows_a_type_is_told_of_the_end_of_jobs_that_leave_and_that_they_are_gone() -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        await jobs.set_retention("email", keep=0)
-        await jobs.add("email", "a")
-        job = await jobs.accept("email")
-        assert job is not None
-        async with client.stream("GET", "/v1/types/email/events") as response:
-            mark = await _mark(response)
-        await job.finish()
-        headers = {"Last-Event-ID": mark}
-        async with (
-            client.stream("GET", "/v1/types/email/events", headers=headers) as response,
-            aclosing(events(response)) as told,
-        ):
-            assert [(await anext(told))[2]["state"] for _ in range(2)] == ["finished", "removed"]
-
-
 async def test_a_job_that_is_not_there_is_not_found_or_removed() -> None:
     async with listening() as (_, client):
         problem(await client.get(EVENTS), 404, "job-not-found")
@@ -192,23 +130,6 @@ async def test_who_follows_what_is_not_there_writes_nothing() -> None:
             wanted_pages = [{"of": "job", "type": "invented", "id": str(number)} for number in range(20)]
             await asyncio.gather(*(client.get("/live", params=each) for each in wanted_pages))
             assert await _rows(jobs) == before
-
-
-async def test_the_jobs_of_a_type_that_was_removed_are_followed() -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        await jobs.add("email", "a")
-        await jobs.clear_type_timeout("email")
-        async with (
-            client.stream("GET", "/v1/types/email/events") as of_type,
-            client.stream("GET", EVENTS) as of_job,
-            aclosing(events(of_type)) as changes,
-            aclosing(events(of_job)) as told,
-        ):
-            assert (await anext(told))[2]["state"] == "pending"
-            await jobs.remove("email", "a")
-            assert (await anext(told))[2]["state"] == "removed"
-            assert (await anext(changes))[2]["state"] == "removed"
 
 
 async def _rows(jobs: JobsService) -> list[bytes]:
@@ -327,22 +248,3 @@ async def test_a_token_has_so_many_jobs_told_of_however_many_streams_they_are_in
         problem(await client.get("/v1/types/email/jobs/0/events", headers=ada), 429, "too-many-requests")
         await open_stream("POST", "/v1/events", json=twenty, headers=bob)
         problem(await client.get("/v1/types/email/jobs/0/events", headers=bob), 503, "busy")
-
-
-@pytest.mark.parametrize("section", ["changes", "activity"])
-async def test_rows_that_name_no_job_end_no_stream(section: str) -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        async with client.stream("GET", "/v1/types/email/events") as response, aclosing(events(response)) as told:
-            await jobs.add("email", "a")
-            assert (await anext(told))[2]["id"] == "a"
-            keys = (await keyspace_of(jobs)).of("email")
-            head = keys.changes + STAMP_CODE if section == "changes" else keys.activity_head
-
-            async def damage(tr: Transaction) -> None:
-                tr.stamp_key(head, bytes(2), b"\x02\xff\xfe\x00\x99\x00")
-                tr.stamp_value(keys.watch_activity, b"", b"")
-
-            await jobs.store.transact(damage)
-            await jobs.add("email", "b")
-            assert (await anext(told))[2]["id"] == "b"

@@ -1,4 +1,4 @@
-"""Hostile requests against a server on which everybody may do everything, and one with tokens: nothing changes."""
+"""Hostile requests against a server on which everybody may do everything: nothing changes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,20 @@ import gc
 import json
 import resource
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import replace
 
 import httpx
-import pytest
 
 from jobs_service import JobsService
 from jobs_service.http import problems
 from jobs_service.http.problems import KINDS
 from jobs_service.http.state import ServerLimits, ServerOptions
-from jobs_service.http.tokens import add_token
 from tests.contract.support import contents
 from tests.http import hostile
 from tests.http.hostile import Hostile
-from tests.http.support import problem, running, served
+from tests.http.support import running
 
 SEED = 16
-COUNT = 1000
+COUNT = 300
 AT_ONCE = 50
 PATIENCE = 20.0
 """Seconds; only ends a request that would never end."""
@@ -51,13 +47,7 @@ def complaint(answer: bytes) -> str | None:
     return "a traceback" if b"Traceback" in body or b".py" in body else None
 
 
-def is_fine(answer: bytes) -> bool:
-    """Whether lines of NDJSON were each answered with a problem."""
-    head, _, body = answer.partition(b"\r\n\r\n")
-    return b"application/x-ndjson" in head and b'"problem"' in body and b'"state"' not in body
-
-
-async def attacked(url: str, kinds: tuple[Callable[..., Hostile], ...]) -> list[str]:
+async def attacked(url: str) -> list[str]:
     """Send all hostile requests of a seed; return what was wrong with answers."""
     found = httpx.URL(url)
     places = asyncio.Semaphore(AT_ONCE)
@@ -75,27 +65,23 @@ async def attacked(url: str, kinds: tuple[Callable[..., Hostile], ...]) -> list[
                 return
         answered[request.kind] += bool(answer)
         said = complaint(answer)
-        if said is not None and not is_fine(answer):
+        if said is not None:
             wrong.append(f"{number} {request.kind}: {said}; to {request.parts[0][:200]!r}")
 
-    await asyncio.gather(*(one(*each) for each in enumerate(hostile.drawn(SEED, COUNT, kinds))))
+    await asyncio.gather(*(one(*each) for each in enumerate(hostile.drawn(SEED, COUNT, hostile.OPEN))))
     assert sum(answered.values()) > COUNT // 3  # or nobody has listened
     return wrong
 
 
-@pytest.mark.parametrize("is_open", [True, False], ids=["everybody may do everything", "tokens"])
-async def test_hostile_requests_are_refused_and_change_nothing(is_open: bool) -> None:
-    options = replace(ServerOptions(is_open=is_open), limits=LIMITS)
+async def test_hostile_requests_are_refused_and_change_nothing() -> None:
     async with JobsService("memory:", supervise=False) as jobs:
         await jobs.set_type_timeout("email", 30)
         await jobs.add("email", "kept", {"n": 1})
-        if not is_open:
-            await add_token(jobs, "admin", "admin")
-        async with running(jobs, options) as url:
+        async with running(jobs, ServerOptions(is_open=True, limits=LIMITS)) as url:
             before = await contents(jobs.store)
             gc.collect()
             used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            wrong = await attacked(url, hostile.OPEN if is_open else hostile.CLOSED)
+            wrong = await attacked(url)
             grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used)
             assert wrong == []
             assert await contents(jobs.store) == before
@@ -104,41 +90,7 @@ async def test_hostile_requests_are_refused_and_change_nothing(is_open: bool) ->
                 assert (await client.get("/livez")).status_code == 200
 
 
-def test_the_requests_of_a_seed_are_always_the_same() -> None:
-    one, other = ([*hostile.drawn(3, 50, hostile.OPEN)] for _ in range(2))
-    assert one == other
-    assert {each.kind for each in hostile.drawn(SEED, COUNT, hostile.OPEN)} > {
-        "body",
-        "encoding",
-        "trick",
-        "site",
-        "path",
-    }
-
-
 # What these requests have found
-
-
-async def test_a_host_that_begins_like_an_address_is_none() -> None:
-    async with served() as (_, client):
-        for host in ("[::1]x", "[::1]:80x", "[::1]@evil.example", "[::1"):
-            problem(await client.get("/v1/types", headers={"Host": host}), 403, "host-not-allowed")
-        assert (await client.get("/v1/types", headers={"Host": "[::1]:8700"})).status_code == 200
-
-
-async def test_json_is_utf_8() -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        path, body = "/v1/types/email/jobs", '{"id": "x"}'.encode("utf-16")
-        problem(await client.post(path, content=body, headers={"Content-Type": "application/json"}), 400, "bad-request")
-        lines = await client.post(path, content=body, headers={"Content-Type": "application/x-ndjson"})
-        assert lines.json()["problem"]["type"] == "/problems/bad-request"
-        assert await jobs.pending_count("email") == 0
-
-
-async def test_a_page_that_is_asked_otherwise_answers_with_a_problem() -> None:
-    async with served() as (_, client):
-        problem(await client.request("TRACE", "/"), 405, "method-not-allowed")
 
 
 async def test_a_request_whose_body_does_not_come_changes_nothing_though_nothing_in_it_is_wanted() -> None:

@@ -5,16 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from typing import Any
 
-import fdb.tuple
 import httpx
 import pytest
 
 from jobs_service import JobsService, Outcome
-from jobs_service.layer import rows
-from jobs_service.layer.keyspace import AFTER
-from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Limits
 from tests.http.support import also_on_a_cluster, problem, served
 
@@ -102,14 +97,6 @@ async def test_the_lines_of_a_repeated_request_add_their_jobs_once(two: Two) -> 
     assert await jobs.pending_count("email") == 5
 
 
-async def test_several_jobs_are_added_together(two: Two) -> None:
-    jobs, client = two
-    added = await client.post(JOBS, json={"jobs": [{"id": "a"}, {"id": "b", "data": 1}]})
-    assert [job["id"] for job in added.json()["jobs"]] == ["a", "b"]
-    problem(await client.post(JOBS, json={"jobs": [{"id": "c"}, {"id": "a"}]}), 409, "job-exists")
-    assert await jobs.pending_count("email") == 2
-
-
 async def test_a_repeated_list_adds_its_jobs_once(two: Two) -> None:
     jobs, client = two
     body = {"jobs": [{"id": f"{n}", "data": n} for n in range(5)]}
@@ -134,28 +121,6 @@ async def test_a_repeated_list_adds_its_jobs_once(two: Two) -> None:
     problem(await client.post(JOBS, json=other, headers=key), 422, "idempotency-key-reused")
     problem(await client.post(JOBS, json={"id": "6"}, headers=key), 422, "idempotency-key-reused")
     assert (await jobs.counts("email"))["email"].jobs == 4
-
-
-async def test_a_list_that_comes_again_is_read_in_few_transactions(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs, client = two
-    key = {"Idempotency-Key": "list"}
-    body = {"jobs": [{"id": f"{number:04}", "data": number} for number in range(1000)]}
-    first = await client.post(JOBS, json=body, headers=key)
-    await jobs.remove("email", "0700")
-    reads = 0
-    read = jobs.store.read
-
-    async def counted(*arguments: Any) -> Any:
-        nonlocal reads
-        reads += 1
-        return await read(*arguments)
-
-    monkeypatch.setattr(jobs.store, "read", counted)
-    again = await client.post(JOBS, json=body, headers=key)
-    assert reads < 10
-    expected = first.json()["jobs"]
-    expected[700] = {"type": "email", "id": "0700", "state": "removed"}
-    assert again.json()["jobs"] == expected
 
 
 async def test_a_list_with_a_key_is_added_as_a_whole_or_not_at_all(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,48 +156,6 @@ async def test_jobs_are_listed_by_page_and_by_line(two: Two) -> None:
     problem(await client.get(f"{JOBS}?limit=0"), 422, "invalid-request")
 
 
-async def test_a_list_as_lines_of_what_cannot_be_is_a_problem_and_no_answer_that_breaks_off(two: Two) -> None:
-    _, client = two
-    path = f"/v1/types/{'x' * 12_000}/jobs"  # more than a key of any store has
-    problem(await client.get(path, headers={"Accept": "application/x-ndjson"}), 413, "job-too-large")
-
-
-async def test_jobs_are_removed_canceled_and_run_again(two: Two) -> None:
-    jobs, client = two
-    await jobs.add("email", "a")
-    running = await jobs.accept("email")
-    assert running is not None
-    assert (await client.post(f"{JOBS}/a/cancel")).json() == {"removal": "canceled"}
-    await running.finish()
-    again = await client.post(f"{JOBS}/a/resubmit", json={"data": {"second": True}})
-    assert (again.json()["state"], again.json()["data"]) == ("pending", {"second": True})
-    assert (await client.delete(f"{JOBS}/a")).json() == {"removal": "removed"}
-    problem(await client.get(f"{JOBS}/a"), 404, "job-not-found")
-    problem(await client.post(f"{JOBS}/a/resubmit"), 404, "job-not-found")
-
-
-async def test_a_bulk_action_touches_what_matches_up_to_its_limit(two: Two) -> None:
-    jobs, client = two
-    for n in range(10):
-        await jobs.add("email", f"{'a' if n % 2 else 'b'}{n}", {"user": {"n": n % 3}})
-    wanted = {"action": "remove", "filter": {"state": "ready", "data": {"user.n": 0}}, "dry_run": True}
-    counted = (await client.post("/v1/types/email/bulk", json=wanted)).json()
-    assert counted == {"matched": 4, "changed": 0, "too_large": 0, "more": False, "next": None}
-    first = (await client.post("/v1/types/email/bulk", json={"action": "remove", "filter": {}, "limit": 3})).json()
-    assert (first["matched"], first["changed"], first["more"]) == (3, 3, True)
-    rest = {"action": "cancel", "filter": {"prefix": "b"}, "after": first["next"]}
-    assert (await client.post("/v1/types/email/bulk", json=rest)).json()["changed"] == 5
-    assert await jobs.pending_count("email") == 2
-
-
-async def test_a_bulk_action_without_a_filter_changes_nothing(two: Two) -> None:
-    jobs, client = two
-    await jobs.add("email", "a")
-    refused = problem(await client.post("/v1/types/email/bulk", json={"action": "remove"}), 422, "invalid-request")
-    assert refused["detail"] == "the body: filter: Field required"
-    assert await jobs.pending_count("email") == 1
-
-
 @pytest.mark.parametrize(
     ("form", "detail"),
     [
@@ -247,78 +170,6 @@ async def test_a_bulk_action_without_a_filter_changes_nothing(two: Two) -> None:
 async def test_a_body_that_cannot_be_is_told_what_can(two: Two, form: dict[str, str], detail: str) -> None:
     refused = problem(await two[1].post(JOBS, json=form), 422, "invalid-request")
     assert refused["detail"].startswith(f"the body: {detail}")
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "detail"),
-    [
-        (JOBS, {"jobs": [{"id": "a"}, {"idd": "b"}]}, "jobs.1.id: Field required"),
-        (
-            JOBS,
-            {"jobs": [{"id": "a", "delay": 1}]},
-            "jobs.0.delay: unknown; allowed are id, data, priority, run_at",
-        ),
-        (
-            "/v1/types/email/bulk",
-            {"action": "cancel", "filter": {"stat": "ready"}},
-            "filter: stat: unknown; allowed are state, prefix, error, text, signature, worker, older, younger, "
-            "attempts, added_before, added_after, data",
-        ),
-        (
-            "/v1/types/email/finish",
-            {"jobs": [{"id": "a", "lock": "00", "error": {"type": "x", "message": "y", "trace": "z"}}]},
-            "jobs.0.error.trace: unknown; allowed are type, message, traceback",
-        ),
-    ],
-)
-async def test_an_unknown_field_within_a_field_is_told_what_is_allowed_there(
-    two: Two, path: str, body: Any, detail: str
-) -> None:
-    refused = problem(await two[1].post(path, json=body), 422, "invalid-request")
-    assert refused["detail"] == f"the body: {detail}"
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "detail"),
-    [
-        ("/v1/types/email/accept", {"spread": "wide"}, 'spread: allowed are integers from 1 up and "adaptive"'),
-        ("/v1/types/email/accept", {"spread": 1.5}, 'spread: allowed are integers from 1 up and "adaptive"'),
-        (JOBS, {"unique": 1}, "unique: allowed are true, false and a text"),
-    ],
-)
-async def test_a_field_of_several_kinds_is_told_of_in_one_line(two: Two, path: str, body: Any, detail: str) -> None:
-    refused = problem(await two[1].post(path, json=body), 422, "invalid-request")
-    assert refused["detail"] == f"the body: {detail}"
-    assert [error["at"] for error in refused["errors"]] == [[*body]]
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "detail"),
-    [
-        (JOBS, [], "the body: Input should be an object"),
-        ("/v1/types/email/bulk", [1], "the body: Input should be an object"),
-        ("/v1/types/email/jobs/a/fail", {"lock": "00", "error": "x"}, "the body: error: Input should be an object"),
-    ],
-)
-async def test_a_body_of_another_kind_is_told_so_in_words_of_json(two: Two, path: str, body: Any, detail: str) -> None:
-    assert problem(await two[1].post(path, json=body), 422, "invalid-request")["detail"] == detail
-
-
-@pytest.mark.parametrize("row", [b"", b"\xff", fdb.tuple.pack((b"", 7, "soon"))])
-async def test_where_it_cannot_be_read_what_a_key_came_with_nothing_is_added(two: Two, row: bytes) -> None:
-    jobs, client = two
-    key = {"Idempotency-Key": "k"}
-    await client.post(JOBS, json={"id": "before"}, headers=key)
-    head = rows._head(jobs._access.keyspace, rows.REQUESTS)
-
-    async def spoil(unit: UnitOfWork) -> None:
-        [(found, _)] = await unit.transaction.get_range(head, head + AFTER)
-        unit.transaction.set(found, row)
-
-    await jobs._access.transact(spoil)
-    for body in ({"id": "before"}, {"id": "new"}, {"jobs": [{"id": "new"}]}):
-        problem(await client.post(JOBS, json=body, headers=key), 422, "idempotency-key-reused")
-    assert [job.id async for job in jobs.list("email")] == ["before"]
 
 
 @also_on_a_cluster

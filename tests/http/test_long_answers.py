@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import pytest
 
 from jobs_service.http.endpoint import long_answer, pieces
-from tests.http.support import also_on_a_cluster, listening
 
 MOST_AT_ONCE = 40
 """Forms of a kilobyte each that are made before anything else gets its turn."""
@@ -47,20 +46,3 @@ async def test_others_have_their_turn_while_a_long_answer_is_made() -> None:
     task.cancel()
     assert made == 999
     assert max(after - before for before, after in itertools.pairwise(seen)) <= MOST_AT_ONCE
-
-
-@also_on_a_cluster
-async def test_counts_and_types_of_many_types_arrive_whole() -> None:
-    async with listening() as (jobs, client):
-        names = [f"type-{n:04}" for n in range(400)]
-        for name in names:
-            await jobs.set_type_timeout(name, 30)
-        await jobs.add(names[7], "a")
-        answer = await client.get("/v1/counts")
-        assert "content-length" not in answer.headers  # it is sent while it is made
-        found = answer.json()["types"]
-        assert [each["type"] for each in found] == names
-        assert [each["ready"] for each in found] == [int(n == 7) for n in range(400)]
-        assert [each["type"] for each in (await client.get("/v1/types")).json()["types"]] == names
-        short = await client.get(f"/v1/counts?type={names[7]}")
-        assert short.headers["content-length"] == str(len(short.content))

@@ -27,7 +27,7 @@ from tests.http.support import running
 
 LONG = ("/v1/events", "/v1/types/{type}/events", "/v1/types/{type}/jobs/{id}/events")
 CONFIG = SchemathesisConfig()
-# What it tries beside random values is in test_hostile_kinds.py.
+# What it tries beside random values takes long.
 CONFIG.projects.default.phases.coverage.enabled = False
 SCHEMA = schemathesis.openapi.from_dict(document(ENDPOINTS, __version__), config=CONFIG).exclude(path=list(LONG))
 

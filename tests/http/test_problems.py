@@ -16,12 +16,8 @@ from jobs_service import (
     JobError,
     JobFailed,
     JobsError,
-    RecordDamaged,
     Retry,
     Snooze,
-    StoreError,
-    StoreUnavailable,
-    WorkerConflict,
     errors,
     json_types,
 )
@@ -73,15 +69,6 @@ def test_text_and_job_come_back_whatever_they_are(text: str, id: Any, type: Any)
     assert (str(found), found.type, found.id) == (text or "x", type, id)
 
 
-@pytest.mark.parametrize("type", [object(), {1: 2}, 1.5, float("nan"), ("a", object())])
-def test_an_error_about_what_can_be_no_type_is_a_problem_all_the_same(type: Any) -> None:
-    assert type_of(again(InvalidJob("no type").about(type))) is InvalidJob
-
-
-def type_of(error: JobsError) -> type[JobsError]:
-    return type(error)
-
-
 def test_each_kind_has_a_type_of_its_own_that_says_its_class() -> None:
     assert {*problems.ERRORS.values()} == KNOWN
     assert len({kind.slug for kind in KNOWN}) == len(KNOWN)
@@ -90,26 +77,8 @@ def test_each_kind_has_a_type_of_its_own_that_says_its_class() -> None:
         assert 400 <= kind.http_status < 600
 
 
-def test_a_class_that_derives_from_a_known_one_is_a_problem_of_that_kind() -> None:
-    class Mine(WorkerConflict):
-        pass
-
-    assert type(again(Mine("gone"))) is WorkerConflict
-
-
-def test_a_problem_says_whether_to_try_again() -> None:
-    assert problems.problem(StoreUnavailable("away"))["retryable"] is True
-    assert problems.problem(RecordDamaged("damaged"))["retryable"] is False
-    assert "retryable" not in problems.problem(JobsError("other"))
-
-
 @pytest.mark.parametrize("slug", [*KINDS, "of-a-later-version"])
 def test_a_refusal_of_the_server_is_the_error_that_comes_nearest(slug: str) -> None:
     found = problems.error_of({"type": f"/problems/{slug}", "title": "Title.", "status": 400, "detail": "why"})
     assert type(found) is (KINDS[slug].error if slug in KINDS else JobsError)
     assert str(found) == "why"
-
-
-def test_a_problem_without_any_text_is_an_error_that_says_so() -> None:
-    assert "does not say why" in str(problems.error_of({}))
-    assert isinstance(StoreError("x"), JobsError)

@@ -9,14 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import fdb.tuple
-import httpx
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import JobsClient, JobsService, ProcessGone, ProcessInfo, ProcessState, json_types
-from jobs_service.http import wire
+from jobs_service import JobsClient, JobsService, ProcessGone, ProcessInfo, ProcessState
 from jobs_service.http.state import ServerOptions
 from jobs_service.model import HandlerSlots, ProcessAction, ProcessRequest
 from tests.http.support import also_on_a_cluster, problem, running, served
@@ -74,17 +70,6 @@ processes = st.builds(
 )
 
 
-@given(processes)
-def test_a_process_comes_back_as_it_was(info: ProcessInfo) -> None:
-    form = json_types.loads(json_types.dumps(info.to_dict()))
-    again = wire.process_of(form)
-    assert again == info
-    assert [fdb.tuple.pack((each.type,)) for each in again.handlers] == [
-        fdb.tuple.pack((each.type,)) for each in info.handlers
-    ]
-    assert form.keys() == info.to_dict().keys()
-
-
 @also_on_a_cluster
 async def test_it_is_shown_and_does_what_it_is_asked(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
@@ -128,12 +113,6 @@ async def test_who_is_not_there_is_a_problem(id: str) -> None:
             assert len(found["detail"]) < 200
 
 
-async def test_there_is_no_other_action_and_no_page_of_one() -> None:
-    async with served() as (_, client):
-        problem(await client.post(f"/v1/processes/{NOBODY}/dance"), 404, "not-found")
-        problem(await client.get(f"/v1/processes/{NOBODY}/stop"), 405, "method-not-allowed")
-
-
 async def test_a_client_has_the_same_operations(address: str) -> None:
     async with (
         JobsService(address) as jobs,
@@ -156,13 +135,3 @@ async def test_a_client_has_the_same_operations(address: str) -> None:
                 await ask(process.id)
             with pytest.raises(ProcessGone):
                 await ask("../../types/email")
-
-
-@also_on_a_cluster
-async def test_who_asks_without_a_name_is_called_by_their_address() -> None:
-    async with served() as (jobs, client), listed(jobs) as process:
-        assert isinstance(client, httpx.AsyncClient)
-        await client.post(f"/v1/processes/{process.id}/quiet")
-        quiet = await in_state(jobs, ProcessState.QUIET)
-        assert quiet.request is not None
-        assert quiet.request.who == "127.0.0.1"

@@ -23,8 +23,6 @@ from jobs_service.client import JobsClient
 from jobs_service.http.tokens import add_token
 from jobs_service.redaction import REDACTED
 from tests.http.support import also_on_a_cluster, events, listening, problem, served
-from tests.runner.support import running
-from tests.service.support import eventually
 
 SECRET = "S3cret-4111-1111"
 JOBS = "/v1/types/pay/jobs"
@@ -149,36 +147,6 @@ async def test_no_event_has_what_is_secret_and_a_change_of_the_rules_counts_at_o
                     assert SECRET not in repr(change)
                     if change.get("state") == "finished":
                         break
-
-
-@pytest.mark.parametrize("path", ["error:", "error:message", "error:type"])
-@also_on_a_cluster
-async def test_the_history_does_not_tell_of_an_error_that_is_hidden(path: str) -> None:
-    async with served() as (jobs, client):
-
-        @jobs.handler("pay", redact=[path], backoff=1000)
-        async def pay() -> None:
-            raise ValueError(SECRET)
-
-        await jobs.enqueue(pay, id="1")
-
-        async def crashed() -> bool:
-            return (await jobs.get("pay", "1")).error is not None
-
-        async with running(jobs):
-            await eventually(crashed)
-        job = await jobs.get("pay", "1")
-        assert SECRET in job.history[0].detail  # programs see it
-        shown = Redaction([path]).job(job)
-        assert [event.kind for event in shown.history] == [event.kind for event in job.history]
-        assert [event.detail for event in shown.history] == ["[redacted]", *(each.detail for each in job.history[1:])]
-        assert Redaction(["error:traceback"]).job(job).history == job.history
-        if path == "error:":
-            api = (f"{JOBS}/1", "/v1/job?type=pay&id=1", JOBS)
-            for place in (*api, "/job?type=pay&id=1", "/type?type=pay", "/failures"):
-                told = await client.get(place)
-                assert told.status_code == 200, place
-                assert SECRET not in told.text
 
 
 @pytest.mark.parametrize("kind", [StoreUnavailable, SupervisorFailed, ServiceClosed])

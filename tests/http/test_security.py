@@ -18,7 +18,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from jobs_service import InvalidSettings, JobsService
+from jobs_service import JobsService
 from jobs_service.http import gate
 from jobs_service.http.endpoint import ENDPOINTS
 from jobs_service.http.state import ServerLimits, ServerOptions, ServerState
@@ -70,27 +70,6 @@ async def test_who_sends_a_token_in_another_way_is_told_how() -> None:
             response = await client.get("/v1/types", headers={"Authorization": value})
             detail = problem(response, 401, "unauthorized")["detail"]
             assert detail == "the header is not as in Authorization: Bearer TOKEN", value
-
-
-@also_on_a_cluster
-async def test_each_role_may_do_what_it_may() -> None:
-    async with served() as (jobs, client):
-        tokens = {role: await add_token(jobs, role.label, role.label) for role in list(Role)[1:]}
-        problem(await client.get("/v1/types"), 401, "unauthorized")
-        problem(await client.get("/v1/types", headers=bearer("jst_nonsense")), 401, "unauthorized")
-        problem(await client.get("/v1/types", headers={"Authorization": "Basic eDp5"}), 401, "unauthorized")
-        for each in ENDPOINTS:
-            path = each.path.replace("{type}", "email").replace("{id}", "a")
-            for role, token in tokens.items():
-                if role < each.role:
-                    refused = problem(await client.request(each.method, path, headers=bearer(token)), 403, "forbidden")
-                    assert each.role.label in refused["detail"]
-        needed = {(each.method, each.path): each.role for each in ENDPOINTS}
-        assert needed["DELETE", "/v1/types/{type}"] is Role.ADMIN
-        assert needed["POST", "/v1/types/{type}/jobs"] is Role.WRITE
-        assert needed["POST", "/v1/types/{type}/accept"] is Role.WORK
-        worker = bearer(tokens[Role.WORK])
-        problem(await client.post("/v1/types/email/jobs/a/resubmit", headers=worker), 403, "forbidden")
 
 
 @also_on_a_cluster
@@ -410,11 +389,6 @@ async def test_a_proxy_may_leave_its_part_of_the_path_or_take_it_away(path: str)
             page = await client.get(path.partition("v1")[0])
             assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
             assert '"/outer/in/jobs/' in page.text
-
-
-async def test_options_that_there_are_not_are_refused() -> None:
-    with pytest.raises(InvalidSettings, match="did you mean read_only"):
-        JobsService("memory:").asgi(readonly=True)
 
 
 @pytest.mark.parametrize("said", ["king", 7, ["read"], ("ada", "king"), ("ada", "read", "more")])

@@ -16,9 +16,8 @@ import pytest
 
 from jobs_service import InvalidSettings, JobsService
 from jobs_service.http.application import Application
-from jobs_service.http.server import Server, bound, parse_address
+from jobs_service.http.server import Server, bound
 from jobs_service.http.state import ServerLimits, ServerOptions
-from jobs_service.http.token_file import is_loopback
 from jobs_service.http.tokens import add_token
 from tests.http.support import listening, problem, running
 
@@ -122,22 +121,6 @@ async def test_a_connection_that_is_closed_in_a_body_adds_nothing() -> None:
         async with jobs.subscribe("email", "a") as events:
             with pytest.raises(Exception, match="no job"):
                 await anext(events)
-
-
-async def test_a_body_may_be_larger_than_headers() -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        for size in (40_000, 90_000):
-            added = await client.post("/v1/types/email/jobs", json={"id": str(size), "data": "x" * size})
-            assert added.status_code == 201
-
-
-async def test_requests_one_behind_the_other_are_answered_in_their_order() -> None:
-    async with connected() as (_, socket):
-        body = b'{"id": "%d"}'
-        every = b"".join(POST + b"Content-Length: 11\r\n\r\n" + body % number for number in range(3))
-        await socket.send(every)
-        assert [(await socket.answer())[1]["id"] for _ in range(3)] == ["0", "1", "2"]
 
 
 async def test_what_a_worker_that_has_gone_would_have_got_is_given_back() -> None:
@@ -256,32 +239,6 @@ def test_files_that_are_no_certificate_are_refused(tmp_path: Path) -> None:
         Server(Application(JobsService("memory:")), listening, str(tmp_path / "none"), str(tmp_path / "none"))
 
 
-def test_a_key_without_a_certificate_is_refused() -> None:
-    listening = bound("127.0.0.1", 0)
-    with listening, pytest.raises(InvalidSettings, match="the TLS key key is without a certificate"):
-        Server(Application(JobsService("memory:")), listening, None, "key")
-
-
 def test_an_address_that_is_taken_is_refused() -> None:
     with bound("127.0.0.1", 0) as taken, pytest.raises(InvalidSettings, match="in use"):
         bound("127.0.0.1", taken.getsockname()[1])
-
-
-@pytest.mark.parametrize("text", ["a", "a:", ":65536", f":{'9' * 5000}", f"{'a' * 70}.example:80", "a..b:80"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(InvalidSettings, match=r"HOST:PORT is needed|that is no name of a host"):
-        bound(*parse_address(text))
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("127.0.0.1:80", ("127.0.0.1", 80)),
-        ("[::1]:8700", ("::1", 8700)),
-        (":1", ("127.0.0.1", 1)),
-        ("a.b:0", ("a.b", 0)),
-    ],
-)
-def test_addresses(text: str, found: tuple[str, int]) -> None:
-    assert parse_address(text) == found
-    assert is_loopback(found[0]) is (found[0] != "a.b")

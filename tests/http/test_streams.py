@@ -43,18 +43,6 @@ async def test_a_slow_client_gets_the_newest_state_alone() -> None:
         assert b'"data":999' in part
 
 
-async def test_what_is_again_as_the_client_knows_it_is_not_told() -> None:
-    async with followed() as (_, parts, job):
-        for data, state in enumerate((JobState.RUNNING, JobState.PENDING)):
-            job.report(event(state, data))
-        assert b'"pending"' in await anext(parts)
-        job.report(event(JobState.RUNNING))
-        job.report(event(JobState.PENDING, 1))
-        job.report(event(JobState.FINISHED))
-        assert b'"finished"' in await anext(parts)
-        assert await anext(parts, None) is None
-
-
 async def test_who_waits_hears_that_the_bytes_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     async with followed() as (jobs, parts, job):
 

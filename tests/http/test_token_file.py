@@ -9,12 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jobs_service import AccessDenied, JobsClient, JobsService
+from jobs_service import JobsClient, JobsService
 from jobs_service.http import token_file
 from jobs_service.http.server import Address, serving
 from jobs_service.http.state import ServerOptions
 from tests.cli.support import HANG, event_named, on_terminal, started, without_escapes
-from tests.http.support import problem, running
+from tests.http.support import problem
 
 ANYWHERE = Address("127.0.0.1:0", ServerOptions())
 
@@ -57,23 +57,6 @@ async def test_a_daemon_that_is_started_anew_has_another_token_and_its_clients_g
                     problem(await other.get("/v1/types", headers=headers), 401, "unauthorized")
 
 
-async def test_what_a_server_that_was_killed_has_left_is_no_obstacle_to_the_next_one() -> None:
-    async with JobsService("memory:") as jobs, running(jobs) as url:
-        with token_file.kept("127.0.0.1", int(url.rpartition(":")[2]), "jst_stale"):
-            async with JobsClient(url) as client:
-                await client.set_type_timeout("email", 30)
-
-
-async def test_a_token_that_was_given_is_sent_and_no_other_one() -> None:
-    async with (
-        JobsService("memory:") as jobs,
-        serving(jobs, ANYWHERE) as server,
-        JobsClient(server.url, token="jst_other") as client,
-    ):
-        with pytest.raises(AccessDenied, match="the token is not known here"):
-            await client.types()
-
-
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8700", "http://jobs.example:8700", "http://127.0.0.1.evil:8700"])
 def test_the_token_is_for_this_machine_alone(url: str) -> None:
     with token_file.kept("127.0.0.1", 8700, "jst_mine"):
@@ -88,29 +71,6 @@ def test_the_token_is_for_this_machine_alone(url: str) -> None:
     with token_file.kept("0.0.0.0", 8700, "jst_mine"):
         assert token_file.found("http://127.0.0.1:8700") == "jst_mine"
         assert token_file.found("http://127.0.0.1:8701") is None
-
-
-def test_a_file_that_another_server_has_written_since_is_left_to_it() -> None:
-    with token_file.kept("127.0.0.1", 8700, "jst_first"):
-        second = token_file.kept("127.0.0.1", 8700, "jst_second")
-        second.__enter__()
-    assert token_file.found("http://127.0.0.1:8700") == "jst_second"
-    second.__exit__(None, None, None)
-    assert token_file.found("http://127.0.0.1:8700") is None
-
-
-async def test_without_a_place_for_the_file_the_tokens_of_the_store_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    async with (
-        JobsService("memory:") as jobs,
-        serving(jobs, ANYWHERE) as server,
-        httpx.AsyncClient(base_url=server.url) as client,
-    ):
-        problem(await client.get("/v1/types"), 401, "unauthorized")
-        assert await _logged_in(server.login_url())
 
 
 async def test_the_address_of_the_start_logs_in_once() -> None:

@@ -38,22 +38,3 @@ async def test_tokens_that_were_read_before_one_was_removed_do_not_bring_it_back
             assert "ada" not in await tokens.known()
             assert await tokens.of_token(token) is None
         await tokens.close()
-
-
-async def test_tokens_that_nobody_has_are_looked_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with JobsService("memory:") as jobs:
-        tokens = Tokens(jobs, lambda names: None)
-        await tokens.known()
-        read, reads = jobs.remote.tokens, 0
-
-        async def counted() -> list[TokenRow]:
-            nonlocal reads
-            reads += 1
-            return await read()
-
-        monkeypatch.setattr(jobs._remote, "tokens", counted)
-        assert await asyncio.gather(*(tokens.of_token(f"jst_{n}") for n in range(500))) == [None] * 500
-        assert reads <= 3
-        token = await add_token(jobs, "ada", "read")
-        assert await tokens.of_token(token) is not None
-        await tokens.close()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -42,52 +40,6 @@ async def test_a_client_sends_its_context(spans: InMemorySpanExporter) -> None:
         assert context["traceparent"].split("-")[1] == f"{span.get_span_context().trace_id:032x}"
 
 
-def context_of(span: ReadableSpan | trace.Span) -> trace.SpanContext:
-    context = span.get_span_context()
-    assert context is not None
-    return context
-
-
-async def test_a_worker_over_http_continues_the_trace(spans: InMemorySpanExporter) -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        with trace.get_tracer("app").start_as_current_span("request") as request:
-            await jobs.add("email", "a")
-        await client.post(JOBS, json={"id": "b"}, headers={"traceparent": PARENT, "tracestate": "vendor=value"})
-        [first, second] = (await client.post("/v1/types/email/accept", json={"limit": 2})).json()["jobs"]
-        assert second["trace_context"]["tracestate"] == "vendor=value"
-        parent = TraceContextTextMapPropagator().extract(first["trace_context"])
-        worker = trace.get_tracer("worker")
-        with worker.start_as_current_span("process email", parent, kind=trace.SpanKind.CONSUMER) as run:
-            headers: dict[str, str] = {}
-            TraceContextTextMapPropagator().inject(headers)
-            await client.post(JOBS, json={"id": "c"}, headers=headers)
-            end = {"lock": first["lock"]}
-            alive = (await client.post(f"{JOBS}/a/update", json=end, headers=headers)).json()
-            done = (await client.post(f"{JOBS}/a/finish", json=end, headers=headers)).json()
-        # Neither a sign of life nor the end makes it another job's trace.
-        assert first["trace_context"] == alive["trace_context"] == done["trace_context"]
-        ended = spans.get_finished_spans()
-        sent = [span for span in ended if span.kind is trace.SpanKind.PRODUCER]
-        added = {str((span.attributes or {})["messaging.message.id"]): span for span in sent}
-        [ran] = [span for span in ended if span.name == "process email"]
-        assert ran.parent is not None
-        assert ran.parent.span_id == context_of(added["a"]).span_id
-        assert added["c"].parent is not None
-        assert added["c"].parent.span_id == context_of(run).span_id
-        assert {context_of(each).trace_id for each in (request, added["a"], ran, added["c"])} == {
-            context_of(request).trace_id
-        }
-
-
-async def test_a_job_that_was_added_in_no_span_has_no_context() -> None:
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        await jobs.add("email", "a")
-        [job] = (await client.post("/v1/types/email/accept", json={})).json()["jobs"]
-        assert "trace_context" not in job
-
-
 async def test_a_worker_with_a_client_of_ours_continues_the_trace(spans: InMemorySpanExporter) -> None:
     async with listening() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
@@ -103,11 +55,3 @@ async def test_a_worker_with_a_client_of_ours_continues_the_trace(spans: InMemor
         context = (await jobs.get("email", "b")).trace_context
         assert context["traceparent"].split("-")[1] == f"{7:032x}"
         assert context["tracestate"] == "vendor=value"
-
-
-async def test_nothing_is_kept_where_nothing_is_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
-    async with listening() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        await client.post(JOBS, json={"id": "a"}, headers={"traceparent": PARENT})
-        assert (await jobs.get("email", "a")).trace_context == {}

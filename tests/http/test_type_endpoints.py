@@ -50,12 +50,6 @@ async def test_a_type_is_one_segment_whatever_it_is(path: str, type: object) -> 
         assert (await client.get(f"/v1/type?type={path}")).json() == response.json()
 
 
-@pytest.mark.parametrize("path", ["json:nonsense", "%FF", "json:%7B%22a%22:1%7D"])
-async def test_a_segment_that_is_no_name_is_a_bad_request(path: str) -> None:
-    async with served() as (_, client):
-        problem(await client.get(f"/v1/types/{path}"), 400, "bad-request")
-
-
 async def test_what_is_no_type_is_refused() -> None:
     async with served() as (_, client):
         problem(await client.put("/v1/types/email", json={"timeout": -1}), 422, "invalid-job")

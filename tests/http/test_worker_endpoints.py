@@ -74,13 +74,6 @@ async def test_runs_of_a_handler_end_each_as_if_alone_beside_a_result_that_no_st
         assert [(await jobs.get("email", str(n))).result for n in range(3)] == [7, None, 7]
 
 
-@also_on_a_cluster
-async def test_nothing_to_take_is_an_empty_list() -> None:
-    async with served() as (jobs, client):
-        await jobs.set_type_timeout("email", 30)
-        assert (await client.post("/v1/types/email/accept")).json() == {"jobs": []}
-
-
 async def test_a_lock_outlives_the_daemon(lasting: str) -> None:
     async with served(lasting) as (jobs, client):
         await jobs.set_type_timeout("email", 30)

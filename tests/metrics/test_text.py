@@ -13,11 +13,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from jobs_service import JobError, JobsService, Outcome, metrics
-from jobs_service.metrics import OTHERS, Collector, TypeLabels, label_of
+from jobs_service.metrics import OTHERS
 from jobs_service.replication import replicate
-from jobs_service.store.memory import Faults, MemoryStore
 from jobs_service.supervision import Supervising
-from tests.copying.support import memory
 from tests.docs.pages import read
 from tests.http.support import served
 from tests.metrics.support import parsed, scraped, value
@@ -177,49 +175,6 @@ async def test_a_registry_of_ones_own_is_scraped_on_the_loop_and_on_another_thre
         assert value(elsewhere, "jobs_service_jobs", type="email", state="ready") == 2
 
 
-class Silent(Faults):
-    """Nothing is answered."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-
-    async def before_begin(self) -> None:
-        self.asked.set()
-        await asyncio.Event().wait()
-
-
-async def test_scrapes_of_a_silent_store_leave_nothing_behind() -> None:
-    async with JobsService(memory()) as jobs:
-        registry = CollectorRegistry()
-        registry.register(Collector(jobs, 9, patience=0.01))
-        before = asyncio.all_tasks()
-        assert isinstance(jobs.store, MemoryStore)
-        jobs.store.faults = Silent()
-        for _ in range(3):
-            assert value(parsed(await asyncio.to_thread(generate_latest, registry)), "jobs_service_up") == 0
-
-        async def as_before() -> bool:
-            return asyncio.all_tasks() <= before
-
-        await eventually(as_before)
-        jobs.store.faults = None
-
-
-async def test_a_scrape_while_the_loop_ends_is_answered() -> None:
-    async with JobsService(memory()) as jobs:
-        registry = CollectorRegistry()
-        registry.register(metrics.collector(jobs))
-        before = asyncio.all_tasks()
-        assert isinstance(jobs.store, MemoryStore)
-        jobs.store.faults = silent = Silent()
-        scrape = asyncio.create_task(asyncio.to_thread(generate_latest, registry))
-        await silent.asked.wait()
-        for task in asyncio.all_tasks() - before - {scrape}:
-            task.cancel()  # as asyncio.run does at its end
-        assert value(parsed(await scrape), "jobs_service_up") == 0
-        jobs.store.faults = None
-
-
 async def test_the_http_interface_answers_with_them() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
@@ -257,20 +212,6 @@ async def test_types_beyond_the_bound_share_a_label_and_the_others_keep_theirs()
         assert [ready(type) for type in ("type7", "type6", "type5", OTHERS)] == [7, 6, 5, 20]
 
 
-def test_a_type_that_goes_makes_room_for_another() -> None:
-    labels = TypeLabels(1)
-    assert labels.choose(["a", "b"], {"a": 1}) == {"a": "a", "b": OTHERS}
-    assert labels.choose(["a", "b"], {"b": 9}) == {"a": "a", "b": OTHERS}
-    assert labels.choose(["b"], {}) == {"b": "b"}
-
-
-def test_long_types_that_begin_alike_have_different_labels() -> None:
-    one, other = label_of("x" * 300 + "1"), label_of("x" * 300 + "2")
-    assert one != other
-    assert len(one) < 150
-    assert TypeLabels(9).choose([OTHERS, "a"], {}) == {OTHERS: OTHERS, "a": "a"}
-
-
 async def test_types_of_every_kind_are_labels_that_prometheus_reads() -> None:
     kinds = ["new\nline", 'quo"te', "back\\slash", "", "json:1", b"\x00\xff", 7, (1, None, "a"), "é\u202e", "x" * 400]
     async with JobsService("memory:") as jobs:
@@ -285,9 +226,3 @@ def test_without_the_extra_one_line_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     said = done.stderr.rstrip().splitlines()[-1].partition(": ")[2]
     assert said == "metrics need prometheus-client: pip install 'jobs-service[metrics]'"
-
-
-def test_the_package_itself_does_not_load_it() -> None:
-    program = "import sys, jobs_service; jobs_service.JobsService; print('prometheus_client' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"

@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -29,7 +28,6 @@ from jobs_service.cli.app import application
 from jobs_service.cli.daemon import LAST_GRACE
 from jobs_service.sample import jobs as sample
 from tests.cli.support import HANG, ROOT, Ended, arrange, environment, serving
-from tests.stores import FDB_VARIABLE
 from tests.system.fdb_server import FdbServer, free_ports, missing
 
 SERVERS = ("fdb1", "fdb2", "fdb3")
@@ -105,11 +103,6 @@ def test_every_server_is_a_zone_of_its_own_with_its_data_on_a_volume_of_its_own(
     assert [services[name]["volumes"] for name in SERVERS] == [[f"{name}-data:/var/fdb/data"] for name in SERVERS]
 
 
-def test_the_volumes_are_those_that_services_use(compose: dict[str, Any], services: dict[str, Any]) -> None:
-    used = {volume.partition(":")[0] for service in services.values() for volume in service.get("volumes", ())}
-    assert used == set(compose["volumes"])
-
-
 def test_the_store_is_the_cluster_file_that_configure_writes(services: dict[str, Any]) -> None:
     written = services["configure"]["environment"]["FDB_CLUSTER_FILE"]
     (shared,) = services["configure"]["volumes"]
@@ -118,23 +111,6 @@ def test_the_store_is_the_cluster_file_that_configure_writes(services: dict[str,
     for name in OURS:
         assert services[name]["environment"] == {"JOBS_SERVICE_STORE": f"fdb:{written}"}
         assert services[name]["volumes"] == [f"{volume}:{directory}:ro"]
-
-
-def test_a_service_waits_for_what_it_needs(services: dict[str, Any]) -> None:
-    waits = {
-        name: {of: condition["condition"] for of, condition in service.get("depends_on", {}).items()}
-        for name, service in services.items()
-    }
-    assert waits == {
-        **{name: {} for name in SERVERS},
-        "configure": dict.fromkeys(SERVERS, "service_started"),
-        "daemon": {"configure": "service_completed_successfully", **dict.fromkeys(SERVERS, "service_healthy")},
-        "client": {"daemon": "service_healthy"},
-    }
-    conditions = {(of, condition) for needs in waits.values() for of, condition in needs.items()}
-    assert all("healthcheck" in services[of] for of, condition in conditions if condition == "service_healthy")
-    ends = [services[of] for of, condition in conditions if condition == "service_completed_successfully"]
-    assert all("restart" not in service for service in ends)
 
 
 def test_the_versions_are_one_and_the_project_takes_it(
@@ -173,11 +149,6 @@ def test_the_image_is_built_from_what_the_package_needs_and_runs_as_nobody_speci
 def test_the_daemon_is_given_more_time_to_stop_than_it_takes(services: dict[str, Any]) -> None:
     graces = [handler.options.grace for handler in sample.handlers.values()]
     assert _seconds(services["daemon"]["stop_grace_period"]) > max(graces) + Settings().transaction_timeout + LAST_GRACE
-
-
-def test_the_health_check_is_given_the_time_that_its_commands_may_take(services: dict[str, Any]) -> None:
-    (waits,) = re.findall(r"--timeout (\d+)", _health_check(services["daemon"])[-1])
-    assert _seconds(services["daemon"]["healthcheck"]["timeout"]) > Settings().transaction_timeout + int(waits)
 
 
 # What it runs.
@@ -260,24 +231,6 @@ def test_the_health_check_fails_when_the_daemon_does_not_run_handlers(services: 
 
 # What it does to the database.
 
-FDBCLI = """\
-#!/usr/bin/env bash
-command=${@: -1}
-state=$(<state)
-echo "$command" >>asked
-case "$command:$state" in
-    "status minimal:available") echo "The database is available." ;;
-    "status minimal:"*) echo "The database is unavailable; type 'status' for more information." ;;
-    "status json:never created") echo '{"cluster": {"recovery_state": {"name": "configuration_never_created"}}}' ;;
-    "status json:recovering")
-        echo '{"cluster": {"recovery_state": {"name": "reading_coordinated_state"}}}'
-        echo available >state ;;
-    "configure new "*":never created") echo "Database created"; echo available >state ;;
-    *) echo "ERROR: $command" >&2; exit 1 ;;
-esac
-"""
-"""Answers as fdbcli 7.3 does for a database in the state that a file names; the real one needs a cluster."""
-
 
 def _configure(services: dict[str, Any], directory: Path, **variables: str) -> Ended:
     """Run what the one-shot service runs."""
@@ -286,60 +239,6 @@ def _configure(services: dict[str, Any], directory: Path, **variables: str) -> E
     return _run(
         [*service["entrypoint"], *service["command"]], directory, {**service["environment"], **file, **variables}
     )
-
-
-def _asked(services: dict[str, Any], directory: Path, state: str) -> tuple[Ended, list[str]]:
-    """Run it against a database in this state; return also what fdbcli was asked."""
-    (directory / "bin").mkdir()
-    for name, program in (("fdbcli", FDBCLI), ("sleep", "#!/bin/sh\n")):
-        (directory / "bin" / name).write_text(program)
-        (directory / "bin" / name).chmod(0o755)
-    (directory / "state").write_text(state)
-    ended = _configure(services, directory, SECONDS="300" if state == "away" else "0")
-    return ended, (directory / "asked").read_text().splitlines()
-
-
-def test_a_database_that_never_was_is_made_once(services: dict[str, Any], tmp_path: Path) -> None:
-    ended, asked = _asked(services, tmp_path, "never created")
-    assert (ended.code, ended.err) == (0, "")
-    assert asked == ["status minimal", "status json", "configure new double ssd", "status minimal"]
-
-
-def test_a_database_that_recovers_is_waited_for(services: dict[str, Any], tmp_path: Path) -> None:
-    ended, asked = _asked(services, tmp_path, "recovering")
-    assert (ended.code, ended.out) == (0, "the database is available\n")
-    assert asked == ["status minimal", "status json", "status minimal"]
-
-
-def test_a_database_that_is_there_is_left_alone(services: dict[str, Any], tmp_path: Path) -> None:
-    ended, asked = _asked(services, tmp_path, "available")
-    assert (ended.code, ended.out, asked) == (0, "the database is available\n", ["status minimal"])
-
-
-def test_a_database_that_stays_away_is_an_error_in_the_end(services: dict[str, Any], tmp_path: Path) -> None:
-    ended, asked = _asked(services, tmp_path, "away")
-    assert (ended.code, asked) == (1, ["status minimal"])
-    assert ended.err.startswith("the database is not available after 30")
-
-
-def test_the_cluster_file_is_written_for_everybody_to_read(services: dict[str, Any], tmp_path: Path) -> None:
-    _asked(services, tmp_path, "available")
-    file = tmp_path / "fdb.cluster"
-    assert file.read_text() == services["configure"]["environment"]["FDB_CLUSTER_FILE_CONTENTS"] + "\n"
-    assert file.stat().st_mode & 0o777 == 0o644
-
-
-@pytest.mark.skipif(
-    FDB_VARIABLE not in os.environ or shutil.which("fdbcli") is None,
-    reason=f"{FDB_VARIABLE} names no cluster file, or there is no fdbcli",
-)
-@pytest.mark.cluster
-def test_a_real_database_is_left_alone_and_healthy(services: dict[str, Any], tmp_path: Path) -> None:
-    contents = Path(os.environ[FDB_VARIABLE]).read_text(encoding="utf-8").strip()
-    ended = _configure(services, tmp_path, FDB_CLUSTER_FILE_CONTENTS=contents)
-    assert (ended.code, ended.out) == (0, "the database is available\n")
-    file = {"FDB_CLUSTER_FILE": str(tmp_path / "fdb.cluster")}
-    assert _run(_health_check(services["fdb1"]), tmp_path, file).code == 0
 
 
 @pytest.mark.skipif(missing() is not None, reason=str(missing()))
@@ -365,10 +264,3 @@ def test_three_real_servers_become_a_database_which_one_of_them_may_leave(
         file = {"FDB_CLUSTER_FILE": str(tmp_path / "fdb.cluster")}
         assert _configure(services, tmp_path, **contents).out.splitlines()[-1] == "the database is available"
         assert _run(_health_check(services["fdb1"]), tmp_path, file).code == 0
-
-
-def test_a_server_whose_database_is_away_is_not_healthy(services: dict[str, Any], tmp_path: Path) -> None:
-    _asked(services, tmp_path, "available")
-    assert _run(_health_check(services["fdb1"]), tmp_path, {}).code == 0
-    (tmp_path / "state").write_text("away")
-    assert _run(_health_check(services["fdb1"]), tmp_path, {}).code == 1

@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.project.small_project import COMMANDS, HANG, ROOT, Copy
+from tests.project.small_project import COMMANDS, HANG, Copy
 
 pytestmark = pytest.mark.timeout(300)  # some of these make environments, which takes long on a busy machine
 
@@ -69,34 +68,6 @@ class TestEveryCommand:
 def test_quickstart_runs_the_example_and_returns_its_exit_code(unchanged: Copy) -> None:
     done = unchanged.run("scripts/quickstart")
     assert (done.returncode, done.stdout) == (7, "[]\n"), done.stderr
-
-
-@pytest.mark.scripts
-def test_bench_prints_only_figures_and_stays_in_the_directory_of_its_caller(unchanged: Copy) -> None:
-    unchanged.write("scripts/bench.py", "import os, sys\nimport small\nprint(sys.argv[1:], os.getcwd())\n")
-    done = unchanged.run("scripts/bench", "--json")
-    assert (done.returncode, done.stdout) == (0, f"['--json'] {unchanged.elsewhere.resolve()}\n"), done.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "why"), [("contention", "--store fdb:FILE"), ("nonsense", "there are add_concurrent")]
-)
-def test_bench_refuses_with_one_line_what_cannot_be_measured(name: str, why: str) -> None:
-    command = [sys.executable, str(ROOT / "scripts/bench.py"), name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG)
-    assert done.returncode == 2
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("scripts/bench: error: ")
-    assert name in last
-    assert why in last
-
-
-@pytest.mark.scripts
-def test_simulate_hands_its_arguments_to_the_simulation_and_returns_its_exit_code(unchanged: Copy) -> None:
-    unchanged.write("tests/__init__.py", "")  # before any other package of this name
-    unchanged.write("tests/simulation/__main__.py", "import os, sys\nprint(sys.argv[1:], os.getcwd())\nsys.exit(7)\n")
-    done = unchanged.run("scripts/simulate", "--seed", "7")
-    assert (done.returncode, done.stdout) == (7, f"['--seed', '7'] {unchanged.root.resolve()}\n"), done.stderr
 
 
 @pytest.mark.scripts

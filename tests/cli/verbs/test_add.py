@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,33 +43,6 @@ def test_data_comes_from_a_file_or_from_standard_input(invoke: Invoke, email: st
     from_file = invoke("add", "email", "1", "--data", "@data.json", "--json", "--store", email)
     from_input = invoke("add", "email", "2", "--data", "-", "--json", "--store", email, stdin=b'"from the pipe"\n')
     assert [from_file.json["data"], from_input.json["data"]] == ["from the file", "from the pipe"]
-
-
-def test_in_counts_from_now(invoke: Invoke, email: str) -> None:
-    before = datetime.now(UTC)
-    job = invoke("add", "email", "first", "--in", "1h30m", "--json", "--store", email).json
-    after = datetime.now(UTC)
-    run_at = datetime.fromisoformat(job["run_at"])
-    slack = timedelta(microseconds=1)
-    assert before - slack <= run_at - timedelta(minutes=90) <= after + slack
-
-
-def test_a_scheduled_job_says_when(invoke: Invoke, email: str) -> None:
-    added = invoke("add", "email", "first", "--at", "2100-01-01T00:00:00Z", "--store", email)
-    assert added.out == "job first of type email: scheduled, not before 2100-01-01T00:00:00Z\n"
-
-
-def test_a_job_that_has_come_due_is_not_said_to_wait_for_a_time(invoke: Invoke, email: str) -> None:
-    added = invoke("add", "email", "first", "--at", "2020-01-01T00:00:00Z", "--store", email)
-    assert added.out == "job first of type email: ready\n"
-
-
-@pytest.mark.parametrize(
-    ("priority", "printed"),
-    [("7", 7), ("-7", -7), ('"high"', "high"), ('"7"', "7"), ('json:"7"', "7"), ('json:["a",1]', ["a", 1])],
-)
-def test_a_priority_is_an_integer_a_string_or_a_tuple(invoke: Invoke, email: str, priority: str, printed: Any) -> None:
-    assert invoke("add", "email", "x", "--priority", priority, "--json", "--store", email).json["priority"] == printed
 
 
 def test_a_job_that_exists_is_an_answer_of_no(invoke: Invoke, email: str) -> None:
@@ -116,16 +87,6 @@ def test_a_timeout_makes_a_type_that_is_missing_and_changes_none(invoke: Invoke,
     assert len(invoke("list", "--json", "--store", store).json_lines) == 3
 
 
-def test_a_refused_job_makes_no_type(invoke: Invoke, store: str) -> None:
-    assert invoke("add", "email", "x" * 600, "--timeout", "60", "--store", store).code == 2
-    assert invoke("types", "--json", "--store", store).out == ""
-
-
-def test_adding_to_a_store_that_is_not_there_makes_it(invoke: Invoke, store: str) -> None:
-    assert invoke("add", "email", "first", "--timeout", "60", "--store", store).code == 0
-    assert invoke("types", "--store", store).code == 0
-
-
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -156,17 +117,3 @@ def test_bad_input_is_one_line_and_writes_nothing(
     assert refused.code == 2
     assert complaint in refused.error
     assert invoke("list", "--store", email).out == "no jobs\n"
-
-
-@pytest.mark.parametrize(
-    "names", [["json:null", "x"], ["json:{", "x"], ["email", "json:1"], ["email", "json:[]"], ["json:true", "x"]]
-)
-def test_names_that_no_job_can_have_are_bad_input(invoke: Invoke, email: str, names: list[str]) -> None:
-    assert invoke("add", *names, "--store", email).code == 2
-
-
-def test_a_job_over_the_stores_limits_is_bad_input(invoke: Invoke, email: str) -> None:
-    assert invoke("add", "email", "x" * 600, "--store", email).code == 2
-    large = invoke("add", "email", "x", "--data", "-", "--store", email, stdin=b'"%s"' % (b"x" * 200_000))
-    assert large.code == 2
-    assert len(large.error) < 400

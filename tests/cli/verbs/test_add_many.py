@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import pytest
 
 from jobs_service import JobsService
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, IMPATIENT, arrange, on_terminal, process, started, without_escapes, write_lock_held
+from tests.cli.support import HANG, arrange, process, started
 
 
 def lines(*jobs: Any) -> bytes:
@@ -107,10 +105,6 @@ def test_a_bad_line_is_named_and_everything_before_it_stays(
     assert ids(email) == [f"{number:04}" for number in range(702)]
 
 
-def test_a_bad_first_line_adds_nothing_and_says_so(invoke: Invoke, email: str) -> None:
-    assert invoke("add-many", "email", "--store", email, stdin=b"x").error.endswith("; nothing was added")
-
-
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(invoke: Invoke, email: str) -> None:
     refused = invoke("add-many", "email", "--store", email, stdin=lines({"id": "1"}) + b"x" * 2_000_000)
     assert refused.code == 2
@@ -129,39 +123,6 @@ def test_a_job_that_exists_ends_it_with_its_line_unless_resubmit_is_given(invoke
     assert invoke("show", "email", "c", "--json", "--store", email).json["data"] == 1
 
 
-def test_the_same_id_twice_is_refused_at_the_second_line(invoke: Invoke, email: str) -> None:
-    refused = invoke("add-many", "email", "--store", email, stdin=lines({"id": "a"}, {"id": "a"}))
-    assert (refused.code, refused.error[:8]) == (1, "line 2: ")
-    assert ids(email) == ["a"]
-
-
-def test_a_type_that_is_none_adds_nothing(invoke: Invoke, email: str) -> None:
-    refused = invoke("add-many", "post", "--store", email, stdin=lines({"id": "a"}))
-    assert refused.code == 1
-    assert refused.error == (
-        "line 1: type post has no activity timeout; give it one: jobs-service types set post SECONDS; nothing was added"
-    )
-
-
-@pytest.mark.parametrize(("file", "why"), [("missing", "No such file or directory"), (".", "Is a directory")])
-def test_a_file_that_cannot_be_read_is_bad_input(invoke: Invoke, email: str, file: str, why: str) -> None:
-    refused = invoke("add-many", "email", file, "--store", email)
-    assert refused.code == 2
-    assert why in refused.error
-
-
-def test_a_store_that_fails_says_what_was_added(email: str, tmp_path: Path) -> None:
-    with write_lock_held(email):
-        refused = process("add-many", "email", "--store", email, cwd=tmp_path, env=IMPATIENT, stdin=lines({"id": "1"}))
-    assert refused.code == 3
-    assert "did not answer within 0.3 s" in refused.error
-    assert refused.error.endswith("; nothing was added")
-
-
-def test_no_lines_are_no_jobs(invoke: Invoke, email: str) -> None:
-    assert invoke("add-many", "email", "/dev/null", "--store", email).out == "type email: 0 jobs added\n"
-
-
 def test_lines_that_come_slowly_are_added_as_they_come(email: str, tmp_path: Path) -> None:
     adding = started("add-many", "email", "--store", email, cwd=tmp_path, stdin=subprocess.PIPE)
     assert adding.stdin is not None
@@ -177,30 +138,3 @@ def test_lines_that_come_slowly_are_added_as_they_come(email: str, tmp_path: Pat
             assert arrange(email, arrives) == id
         out, err = adding.communicate(timeout=HANG)
     assert (adding.returncode, out, err) == (0, "type email: 2 jobs added\n", "")
-
-
-def test_ctrl_c_while_waiting_for_lines_says_what_was_added(email: str, tmp_path: Path) -> None:
-    adding = started("add-many", "email", "--store", email, cwd=tmp_path, stdin=subprocess.PIPE)
-    assert adding.stdin is not None
-    with adding:
-        adding.stdin.write('{"id": "first"}\n')
-        adding.stdin.flush()
-
-        async def arrives(jobs: JobsService) -> None:
-            assert await jobs.accept("email", timeout=HANG)
-
-        arrange(email, arrives)
-        adding.send_signal(signal.SIGINT)
-        # Standard input stays open: reading must not hold the end up.
-        assert adding.wait(HANG) == 130
-        assert adding.stderr is not None
-        assert adding.stderr.read() == "jobs-service: interrupted; 1 job was added before, which stay\n"
-
-
-def test_a_terminal_sees_progress_and_nobody_else(email: str, tmp_path: Path) -> None:
-    (tmp_path / "jobs").write_bytes(lines(*({"id": f"{number}"} for number in range(2000))))
-    code, shown = on_terminal("add-many", "email", "jobs", "--store", email, cwd=tmp_path)
-    assert code == 0
-    assert "2000 jobs added" in without_escapes(shown)
-    assert "100%" in without_escapes(shown)
-    assert os.path.exists(tmp_path / "jobs")

@@ -29,16 +29,6 @@ def test_an_existing_file_is_not_overwritten(invoke: Invoke, email: str, tmp_pat
     assert (tmp_path / "copy.mdb").read_text() == "mine"
 
 
-def test_a_directory_that_is_not_there_is_bad_input(invoke: Invoke, email: str) -> None:
-    refused = invoke("backup", "missing/copy.mdb", "--store", email)
-    assert (refused.code, "there is no directory missing" in refused.error) == (2, True)
-
-
-def test_a_store_that_is_not_there_has_no_copy(invoke: Invoke, store: str, tmp_path: Path) -> None:
-    assert invoke("backup", "copy.mdb", "--store", store).code == 3
-    assert not (tmp_path / "copy.mdb").exists()
-
-
 def test_a_store_without_a_file_cannot_be_copied(invoke: Invoke) -> None:
     refused = invoke("backup", "copy.mdb", "--store", "memory:")
     assert (refused.code, "cannot be backed up" in refused.error) == (3, True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, environment, process
 
 PROGRAM = Path(sys.executable).with_name("jobs-service")
 
@@ -53,32 +50,8 @@ def test_verbs_options_values_and_types_are_completed(
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_process_answers_the_shell(email: str, tmp_path: Path) -> None:
-    answered = process(cwd=tmp_path, env=asked("jobs-service watch em", email))
-    assert (answered.code, answered.out.split(), answered.err) == (0, ["email"], "")
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_for_each_shell_is_printed(invoke: Invoke, shell: str) -> None:
     printed = invoke("completion", shell)
     assert (printed.code, printed.err) == (0, "")
     assert "_JOBS_SERVICE_COMPLETE=complete_" in printed.out
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_takes_the_script(tmp_path: Path) -> None:
-    program = (
-        'eval "$(jobs-service completion bash)"\n'
-        "COMP_WORDS=(jobs-service back) COMP_CWORD=1\n"
-        "_jobs_service_completion jobs-service\n"
-        'echo "${COMPREPLY[@]}"\n'
-    )
-    done = subprocess.run(
-        ["bash", "-c", program],
-        cwd=tmp_path,
-        env={**environment(), "PATH": f"{PROGRAM.parent}:/usr/bin:/bin"},
-        capture_output=True,
-        timeout=HANG,
-        check=False,
-    )
-    assert (done.stdout.decode(), done.stderr.decode()) == ("backup\n", "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -12,12 +11,11 @@ import fdb.tuple
 import pytest
 
 from jobs_service import JobsService, NewJob
-from jobs_service.cli.verbs.copy import absolute_address
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.rows import mark_key
 from jobs_service.store import Transaction
 from tests.cli.conftest import Invoke
-from tests.cli.support import IMPATIENT, arrange, on_terminal, process, rows, started, without_escapes, write_lock_held
+from tests.cli.support import arrange, rows, started, write_lock_held
 
 JOBS = 1500
 PREFIX = fdb.tuple.pack(("jobs_service",))
@@ -81,27 +79,6 @@ def test_json_tells_it_in_numbers_and_a_second_copy_is_refused(invoke: Invoke, f
         assert (refused.code, refused.error) == (1, f"{other} is not empty, it has jobs or types: name an empty store")
 
 
-def test_a_store_without_types_is_copied_in_one_line(invoke: Invoke, store: str, other: str) -> None:
-    arrange(store, _nothing)
-    assert invoke("copy", store, other).out == (
-        f"0 jobs of 0 types copied. Now have your programs use {other}; {store} is as it was\n"
-    )
-
-
-def test_what_cannot_be_read_is_left_out_and_told(invoke: Invoke, full: str, other: str) -> None:
-    keys = Keyspace(PREFIX).of("email")
-
-    async def damage(transaction: Transaction) -> None:
-        transaction.set(keys.data_key("damaged"), b"\xff")
-        transaction.set(keys.ready + b"\x14\x33" + bytes(12) + b"\x02nobody\x00", b"")
-
-    arrange(full, lambda jobs: jobs.store.transact(damage))
-    done = invoke("copy", full, other)
-    assert done.out.splitlines()[-1].startswith(
-        f"{JOBS + 1} jobs of 2 types copied; 1 unreadable job left out; 1 queue entry of no job left out. Now have"
-    )
-
-
 def test_a_refused_copy_leaves_no_store_behind_where_there_was_none(invoke: Invoke, full: str, other: str) -> None:
     arrange(full, lambda jobs: jobs.accept("email", timeout=0))
     assert invoke("copy", full, other).code == 1
@@ -117,12 +94,6 @@ def test_a_store_is_not_copied_to_itself_by_whatever_name(
     (tmp_path / "link").symlink_to("store")
     refused = invoke("copy", email, "lmdb:" + named.format(email.removeprefix("lmdb:")))
     assert (refused.code, "is the store that is copied; name another" in refused.error) == (2, True)
-
-
-def test_a_symbolic_link_that_leads_to_itself_is_one_line(invoke: Invoke, email: str, tmp_path: Path) -> None:
-    (tmp_path / "loop").symlink_to("loop")
-    refused = invoke("copy", email, "lmdb:loop")
-    assert (refused.code, "cannot be opened" in refused.error) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -144,13 +115,6 @@ def test_what_is_no_store_is_one_line(
     assert refused.code == code
     assert complaint.format(tmp_path) in refused.error
     assert not (tmp_path / "nowhere").exists()
-
-
-def test_a_target_that_cannot_be_written_to_is_code_3(full: str, other: str, tmp_path: Path) -> None:
-    arrange(other, _nothing)
-    with write_lock_held(other):
-        refused = process("copy", full, other, cwd=tmp_path, env=IMPATIENT)
-    assert (refused.code, len(refused.err.splitlines())) == (3, 1)
 
 
 def test_half_a_copy_is_one_line_for_every_verb_until_it_is_begun_anew(invoke: Invoke, full: str, other: str) -> None:
@@ -179,20 +143,3 @@ def test_a_copy_that_is_interrupted_says_how_to_begin_anew(full: str, other: str
         130,
         "jobs-service: interrupted; the same command with --anew begins it anew\n",
     )
-
-
-def test_on_a_terminal_a_bar_shows_how_far_it_is(full: str, other: str, tmp_path: Path) -> None:
-    code, shown = on_terminal("copy", full, other, cwd=tmp_path, columns=300)
-    assert code == 0
-    text = without_escapes(shown)
-    assert re.search(rf"comparing .* {JOBS + 1}/{JOBS + 1} ", text)
-    assert f"{JOBS + 1} jobs of 2 types copied" in text
-
-
-@pytest.mark.parametrize("directory", ["", "?directory=staging/jobs"])
-def test_a_path_is_absolute_and_the_directory_of_a_cluster_is_none(directory: str, tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to("file")
-    file = tmp_path.resolve() / "file"
-    assert absolute_address(f"fdb:{directory}", "TO") == f"fdb:{directory}"
-    assert absolute_address(f"fdb:link{directory}", "TO") == f"fdb:{file}{directory}"
-    assert absolute_address("lmdb:what?", "TO") == f"lmdb:{tmp_path.resolve() / 'what?'}"

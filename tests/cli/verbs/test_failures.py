@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from jobs_service import JobError, JobsService, Outcome
-from jobs_service.service import failures as grouping
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
 
@@ -43,36 +42,6 @@ def test_failures_are_grouped_across_types_those_that_failed_last_first(invoke: 
     assert second.split()[:2] == ["1", "failed"]
     assert second.endswith("  no error was kept")
     assert said.code == 0
-
-
-def test_a_group_has_a_filter_for_all_its_jobs(invoke: Invoke, failed: str) -> None:
-    group, other = invoke("failures", "--json", "--store", failed).json_lines
-    assert (group["error"], group["message"]) == ("TimeoutError", "no answer within … s")
-    assert (group["count"], group["attempts"], group["read"], group["failed"]) == (3, 3, 4, 4)
-    assert group["first"] <= group["last"]
-    found = {"state": "failed", "signature": "TimeoutError: no answer within … s"}
-    assert group["types"] == [
-        {"type": "email", "count": 2, "newest": "1", "filter": found},
-        {"type": "sms", "count": 1, "newest": "2", "filter": found},
-    ]
-    alike = ("list", "email", "--state", "failed", "--signature", found["signature"], "--json", "--store", failed)
-    assert [job["id"] for job in invoke(*alike).json_lines] == ["0", "1"]
-    assert (other["error"], other["message"], other["types"][0]["count"]) == (None, "", 1)
-
-
-def test_it_says_when_it_looked_at_a_part_only(invoke: Invoke, failed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouping, "MOST_READ", 2)
-    monkeypatch.setattr(grouping, "LEAST_OF_A_TYPE", 1)
-    *_, last = invoke("failures", "--store", failed).out.splitlines()
-    assert last == "2 of the 4 failed and 0 retrying jobs were looked at"
-    assert {
-        (group["read"], group["failed"]) for group in invoke("failures", "--json", "--store", failed).json_lines
-    } == {(2, 4)}
-
-
-def test_no_failures_are_said_to_people_only(invoke: Invoke, email: str) -> None:
-    assert invoke("failures", "--store", email).out == "no failed or retrying jobs\n"
-    assert invoke("failures", "--json", "--store", email).out == ""
 
 
 def test_what_is_secret_is_in_no_message(invoke: Invoke, store: str) -> None:

@@ -65,17 +65,6 @@ def test_a_dead_process_whose_jobs_nobody_takes_back_is_bad_health(invoke: Invok
     assert arrange(email, ask) == (0, 1)
 
 
-def test_a_store_that_cannot_be_reached_is_code_3(invoke: Invoke, tmp_path: Path) -> None:
-    assert invoke("health", "--store", "lmdb:nowhere").code == 3
-
-
-def test_running_jobs_are_counted_without_reading_them(
-    invoke: Invoke, running: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(JobsService, "active_ids", None)
-    assert invoke("health", "--json", "--store", running).json["running"] == 1
-
-
 def test_a_store_all_of_whose_runs_crash_is_in_bad_health_while_they_are_tried_again(
     invoke: Invoke, store: str
 ) -> None:

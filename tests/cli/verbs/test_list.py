@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs_service import JobError, JobsService, NewJob, Outcome
+from jobs_service import JobsService, NewJob
 from jobs_service.cli.verbs import list as list_verb
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
@@ -30,25 +30,6 @@ def test_one_type_is_listed_without_its_name(invoke: Invoke, full: str) -> None:
     ]
 
 
-def test_the_time_of_a_run_that_has_been_is_not_listed(invoke: Invoke, email: str) -> None:
-    async def run(jobs: JobsService) -> None:
-        await jobs.add("email", "a", run_at=946_684_800.0)
-        job = await jobs.accept("email", timeout=0)
-        assert job is not None
-        await job.finish()
-
-    arrange(email, run)
-    assert rows(invoke("list", "email", "--store", email).out) == [["ID", "STATE"], ["a", "succeeded"]]
-    assert invoke("list", "email", "--json", "--store", email).json["run_at"] == "2000-01-01T00:00:00.000000Z"
-
-
-@pytest.mark.parametrize(("state", "ids"), [("pending", "ev"), ("running", "d"), ("finished", "abc")])
-def test_only_jobs_in_a_state_are_listed(invoke: Invoke, full: str, state: str, ids: str) -> None:
-    jobs = invoke("list", "--state", state, "--json", "--store", full).json_lines
-    assert [job["id"] for job in jobs] == list(ids)
-    assert {job["state"] for job in jobs} == {state}
-
-
 @pytest.mark.parametrize(
     ("word", "ids"),
     [("ready", "e"), ("scheduled", "v"), ("running", "d"), ("succeeded", "a"), ("failed", "b"), ("canceled", "c")],
@@ -56,28 +37,6 @@ def test_only_jobs_in_a_state_are_listed(invoke: Invoke, full: str, state: str, 
 def test_only_jobs_that_do_what_a_word_says_are_listed(invoke: Invoke, full: str, word: str, ids: str) -> None:
     jobs = invoke("list", "--state", word, "--json", "--store", full).json_lines
     assert [job["id"] for job in jobs] == [*ids]
-
-
-def test_a_column_that_is_needed_later_joins_with_a_new_heading(invoke: Invoke, store: str) -> None:
-    async def fill(jobs: JobsService) -> None:
-        await jobs.set_type_timeout("email", 60)
-        await jobs.add_many("email", [NewJob(f"{number:04}") for number in range(list_verb.PAGE)])
-        await jobs.add_many("email", [NewJob("9998", priority=3), NewJob("9999")])
-
-    arrange(store, fill)
-    first, *_, again, with_priority, last = rows(invoke("list", "--store", store).out)
-    assert (first, again) == (["TYPE", "ID", "STATE"], ["TYPE", "ID", "STATE", "PRIORITY"])
-    assert (with_priority, last) == (["email", "9998", "ready", "3"], ["email", "9999", "ready", "0"])
-
-
-def test_outcomes_are_in_the_json(invoke: Invoke, full: str) -> None:
-    jobs = invoke("list", "email", "--json", "--store", full).json_lines
-    assert [job["outcome"] for job in jobs] == ["succeeded", "failed", "canceled", None, None]
-
-
-def test_a_limit_counts_the_jobs_that_are_shown(invoke: Invoke, full: str) -> None:
-    limited = invoke("list", "--state", "finished", "--limit", "2", "--json", "--store", full)
-    assert [job["id"] for job in limited.json_lines] == ["a", "b"]
 
 
 @pytest.mark.parametrize("limit", [1, list_verb.PAGE, list_verb.PAGE + 1, 3 * list_verb.PAGE])
@@ -136,64 +95,6 @@ def test_nothing_to_list_is_said_to_people_only(invoke: Invoke, email: str) -> N
 def test_a_type_that_is_not_there_has_no_list(invoke: Invoke, email: str, options: tuple[str, ...]) -> None:
     refused = invoke("list", "typo", "--store", email, *options)
     assert (refused.code, refused.out, refused.error) == (1, "", "there is no type typo")
-
-
-@pytest.mark.parametrize("options", [["--state", "lost"], ["--limit", "0"], ["--limit", "x"], ["json:[", "--json"]])
-def test_wrong_options_are_one_line(invoke: Invoke, full: str, options: list[str]) -> None:
-    refused = invoke("list", *options, "--store", full)
-    assert refused.code == 2
-    assert refused.error.startswith("Invalid value")
-
-
-@pytest.mark.parametrize("type", [("email",), ()])
-@pytest.mark.parametrize(
-    ("options", "ids"),
-    [
-        (("--prefix", "b"), "b"),
-        (("--error", "JobFailed"), ""),
-        (("--error", "E"), "b"),
-        (("--text", "NO answer"), "b"),
-        (("--worker", ":", "--attempts", "1"), "abcd"),
-        (("--attempts", "2"), ""),
-        (("--older", "1h"), ""),
-        (("--younger", "1h", "--data", "n~A"), "a"),
-        (("--data", "n=c"), "c"),
-        (("--data", "n=c", "--data", "n=d"), ""),
-        (("--data", "n~d", "--state", "running"), "d"),
-        (("--data", "n~d", "--state", "finished"), ""),
-        (("--younger", "1h", "--state", "finished", "--limit", "2"), "ab"),
-    ],
-)
-def test_jobs_that_match_a_filter_are_listed(
-    invoke: Invoke, store: str, type: tuple[str, ...], options: tuple[str, ...], ids: str
-) -> None:
-    async def fill(jobs: JobsService) -> None:
-        await jobs.set_type_timeout("email", 60)
-        for id in "abcde":
-            await jobs.add("email", id, {"n": id})
-        for outcome in Outcome:
-            job = await jobs.accept("email", timeout=0)
-            assert job is not None
-            await job.finish(outcome=outcome, error=JobError("E", "No answer") if outcome == "failed" else None)
-        assert await jobs.accept("email", timeout=0)
-
-    arrange(store, fill)
-    jobs = invoke("list", *type, *options, "--json", "--store", store).json_lines
-    assert [job["id"] for job in jobs] == list(ids)
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        (("--older", "soon"), "older: 'soon' is no duration; write 90, 30s, 10m, 1h30m or 2d"),
-        (("--data", "nosign"), "data: nosign: write field=value, or field~part"),
-    ],
-)
-def test_a_filter_that_cannot_be_is_wrong_usage(
-    invoke: Invoke, email: str, options: tuple[str, ...], complaint: str
-) -> None:
-    refused = invoke("list", "email", *options, "--store", email)
-    assert (refused.code, refused.error) == (2, f"Invalid value: {complaint} (see jobs-service list --help)")
 
 
 def test_nobody_finds_jobs_by_what_is_secret(invoke: Invoke, email: str) -> None:

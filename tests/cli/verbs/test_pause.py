@@ -30,17 +30,6 @@ def test_a_type_that_is_not_there_is_not_changed(invoke: Invoke, counted: str, v
     assert not arrange(counted, lambda jobs: jobs.paused("typo"))
 
 
-def test_a_type_without_a_timeout_is_changed_as_long_as_it_has_jobs_or_is_paused(invoke: Invoke, counted: str) -> None:
-    for arguments in (
-        ["types", "clear", "email"],
-        ["pause", "email"],
-        ["types", "clear", "video"],
-        ["resume", "video"],
-    ):
-        assert invoke(*arguments, "--store", counted).code == 0
-    assert invoke("resume", "video", "--store", counted).code == 1
-
-
 def test_pausing_and_resuming_print_json(invoke: Invoke, counted: str) -> None:
     assert invoke("types", "set", "json:7", "60", "--store", counted).code == 0
     assert invoke("pause", "json:7", "--json", "--store", counted).json == {"type": 7, "paused": True}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from jobs_service import JobsService, ProcessState
 from jobs_service.layer import rows as process_rows
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.cli.conftest import Invoke
-from tests.cli.support import arrange, on_terminal, rows, without_escapes
+from tests.cli.support import arrange, rows
 from tests.layer.processes import process_row
 
 ID = "0123456789ab"
@@ -77,35 +76,6 @@ def test_one_is_asked_something_by_whoever_runs_the_verb(invoke: Invoke, email: 
     assert (told["id"], told["asked"], told["before"]["request"]["action"]) == (ID, action, action)
 
 
-def test_one_that_is_silent_is_asked_all_the_same_and_that_is_said(invoke: Invoke, email: str) -> None:
-    put(email, heard=1000.0)
-    assert rows(invoke("processes", "--store", email).out)[1][1] == "silent"
-    out = invoke("processes", "stop", ID, "--store", email).out
-    assert out == (
-        f"process {ID} (web-1:4711) was not heard of since 1970-01-01T00:16:40Z; it is told when it comes back\n"
-    )
-    assert asked(email) is not None
-
-
-def test_on_a_terminal_of_80_columns_a_process_is_a_line(email: str, tmp_path: Path) -> None:
-    now = time.time()
-    worker = "web-1:1047110"
-    put(email, worker=worker, started=now - 3 * 86_400 - 5, state=ProcessState.STOPPING)
-    code, shown = on_terminal("processes", "--store", email, cwd=tmp_path)
-    assert code == 0
-    heading, line = without_escapes(shown).splitlines()
-    assert heading.split() == ["ID", "STATE", "WORKER", "ROLE", "UP", "HEARD", "TAKEN", "HANDLERS"]
-    assert line.split()[:5] == [ID, "stopping", worker, "runner", "3d00h"]
-
-
-@pytest.mark.parametrize("columns", [80, 60])
-def test_on_a_narrow_terminal_the_id_can_still_be_copied(email: str, tmp_path: Path, columns: int) -> None:
-    put(email)
-    code, shown = on_terminal("processes", "--store", email, cwd=tmp_path, columns=columns)
-    assert code == 0, shown
-    assert ID in shown
-
-
 def test_who_is_not_there_has_died_or_stops_is_refused_in_one_line(invoke: Invoke, email: str) -> None:
     for id in (ID, "nobody", "\x1b[2J"):
         ended = invoke("processes", "stop", id, "--store", email)
@@ -121,10 +91,3 @@ def test_who_is_not_there_has_died_or_stops_is_refused_in_one_line(invoke: Invok
     assert invoke("processes", "quiet", ID, "--store", email).error == (
         f"process {ID} was asked to stop before, and ends"
     )
-
-
-def test_hostile_names_do_nothing_to_a_terminal(invoke: Invoke, email: str) -> None:
-    put(email, worker="web\x1b[2J\n1", version="\u202e", role="\x07")
-    for arguments in (["processes"], ["processes", "--json"], ["processes", "quiet", ID]):
-        out = invoke(*arguments, "--store", email).out
-        assert all(line.isprintable() for line in out.splitlines())

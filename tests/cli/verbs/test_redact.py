@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
-import pytest
-
-from jobs_service import JobsService, StoreUnavailable
+from jobs_service import JobsService
 from tests.cli.conftest import Invoke
-from tests.cli.simulated import command_line
 from tests.redacted import SECRET, charge
 
 VERBS = [
@@ -59,50 +55,3 @@ def test_paths_are_shown_set_and_removed(invoke: Invoke, email: str) -> None:
         "redact": ["card.number", "**.token"],
     }
     assert redact("--none") == "type email: nothing is secret\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "complaint"),
-    [
-        (["typo"], 1, "there is no type typo"),
-        (["email", "a..b"], 2, "a key in it is empty"),
-        (["email", "error:stack"], 2, "of error there are type, message, traceback"),
-        (["email", "a", "--none"], 2, "give no PATH with it"),
-    ],
-)
-def test_what_is_no_path_is_refused(
-    invoke: Invoke, email: str, arguments: list[str], code: int, complaint: str
-) -> None:
-    refused = invoke("redact", *arguments, "--store", email)
-    assert refused.code == code
-    assert complaint in refused.error
-
-
-@pytest.mark.parametrize(
-    "verb",
-    [
-        ["add", "pay", "more"],
-        ["resubmit", "pay", "failed"],
-        ["submit", "--id", "c", "true"],
-        ["replicate", "http://127.0.0.1:1/a", "http://127.0.0.1:1/b"],
-    ],
-)
-async def test_what_was_changed_is_told_even_if_what_is_secret_cannot_be_read_then(
-    verb: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seed 1215 of a simulation with verbs: `add` had added its job, and exited with 3."""
-
-    async def fails(type: object) -> None:
-        raise StoreUnavailable("the store could not be reached")
-
-    async with JobsService("memory:", supervise=False) as jobs:
-        await charge(jobs)
-        monkeypatch.setattr(jobs, "get_redaction", fails)
-        said = await command_line(jobs, [verb[0], "--json", *verb[1:]])
-        assert (said.code, said.err) == (0, "")
-        told = json.loads(said.out)
-        assert SECRET not in said.out
-        assert told["data"] in (None, "[redacted]")
-        assert (await jobs.get(told["type"], told["id"])).state == told["state"] == "pending"
-        refused = await command_line(jobs, ["show", "--json", told["type"], told["id"]])
-        assert (refused.code, refused.out) == (3, "")

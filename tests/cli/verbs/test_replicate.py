@@ -83,16 +83,6 @@ def test_a_mistake_is_one_line_and_makes_no_store(
     assert not Path(store.removeprefix("lmdb:")).exists()
 
 
-def test_a_list_shows_no_password(invoke: Invoke, store: str) -> None:
-    source = "http://ada:hunter2@source.example/db"
-    invoke("replicate", source, TARGET, "--store", store)
-    job = invoke("replications", "--json", "--store", store).json
-    assert (job["source"], job["status"], job["docs_written"]) == ("http://***@source.example/db", "ready", 0)
-    for verb in (["replications"], ["list"], ["show", "replication", job["id"]], ["stats"]):
-        for as_json in ([], ["--json"]):
-            assert "hunter2" not in invoke(*verb, *as_json, "--store", store).out
-
-
 def test_a_list_says_how_far_they_are_and_why_they_failed(invoke: Invoke, store: str) -> None:
     async def fail_and_run() -> None:
         async with JobsService(store) as jobs:
@@ -116,36 +106,6 @@ def test_a_list_says_how_far_they_are_and_why_they_failed(invoke: Invoke, store:
     assert "LAG" in heading
     assert rows[0][-4:] == ["DatabaseMissing:", "there", "is", "none"]
     assert "30.0s" in rows[1]
-
-
-def test_without_any_the_list_says_so(invoke: Invoke, store: str) -> None:
-    invoke("types", "set", "email", "30", "--store", store)
-    assert invoke("replications", "--store", store).out == "there are no replications\n"
-
-
-def test_a_document_of_a_continuous_one_is_not_waited_for(invoke: Invoke, store: str) -> None:
-    document = json.dumps({"source": SOURCE, "target": TARGET, "continuous": True}).encode()
-    ended = invoke("replicate", "--from-document", "-", "--wait", "--store", store, stdin=document)
-    assert (ended.code, ended.error) == (
-        2,
-        'Invalid value for --wait: it never ends; leave --wait or "continuous" of the document out '
-        "(see jobs-service replicate --help)",
-    )
-
-
-def test_a_document_that_is_no_text_is_named(invoke: Invoke, store: str, tmp_path: Path) -> None:
-    (tmp_path / "document.json").write_bytes(b"\xff")
-    ended = invoke("replicate", "--from-document", "document.json", "--store", store)
-    assert ended.code == 2
-    assert "--from-document: document.json: it is no text in UTF-8" in ended.error
-
-
-def test_waiting_ends_when_its_time_is_over(invoke: Invoke, store: str) -> None:
-    late = invoke("replicate", SOURCE, TARGET, "--wait", "--timeout", "0.1", "--store", store)
-    assert late.code == 1
-    assert late.error.endswith(
-        "did not finish within 0.1 s; it is still ready; a daemon runs it that was started with `serve --replications`"
-    )
 
 
 @pytest.fixture(scope="module")

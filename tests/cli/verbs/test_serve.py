@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsService
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, arrange, event_named, serving, started
+from tests.cli.support import HANG, event_named, serving, started
 
 APPLICATION = """
 import asyncio
@@ -48,26 +47,6 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, number: signal.Signals)
         assert daemon.wait(HANG) == 128 + number
 
 
-def test_a_lost_job_comes_back_while_it_serves(store: str, tmp_path: Path) -> None:
-    async def lose(jobs: JobsService) -> None:
-        await jobs.set_type_timeout("email", 0.3)
-        await jobs.add("email", "first")
-        assert await jobs.accept("email", timeout=0)
-
-    arrange(store, lose)
-    with serving("--store", store, cwd=tmp_path) as daemon:
-
-        async def find(jobs: JobsService) -> None:
-            # This service has no supervisor tree: only the daemon can have put the job back.
-            job = await jobs.accept("email", timeout=HANG)
-            assert job is not None
-            assert job.id == "first"
-
-        arrange(store, find)
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(HANG) == 0
-
-
 def test_an_applications_service_is_served_with_its_store_and_settings(tmp_path: Path) -> None:
     (tmp_path / "application.py").write_text(APPLICATION)
     with serving("application:Holder.jobs", cwd=tmp_path) as daemon:
@@ -75,13 +54,6 @@ def test_an_applications_service_is_served_with_its_store_and_settings(tmp_path:
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(HANG) == 0
     assert not (tmp_path / "jobs-data").exists()
-
-
-def test_debug_events_are_logged_when_asked_for(store: str, tmp_path: Path) -> None:
-    with started("serve", "--store", store, "--log-level", "debug", cwd=tmp_path) as daemon:
-        assert event_named(daemon, "service_opened")["level"] == "debug"
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(HANG) == 0
 
 
 @pytest.mark.parametrize(
@@ -103,16 +75,6 @@ def test_an_application_that_cannot_be_served_is_one_line(
     refused = invoke("serve", name)
     assert refused.code == 2
     assert complaint in refused.error
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [["serve", "application:jobs", "--store", "lmdb:x"], ["--store", "lmdb:x", "serve", "application:jobs"]],
-)
-def test_an_application_brings_its_own_store(invoke: Invoke, arguments: list[str]) -> None:
-    refused = invoke(*arguments)
-    assert refused.code == 2
-    assert refused.error.startswith("Invalid value for --store: application:jobs brings its own store")
 
 
 def test_a_tree_that_gives_up_is_one_line_and_code_3(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from jobs_service import JobsService
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, arrange, event_named, serving, started
+from tests.cli.support import HANG, arrange, serving
 
 BROKEN = {
     "def f():\n    return 1 / 0\nf()\n": (2, "ZeroDivisionError: division by zero", ["f()", "return 1 / 0"]),
@@ -58,20 +57,6 @@ def test_an_application_that_fails_is_shown_where_it_is_the_users(
     assert len(files) == len(shown)
     for part in shown:
         assert any(part in each for each in trace)
-
-
-@pytest.mark.parametrize("arguments", [["--store", "lmdb:store"], ["application:jobs"]])
-def test_without_handlers_it_says_so_and_what_to_do(tmp_path: Path, arguments: list[str]) -> None:
-    (tmp_path / "application.py").write_text('from jobs_service import JobsService\njobs = JobsService("lmdb:store")\n')
-    with started("serve", *arguments, cwd=tmp_path) as daemon:
-        assert daemon.stderr is not None
-        event = json.loads(daemon.stderr.readline())
-        assert (event["event"], event["level"]) == ("no_handlers", "warning")
-        assert "jobs-service serve MODULE:ATTR" in event["hint"]
-        ready = event_named(daemon, "serving")
-        assert (ready["types"], ready["store"]) == ([], f"lmdb:{tmp_path / 'store'}")
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(HANG) == 0
 
 
 def test_only_handlers_of_some_types_are_run(tmp_path: Path) -> None:

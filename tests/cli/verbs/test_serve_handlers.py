@@ -172,11 +172,3 @@ def test_a_terminal_that_is_gone_ends_it_as_sigterm_does(tmp_path: Path) -> None
             assert daemon.wait(HANG) == 0
         finally:
             daemon.kill()
-
-
-def test_a_reader_of_the_log_who_goes_away_keeps_nothing_from_ending(tmp_path: Path) -> None:
-    with serving("--store", "lmdb:store", "--commands", cwd=tmp_path) as daemon:
-        assert daemon.stderr is not None
-        daemon.stderr.close()
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait(HANG) == 0

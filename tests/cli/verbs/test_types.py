@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from jobs_service import JobsService, JobType
-from jobs_service.names import from_json, shown
+from jobs_service import JobsService
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
 
@@ -83,48 +80,7 @@ def test_the_store_may_be_named_before_and_after_the_sub_verb(invoke: Invoke, em
         assert invoke(*arguments).code == 0, arguments
 
 
-@pytest.mark.parametrize("seconds", ["0", "0s", "soon", "--", "-1"])
-def test_a_timeout_that_cannot_be_is_refused_and_makes_no_store(invoke: Invoke, store: str, seconds: str) -> None:
-    refused = invoke("types", "set", "email", "--store", store, seconds)
-    assert refused.code == 2
-    assert refused.error
-    assert invoke("types", "--store", store).code == 3
-
-
 def test_a_store_without_types_says_how_to_make_one(invoke: Invoke, email: str) -> None:
     invoke("types", "clear", "email", "--store", email)
     assert invoke("types", "--store", email).out == "no types; jobs-service types set TYPE SECONDS makes one\n"
     assert invoke("types", "--store", email, "--json").out == ""
-
-
-def test_every_type_that_is_listed_can_be_addressed(invoke: Invoke, store: str) -> None:
-    types: list[JobType] = [
-        "plain",
-        "",
-        " x ",
-        "-v",
-        "json:1",
-        "1",
-        1,
-        -(2**40),
-        b"\xff",
-        ("a", 1),
-        ("a", (b"", -1.5, None, True)),
-        "\n",
-    ]
-
-    async def arrangement(jobs: JobsService) -> None:
-        for type in types:
-            await jobs.set_type_timeout(type, 60)
-            await jobs.add(type, b"\x00" if isinstance(type, bytes) else "a\tb")
-
-    arrange(store, arrangement)
-    listed = invoke("list", "--store", store, "--json").json_lines
-    names = [tuple(shown(from_json(job[name])) for name in ("type", "id")) for job in listed]
-    assert len({type for type, _ in names}) == len(types)
-    table = invoke("list", "--store", store).out.splitlines()[1:]
-    for job, (type, id), row in zip(listed, names, table, strict=True):
-        assert row.startswith(type)
-        assert invoke("show", type, id, "--store", store, "--json").json == job
-        assert invoke("types", "clear", type, "--store", store).code == 0
-    assert [count["timeout"] for count in invoke("types", "--store", store, "--json").json_lines] == [None] * len(types)

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobError, JobsService, NewJob, Outcome, RunningJob
-from jobs_service.cli.verbs import watch
+from jobs_service import JobError, JobsService, Outcome, RunningJob
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, started
-from tests.service.unreadable import damage
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
@@ -78,20 +76,6 @@ def test_people_read_a_time_a_state_and_the_data(email: str, tmp_path: Path) -> 
     arrange(email, live)
 
 
-def test_a_job_that_is_removed_while_watched_is_an_answer_of_no(email: str, tmp_path: Path) -> None:
-    async def live(jobs: JobsService) -> None:
-        await jobs.add("email", "first")
-        with started("watch", "email", "first", "--json", "--store", email, cwd=tmp_path) as watching:
-            assert next_event(watching)["state"] == "pending"
-            await jobs.remove("email", "first")
-            assert next_event(watching)["state"] == "removed"
-            _, err = watching.communicate(timeout=HANG)
-        assert watching.returncode == 1
-        assert err == "jobs-service: job first of type email was removed before it finished\n"
-
-    arrange(email, live)
-
-
 def test_a_job_that_does_not_finish_in_time_is_an_answer_of_no(invoke: Invoke, email: str) -> None:
     invoke("add", "email", "first", "--store", email)
     late = invoke("watch", "email", "first", "--timeout", "0.5", "--store", email)
@@ -99,41 +83,9 @@ def test_a_job_that_does_not_finish_in_time_is_an_answer_of_no(invoke: Invoke, e
     assert late.err == "jobs-service: job first of type email did not finish within 0.5 s\n"
 
 
-def first_line(*arguments: str, cwd: Path) -> str:
-    """Watch until something is printed, however long that takes on a busy machine."""
-    with started("watch", *arguments, cwd=cwd) as watching:
-        assert watching.stdout is not None
-        line = watching.stdout.readline()
-        watching.kill()
-    return line
-
-
-def test_a_scheduled_job_says_when_it_runs(invoke: Invoke, email: str, tmp_path: Path) -> None:
-    invoke("add", "email", "first", "--at", "2100-01-01T00:00:00Z", "--store", email)
-    watched = first_line("email", "first", "--store", email, cwd=tmp_path)
-    assert re.fullmatch(rf"{TIME}  scheduled  not before 2100-01-01T00:00:00Z\n", watched)
-    event = json.loads(first_line("email", "first", "--json", "--store", email, cwd=tmp_path))
-    assert (event["state"], event["run_at"]) == ("pending", "2100-01-01T00:00:00.000000Z")
-
-
-def test_a_finished_job_is_told_at_once(invoke: Invoke, email: str) -> None:
-    async def finish(jobs: JobsService) -> None:
-        await jobs.add("email", "first")
-        await (await _accepted(jobs)).finish("done")
-
-    arrange(email, finish)
-    event = invoke("watch", "email", "first", "--json", "--store", email).json
-    assert (event["state"], event["outcome"], event["data"]) == ("finished", "succeeded", "done")
-
-
 def test_a_job_that_is_not_there_is_an_answer_of_no(invoke: Invoke, email: str) -> None:
     missing = invoke("watch", "email", "first", "--store", email)
     assert (missing.code, missing.error) == (1, "there is no job first of type email")
-
-
-@pytest.mark.parametrize("timeout", ["soon", "-1", ""])
-def test_a_timeout_that_cannot_be_is_wrong_usage(invoke: Invoke, email: str, timeout: str) -> None:
-    assert invoke("watch", "email", "first", "--timeout", timeout, "--store", email).code == 2
 
 
 @pytest.mark.parametrize(
@@ -182,56 +134,6 @@ def test_all_jobs_of_a_type_are_watched_until_ctrl_c(email: str, tmp_path: Path)
         assert (watching.returncode, out, err) == (0, "", "")
 
     arrange(email, live)
-
-
-def test_watching_a_type_ends_well_when_the_time_is_up(invoke: Invoke, email: str) -> None:
-    watched = invoke("watch", "email", "--timeout", "0.1", "--store", email)
-    assert (watched.code, watched.out, watched.err) == (0, "", "")
-
-
-def test_people_read_which_job_of_a_type_it_is(email: str, tmp_path: Path) -> None:
-    async def run(jobs: JobsService) -> None:
-        await jobs.add("email", "first", {"n": 1})
-        await _accepted(jobs)
-
-    arrange(email, run)
-    watched = first_line("email", "--store", email, cwd=tmp_path)
-    assert re.fullmatch(rf'{TIME}  running    first  \{{"n":1\}}\n', watched)
-
-
-def test_a_job_of_which_a_part_cannot_be_read_ends_no_watch_of_its_type(store: str, tmp_path: Path) -> None:
-    async def run(jobs: JobsService) -> None:
-        await jobs.set_type_timeout("t1", 60)
-        await jobs.add_many("t1", [NewJob("a", {"n": 1}), NewJob("b", {"n": 2})])
-        await jobs.accept_many("t1", 2)
-        await damage(jobs, "a", how=lambda raw: raw[:-2] + b"??")
-
-    arrange(store, run)
-    with started("watch", "t1", "--json", "--store", store, cwd=tmp_path) as watching:
-        first, second = next_event(watching), next_event(watching)
-        watching.kill()
-    assert [(event["id"], event["state"]) for event in (first, second)] == [("a", "unreadable"), ("b", "running")]
-
-
-def test_a_type_of_very_many_jobs_and_one_that_is_not_there_are_refused(
-    invoke: Invoke, email: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch, "MOST_JOBS", 1)
-    for id in ("a", "b"):
-        invoke("add", "email", id, "--store", email)
-    refused = invoke("watch", "email", "--store", email)
-    assert refused.code == 1
-    assert refused.error.startswith("type email has more than 1 jobs: watch one of them")
-    assert invoke("watch", "typo", "--store", email).error == "there is no type typo"
-
-
-def test_ctrl_c_ends_it_without_a_word(invoke: Invoke, email: str, tmp_path: Path) -> None:
-    invoke("add", "email", "first", "--store", email)
-    with started("watch", "email", "first", "--store", email, cwd=tmp_path) as watching:
-        assert next_line(watching)
-        watching.send_signal(signal.SIGINT)
-        out, err = watching.communicate(timeout=HANG)
-    assert (watching.returncode, out, err) == (130, "", "")
 
 
 @pytest.mark.parametrize("watched", [["email", "first"], ["email"]])
