@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from jobs_service.arguments import ADAPTIVE
 from jobs_service.errors import OTHER_LOOP, RecordDamaged, StoreDamaged, StoreError, StoreFull
@@ -29,7 +29,6 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.uncancelable import own_task
 
 T = TypeVar("T")
-L = TypeVar("L")
 Job = TypeVar("Job")
 
 Accepted: TypeAlias = list[Entry] | EmptyQueue
@@ -204,7 +203,7 @@ class SharedAccept:
     def __init__(
         self,
         keys: TypeKeys,
-        terms: queue.AcceptTerms,
+        terms: AcceptTerms,
         watch: bool,
         give_back: Callable[[Entry], None],
         queue_reads: QueueReads,
@@ -289,7 +288,7 @@ class SharedAccept:
 # Turns of accepts
 
 
-class AcceptTurns(Generic[L]):
+class AcceptTurns:
     """The accepts of one process that wait for their turn: while workers collide, those at one queue take turns.
 
     Workers that ask for jobs while an accept is under way share the next one: fewer transactions, more jobs in each.
@@ -299,22 +298,22 @@ class AcceptTurns(Generic[L]):
         begin: called with an accept at its turn.
     """
 
-    def __init__(self, spreading: Spreading, begin: Callable[[L], None]) -> None:
+    def __init__(self, spreading: Spreading, begin: Callable[[SharedAccept], None]) -> None:
         self._spreading = spreading
         self._begin = begin
         self._under_way: Counter[TypeKeys] = Counter()
-        self._waiting: dict[SharedTerms, L] = {}
+        self._waiting: dict[SharedTerms, SharedAccept] = {}
         self._timers: dict[TypeKeys, asyncio.TimerHandle] = {}
 
     def must_wait(self, keys: TypeKeys) -> bool:
         """Whether an accept of the type must wait for another one."""
         return keys in self._under_way and self._spreading.takes_turns(keys)
 
-    def waiting(self, key: SharedTerms) -> L | None:
+    def waiting(self, key: SharedTerms) -> SharedAccept | None:
         """Return the waiting accept, None if none waits."""
         return self._waiting.get(key)
 
-    def wait(self, key: SharedTerms, accept: L) -> None:
+    def wait(self, key: SharedTerms, accept: SharedAccept) -> None:
         """Have an accept wait for its turn."""
         self._waiting[key] = accept
         if key[0] not in self._timers:
@@ -377,7 +376,7 @@ class GroupCommit:
         self._spreading = Spreading() if spreading is None else spreading
         self._queue: list[Operation] = []
         self._accepts: dict[SharedTerms, SharedAccept] = {}
-        self._turns: AcceptTurns[SharedAccept] = AcceptTurns(self._spreading, self._enqueue)
+        self._turns = AcceptTurns(self._spreading, self._enqueue)
         self._running: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -430,7 +429,7 @@ class GroupCommit:
         """
         self._enqueue(ManyOperations(calls, answer, size))
 
-    def accept(self, keys: TypeKeys, terms: queue.AcceptTerms, *, watch: bool) -> asyncio.Future[Accepted]:
+    def accept(self, keys: TypeKeys, terms: AcceptTerms, *, watch: bool) -> asyncio.Future[Accepted]:
         """Accept jobs.
 
         Args:

@@ -20,6 +20,9 @@ _SHARE_OF_RUNS: Final = 32
 """This part of a record is kept free for data about the job's runs beside a result: 3,125 bytes."""
 
 
+# Entries
+
+
 class JobSnapshot(NamedTuple):
     """A job at one moment of a transaction.
 

@@ -5,8 +5,7 @@ not an int, and "2026-01-01T00:00:00Z" is a datetime. msgspec handles msgspec.St
 Unknown fields are ignored, unless the annotation forbids them (extra="forbid" of pydantic, forbid_unknown_fields of
 msgspec), because producers may be upgraded before their consumers.
 
-The module has more than 600 lines because arguments, keywords, results and complaints are all about the same
-annotations.
+The module has more than 600 lines because arguments, keywords, results and complaints are about the same annotations.
 """
 
 from __future__ import annotations
