@@ -40,7 +40,7 @@ class Address:
 
     Attributes:
         address: HOST:PORT.
-        options: see Options.
+        options: see ServerOptions.
         certificate, key: files for TLS; None without.
     """
 

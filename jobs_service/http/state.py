@@ -104,7 +104,7 @@ class ServerOptions:
         audit_log: path of the audit log's file; None for none.
         authenticate: the host application's function from an ASGI scope to a role, (name, role) or None, perhaps a
             coroutine function; None for tokens.
-        limits: see Limits.
+        limits: see ServerLimits.
 
     Raises:
         InvalidSettings: an invalid colour or prefix.
@@ -264,7 +264,7 @@ class ServerState:
 
     Args:
         service: the service; it need not be open yet.
-        options: see Options.
+        options: see ServerOptions.
 
     Attributes:
         tokens: tokens and logins.

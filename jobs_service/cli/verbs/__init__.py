@@ -1,1 +1,1 @@
-"""The verbs of the command line: one file for each, named after it."""
+"""The verbs of the command line: related ones share a file, which is named after the first."""
