@@ -22,7 +22,6 @@ from jobs_service.model import Outcome
 from jobs_service.model.type_state import Retention
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryTransaction
-from jobs_service.supervision import UnknownMessage
 from jobs_service.testing.world import Clock
 from tests.actors.monitoring import BOUND, TIMEOUT, active, monitored, named, run_jobs
 from tests.actors.support import counted, opened, set_timeout
@@ -163,18 +162,6 @@ async def test_services_that_see_the_same_jobs_come_due_soon_come_one_after_the_
 
 
 @in_virtual_time
-async def test_a_service_that_is_alone_makes_jobs_ready_without_delay() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 3600)
-        await schedule(context, 50, lambda number: EPOCH + 10 + number)
-        with capture_logs() as events:
-            async with monitored(context):
-                for number in range(50):
-                    await asyncio.sleep(EPOCH + 10 + number + 0.001 - context.sources.wall_time())
-                    assert len(named(events, "jobs_due")) == number + 1
-
-
-@in_virtual_time
 async def test_a_scheduled_job_is_made_ready_within_seconds_after_the_wall_clock_was_set_forward() -> None:
     async with opened(type_idle_after=3600) as context:
         clock = Clock(asyncio.get_running_loop())
@@ -240,38 +227,6 @@ async def test_a_store_that_goes_away_while_jobs_are_re_enqueued_loses_none() ->
 
 
 @in_virtual_time
-async def test_what_others_of_the_type_do_at_the_same_time_is_no_conflict() -> None:
-    """On a busy type there is always somebody; the monitor would never get through."""
-
-    class Busy(Faults):
-        """Somebody adds a job of the type whenever a transaction is about to commit."""
-
-        def __init__(self, context: Context) -> None:
-            self.commits = 0
-            self._context = context
-            self._store = counted(context)
-
-        async def before_commit(self, transaction: MemoryTransaction) -> None:
-            self.commits += 1
-            keys = self._context.keyspace.of("t")
-            id = f"other {self.commits}"
-            self._store.faults = None
-            await self._context.transact(
-                lambda unit: creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
-            )
-            self._store.faults = self
-
-    async with opened() as context:
-        await run_jobs(context, 5)
-        busy = Busy(context)
-        counted(context).faults = busy
-        async with monitored(context):
-            await asyncio.sleep(BOUND)
-        assert await active(context) == 0
-        assert busy.commits == 1
-
-
-@in_virtual_time
 async def test_a_timeout_that_is_made_longer_just_as_jobs_are_taken_for_lost_keeps_them_running() -> None:
     class Changing(Faults):
         """Somebody changes the type's timeout when a transaction is about to commit for the first time."""
@@ -334,15 +289,6 @@ async def test_an_error_that_does_not_pass_ends_the_monitor() -> None:
 
 
 # messages
-
-
-@in_virtual_time
-async def test_a_message_that_the_monitor_does_not_know_ends_it() -> None:
-    async with opened() as context:
-        with capture_logs():
-            async with monitored(context) as monitor:
-                monitor.cast("what is this")
-                assert isinstance(await monitor.ended(), UnknownMessage)
 
 
 @in_virtual_time

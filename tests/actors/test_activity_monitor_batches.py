@@ -97,17 +97,6 @@ async def test_due_jobs_are_made_ready_even_if_a_transaction_holds_only_one_of_t
 
 
 @in_virtual_time
-async def test_a_single_job_that_is_too_much_ends_the_monitor_with_that_error() -> None:
-    async with opened(activity_batch=4) as context:
-        await run_jobs(context, 3)
-        counted(context).faults = AtMost(0, TransactionTooLarge)
-        with capture_logs():
-            async with monitored(context) as monitor:
-                assert isinstance(await monitor.ended(), TransactionTooLarge)
-        assert await active(context) == 3
-
-
-@in_virtual_time
 async def test_lost_jobs_are_named_in_the_log_but_not_all_of_many() -> None:
     async with opened() as context:
         await run_jobs(context, 30)

@@ -32,16 +32,6 @@ async def test_workers_on_the_same_terms_share_one_look_and_each_gets_its_own_jo
 
 
 @in_virtual_time
-async def test_an_accept_finds_what_is_added_in_the_same_turn() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        answer, _ = await asyncio.gather(group.accept(), group.add("a"))
-        assert ids(answer) == ["a"]
-        assert group.runs == 1
-
-
-@in_virtual_time
 async def test_of_those_who_go_without_only_the_first_gets_a_watch() -> None:
     async with opened() as context:
         await set_timeout(context, "t", 60)
@@ -90,20 +80,6 @@ async def test_a_job_accepted_for_somebody_who_has_gone_is_given_back() -> None:
         assert ids(await accepts[0]) == ["0", "1"]
         assert ids(await accepts[2]) == ["4", "5"]
         assert group.given_back == ["2", "3"]
-
-
-@in_virtual_time
-async def test_accepts_that_are_all_canceled_before_they_have_begun_take_nothing() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        await group.add("a")
-        accepts = [group.accept() for _ in range(3)]
-        for accept in accepts:
-            accept.cancel()
-        await group.commit.drain()
-        assert (group.runs, group.given_back) == (1, [])
-        assert await group.stored() == 1
 
 
 @in_virtual_time

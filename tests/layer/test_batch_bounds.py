@@ -8,7 +8,7 @@ import pytest
 
 from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooLarge, TransactionTooOld
 from jobs_service.layer import creation
-from jobs_service.layer.batch_bounds import SHARE, Batch, Pace, Room, rewritten_bytes, too_much_for
+from jobs_service.layer.batch_bounds import SHARE, Batch, Pace, rewritten_bytes, too_much_for
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET
 from jobs_service.store.base import Limits
@@ -110,24 +110,11 @@ async def test_parts_are_bounded_in_jobs_and_in_bytes_and_hold_at_least_one() ->
     assert attempts.lengths == [10, 10, 5, 1, 1, 1, 1, 3]
 
 
-async def test_one_item_that_is_too_much_raises_after_those_before_it_were_done() -> None:
-    attempts = Attempts(0)
-    with pytest.raises(TransactionTooLarge):
-        await Pace(Batch(jobs=4)).through(range(4), lambda item: 1, attempts)
-    assert attempts.lengths == [4, 2, 1]
-
-
 def test_a_batch_takes_a_share_of_what_the_store_allows() -> None:
     limits = Limits(transaction=40_000)
     assert Batch.of(limits, jobs=7) == Batch(7, 40_000 // SHARE)
     assert Batch.of(limits, most_bytes=5_000).bytes == 5_000
     assert Batch.of(limits, most_bytes=50_000).bytes == 10_000
-
-
-def test_the_first_row_always_fits_into_a_room() -> None:
-    room = Room(10)
-    assert room.takes(11)
-    assert not room.takes(1)
 
 
 # On a unit of work
@@ -150,16 +137,6 @@ async def test_of_many_large_jobs_only_those_are_read_that_fit_into_the_transact
         assert taken == ids[: len(taken)]
         assert 0.9 < size / (limits.transaction // SHARE) <= 1
         assert read == limits.transaction // limits.value
-
-
-@in_virtual_time
-async def test_all_of_many_small_jobs_fit() -> None:
-    async with layer() as found:
-        ids = [f"{number:03}" for number in range(150)]
-        for id in ids:
-            await found.add(id)
-        packed = [found.place(id)[2] for id in ids]
-        assert await found.transact(lambda unit: _count(unit, found.keys, packed)) == 150
 
 
 @in_virtual_time
@@ -195,10 +172,6 @@ async def test_a_unit_that_has_read_more_than_it_could_write_is_full() -> None:
             return len(ids)
 
         assert await found.transact(remove) == 112
-
-
-async def _count(unit: UnitOfWork, keys: object, packed: list[bytes]) -> int:
-    return len(await unit.load_fitting(keys, packed))  # type: ignore[arg-type]
 
 
 def test_too_old_is_no_reason_for_a_smaller_batch_than_one_job() -> None:

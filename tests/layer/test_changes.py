@@ -78,12 +78,6 @@ async def test_an_entry_far_ahead_that_somebody_has_left_behind_hides_no_change(
     await store.close()
 
 
-def test_the_ids_of_a_row_are_told_apart_whatever_bytes_they_have() -> None:
-    packed_ids = [pack_id(id) for id in ("a", "a\x00b", b"\x00", b"\x00\xff", "", "\x00\x00")]
-    [row] = changes.write(packed_ids)
-    assert [*changes._ids(row)] == packed_ids
-
-
 async def test_who_follows_all_jobs_of_a_type_finds_those_that_are_added_and_others_do_not() -> None:
     async with JobsService("memory:") as jobs:
         await jobs.set_type_timeout("email", 30)

@@ -13,9 +13,9 @@ import pytest
 from jobs_service import JobsService, ProcessGone, ProcessState
 from jobs_service.actors.processes import all_rows
 from jobs_service.layer import rows as process_rows
-from jobs_service.layer.rows import KEPT_FOR, MISSED, MOST_ENDED, ProcessRow
+from jobs_service.layer.rows import KEPT_FOR, MISSED, ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import HandlerSlots, ProcessAction, ProcessRequest
+from jobs_service.model import ProcessAction, ProcessRequest
 from jobs_service.sources import Sources
 from tests.layer.processes import process_row
 
@@ -88,13 +88,6 @@ async def test_what_somebody_has_asked_is_read_with_the_process_and_removed_with
     assert await rows.asked() == [None, None]
 
 
-async def test_who_is_not_there_is_asked_nothing_and_nothing_is_left(rows: Rows) -> None:
-    with pytest.raises(ProcessGone):
-        await rows.ask(ProcessAction.STOP)
-    await rows.write(process_row(ID))
-    assert await rows.asked() == [None]
-
-
 async def test_the_newest_request_counts_but_a_stop_stays(rows: Rows) -> None:
     await rows.write(process_row(ID))
     for action in (ProcessAction.QUIET, ProcessAction.RESUME, ProcessAction.STOP):
@@ -105,12 +98,6 @@ async def test_the_newest_request_counts_but_a_stop_stays(rows: Rows) -> None:
         with pytest.raises(ProcessGone, match="asked to stop before"):
             await rows.ask(action)
     assert await rows.asked() == [ProcessAction.STOP]
-
-
-@pytest.mark.parametrize("id", ["", "x", "0" * 11, "0" * 13, "0123456789AB", "\ud800" * 12, 7, None, b"0123456789ab"])
-def test_what_can_be_no_id_names_no_process(id: Any) -> None:
-    with pytest.raises(ProcessGone, match="there is no process"):
-        process_rows.checked_id(id)
 
 
 def test_a_process_is_silent_after_missed_heartbeats_and_dead_when_the_system_says_so() -> None:
@@ -173,13 +160,6 @@ async def test_very_many_are_read_some_at_a_time_and_the_last_is_asked_as_the_fi
     assert (await rows.jobs.quiet_process(many[-1].info.id)).id == many[-1].info.id
 
 
-async def test_of_many_that_have_ended_the_newest_are_kept(rows: Rows) -> None:
-    ended = [process_row(f"{n:012x}", heard=NOW - 1000 - n) for n in range(MOST_ENDED + 5)]
-    await rows.write(*ended, process_row("f" * 12, heard=NOW))
-    await rows.clean()
-    assert [row.info.id for row in await rows.read()] == [f"{n:012x}" for n in range(MOST_ENDED)] + ["f" * 12]
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -204,12 +184,3 @@ async def test_what_is_no_process_is_left_out(rows: Rows, change: dict[str, Any]
 
     await rows.do(spoil)
     assert [row.info.id for row in await rows.read()] == ["f" * 12]
-
-
-def test_of_very_many_handlers_as_many_are_named_as_there_is_room_for() -> None:
-    few, unnamed = process_rows.some_of(HandlerSlots(f"type {n:04}", 1, 0) for n in range(1000))
-    assert ([each.type for each in few[:2]], len(few), unnamed) == (["type 0000", "type 0001"], 100, 900)
-    few, unnamed = process_rows.some_of(HandlerSlots(f"{n}" * 5000, 1, 0) for n in range(9))
-    assert (len(few), unnamed) == (3, 6)
-    longest = process_row(ID, handlers=few, unnamed=unnamed)
-    assert len(longest.encode()) < 20_000

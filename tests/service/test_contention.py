@@ -111,27 +111,6 @@ async def test_adaptive_workers_take_every_job_once_with_a_fraction_of_the_confl
 
 
 @in_virtual_time
-async def test_when_the_others_have_gone_the_order_is_exact_again() -> None:
-    async with services(6, 150) as (far, opened):
-        await crowd(opened, "adaptive")
-        await opened[0].add_many(T1, [NewJob(f"later {number:03}") for number in range(150)])
-        conflicts = far.conflicts
-        came = ids(await crowd(opened[:1], "adaptive"))
-        assert far.conflicts == conflicts
-    assert came != sorted(came)
-    assert came[100:] == sorted(came[100:])
-
-
-@in_virtual_time
-async def test_a_worker_that_collides_with_nobody_keeps_exact_order() -> None:
-    async with services(1, 100) as (far, [jobs]):
-        came = ids(await jobs.accept_many(T1, 30, timeout=0, spread="adaptive"))
-        came += ids(await crowd([jobs], "adaptive"))
-        assert came == expected(100)
-        assert not far.conflicts
-
-
-@in_virtual_time
 async def test_conflicts_that_are_not_about_the_queue_leave_the_order_exact() -> None:
     async def fail() -> None:
         raise TransactionConflict("somebody else has changed what this transaction has read beside the queue")
@@ -167,20 +146,6 @@ async def test_transaction_functions_spread_with_their_service() -> None:
 
     async with services(1, 50) as (far, [jobs]):
         assert [await jobs.transact(take) for _ in range(50)] == expected(50)
-
-
-@in_virtual_time
-async def test_workers_of_one_service_that_have_collided_share_their_looks_from_then_on() -> None:
-    async with services(1, 100) as (far, [jobs]):
-        assert ids(await crowd([jobs], 1, workers=16)) == expected(100)
-        commits, conflicts = far.commits, far.conflicts
-        assert conflicts
-        await jobs.add_many(T1, [NewJob(f"later {number:03}") for number in range(100)])
-        came = ids(await crowd([jobs], 1, workers=16))
-        assert came == sorted(came)
-        assert len(came) == 100
-        assert far.conflicts == conflicts
-        assert far.commits - commits < 180  # 200, each look and each end alone
 
 
 @pytest.mark.parametrize("fifo", [True, False])
@@ -229,19 +194,6 @@ async def test_a_job_that_comes_in_before_the_last_one_taken_is_a_conflict() -> 
     async with services(2, 2) as (far, [jobs, other]):
         far.between = [lambda: other.add(T1, "before", priority=-1)]
         assert ids(await jobs.accept_many(T1, 5, timeout=0)) == ["before", *expected(2)]
-        assert far.conflicts == 1
-
-
-@in_virtual_time
-async def test_a_transaction_function_that_finds_too_few_is_run_again_when_another_job_comes_in() -> None:
-    async def drain(tx: JobTransaction) -> list[Any]:
-        found = [job.id for job in await tx.accept_many(T1, 5)]
-        tx.kv[b"found"] = str(len(found)).encode()
-        return found
-
-    async with services(2, 2) as (far, [jobs, other]):
-        far.between = [lambda: other.add(T1, "behind")]
-        assert await jobs.transact(drain) == [*expected(2), "behind"]
         assert far.conflicts == 1
 
 

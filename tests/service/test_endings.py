@@ -174,19 +174,6 @@ async def test_a_transaction_that_is_kept_after_its_end_refuses_everything(quiet
     assert (await workers[0].finish()).state is JobState.FINISHED
 
 
-async def test_a_transaction_of_a_run_that_failed_refuses_everything(quiet: JobsService) -> None:
-    kept: list[JobTransaction] = []
-
-    async def fail(tx: JobTransaction) -> None:
-        kept.append(tx)
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        await quiet.transact(fail)
-    with pytest.raises(StoreError, match=r"^this transaction has ended"):
-        await kept[0].add(T1, J1)
-
-
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_job_that_a_canceled_transaction_has_accepted_is_given_back(quiet: JobsService, turns: int) -> None:
     await quiet.add_many(T1, new_jobs(*(f"{number}" for number in range(50))))
@@ -220,24 +207,6 @@ async def test_a_job_that_a_canceled_transaction_has_accepted_is_given_back(quie
 # active ids
 
 
-async def test_active_ids_are_in_the_order_of_activity_also_of_what_a_transaction_has_moved(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs(*"abcdef"))
-    workers = {job.id: job for job in await quiet.accept_many(T1, 5)}
-
-    async def move(tx: JobTransaction) -> None:
-        await tx.remove(T1, "b")  # canceled: it stays where it is
-        await tx.get(T1, "c")
-        await tx.update(workers["d"])
-        await tx.update(workers["a"])
-        await tx.finish(workers["e"])
-        assert await tx.active_ids(T1) == ["b", "c", "d", "a"]
-        assert await tx.accept(T1) is not None
-        assert await tx.active_ids(T1) == ["b", "c", "d", "a", "f"]
-
-    await quiet.transact(move)
-    assert await quiet.active_ids(T1) == ["b", "c", "d", "a", "f"]
-
-
 async def test_a_job_that_is_active_between_two_pages_is_at_its_new_place(
     quiet: JobsService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,26 +228,6 @@ async def test_a_job_that_is_active_between_two_pages_is_at_its_new_place(
 
 
 # subscriptions
-
-
-async def test_closing_a_subscription_from_another_task_ends_its_iterator(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-    subscription = jobs.subscribe(T1, J1)
-    seen: list[JobState] = []
-    first = asyncio.Event()
-
-    async def listen() -> None:
-        async for event in subscription:
-            seen.append(event.state)
-            first.set()
-
-    task = asyncio.create_task(listen())
-    await first.wait()
-    await asyncio.sleep(0)  # so that it waits for the next event
-    subscription.close()
-    async with asyncio.timeout(PATIENCE):
-        await task
-    assert seen == [PENDING]
 
 
 # reads

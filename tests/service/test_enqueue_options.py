@@ -12,13 +12,9 @@ from jobs_service import (
     InvalidJob,
     InvalidSettings,
     Job,
-    JobExists,
     JobFailed,
     JobsService,
-    JobTransaction,
-    NoTypeTimeout,
 )
-from jobs_service.layer.creation import ENQUEUE_OPTIONS
 from tests.checker import assert_sound
 from tests.runner.support import ended, opened, running, story
 from tests.service.enqueuing import CAT, Picture, mail, nothing, picture
@@ -39,16 +35,6 @@ async def test_a_job_is_enqueued_by_its_type_where_the_function_is_not_known(qui
     await assert_sound(quiet.store)
 
 
-@pytest.mark.parametrize("name", ["picturr", ("picture", 1), b"picture", 7])
-async def test_a_type_that_nobody_has_made_is_not_made_by_its_name(quiet: JobsService, name: Any) -> None:
-    before = await contents(quiet)
-    with pytest.raises(NoTypeTimeout, match=r"creates it, and so does the start of its handler$"):
-        await quiet.enqueue(name, {"path": "cat.png"})
-    with pytest.raises(NoTypeTimeout):
-        await quiet.transact(lambda tx: tx.enqueue(name, {"path": "cat.png"}))
-    assert await contents(quiet) == before
-
-
 async def test_by_its_type_a_handler_that_is_known_checks_the_data_and_makes_the_type(quiet: JobsService) -> None:
     quiet._registry.register(picture)
     quiet._registry.register(mail)
@@ -65,24 +51,7 @@ async def test_by_its_type_a_handler_that_is_known_checks_the_data_and_makes_the
     assert await quiet.get_type_timeout("picture") == 77
 
 
-@pytest.mark.parametrize("name", [1.5, True, None, object(), ["a"], print])
-async def test_what_is_neither_a_handler_nor_a_type_is_refused(quiet: JobsService, name: Any) -> None:
-    with pytest.raises(InvalidJob, match=r"enqueue takes what @jobs\.handler") as caught:
-        await quiet.enqueue(name, 1)
-    assert len(str(caught.value).splitlines()) == 1
-
-
 # by keyword
-
-
-async def test_arguments_by_keyword_or_as_a_dict_are_the_same(quiet: JobsService) -> None:
-    jobs = [
-        await quiet.enqueue(mail, to="ada"),
-        await quiet.enqueue(mail, {"to": "ada"}),
-        await quiet.transact(lambda tx: tx.enqueue(mail, to="ada", priority=3)),
-    ]
-    assert [job.data for job in jobs] == [{"to": "ada"}] * 3
-    assert jobs[2].priority == 3
 
 
 @pytest.mark.parametrize(
@@ -277,26 +246,3 @@ async def test_parameters_that_are_called_as_options_are_get_their_values_from_o
                     InvalidJob, match="a parameter id, and enqueue has an option id: give its arguments"
                 ):
                     await enqueue(by, to="ada", id=7)
-
-
-def test_the_options_of_enqueue_are_those_by_which_parameters_are_not_given() -> None:
-    methods: list[Any] = [JobsService.enqueue, JobTransaction.enqueue]
-    for method in methods:
-        assert tuple(method.__kwdefaults__ or ()) == ENQUEUE_OPTIONS
-
-
-async def test_an_id_that_is_there_is_refused(quiet: JobsService) -> None:
-    await quiet.enqueue(nothing, id="a")
-    with pytest.raises(JobExists):
-        await quiet.enqueue("nothing", id="a")
-
-
-@pytest.mark.parametrize("text", ["abc", b"abc"])
-async def test_a_text_in_place_of_many_arguments_is_refused(jobs: JobsService, text: Any) -> None:
-    """Every letter would become a job."""
-
-    @jobs.handler("letters")
-    async def handler(args: Any) -> None: ...
-
-    with pytest.raises(InvalidJob, match="allowed is any iterable that is no text"):
-        await jobs.enqueue_many(handler, text)

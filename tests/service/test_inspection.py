@@ -8,16 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs_service import JobsService, QueueState, Retention
+from jobs_service import JobsService, QueueState
 from jobs_service.model import Priority
-from tests.service.support import FAR_AWAY, T1, T2
+from tests.service.support import FAR_AWAY, T1
 from tests.service.unreadable import damage, with_broken_notes
-
-
-async def test_a_queue_without_jobs_stands_nowhere(quiet: JobsService) -> None:
-    assert await quiet.queue_state(T1) == QueueState(None, None, None, False)
-    await quiet.pause("nosuch")
-    assert await quiet.queue_state("nosuch") == QueueState(None, None, None, True)
 
 
 async def test_the_oldest_ready_job_is_found_whatever_its_priority(quiet: JobsService) -> None:
@@ -60,15 +54,3 @@ async def test_the_next_scheduled_job_is_told(quiet: JobsService) -> None:
     assert (state.id, state.ready_since) == (None, None)
     assert state.next_scheduled is not None
     assert state.next_scheduled > time.time()
-
-
-async def test_retention_is_what_was_set(quiet: JobsService) -> None:
-    assert await quiet.get_retention(T1) == Retention(None, None)
-    await quiet.set_retention(T1, keep=60)
-    assert await quiet.get_retention(T1) == Retention(60.0, None)
-    assert await quiet.get_retention(T2) == Retention(None, None)
-
-
-async def test_nothing_has_ticked_where_nobody_is_periodic(quiet: JobsService) -> None:
-    assert await quiet.last_ticks() == {}
-    assert quiet.periodic == {}

@@ -171,13 +171,6 @@ async def test_what_another_run_was_asked_is_never_done() -> None:
         assert not program.running.done()
 
 
-async def test_a_process_that_is_not_to_be_listed_is_not() -> None:
-    async with running("memory:", settings=Settings(process_heartbeat=0)) as program:
-        await program.jobs.enqueue("email", id="first")
-        await eventually(lambda: _has(program.began, "first"))
-        assert await program.jobs.processes() == []
-
-
 async def test_heartbeats_go_on(tmp_path: Path) -> None:
     async with running("memory:", settings=Settings(process_heartbeat=0.02)) as program:
         first = await program.process()
@@ -199,15 +192,6 @@ async def test_the_row_comes_back_when_somebody_has_removed_it() -> None:
 
         await program.jobs._access.transact(remove)
         assert (await program.process()).id == first.id
-
-
-async def test_a_service_that_is_left_while_it_runs_handlers_is_listed_no_more() -> None:
-    async with JobsService("memory:", supervise=False) as other, running(other.store) as program:
-        await program.process()
-        program.go_on.set()
-        await program.jobs.__aexit__(None, None, None)
-        assert await other.processes() == []
-        await program.jobs.__aenter__()
 
 
 @pytest.mark.parametrize(

@@ -27,26 +27,6 @@ def captured() -> Iterator[LogCapture]:
     structlog.configure(**before)
 
 
-async def test_it_is_set_and_read() -> None:
-    async with JobsService("memory:", supervise=False) as jobs:
-        assert not await jobs.get_redaction("pay")
-        await jobs.set_redaction("pay", ["card", "card", "*.token"])
-        await jobs.set_redaction(("a", 1), ["x"])
-        assert await jobs.get_redaction("pay") == Redaction(["card", "*.token"])
-        assert await jobs.redactions() == {"pay": Redaction(["card", "*.token"]), ("a", 1): Redaction(["x"])}
-        await jobs.set_redaction("pay", [])
-        assert [*(await jobs.redactions())] == [("a", 1)]
-        with pytest.raises(InvalidSettings, match=r"a\.\.b"):
-            await jobs.set_redaction("pay", ["a..b"])
-
-
-async def test_all_types_are_found_in_several_pages() -> None:
-    async with JobsService("memory:", supervise=False) as jobs:
-        for number in range(230):
-            await jobs.set_redaction(number, [f"field{number}"])
-        assert len(await jobs.redactions()) == 230
-
-
 async def test_what_cannot_be_read_hides_everything() -> None:
     async with JobsService("memory:", supervise=False) as jobs:
         keys = jobs._context.keyspace.of("pay")

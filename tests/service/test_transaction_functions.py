@@ -18,7 +18,6 @@ from jobs_service import (
     JobsService,
     JobState,
     JobTransaction,
-    Outcome,
     RunningJob,
     StoreError,
     WorkerConflict,
@@ -182,9 +181,3 @@ async def test_a_job_that_a_transaction_renews_is_the_last_of_those_that_are_act
         return await tx.active_ids(T1)
 
     assert await quiet.transact(work) == await quiet.active_ids(T1) == [J2, J1]
-
-
-async def test_a_job_ends_in_a_transaction_as_its_worker_says(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    job = await quiet.transact(lambda tx: tx.finish(worker, outcome=Outcome.FAILED))
-    assert job.outcome is (await quiet.get(T1, J1)).outcome is Outcome.FAILED

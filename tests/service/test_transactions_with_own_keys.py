@@ -8,21 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Job, JobExists, JobsService, JobState, JobTransaction
+from jobs_service import JobExists, JobsService, JobTransaction
 from tests.service.support import J1, J2, T1, contents, drained, listed, own_keys, running
-
-PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
-
-
-async def test_own_keys_and_jobs_are_written_together(quiet: JobsService) -> None:
-    async def place_order(tx: JobTransaction) -> Job:
-        tx.kv[b"own/orders/42"] = b"ordered"
-        return await tx.add(T1, "receipt-42", {"order": 42})
-
-    job = await quiet.transact(place_order)
-    assert (job.id, job.state) == ("receipt-42", PENDING)
-    assert await own_keys(quiet) == {b"own/orders/42": b"ordered"}
-    assert (await quiet.get(T1, "receipt-42")).data == {"order": 42}
 
 
 async def test_nothing_is_written_when_the_function_raises(quiet: JobsService) -> None:
@@ -57,12 +44,6 @@ async def test_nothing_is_written_when_an_operation_raises(quiet: JobsService) -
         await quiet.transact(function)
     assert await own_keys(quiet) == {}
     assert await contents(quiet) == before
-
-
-async def test_a_lambda_makes_a_transaction_of_one_operation(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    job = await quiet.transact(lambda tx: tx.finish(worker, "result"))
-    assert (job.state, job.data) == (FINISHED, "result")
 
 
 async def test_own_keys_are_read_and_written_in_the_stores_vocabulary(quiet: JobsService) -> None:

@@ -16,7 +16,6 @@ from jobs_service import (
     JobTooLarge,
     NewJob,
     NoTypeTimeout,
-    WorkerConflict,
 )
 from tests.service.support import (
     FAR_AWAY,
@@ -28,7 +27,6 @@ from tests.service.support import (
     finished,
     listed,
     new_jobs,
-    running,
 )
 
 # add_many
@@ -41,31 +39,12 @@ async def test_add_many_adds_in_order(quiet: JobsService) -> None:
     assert await drained(quiet) == ["a", "b", b"c"]
 
 
-async def test_add_many_of_nothing_adds_nothing(quiet: JobsService) -> None:
-    before = await contents(quiet)
-    assert await quiet.add_many(T1, []) == []
-    assert await contents(quiet) == before
-
-
-async def test_add_many_to_a_type_without_timeout_is_an_error(quiet: JobsService) -> None:
-    with pytest.raises(NoTypeTimeout):
-        await quiet.add_many("nosuch", new_jobs("a"))
-
-
 async def test_add_many_with_an_existing_id_names_it_and_adds_nothing(quiet: JobsService) -> None:
     await quiet.add(T1, "b")
     before = await contents(quiet)
     with pytest.raises(JobExists) as caught:
         await quiet.add_many(T1, new_jobs("a", "b", "c"))
     assert (caught.value.type, caught.value.id) == (T1, "b")
-    assert await contents(quiet) == before
-
-
-async def test_add_many_with_the_same_id_twice_names_it_and_adds_nothing(quiet: JobsService) -> None:
-    before = await contents(quiet)
-    with pytest.raises(JobExists) as caught:
-        await quiet.add_many(T1, new_jobs("a", "b", "a"))
-    assert caught.value.id == "a"
     assert await contents(quiet) == before
 
 
@@ -124,12 +103,6 @@ async def test_operations_called_at_once_each_meet_their_own_fate(quiet: JobsSer
     assert (await quiet.get(T1, "old 1")).data == 59
 
 
-async def test_adds_called_at_once_are_accepted_in_the_order_of_the_calls(quiet: JobsService) -> None:
-    ids = [f"{number * 37 % 100:02}" for number in range(100)]
-    await asyncio.gather(*(quiet.add(T1, id) for id in ids))
-    assert await drained(quiet) == ids
-
-
 async def test_of_many_adds_of_one_id_at_once_exactly_one_succeeds(quiet: JobsService) -> None:
     results = await asyncio.gather(*(quiet.add(T1, J1, number) for number in range(20)), return_exceptions=True)
     assert sum(isinstance(result, Job) for result in results) == 1
@@ -137,15 +110,6 @@ async def test_of_many_adds_of_one_id_at_once_exactly_one_succeeds(quiet: JobsSe
     winner = next(result for result in results if isinstance(result, Job))
     assert (await quiet.get(T1, J1)).data == winner.data
     assert await drained(quiet) == [J1]
-
-
-async def test_of_many_finishes_of_one_run_at_once_exactly_one_succeeds(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    results = await asyncio.gather(*(worker.finish(number) for number in range(20)), return_exceptions=True)
-    assert sum(isinstance(result, Job) for result in results) == 1
-    assert sum(isinstance(result, WorkerConflict) for result in results) == 19
-    winner = next(result for result in results if isinstance(result, Job))
-    assert (await quiet.get(T1, J1)).data == winner.data
 
 
 async def test_a_canceled_caller_among_many_takes_nobody_with_it(quiet: JobsService) -> None:

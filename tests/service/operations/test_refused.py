@@ -231,13 +231,6 @@ async def test_types_and_ids_come_back_as_they_were_given(quiet: JobsService, ty
     assert await quiet.remove(type, id) is Removal.REMOVED
 
 
-async def test_text_and_bytes_name_different_jobs(quiet: JobsService) -> None:
-    await quiet.add(T1, "j", "text")
-    await quiet.add(T1, b"j", "bytes")
-    assert (await quiet.get(T1, "j")).data == "text"
-    assert (await quiet.get(T1, b"j")).data == "bytes"
-
-
 async def test_a_run_at_may_be_an_aware_datetime_or_seconds(quiet: JobsService) -> None:
     await quiet.add(T1, "date", run_at=FAR_DATE)
     await quiet.add(T1, "float", run_at=FAR_AWAY)

@@ -10,12 +10,10 @@ import fdb
 import pytest
 
 from jobs_service import (
-    JobExists,
     JobNotFound,
     JobsError,
     JobsService,
     NewJob,
-    WorkerConflict,
 )
 from jobs_service.errors import TransactionTooLarge
 from tests import reader
@@ -129,26 +127,6 @@ async def test_a_transaction_goes_on_after_a_block_that_is_too_large_at_its_end(
     assert await drained(quiet) == [J1]
 
 
-async def test_a_block_that_fits_beside_what_the_application_has_written_is_written(quiet: JobsService) -> None:
-    application = begun(quiet)
-    for number in range(50):
-        application.tr[b"own/%03d" % number] = bytes(90_000)
-    with quiet.within(application.tr) as tx:
-        for number in range(50):
-            tx.add(T1, f"large-{number:02}", "x" * 90_000)
-    application.commit()
-    assert len(await drained(quiet)) == 50
-
-
-async def test_an_error_that_is_caught_inside_leaves_the_rest_of_the_block(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    with committed(quiet) as tx:
-        with pytest.raises(JobExists):
-            tx.add(T1, J1)
-        tx.add(T1, J2)
-    assert await drained(quiet) == [J1, J2]
-
-
 async def test_a_transaction_goes_on_after_a_block_that_has_raised(quiet: JobsService) -> None:
     await quiet.add(T1, J1)
     application = begun(quiet)
@@ -195,16 +173,6 @@ async def test_a_job_that_an_earlier_block_has_moved_cannot_be_read_again(quiet:
         tx.add(T1, J1)
     with quiet.within(application.tr) as tx, pytest.raises(Exception, match="1036"):
         tx.get(T1, J1)
-
-
-async def test_blocks_of_several_transactions_are_open_at_the_same_time(quiet: JobsService) -> None:
-    first, second = begun(quiet), begun(quiet)
-    with quiet.within(first.tr) as one, quiet.within(second.tr) as other:
-        one.add(T1, J1)
-        other.add(T1, J2)
-    second.commit()
-    first.commit()
-    assert await drained(quiet) == [J2, J1]
 
 
 # threads, the loop, other workers, retry loops
@@ -273,26 +241,6 @@ async def test_a_job_accepted_in_a_block_is_finished_in_another_one_or_on_the_lo
         assert tx.finish(tx.update(first, "halfway")).data == "halfway"
     assert (await second.update("halfway")).data == "halfway"
     assert (await second.finish()).state is FINISHED
-
-
-async def test_a_job_accepted_in_a_block_is_nobodys_unless_the_application_commits(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    with quiet.within(begun(quiet).tr) as tx:
-        worker = taken(tx)
-    with pytest.raises(WorkerConflict):
-        await worker.finish()
-    assert await drained(quiet) == [J1]
-
-
-async def test_subscribers_are_told_what_an_application_has_committed(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-    async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
-        assert (await anext(events)).state is PENDING
-        with committed(jobs) as tx:
-            tx.kv[b"own/a"] = b"1"
-            tx.finish(taken(tx), "done", result=5)
-        event = await anext(events)
-        assert (event.state, event.data, event.result) == (FINISHED, "done", 5)
 
 
 async def test_subscribers_are_told_of_the_jobs_of_every_block_on_a_transaction(jobs: JobsService) -> None:

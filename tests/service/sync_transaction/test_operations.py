@@ -11,17 +11,8 @@ import pytest
 from hypothesis import given, settings
 
 from jobs_service import (
-    Job,
-    JobCanceled,
-    JobExists,
-    JobNotFound,
     JobsService,
     JobTransaction,
-    NewJob,
-    NoTypeTimeout,
-    Outcome,
-    Removal,
-    RunningJob,
     WorkerConflict,
 )
 from jobs_service.service.sync_transaction import WithinTransaction
@@ -31,23 +22,14 @@ from tests.service.support import (
     FAR_AWAY,
     J1,
     J2,
-    LONG_AGO,
     T1,
-    T2,
     accepted,
-    canceled,
     contents,
     drained,
-    finished,
     listed,
-    new_jobs,
     own_keys,
-    state,
 )
 from tests.service.sync_transaction.support import (
-    FINISHED,
-    PENDING,
-    RUNNING,
     begun,
     committed,
     failed,
@@ -68,63 +50,6 @@ def test_every_operation_is_there_with_the_arguments_of_its_coroutine() -> None:
         assert plain.__name__ == name
 
 
-async def test_types_are_made_changed_paused_and_cleared(quiet: JobsService) -> None:
-    await quiet.add(T2, J1)
-    with committed(quiet) as tx:
-        tx.kv[b"own/a"] = b"1"
-        tx.set_type_timeout("new", 7)
-        assert_type(tx.get_type_timeout("new"), float)
-        assert tx.get_type_timeout("new") == 7
-        assert tx.types() == ["new", T1, T2]
-        tx.clear_type_timeout(T1)
-        with pytest.raises(NoTypeTimeout):
-            tx.get_type_timeout(T1)
-        assert tx.types() == ["new", T2]
-        tx.pause(T2)
-        assert tx.paused(T2) is True
-        assert tx.accept(T2) is None
-        tx.pause("new")
-        tx.resume("new")
-        assert tx.paused("new") is False
-        tx.set_retention("new", keep=0)
-        tx.add("new", J1)
-        worker = tx.accept("new")
-        assert worker is not None
-        tx.finish(worker)
-    assert await quiet.types() == ["new", T2]
-    assert await quiet.get_type_timeout("new") == 7
-    assert (await quiet.paused(T2), await quiet.paused("new")) == (True, False)
-    assert await own_keys(quiet) == {b"own/a": b"1"}
-
-
-async def test_jobs_are_added_looked_at_resubmitted_and_removed(quiet: JobsService) -> None:
-    with committed(quiet) as tx:
-        job = tx.add(T1, J1, {"x": 1}, priority=2, run_at=LONG_AGO)
-        assert_type(job, Job)
-        assert (job.state, job.data, job.priority) == (PENDING, {"x": 1}, 2)
-        assert tx.add(T1, J1, "other", if_exists="ignore").data == {"x": 1}
-        tx.kv.set(b"own/a", b"1")
-        assert [each.id for each in tx.add_many(T1, [NewJob("later", run_at=FAR_AWAY), NewJob("gone")])] == [
-            "later",
-            "gone",
-        ]
-        assert tx.remove(T1, "gone", force=True) is Removal.REMOVED
-        with pytest.raises(JobNotFound):
-            tx.get(T1, "gone")
-        assert tx.get(T1, J1).data == {"x": 1}
-        assert tx.resubmit(T1, J1, data="new", priority=3).priority == 3
-        jobs = tx.list(T1, state="pending", page_size=1)
-        assert_type(jobs, list[Job])
-        assert [each.id for each in jobs] == [J1, "later"]
-        assert tx.pending_count(T1) == 2
-        assert tx.pending_count(T1, due_by=LONG_AGO, limit=5) == 1
-        with pytest.raises(JobExists):
-            tx.add(T1, J1)
-    assert [(job.id, job.data, job.priority) for job in await listed(quiet)] == [(J1, "new", 3), ("later", None, 0)]
-    assert await drained(quiet) == [J1]
-    assert await own_keys(quiet) == {b"own/a": b"1"}
-
-
 async def test_jobs_are_enqueued_for_handlers(quiet: JobsService) -> None:
     @quiet.handler("mail", timeout=11)
     async def mail(args: dict[str, int]) -> None: ...
@@ -136,36 +61,6 @@ async def test_jobs_are_enqueued_for_handlers(quiet: JobsService) -> None:
         assert (first.type, other.id, other.data) == ("mail", "named", {"x": 2})
     assert await quiet.get_type_timeout("mail") == 11
     assert await drained(quiet, "mail") == ["named", first.id]
-
-
-async def test_jobs_are_accepted_updated_resubmitted_finished_and_released(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs("a", "b", "c", "d"))
-    with committed(quiet) as tx:
-        worker = tx.accept(T1, max_priority=5, spread=1)
-        assert_type(worker, RunningJob | None)
-        assert worker is not None
-        assert tx.active_ids(T1) == ["a"]
-        tx.kv.add(b"own/effects", b"\1")
-        worker = tx.update(worker, "halfway")
-        assert_type(worker, RunningJob)
-        again = tx.resubmit(worker, priority=9)
-        assert bool(again.resubmit) is True
-        job = tx.finish(again, "done", outcome=Outcome.FAILED)
-        assert (job.state, job.data, job.priority) == (PENDING, "done", 9)
-        second, third = tx.accept_many(T1, 2)
-        assert tx.release(second).state is PENDING
-        assert tx.finish(third, result={"y": 2}).result == {"y": 2}
-        assert tx.remove(T1, taken(tx).id) is Removal.CANCELED
-    assert [(job.id, job.state) for job in await listed(quiet)] == [
-        ("a", PENDING),
-        ("b", PENDING),
-        ("c", FINISHED),
-        ("d", RUNNING),
-    ]
-    assert (await quiet.get(T1, "c")).result == {"y": 2}
-    assert await quiet.active_ids(T1) == ["d"]
-    assert await drained(quiet) == ["b", "a"]
-    assert await own_keys(quiet) == {b"own/effects": b"\1"}
 
 
 async def test_own_keys_are_read_and_written_with_plain_methods(quiet: JobsService) -> None:
@@ -239,19 +134,6 @@ async def test_a_better_job_that_is_scheduled_meanwhile_is_a_conflict(quiet: Job
     await quiet.add(T1, J2, priority=0, run_at=FAR_AWAY)
     with pytest.raises(application.conflict):
         application.commit()
-
-
-async def test_a_stale_worker_and_one_whose_job_was_canceled_are_told(quiet: JobsService) -> None:
-    stale = await finished(quiet, J1)
-    told = await canceled(quiet, J2)
-    with committed(quiet) as tx:
-        for operation in (tx.update, tx.finish, tx.release, tx.resubmit):
-            with pytest.raises(WorkerConflict):
-                operation(stale)
-        with pytest.raises(JobCanceled):
-            tx.update(told)
-        assert tx.finish(told).outcome is Outcome.CANCELED
-    assert await state(quiet, J2) is FINISHED
 
 
 # any sequence of operations

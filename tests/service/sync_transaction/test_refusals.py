@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from jobs_service import (
-    InvalidJob,
     JobsError,
     JobsService,
     JobTransaction,
@@ -26,7 +25,6 @@ from tests.service.support import (
 from tests.service.sync_transaction.support import (
     APPLICATIONS,
     begun,
-    committed,
 )
 from tests.stores import KINDS, StoreKind
 
@@ -64,14 +62,6 @@ async def test_a_block_is_of_no_use_before_and_after(quiet: JobsService) -> None
     application.commit()
     assert await listed(quiet) == []
     assert await own_keys(quiet) == {}
-
-
-async def test_a_block_is_entered_once(quiet: JobsService) -> None:
-    within = quiet.within(begun(quiet).tr)
-    with within, pytest.raises(JobsError, match="entered before"):
-        within.__enter__()
-    with pytest.raises(JobsError, match="entered before"):
-        within.__enter__()
 
 
 async def test_blocks_of_one_transaction_are_not_nested(quiet: JobsService) -> None:
@@ -160,14 +150,3 @@ async def test_stores_without_such_transactions_say_so(kind: StoreKind, tmp_path
         with pytest.raises(StoreError, match=r"within\(\) needs an fdb: store") as caught:
             jobs.within(object())
         one_line(caught)
-
-
-async def test_bad_arguments_are_refused_as_everywhere(quiet: JobsService) -> None:
-    with committed(quiet) as tx:
-        for wrong in (lambda: tx.add(T1, 5), lambda: tx.list(T1, state="lost"), lambda: tx.accept_many(T1, 0)):  # type: ignore[arg-type]
-            with pytest.raises(InvalidJob) as caught:
-                wrong()
-            one_line(caught)
-        with pytest.raises(StoreError):
-            tx.kv.set("own/a", b"1")  # type: ignore[arg-type]
-    assert await listed(quiet) == []
