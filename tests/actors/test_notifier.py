@@ -202,31 +202,6 @@ async def test_rows_of_changes_are_written_while_somebody_follows_and_removed_so
 
 
 @in_virtual_time
-async def test_few_subscriptions_are_read_at_each_look_and_nothing_is_written_for_them() -> None:
-    async with opened() as jobs:
-        taken = await running(jobs, 3 * notifier._FEW)
-        few = Follower(jobs, notifier._FEW)
-        await asyncio.sleep(1)
-        await taken[0].finish()
-        await asyncio.sleep(1)
-        assert few.states("00000") == [JobState.RUNNING, JobState.FINISHED]
-        assert await rows(jobs) == (None, 0)
-        # With more of them it is asked what has changed, and no more when they are few again.
-        more = Follower(jobs, 3 * notifier._FEW)
-        await asyncio.sleep(1)
-        await taken[1].finish()
-        await taken[-1].finish()
-        await asyncio.sleep(1)
-        assert (await rows(jobs))[1] == 2
-        assert few.states("00001")[-1] is more.states("00001")[-1] is more.states(taken[-1].id)[-1] is JobState.FINISHED
-        more.stop()
-        await taken[2].finish()
-        await asyncio.sleep(1)
-        assert few.states("00002") == [JobState.RUNNING, JobState.FINISHED]
-        few.stop()
-
-
-@in_virtual_time
 @pytest.mark.parametrize("what", ["rows are removed", "nobody follows", "somebody else follows anew"])
 async def test_a_follower_who_cannot_tell_what_has_changed_looks_at_all_its_jobs(
     what: str, monkeypatch: pytest.MonkeyPatch

@@ -7,10 +7,9 @@ from collections.abc import Sequence, Set
 
 import pytest
 
-from jobs_service import JobExists, StoreDamaged, StoreUnavailable
+from jobs_service import StoreDamaged
 from jobs_service.batching import Call
 from jobs_service.layer import creation, running_jobs
-from jobs_service.layer.entry import JobSnapshot
 from jobs_service.layer.keyspace import Place
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.memory import Faults, MemoryTransaction
@@ -18,11 +17,6 @@ from tests.actors.support import counted, opened, set_timeout
 from tests.batching.grouping import Group, Held, group_of, ids
 from tests.checker import assert_sound
 from tests.virtual_time import in_virtual_time
-
-
-class Away(Faults):
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        raise StoreUnavailable("away", type="t")
 
 
 class DamagedPages(Faults):
@@ -105,39 +99,7 @@ async def test_more_operations_than_a_transaction_should_have_are_several() -> N
         assert await group.stored() == 1001
 
 
-@in_virtual_time
-async def test_operations_behave_as_one_after_the_other() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        results = await asyncio.gather(
-            group.add("a", 1),
-            group.commit.operate(creation.remove, group.place("a"), False),
-            group.add("a", 2),
-            group.add("a", 3),
-            return_exceptions=True,
-        )
-        assert group.runs == 1
-        assert isinstance(results[3], JobExists)
-        assert isinstance(results[2], JobSnapshot)
-        assert results[2].record is not None
-        assert results[2].record.json == b"2"
-        assert await group.stored() == 1
-
-
 # failures
-
-
-@in_virtual_time
-async def test_a_transaction_that_fails_is_told_to_each_with_an_error_of_its_own() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        counted(context).faults = Away()
-        group = group_of(context)
-        results = await asyncio.gather(group.add("a"), group.add("b"), group.accept(), return_exceptions=True)
-        assert [type(result) for result in results] == [StoreUnavailable] * 3
-        assert [(str(result), getattr(result, "type", None)) for result in results] == [("away", "t")] * 3
-        assert len({id(result) for result in results}) == 3
 
 
 @in_virtual_time

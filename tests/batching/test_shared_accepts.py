@@ -47,24 +47,6 @@ async def test_of_those_who_go_without_only_the_first_gets_a_watch() -> None:
 
 
 @in_virtual_time
-async def test_nobody_watches_when_all_got_a_job_or_have_gone() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        faults = counted(context).faults = Held()
-        group = group_of(context)
-        faults.go.set()
-        await group.add("a")
-        faults.go.clear()
-        first, second = group.accept(watch=True), group.accept(watch=True)
-        await asyncio.sleep(1)
-        second.cancel()
-        faults.go.set()
-        assert ids(await first) == ["a"]
-        await group.commit.drain()
-        assert not counted(context)._watches
-
-
-@in_virtual_time
 async def test_a_job_accepted_for_somebody_who_has_gone_is_given_back() -> None:
     async with opened() as context:
         await set_timeout(context, "t", 60)
@@ -80,19 +62,6 @@ async def test_a_job_accepted_for_somebody_who_has_gone_is_given_back() -> None:
         assert ids(await accepts[0]) == ["0", "1"]
         assert ids(await accepts[2]) == ["4", "5"]
         assert group.given_back == ["2", "3"]
-
-
-@in_virtual_time
-async def test_one_look_takes_a_bounded_number_of_jobs() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        for start in range(0, 1500, 500):
-            await asyncio.gather(*(group.add(f"{start + number:04}") for number in range(500)))
-        answers = await asyncio.gather(*(group.accept(limit=400) for _ in range(4)))
-        taken = [id for answer in answers for id in ids(answer)]
-        assert sorted(taken) == [f"{number:04}" for number in range(1500)]
-        await assert_sound(context.store, now=context.sources.wall_time())
 
 
 @in_virtual_time

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import struct
 import tracemalloc
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -22,16 +21,12 @@ from jobs_service.layer.keyspace import (
     Keyspace,
     pack_id,
     pack_priority,
-    pack_seconds,
     pack_type,
     unpack_id,
-    unpack_seconds,
 )
-from jobs_service.model import unpack_priority
 from tests.layer.tuples import IDS, NAMES
 
 PREFIX = b"\x15\x2a"
-TIMES = st.one_of(st.floats(allow_nan=False), st.sampled_from([0.0, -0.0, 1.7e9, math.inf, -math.inf, 5e-324]))
 
 
 def one_line(error: InvalidJob) -> str:
@@ -75,27 +70,6 @@ def test_packed_ids_are_in_the_order_of_the_ids(one: str | bytes, other: str | b
         assert (pack_id(one) < pack_id(other)) == (one.encode() < other.encode())
 
 
-@given(TIMES)
-def test_times_are_encoded_as_doubles_of_the_tuple_layer(seconds: float) -> None:
-    assert pack_seconds(seconds) == fdb.tuple.pack((seconds,))
-    unpacked = unpack_seconds(pack_seconds(seconds) + b"whatever follows")
-    assert struct.pack(">d", unpacked) == struct.pack(">d", seconds)
-
-
-@given(TIMES, TIMES)
-def test_packed_times_are_in_the_order_of_the_times(one: float, other: float) -> None:
-    if one != other:
-        assert (pack_seconds(one) < pack_seconds(other)) == (one < other)
-        assert not pack_seconds(one).startswith(pack_seconds(other))
-
-
-@given(NAMES)
-def test_priorities_come_back_as_they_were_given(priority: Any) -> None:
-    packed = pack_priority(priority)
-    assert packed == fdb.tuple.pack((priority,))
-    assert fdb.tuple.pack((unpack_priority(packed),)) == packed
-
-
 @given(NAMES)
 def test_every_section_of_a_type_is_the_tuple_of_its_number_and_the_type(type: Any) -> None:
     keys = Keyspace(PREFIX).of(type)
@@ -112,16 +86,6 @@ def test_what_is_read_of_a_type_or_priority_is_none_of_anothers(one: Any, other:
 
 
 # types
-
-
-@pytest.mark.parametrize("alike", [((1,), (True,), (1.0,)), ((0,), (False,), (0.0,), (-0.0,)), (((1,),), ((True,),))])
-def test_types_that_are_equal_in_python_but_not_in_the_tuple_layer_are_kept_apart(alike: tuple[Any, ...]) -> None:
-    keyspace = Keyspace(PREFIX)
-    keys = [keyspace.of(type) for type in alike]
-    assert len({each.data for each in keys}) == len(alike)
-    assert [repr(each.type) for each in keys] == [repr(type) for type in alike]
-    assert [keyspace.of(type) for type in alike] == keys
-    assert [keyspace.of_packed(pack_type(type)) for type in alike] == keys
 
 
 def test_a_type_is_known_again_whichever_way_it_came() -> None:
@@ -256,12 +220,6 @@ def test_a_time_that_no_datetime_can_hold_is_refused(time: float) -> None:
     with pytest.raises(InvalidJob) as caught:
         to_seconds(time)
     assert one_line(caught.value).endswith("allowed are times of the years 1 to 9999")
-
-
-@pytest.mark.parametrize("moment", [datetime.min, datetime.max])
-def test_a_datetime_at_the_very_end_of_all_is_refused(moment: datetime) -> None:
-    with pytest.raises(InvalidJob, match="allowed are times of the years 1 to 9999"):
-        to_seconds(moment.replace(tzinfo=UTC))
 
 
 def test_a_versionstamp_is_no_part_of_a_type_or_a_priority() -> None:

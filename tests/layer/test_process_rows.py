@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import replace
@@ -111,22 +110,6 @@ def test_a_process_is_silent_after_missed_heartbeats_and_dead_when_the_system_sa
     assert known.as_of(NOW, {b"12345678"}).state is ProcessState.DEAD
 
 
-async def test_those_that_have_ended_are_removed_after_a_day_and_those_that_live_never(rows: Rows) -> None:
-    old, young = NOW - KEPT_FOR - 1, NOW - KEPT_FOR + 1
-    await rows.write(
-        process_row("a" * 12, heard=old),
-        process_row("b" * 12, heard=young),
-        process_row("c" * 12, heard=old, instance=b"dead...."),
-        process_row("d" * 12, heard=old, instance=b"living.."),
-        process_row("e" * 12, heard=NOW),
-    )
-    await rows.ask(ProcessAction.STOP, "a" * 12)
-    await rows.clean({b"dead...."})
-    assert [row.info.id[0] for row in await rows.read()] == ["b", "d", "e"]
-    await rows.write(process_row("a" * 12))
-    assert await rows.asked() == [None] * 4
-
-
 async def test_one_that_is_heard_of_again_meanwhile_stays(rows: Rows) -> None:
     await rows.write(process_row(ID, heard=NOW - KEPT_FOR - 1))
     ids = process_rows.to_remove(await rows.read(), NOW, ())
@@ -134,30 +117,6 @@ async def test_one_that_is_heard_of_again_meanwhile_stays(rows: Rows) -> None:
     await rows.write(process_row(ID, heard=NOW))
     await rows.do(lambda unit: process_rows.remove_ended(unit, ids, ()))
     assert [row.info.id for row in await rows.read()] == [ID]
-
-
-async def test_very_many_are_read_some_at_a_time_and_the_last_is_asked_as_the_first_is(
-    rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_rows, "_PAGE", 3)
-    many = [process_row(f"{n:012x}", heard=NOW) for n in range(9)]
-    await rows.write(*many)
-    await rows.ask(ProcessAction.QUIET, many[4].info.id)
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    counting = asyncio.create_task(count_turns())
-    found = await rows.jobs.processes()
-    counting.cancel()
-    assert [each.id for each in found] == [row.info.id for row in many]
-    assert [each.id for each in found if each.request is not None] == [many[4].info.id]
-    assert turns >= 3
-    assert (await rows.jobs.quiet_process(many[-1].info.id)).id == many[-1].info.id
 
 
 @pytest.mark.parametrize(

@@ -2,71 +2,24 @@
 
 from __future__ import annotations
 
-import uuid
 from functools import partial
 from typing import Any
 
-import fdb.tuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs_service.layer import queue
 from jobs_service.layer import reads as queue_counts
-from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id, pack_priority, pack_seconds
+from jobs_service.layer.keyspace import pack_id, pack_priority, pack_seconds
 from jobs_service.layer.queue import AcceptTerms, More
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Snapshot, Transaction
 from tests.layer.support import Layer, add, layer
-from tests.layer.tuples import IDS, NAMES
+from tests.layer.tuples import NAMES
 from tests.virtual_time import EPOCH, in_virtual_time, run_virtual
 
 ALL = AcceptTerms(1000, None, None, 1, 100)
-
-PRIORITIES: list[Any] = [
-    0,
-    1,
-    -1,
-    255,
-    256,
-    -255,
-    -256,
-    (1 << 64) - 1,
-    1 << 64,
-    1 - (1 << 64),
-    -(1 << 64),
-    1 << 2000,
-    -(1 << 2000),
-    "",
-    "a",
-    "a\x00b",
-    "\x00",
-    "\x00\xff",
-    "3" * 20,
-    b"",
-    b"\x00",
-    b"\x00\xff\x00",
-    b"\x33" * 13,
-    b"\xff" * 4,
-    (),
-    (None,),
-    (None, None, "a\x00"),
-    (((),), ((None,), ())),
-    (True, False),
-    (1.5, -0.0, float("inf"), float("nan")),
-    (fdb.tuple.SingleFloat(1.25),),
-    (uuid.UUID(int=1 << 100),),
-    (b"\x33" * 13, (1 << 80, ("\x00", (None, True)))),
-    ((1 << 72,), -(1 << 72)),
-]
-
-
-@given(NAMES, NAMES, IDS, st.binary(min_size=12, max_size=12))
-def test_the_id_is_found_behind_any_priority_of_any_type(type: Any, priority: Any, id: str | bytes, seq: bytes) -> None:
-    keys = Keyspace(b"").of(type)
-    packed = pack_priority(priority)
-    key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert queue._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
 async def accepted(found: Layer, terms: AcceptTerms = ALL) -> list[Any]:
@@ -77,17 +30,6 @@ async def accepted(found: Layer, terms: AcceptTerms = ALL) -> list[Any]:
         return [entry.id for entry in taken]
 
     return await found.transact(work)
-
-
-@in_virtual_time
-async def test_jobs_of_every_kind_of_priority_come_in_the_order_of_the_tuple_layer() -> None:
-    async with layer() as found:
-        for number, priority in enumerate(PRIORITIES):
-            await found.add(str(number), priority=priority)
-        await found.assert_sound()
-        wanted = sorted(range(len(PRIORITIES)), key=lambda number: pack_priority(PRIORITIES[number]))
-        assert await accepted(found) == [str(number) for number in wanted]
-        await found.assert_sound()
 
 
 def test_of_jobs_due_at_the_same_time_the_id_decides_whoever_has_made_them_pending() -> None:
@@ -178,23 +120,6 @@ def test_counting_page_by_page_counts_every_pending_job_once(
 
     wanted = [run_at for run_at in run_ats if due_by is None or run_at is None or run_at <= due_by]
     assert run_virtual(scenario()) == len(wanted)
-
-
-@in_virtual_time
-async def test_queues_whose_types_begin_alike_are_not_mixed() -> None:
-    types: list[Any] = ["a", "a\x00", "a\x00\xff", b"", b"\x00", (), (None,), (1,), (True,), ("a",), 1]
-    async with layer() as found:
-        queues = [found.keyspace.of(type) for type in types]
-
-        async def fill(unit: UnitOfWork) -> None:
-            for number, keys in enumerate(queues):
-                unit.existing_types.add(keys.timeout)
-                await add(unit, (keys, str(number), pack_id(str(number))), priority="\x00")
-
-        await found.transact(fill)
-        for number, keys in enumerate(queues):
-            found.keys = keys
-            assert await accepted(found) == [str(number)]
 
 
 @in_virtual_time

@@ -203,22 +203,6 @@ async def test_an_accept_by_a_time_that_has_passed_passes_over_a_bounded_number_
         watch.cancel()
 
 
-@in_virtual_time
-async def test_who_waits_for_jobs_by_a_time_that_has_passed_reads_those_that_are_ready_once() -> None:
-    async with layer() as found:
-        await fill(found, 500, run_at=EPOCH - 1)
-
-        async def wait(unit: UnitOfWork) -> Any:
-            taken, more = await accepting(found, due_by=EPOCH - 2)(unit)
-            assert (taken, more) == ([], queue.More.NO)
-            return await queue.wait_for_more(unit, found.keys, None, EPOCH - 2)
-
-        (watch, due_in), counted = await reads_of(found, wait)
-        assert due_in is None
-        assert counted.keys < 510
-        watch.cancel()
-
-
 @pytest.mark.parametrize(("state", "most"), [("ready", 16), ("ready", 20), (None, 16), (None, 40)])
 @in_virtual_time
 async def test_a_page_reads_no_more_jobs_than_it_has_and_the_next_one(state: str | None, most: int) -> None:
@@ -242,22 +226,3 @@ async def test_making_ready_reads_what_it_moves() -> None:
         moved, counted = await reads_of(found, lambda unit: queue.make_ready(unit, found.keys, unit.now, 1000))
         assert 20 <= moved < 40
         assert counted.bytes < 10_000_000
-
-
-@pytest.mark.parametrize(("id_bytes", "most_keys"), [(8, 16_000), (1000, 4_000)])
-@in_virtual_time
-async def test_a_look_ahead_that_priorities_exclude_nearly_everywhere_is_bounded(id_bytes: int, most_keys: int) -> None:
-    async with layer() as found:
-        low = pack_priority(9)
-
-        async def schedule(unit: UnitOfWork) -> None:
-            for number in range(most_keys + 4000):
-                head = found.keys.scheduled + pack_seconds(EPOCH + 1 + number)
-                unit.transaction.set(head + pack_id(f"{number:0{id_bytes}}"), low)
-
-        await found.transact(schedule)
-        await found.add("wanted", run_at=EPOCH + 1_000_000, priority=0)
-        look = accepting(found, max_priority=pack_priority(0), due_by=EPOCH + 2_000_000)
-        (taken, _), counted = await reads_of(found, look)
-        assert taken == []
-        assert counted.keys <= most_keys + 10

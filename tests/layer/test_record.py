@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import JobState, Outcome, StoreError, run_data
-from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
+from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, Record
 from jobs_service.run_data import HistoryKind, JobError
-from jobs_service.store.base import CommitStamp
 from tests.layer.tuples import NAMES
 
 FIELDS = Record.__slots__
@@ -100,20 +98,6 @@ def test_a_record_comes_back_as_it_was_encoded(record: Record) -> None:
     assert fields(Record.decode(record.encode())) == fields(record)
 
 
-@given(RECORDS, fixed(10), fixed(2))
-def test_a_record_that_gets_a_versionstamp_has_it_between_its_two_halves(
-    record: Record, stamp: bytes, order: bytes
-) -> None:
-    commit = CommitStamp()
-    record.seq = NewSeq(commit, order)
-    before, after = record.around_stamp()
-    unknown = record.seq_bytes
-    commit.value = stamp
-    assert (unknown, record.seq_bytes) == (None, stamp + order)
-    decoded = Record.decode(before + stamp + after)
-    assert fields(decoded) == {**fields(record), "seq": stamp + order}
-
-
 @given(USUAL)
 def test_usual_records_are_packed_and_read_in_one_step_as_in_many(record: Record) -> None:
     before, after = record.around_stamp()
@@ -164,31 +148,6 @@ def test_the_encoding_is_the_documented_one_byte_by_byte() -> None:
         assert raw[offset : offset + len(part)] == part, offset
     assert raw[24 + len(PRIORITY) :] == rest
     assert b"".join(parts.values()) + rest == raw
-
-
-@pytest.mark.parametrize(
-    ("record", "flags"),
-    [
-        (example(cancel=False, next=None), 1),
-        (example(lock=None, place=READY, cancel=False, next=None), 2),
-        (example(lock=None, place=SCHEDULED, cancel=False, next=None), 4),
-        (example(cancel=False), 1 | 8),
-        (example(next=None), 1 | 16),
-        (example(lock=None, cancel=False, next=None, outcome=Outcome.SUCCEEDED), 1 << 5),
-        (example(lock=None, cancel=False, next=None, outcome=Outcome.FAILED), 2 << 5),
-        (example(lock=None, cancel=False, next=None, outcome=Outcome.CANCELED), 3 << 5),
-    ],
-)
-def test_flags_are_the_documented_ones(record: Record, flags: int) -> None:
-    assert record.encode()[1] == flags
-
-
-def test_what_is_missing_takes_the_documented_form() -> None:
-    record = example(lock=None, place=READY, run_at=None, cancel=False, next=None, json=b"")
-    raw = record.encode()
-    assert math.isnan(struct.unpack(">d", raw[14:22])[0])
-    assert raw[24:] == PRIORITY
-    assert len(raw) == 24 + len(PRIORITY)
 
 
 # states
@@ -257,13 +216,6 @@ def test_a_record_that_was_cut_anywhere_before_its_data_is_damaged(record: Recor
             Record.decode(raw[:end])
         assert not caught.value.retryable
     Record.decode(raw[: len(raw) - len(record.json)])
-
-
-@pytest.mark.parametrize("version", [0, 2, 255])
-def test_a_record_of_another_version_is_refused_with_both_versions(version: int) -> None:
-    raw = bytes([version]) + example().encode()[1:]
-    with pytest.raises(StoreError, match=f"has version {version:02x}; this one reads version 01: upgrade"):
-        Record.decode(raw)
 
 
 @given(st.binary(max_size=120))

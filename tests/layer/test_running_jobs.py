@@ -64,19 +64,6 @@ async def test_a_crashed_job_waits_until_it_is_to_be_tried_again_and_keeps_its_p
 
 
 @in_virtual_time
-async def test_no_more_events_are_kept_than_the_worker_says() -> None:
-    async with layer() as found:
-        await found.add("a")
-        for _ in range(5):
-            lock = await accept(found, max_history=3)
-            told = CRASHED._replace(max_history=3)
-            await found.transact(
-                lambda unit, lock=lock, told=told: running_jobs.crash(unit, found.place("a"), lock, told, EPOCH)  # type: ignore[misc]
-            )
-        assert kinds(await record(found)) == [C, S, C]
-
-
-@in_virtual_time
 async def test_those_who_do_not_know_how_many_events_are_kept_keep_as_many_as_there_are() -> None:
     async with layer() as found:
         await found.add("a")

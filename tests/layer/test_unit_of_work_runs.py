@@ -23,17 +23,6 @@ from tests.virtual_time import EPOCH, in_virtual_time
 
 
 @in_virtual_time
-async def test_a_key_over_the_limit_names_job_size_and_limit() -> None:
-    async with layer() as found:
-        for id, priority in (("a" * 10_000, 0), ("a", "p" * 10_000), ("a" * 5000, "p" * 5000)):
-            with pytest.raises(
-                JobTooLarge, match=r"make a key of 10\d\d\d bytes; the store's limit is 10000"
-            ) as caught:
-                await found.add(id, priority=priority)
-            assert (caught.value.type, caught.value.id) == ("t", id)
-
-
-@in_virtual_time
 async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
     async with layer() as found:
         id = "a" * 4000
@@ -135,20 +124,3 @@ async def test_a_damaged_record_stops_the_operation_and_nothing_is_written_but_b
         ]
         await found.transact(removing(found, "a"))
         assert await found.pairs(found.keys.data, found.keys.data + AFTER) == []
-
-
-@in_virtual_time
-async def test_removals_fill_a_transaction_as_well() -> None:
-    async with layer() as found:
-        ids = [f"{number}" + "a" * 4000 for number in range(250)]
-        for id in ids:
-            await found.add(id)
-
-        async def remove_all(unit: UnitOfWork) -> int:
-            for count, id in enumerate(ids):
-                if unit.is_full:
-                    return count
-                await creation.remove(unit, found.place(id), False)
-            return len(ids)
-
-        assert 100 < await found.transact(remove_all) < len(ids)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ from tests.service.support import (
     T1,
     eventually,
     new_jobs,
-    running,
     waits,
 )
 
@@ -52,30 +50,6 @@ async def test_accept_many_takes_up_to_its_limit_in_order(quiet: JobsService) ->
         assert (await job.finish()).state is JobState.FINISHED
 
 
-async def test_accept_many_waits_for_the_first_job(jobs: JobsService) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(jobs.accept_many(T1, 10))
-        await waits(jobs)
-        await jobs.add_many(T1, new_jobs("a", "b"))
-    assert [job.id for job in waiting.result()] == ["a", "b"]
-
-
-async def test_many_workers_accept_every_job_once(jobs: JobsService) -> None:
-    ids = [f"{number:03}" for number in range(100)]
-    came: list[Any] = []
-
-    async def work(spread: int) -> None:
-        while (job := await jobs.accept(T1, timeout=0, spread=spread)) is not None:
-            came.append(job.id)
-            await job.finish()
-
-    await jobs.add_many(T1, new_jobs(*ids))
-    async with asyncio.TaskGroup() as tasks:
-        for spread in (1, 1, 5, 5, 10, 10):
-            tasks.create_task(work(spread))
-    assert sorted(came) == ids
-
-
 # waiting
 
 
@@ -97,25 +71,6 @@ async def test_a_waiting_accept_wakes_for_a_scheduled_job_that_is_moved_forward(
     job = waiting.result()
     assert job is not None
     assert job.id == J1
-
-
-@pytest.mark.parametrize("how", ["released", "flagged and finished", "finished and resubmitted"])
-async def test_a_waiting_accept_wakes_for_a_job_that_becomes_pending_again(quiet: JobsService, how: str) -> None:
-    worker = await running(quiet)
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1))
-        await waits(quiet)
-        if how == "released":
-            await worker.release()
-        elif how == "flagged and finished":
-            await worker.resubmit()
-            await worker.finish()
-        else:
-            await worker.finish()
-            await quiet.resubmit(T1, J1)
-    job = waiting.result()
-    assert job is not None
-    assert job.lock != worker.lock
 
 
 async def test_a_waiting_accept_does_not_wake_for_a_job_above_its_max_priority(quiet: JobsService) -> None:

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 from jobs_service import JobsService, JobTransaction, Settings
 from jobs_service.errors import StoreUnavailable
 from jobs_service.layer import running_jobs
-from jobs_service.layer.queue import terms
 from jobs_service.sources import Sources
 from jobs_service.store.memory import MemoryStore
 from tests.checker import assert_sound
@@ -110,42 +109,3 @@ async def test_a_job_of_a_canceled_accept_is_given_back_although_the_store_canno
                 assert not is_held or (unsure == 100 and not happens)
             await jobs.remove(T1, "a", force=True)
     assert released
-
-
-async def test_leaving_a_service_waits_for_one_try_to_give_a_job_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for a job of a commit that comes through only then."""
-    tries = 0
-
-    async def unsure(*_: Any) -> Any:
-        nonlocal tries
-        tries += 1
-        raise StoreUnavailable("nobody can tell")
-
-    monkeypatch.setattr(running_jobs, "release", unsure)
-    jobs = JobsService(MemoryStore(settings=Settings(), sources=Sources()), settings=Settings(), supervise=False)
-    until_idle = jobs._context.until_idle
-
-    async def late() -> None:
-        jobs._abandoned.give_back(entry)
-        await asyncio.sleep(0)
-        await until_idle()
-
-    for id in ("a", "b"):
-        monkeypatch.setattr(jobs._context, "until_idle", until_idle)
-        tries = 0
-        async with jobs:
-            await jobs.set_type_timeout(T1, TIMEOUT)
-            await jobs.add(T1, id)
-            wanted = terms(1, None, None, 1, 100, "w", 20)
-            found = await jobs._operations.accept(jobs._access.keys(T1), wanted, watch=False)
-            assert isinstance(found, list)
-            [entry] = found
-            jobs._abandoned.give_back(entry)
-            await eventually(lambda: no_releases(jobs))
-            assert tries == 5
-            monkeypatch.setattr(jobs._context, "until_idle", late)
-        assert tries == 6
-
-
-async def no_releases(jobs: JobsService) -> bool:
-    return not jobs._abandoned._releases

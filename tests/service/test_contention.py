@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pytest
 
-from jobs_service import JobsService, JobTransaction, NewJob, RunningJob, Settings
+from jobs_service import JobsService, NewJob, RunningJob, Settings
 from jobs_service.errors import TransactionConflict
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
@@ -124,30 +124,6 @@ async def test_conflicts_that_are_not_about_the_queue_leave_the_order_exact() ->
         assert far.conflicts >= 198
 
 
-@in_virtual_time
-async def test_transaction_functions_spread_with_their_service() -> None:
-    async def take(tx: JobTransaction) -> Any:
-        job = await tx.accept(T1, spread="adaptive")
-        if job is not None:
-            await tx.finish(job)
-        return None if job is None else job.id
-
-    async def work(jobs: JobsService) -> None:
-        while (id := await jobs.transact(take)) is not None:
-            came.append(id)
-
-    came: list[Any] = []
-    async with services(6, 150) as (far, opened):
-        async with asyncio.TaskGroup() as tasks:
-            for jobs in opened:
-                tasks.create_task(work(jobs))
-        assert sorted(came) == expected(150)
-        assert far.conflicts < 75
-
-    async with services(1, 50) as (far, [jobs]):
-        assert [await jobs.transact(take) for _ in range(50)] == expected(50)
-
-
 @pytest.mark.parametrize("fifo", [True, False])
 @in_virtual_time
 async def test_handlers_spread_over_the_queue_unless_they_are_to_keep_its_order(fifo: bool) -> None:
@@ -187,14 +163,6 @@ async def test_a_job_that_comes_in_behind_those_taken_is_no_conflict() -> None:
         assert ids(await jobs.accept_many(T1, 5, timeout=0)) == ["behind"]
         assert not far.conflicts
         assert ids(await jobs.accept_many(T1, 5, timeout=0)) == ["farther behind"]
-
-
-@in_virtual_time
-async def test_a_job_that_comes_in_before_the_last_one_taken_is_a_conflict() -> None:
-    async with services(2, 2) as (far, [jobs, other]):
-        far.between = [lambda: other.add(T1, "before", priority=-1)]
-        assert ids(await jobs.accept_many(T1, 5, timeout=0)) == ["before", *expected(2)]
-        assert far.conflicts == 1
 
 
 @in_virtual_time

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Histogram, InvalidJob, JobsService, NewJob, Outcome, Totals, TypeCounts
+from jobs_service import Histogram, JobsService, NewJob, Outcome, Totals, TypeCounts
 from jobs_service.model.type_state import bucket_of
 from tests.service.support import FAR_AWAY, T1, T2, accepted, new_jobs
 
@@ -103,36 +103,6 @@ async def test_the_latest_failure_is_the_first_of_the_newest_whatever_its_id(qui
     for _ in range(3):
         await (await accepted(quiet)).finish(outcome=Outcome.FAILED)
     assert await ids(quiet, state="failed", newest_first=True, limit=2) == ["c", "a", "b"]
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [
-        {"after": "?"},
-        {"after": 7},
-        {"limit": 0},
-        {"state": "nosuch"},
-        {"prefix": 7},
-    ],
-    ids=str,
-)
-async def test_a_page_that_cannot_be_is_refused(quiet: JobsService, terms: dict[str, Any]) -> None:
-    with pytest.raises(InvalidJob):
-        await quiet.page(T1, **terms)
-
-
-async def test_where_a_page_went_on_is_refused_for_others_and_so_is_what_no_page_says(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob("a"), NewJob("b")])
-    ready = (await quiet.page(T1, state="ready", limit=1)).next
-    for after, state in ((ready, "failed"), ("zzzz", "ready")):
-        with pytest.raises(InvalidJob, match="not `next` of a page of jobs in this state; allowed is what that has"):
-            await quiet.page(T1, after=after, state=state)
-
-
-@pytest.mark.parametrize("terms", [{"since": None}, {"since": 0, "resolution": "day"}], ids=str)
-async def test_a_throughput_that_cannot_be_is_refused(quiet: JobsService, terms: dict[str, Any]) -> None:
-    with pytest.raises(InvalidJob):
-        await quiet.throughput(T1, **terms)
 
 
 def test_a_histogram_has_percentiles_and_a_mean() -> None:

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from jobs_service import (
-    JobExists,
     JobsService,
     JobState,
-    JobTooLarge,
     JobTransaction,
     NewJob,
     RunningJob,
     StoreError,
 )
 from jobs_service.layer.reads import Listing
-from jobs_service.store import Transaction
-from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
-from tests.checker import assert_sound
 from tests.service.support import (
-    FAR_AWAY,
     J1,
     J2,
     PATIENCE,
     T1,
     accepted,
-    contents,
-    drained,
     eventually,
-    finished,
     listed,
     new_jobs,
     running,
@@ -91,46 +81,6 @@ async def test_stop_and_remove_waits_for_the_next_worker_if_the_job_runs_again_b
 
 
 # operations on many jobs in a transaction
-
-
-@pytest.mark.parametrize("rule", ["error", "resubmit", "ignore"])
-@pytest.mark.parametrize("wrong", ["exists", "twice", "large"])
-async def test_an_add_many_that_fails_leaves_nothing_of_itself(quiet: JobsService, rule: Any, wrong: str) -> None:
-    await quiet.set_retention(T1, keep=1000)
-    await quiet.add_many(T1, [NewJob("ready", 1), NewJob("later", 1, run_at=FAR_AWAY)])
-    await finished(quiet, "finished", 1, priority=-1)
-    worker = await running(quiet, "running", 1, priority=-1)
-    before = await contents(quiet)
-    changed = [NewJob(id, 2, priority=7) for id in ("ready", "later", "finished", "running")]
-    jobs = [NewJob("new"), NewJob("new later", run_at=FAR_AWAY), *(changed if rule != "error" else [])]
-    if wrong == "large":
-        jobs.append(NewJob("large", "x" * 99_990))
-    elif rule == "error":
-        jobs.append(NewJob("ready" if wrong == "exists" else "new"))
-    else:
-        jobs.append(NewJob("large", "x" * 100_100))
-
-    async def failing(tx: JobTransaction) -> None:
-        with pytest.raises((JobExists, JobTooLarge)):
-            await tx.add_many(T1, jobs, if_exists=rule)
-        assert [job.id for job in await tx.list(T1)] == ["finished", "later", "ready", "running"]
-
-    await quiet.transact(failing)
-    assert await contents(quiet) == before
-
-    async def failing_beside_others(tx: JobTransaction) -> None:
-        await tx.add(T1, "mine")
-        await tx.resubmit(T1, "ready", priority=3)
-        await failing_once(tx)
-        await tx.finish(worker)
-
-    async def failing_once(tx: JobTransaction) -> None:
-        with pytest.raises((JobExists, JobTooLarge)):
-            await tx.add_many(T1, jobs, if_exists=rule)
-
-    await quiet.transact(failing_beside_others)
-    await assert_sound(quiet.store)
-    assert await drained(quiet) == ["mine", "ready"]
 
 
 # a transaction that has ended
@@ -231,28 +181,6 @@ async def test_a_job_that_is_active_between_two_pages_is_at_its_new_place(
 
 
 # reads
-
-
-async def test_a_canceled_read_leaves_no_watch(quiet: JobsService) -> None:
-    if not isinstance(quiet.store, LmdbStore):
-        pytest.skip("there is no other store whose reads are answered by a thread")
-    store = quiet.store
-
-    async def look(tr: Transaction) -> Any:
-        return tr.watch(b"own/a")
-
-    for number in range(60):
-        task = asyncio.create_task(store.read(look))
-        for _ in range(number % 20):
-            await asyncio.sleep(0.00005 if number % 2 else 0)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            (await task).cancel()
-
-    async def none_is_left() -> bool:
-        return not store._watches
-
-    await eventually(none_is_left)
 
 
 async def test_a_worker_that_is_canceled_in_the_very_turn_of_its_answer_keeps_no_job(quiet: JobsService) -> None:

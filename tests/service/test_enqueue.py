@@ -72,21 +72,6 @@ async def test_unique_jobs_are_told_apart_by_their_arguments_or_their_key(quiet:
     assert {"unique:a", "unique:b"} < ids
 
 
-async def test_equal_arguments_are_one_unique_job_in_whatever_order_their_keys_are(quiet: JobsService) -> None:
-    handler: Handler[Any, None] = Handler("anything", _anything)
-    pairs: list[tuple[Any, Any]] = [
-        ({"a": 1, "b": {"c": 2, "d": [{"e": 3, "f": 4}]}}, {"b": {"d": [{"f": 4, "e": 3}], "c": 2}, "a": 1}),
-        ({"a": 1.0, "b": 0.0}, {"a": 1, "b": -0.0}),
-    ]
-    for one, other in pairs:
-        first = await quiet.enqueue(handler, one, unique=True)
-        assert (await quiet.enqueue(handler, other, unique=True)).id == first.id
-    assert len(await listed(quiet, "anything")) == len(pairs)
-    for different in ([1, 2], [2, 1], {"a": 1}, {"a": True}, {"a": "1"}):
-        await quiet.enqueue(handler, different, unique=True)
-    assert len(await listed(quiet, "anything")) == len(pairs) + 5
-
-
 async def _anything(args: Any) -> None:
     """Take anything."""
 
@@ -163,22 +148,6 @@ async def test_a_commit_of_unknown_outcome_enqueues_one_job(kind: str, fate: Any
         assert len(await listed(jobs, "picture")) == 2
         assert not fates.coming
         await assert_sound(jobs.store)
-
-
-async def test_a_type_that_was_removed_is_not_made_again_by_enqueueing(quiet: JobsService) -> None:
-    first = await quiet.enqueue(picture, CAT, unique="a")
-    await quiet.clear_type_timeout("picture")
-    before = await contents(quiet)
-    with pytest.raises(NoTypeTimeout, match=r"type 'picture' was removed, so that no new jobs are added; set_type_tim"):
-        await quiet.enqueue(picture, CAT)
-    with pytest.raises(NoTypeTimeout):
-        await quiet.transact(lambda tx: tx.enqueue(picture, CAT))
-    assert await contents(quiet) == before
-    # Its jobs are still there.
-    assert (await quiet.enqueue(picture, CAT, unique="a")).id == first.id
-    await quiet.set_type_timeout("picture", 5)
-    await quiet.enqueue(picture, CAT)
-    await assert_sound(quiet.store)
 
 
 async def test_a_refused_enqueue_makes_no_type(quiet: JobsService) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from jobs_service import (
     InvalidJob,
-    InvalidSettings,
     Job,
     JobFailed,
     JobsService,
@@ -18,7 +17,6 @@ from jobs_service import (
 from tests.checker import assert_sound
 from tests.runner.support import ended, opened, running, story
 from tests.service.enqueuing import CAT, Picture, mail, nothing, picture
-from tests.service.support import contents
 from tests.virtual_time import in_virtual_time
 
 # by name
@@ -135,31 +133,6 @@ async def test_a_job_is_enqueued_for_later(how: Any) -> None:
             assert job.run_at.timestamp() == pytest.approx(began + 90, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({"delay": -1}, "delay=-1: allowed are durations from 0"),
-        ({"delay": "3x"}, "delay='3x': allowed are"),
-        ({"delay": float("nan")}, "delay=nan: allowed are"),
-        ({"delay": 10**400}, "allowed are durations from 0"),
-        ({"delay": True}, "delay=True: allowed are"),
-        ({"run_at": timedelta(-1)}, "run_at=datetime.timedelta"),
-        ({"delay": 1, "run_at": 1}, "run_at=1 and delay=1: give one of them"),
-        ({"max_attempts": 0}, "max_attempts=0: allowed are None and integers from 1 to 65535"),
-        ({"max_attempts": 1.5}, "max_attempts=1.5: allowed are"),
-        ({"time_limit": 0}, "time_limit=0: allowed are None and durations > 0"),
-        ({"time_limit": "1x"}, "time_limit='1x': allowed are"),
-    ],
-    ids=str,
-)
-async def test_times_and_limits_that_cannot_be_are_refused(quiet: JobsService, how: Any, said: str) -> None:
-    before = await contents(quiet)
-    with pytest.raises(InvalidJob) as caught:
-        await quiet.enqueue(nothing, **how)
-    assert said in str(caught.value)
-    assert await contents(quiet) == before
-
-
 # limits of one job
 
 
@@ -190,37 +163,7 @@ async def test_a_job_may_have_limits_of_its_own() -> None:
             ]  # fmt: skip
 
 
-async def test_a_job_that_runs_again_has_the_limits_of_the_latest_call(quiet: JobsService) -> None:
-    job = await quiet.enqueue(nothing, unique="a", max_attempts=3)
-    for given, expected in ((None, None), (4, 4), (None, None)):
-        worker = await quiet.accept("nothing", timeout=0)
-        assert worker is not None
-        await worker.progress(1)
-        await worker.finish(result=1)
-        assert (await quiet.get("nothing", job.id)).max_attempts == job.max_attempts
-        job = await quiet.enqueue(nothing, unique="a", max_attempts=given)
-        assert (job.max_attempts, job.result, job.progress) == (expected, None, None)
-    await assert_sound(quiet.store)
-
-
 # options
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"slot": 3}, "there is no option slot=3; did you mean slots?"),
-        ({"max_attempt": 3}, "there is no option max_attempt=3; did you mean max_attempts?"),
-        ({"xyzzy": 3}, "there is no option xyzzy=3; there are slots, "),
-    ],
-)
-def test_an_option_that_there_is_not_is_one_line(options: Any, said: str) -> None:
-    jobs = JobsService("memory:")
-    for register in (lambda **each: jobs.handler("t", **each), lambda **each: jobs.every(5, **each), jobs.commands):
-        with pytest.raises(InvalidSettings) as caught:
-            register(**options)
-        assert said in str(caught.value)
-        assert len(str(caught.value).splitlines()) == 1
 
 
 @in_virtual_time

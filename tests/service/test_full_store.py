@@ -12,7 +12,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import JobsService, JobState, JobTransaction, NewJob, RunningJob, StoreFull
-from tests.checker import assert_sound
 from tests.service.support import LOST, T1, TIMEOUT, eventually
 from tests.stores import settings_with
 
@@ -52,17 +51,6 @@ async def drained(jobs: JobsService, count: int, result: str = "") -> None:
         await jobs.remove(T1, job.id)
     assert await jobs.accept(T1, timeout=0) is None
     assert [job async for job in jobs.list(T1)] == []
-
-
-async def test_a_store_that_is_full_to_the_edge_can_be_drained_and_used_again(tmp_path: Path) -> None:
-    counts = []
-    async with small(tmp_path) as jobs:
-        for _ in range(3):
-            counts.append(await fill(jobs))
-            await drained(jobs, counts[-1])
-        await assert_sound(jobs.store)
-    assert counts[0] > 100
-    assert min(counts) > 0.9 * counts[0]
 
 
 async def test_ends_go_through_beside_adds_that_are_refused(tmp_path: Path) -> None:

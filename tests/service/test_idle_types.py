@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from jobs_service import JobsService, JobState, JobTransaction, NewJob
-from jobs_service.actors.type_server import TypeServer
 from jobs_service.layer.keyspace import ALARM, AWAKE, Keyspace
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
-from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
+from jobs_service.store.memory import Faults, MemoryStore
 from tests.checker import assert_sound
-from tests.service.support import T1, eventually, running_children
+from tests.service.support import T1, running_children
 from tests.stores import settings_with
 from tests.virtual_time import EPOCH, VirtualTimeLoop, in_virtual_time
 
@@ -202,80 +199,3 @@ async def test_a_type_is_woken_by_the_applications_own_transaction() -> None:
         await asyncio.sleep(200.05)
         assert len(await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))) == 1
         await assert_sound(jobs.store, now=jobs._context.sources.wall_time())
-
-
-@in_virtual_time
-async def test_a_type_with_running_jobs_that_has_lost_its_row_is_watched_over() -> None:
-    async with opened() as jobs:
-        await jobs.set_type_timeout(T1, TIMEOUT)
-        await jobs.add(T1, "lost")
-        assert await jobs.accept(T1) is not None
-        sections = jobs._context.keyspace.sections
-
-        async def forget(transaction: Transaction) -> None:
-            transaction.clear_range(sections[AWAKE], sections[ALARM] + b"\xff")
-
-        await memory(jobs).transact(forget)
-        began = asyncio.get_running_loop().time()
-        assert await jobs.accept(T1) is not None
-        assert asyncio.get_running_loop().time() - began < 1.5 * TIMEOUT + 21
-
-
-@in_virtual_time
-async def test_a_type_server_that_is_busy_is_woken_once_however_much_there_is_to_do() -> None:
-    async with opened() as jobs:
-        assert jobs._tree.root is not None
-        [server] = [child for child in jobs._tree.root.children if isinstance(child, TypeServer)]
-        for _ in range(2):
-            for _ in range(30):
-                server._awake_changed(lost=False)
-            assert len(server._inbox) == 1
-            await asyncio.sleep(1)
-            assert not server._inbox
-
-
-class _GoneAfterCommit(Faults):
-    """A store that answers the next commit, and nobody after that until it is back."""
-
-    def __init__(self) -> None:
-        self._gone = False
-        self.back = asyncio.Event()
-
-    async def before_begin(self) -> None:
-        if self._gone:
-            await self.back.wait()
-
-    async def after_commit(self, transaction: MemoryTransaction) -> None:
-        self._gone = True
-
-
-@pytest.mark.parametrize("change", ["set", "clear", "enqueue", "transact"])
-@in_virtual_time
-async def test_a_change_of_a_type_returns_though_the_store_has_gone_away_after_its_commit(change: str) -> None:
-    async with opened() as jobs:
-        jobs.handler("made")(lambda: None)
-        await jobs.set_type_timeout(T1, TIMEOUT)
-        await jobs.add(T1, "a")
-        assert await jobs.accept(T1) is not None  # so that somebody watches over the type
-        works: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
-            "set": lambda: jobs.set_type_timeout(T1, 2 * TIMEOUT),
-            "clear": lambda: jobs.clear_type_timeout(T1),
-            "enqueue": lambda: jobs.enqueue("made"),
-            "transact": lambda: jobs.transact(lambda tx: tx.set_type_timeout(T1, 2 * TIMEOUT)),
-        }
-        await eventually_monitored(jobs)
-        faults = memory(jobs).faults = _GoneAfterCommit()
-        began = asyncio.get_running_loop().time()
-        await works[change]()
-        assert asyncio.get_running_loop().time() - began < 1
-        faults.back.set()
-        memory(jobs).faults = None
-
-
-async def eventually_monitored(jobs: JobsService) -> None:
-    """Return when the monitor of a type runs."""
-
-    async def it_runs() -> bool:
-        return running_children(jobs, "monitors") == 1
-
-    await eventually(it_runs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -132,22 +131,6 @@ async def test_within_a_transaction_a_job_that_has_left_is_added_anew(quiet: Job
     await quiet.transact(work)
     assert [(job.id, job.data) for job in await listed(quiet)] == [("b", "again")]
     assert len(await last_records(quiet)) == 1  # of "a"
-    await assert_sound(quiet.store)
-
-
-async def test_what_is_undone_has_not_left(quiet: JobsService) -> None:
-    await quiet.set_retention(T1, keep=0)
-    worker = await running(quiet)
-
-    async def work(tx: JobTransaction) -> None:
-        await tx.finish(worker)
-        with contextlib.suppress(ValueError), tx._unit.all_or_nothing():
-            await tx.add(T1, J1)
-            await tx.remove(T1, J1)
-            raise ValueError("undone")
-
-    await quiet.transact(work)
-    assert len(await last_records(quiet)) == 1
     await assert_sound(quiet.store)
 
 

@@ -17,12 +17,9 @@ from tests.service.support import (
     accepted,
     busy,
     child_of_type,
-    eventually,
     monitors_and_notifiers,
-    running_children,
     state,
 )
-from tests.stores import StoreKind, settings_with
 
 
 @pytest.fixture(autouse=True)
@@ -37,19 +34,6 @@ def unopened(address: str) -> Store:
 
 
 # addresses
-
-
-async def test_what_was_written_is_there_when_the_store_is_opened_again(store_kind: StoreKind, address: str) -> None:
-    if not store_kind.persistent:
-        pytest.skip("this store keeps nothing")
-    async with JobsService(address) as jobs:
-        await jobs.set_type_timeout(T1, 10)
-        await jobs.add(T1, J1, "kept")
-    async with JobsService(address) as jobs:
-        assert await jobs.get_type_timeout(T1) == 10
-        assert (await jobs.get(T1, J1)).data == "kept"
-        worker = await accepted(jobs)
-        assert (await worker.finish()).state is JobState.FINISHED
 
 
 @pytest.mark.parametrize("first_to_leave", [0, 1, 2])
@@ -179,19 +163,3 @@ async def test_types_with_running_jobs_are_watched_over_as_soon_as_the_service_i
         await accepted(quiet, type)
     async with JobsService(quiet.store) as jobs:
         assert monitors_and_notifiers(jobs) == (2, 0)
-
-
-async def test_a_type_is_watched_over_while_another_service_works_with_it(quiet: JobsService) -> None:
-    async with JobsService(quiet.store, settings=settings_with(type_idle_after=0.05)) as jobs:
-
-        async def monitors_are(expected: int) -> bool:
-            return running_children(jobs, "monitors") == expected
-
-        await quiet.set_type_timeout("t3", 10)
-        assert await monitors_are(0)
-        await quiet.add("t3", J1)
-        worker = await accepted(quiet, "t3")
-        await eventually(lambda: monitors_are(1))
-        await worker.update()
-        await worker.finish()
-        await eventually(lambda: monitors_are(0))

@@ -8,20 +8,17 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobState, NewJob
+from jobs_service import JobsService, NewJob
 from jobs_service.sources import Sources
 from tests.service.support import (
     FAR_AWAY,
-    J1,
     LONG_AGO,
-    LOST,
     T1,
     accepted,
     drained,
     eventually,
     new_jobs,
     pass_moment,
-    running,
 )
 from tests.stores import settings_with
 
@@ -53,14 +50,6 @@ async def test_the_lowest_priority_comes_first(quiet: JobsService, priorities: l
     assert came == priorities
 
 
-@pytest.mark.parametrize("priorities", PRIORITIES.values(), ids=PRIORITIES.keys())
-async def test_max_priority_takes_priorities_up_to_and_including_it(quiet: JobsService, priorities: list[Any]) -> None:
-    await add_with_priorities(quiet, priorities)
-    for place, priority in enumerate(priorities):
-        assert (await accepted(quiet, max_priority=priority)).id == str(place)
-        assert await quiet.accept(T1, max_priority=priority, timeout=0) is None
-
-
 # first in, first out
 
 
@@ -69,24 +58,6 @@ async def test_within_a_priority_jobs_come_in_the_order_in_which_they_were_added
     for id in ids:
         await quiet.add(T1, id, priority=3)
     assert await drained(quiet) == ids
-
-
-async def test_a_finished_job_that_was_flagged_queues_behind_those_ready(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    await quiet.resubmit(T1, J1)
-    await quiet.add(T1, "a")
-    await worker.finish()
-    await quiet.add(T1, "b")
-    assert await drained(quiet) == ["a", J1, "b"]
-
-
-async def test_a_lost_job_queues_behind_those_ready(jobs: JobsService) -> None:
-    await jobs.set_type_timeout(T1, LOST)
-    await running(jobs)
-    await jobs.add(T1, "a")
-    await jobs.wait(T1, J1, JobState.PENDING)
-    await jobs.set_type_timeout(T1, 60)
-    assert await drained(jobs) == ["a", J1]
 
 
 # when jobs come due

@@ -57,38 +57,6 @@ async def test_a_handler_says_it_with_the_first_job_that_is_enqueued(many: bool)
         assert await jobs.get_redaction("pay") == Redaction(["other"])
 
 
-async def test_of_several_words_the_last_new_one_counts(captured: LogCapture) -> None:
-    async def started(store: Any, redact: list[str] | None) -> Redaction:
-        jobs = JobsService(store, supervise=False)
-
-        @jobs.handler("pay", redact=redact)
-        async def pay() -> None: ...
-
-        ready = asyncio.Event()
-        async with jobs:
-            task = asyncio.create_task(jobs.run(started=ready.set))
-            await ready.wait()
-            task.cancel()
-            await asyncio.wait([task])
-            return await jobs.get_redaction("pay")
-
-    async with JobsService("memory:", supervise=False) as operator:
-        store = operator.store
-        assert (await started(store, ["a"])).paths == ("a",)
-        await operator.set_redaction("pay", ["b"])
-        assert (await started(store, ["a"])).paths == ("b",)
-        [said] = [entry for entry in captured.entries if entry["event"] == "declared_options_differ"]
-        assert said["redact"] == (("a",), ("b",))
-        assert (await started(store, None)).paths == ("b",)
-        assert (await started(store, ["a", "c"])).paths == ("a", "c")
-        assert (await started(store, [])).paths == ()
-        await started(store, ["a"])
-        await operator.set_redaction("pay", [])
-        await started(store, ["a"])
-        *_, said = [entry for entry in captured.entries if entry["event"] == "declared_options_differ"]
-        assert said["redact"] == (("a",), ())
-
-
 async def test_the_log_does_not_say_what_is_secret(captured: LogCapture) -> None:
     jobs = JobsService("memory:")
 

@@ -18,7 +18,7 @@ from jobs_service import (
     Outcome,
 )
 from tests.service.enqueuing import CAT, picture
-from tests.service.support import J1, PATIENCE, T1, T2, accepted, contents, listed, running
+from tests.service.support import J1, PATIENCE, T1, accepted, running
 
 # result
 
@@ -136,20 +136,3 @@ async def test_events_carry_progress_result_and_error(jobs: JobsService) -> None
 
 
 # finish_with
-
-
-async def test_effects_and_finish_take_place_together_or_not_at_all(quiet: JobsService) -> None:
-    worker = await running(quiet)
-
-    async def effects(tx: JobTransaction) -> dict[str, int]:
-        tx.kv[b"own/effect"] = b"1"
-        await tx.add(T2, "next", if_exists="ignore")
-        return {"done": 1}
-
-    job = await worker.finish_with(effects)
-    assert (job.state, job.result, job.outcome) == (JobState.FINISHED, {"done": 1}, Outcome.SUCCEEDED)
-    assert [each.id for each in await listed(quiet, T2)] == ["next"]
-    before = await contents(quiet)
-    with pytest.raises(JobsError, match="no longer this worker's"):
-        await worker.finish_with(effects)
-    assert await contents(quiet) == before

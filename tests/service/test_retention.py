@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidJob, JobsService, JobState, JobTransaction, Outcome, Settings
+from jobs_service import JobsService, JobState, JobTransaction, Outcome, Settings
 from jobs_service.layer import activity
 from jobs_service.testing.world import Process
 from tests.checker import assert_sound
@@ -115,29 +115,6 @@ async def test_within_a_transaction_a_job_can_finish_and_run_again_or_be_removed
 
 
 # Arguments
-
-
-@pytest.mark.parametrize(
-    ("keep", "refused"),
-    [
-        ({"keep": -1}, "keep=-1: allowed are None and durations from 0 to 1000000000"),
-        ({"keep_failed": "long"}, "keep_failed='long': allowed are None and durations from 0 to 1000000000"),
-        ({"keep": True}, "keep=True: allowed are None and durations from 0 to 1000000000"),
-        ({"keep": float("nan")}, "keep=nan: allowed are None and durations from 0 to 1000000000"),
-        ({"keep_failed": 10**400}, "keep_failed=1000"),
-    ],
-    ids=["negative", "text", "bool", "nan", "huge"],
-)
-async def test_what_is_no_time_to_keep_jobs_is_refused_in_one_line(
-    quiet: JobsService, keep: dict[str, Any], refused: str
-) -> None:
-    before = await contents(quiet)
-    for call in (quiet.set_retention, lambda *a, **k: quiet.transact(lambda tx: tx.set_retention(*a, **k))):
-        with pytest.raises(InvalidJob) as caught:
-            await call(T1, **keep)
-        assert str(caught.value).startswith(refused)
-        assert len(str(caught.value).splitlines()) == 1
-    assert await contents(quiet) == before
 
 
 # The activity monitor

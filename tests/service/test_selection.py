@@ -134,19 +134,3 @@ def test_the_address_of_a_page_says_a_filter_and_browsers_send_empty_fields() ->
     for empty in (("prefix", ""), ("data", ""), ("state", " ")):
         with pytest.raises(BadFilter):
             Filter.of_form([("type", "email"), ("action", "remove"), empty])
-
-
-@pytest.mark.parametrize(
-    ("error", "signature"),
-    [
-        (JobError("KeyError", "'user 17'"), "KeyError: …"),
-        (JobError("KeyError", ""), "KeyError:"),
-        (JobError("E", "job 7 of 12 at 0xff\nmore"), "E: job … of … at …"),
-        (JobError(" \ud800 ", "\ud800 x"), "\\ud800 : … x"),
-        (None, "no error was kept"),
-    ],
-)
-def test_a_signature_is_a_text_that_filters_take(error: JobError | None, signature: str) -> None:
-    assert selection.signature_of(error) == signature
-    assert Filter.of({"signature": signature}).signature == signature
-    assert Filter.of_address({"signature": signature}, []).signature == signature

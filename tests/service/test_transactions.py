@@ -13,39 +13,23 @@ from jobs_service import (
     JobExists,
     JobNotFound,
     JobsService,
-    JobState,
     JobTransaction,
     NewJob,
     NoTypeTimeout,
     Removal,
-    RunningJob,
     WorkerConflict,
 )
 from tests.service.support import (
-    FAR_AWAY,
     J1,
     J2,
-    LONG_AGO,
     T1,
-    accepted,
     contents,
     drained,
     finished,
     keys_left,
     listed,
-    new_jobs,
     running,
-    state,
 )
-
-PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
-
-
-async def taken(tx: JobTransaction) -> RunningJob:
-    """Accept a job of type T1 that must be there."""
-    job = await tx.accept(T1)
-    assert job is not None
-    return job
 
 
 async def test_a_job_added_and_removed_leaves_nothing(quiet: JobsService) -> None:
@@ -76,31 +60,6 @@ async def test_a_job_removed_can_be_added_again(quiet: JobsService) -> None:
     assert (await quiet.transact(function)).data == "new"
     assert (await quiet.get(T1, J1)).data == "new"
     assert await drained(quiet) == [J1]
-
-
-async def test_a_job_added_and_resubmitted_stands_in_the_queue_once(quiet: JobsService) -> None:
-    async def function(tx: JobTransaction) -> None:
-        await tx.add(T1, J1, priority=1)
-        await tx.add(T1, J2, priority=2)
-        job = await tx.resubmit(T1, J1, data="new", priority=3)
-        assert (job.state, job.data, job.priority, job.resubmit) == (PENDING, "new", 3, False)
-
-    await quiet.transact(function)
-    assert (await quiet.get(T1, J1)).data == "new"
-    assert await drained(quiet) == [J2, J1]
-
-
-async def test_finish_then_accept_takes_another_job_or_none(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    await quiet.add(T1, J2)
-
-    async def function(tx: JobTransaction) -> tuple[Any, Any]:
-        await tx.finish(worker)
-        return (await taken(tx)).id, await tx.accept(T1)
-
-    assert await quiet.transact(function) == (J2, None)
-    assert await state(quiet, J1) is FINISHED
-    assert await state(quiet, J2) is RUNNING
 
 
 async def test_accept_after_adds_heeds_order_among_old_and_new_jobs(quiet: JobsService) -> None:
@@ -135,35 +94,6 @@ async def test_a_removed_running_job_refuses_its_worker_in_the_same_transaction(
     await quiet.transact(function)
     assert await listed(quiet) == []
     assert await quiet.active_ids(T1) == []
-
-
-async def test_looks_at_many_jobs_see_what_the_transaction_has_done(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [*new_jobs("a", "b", "c"), NewJob("later", run_at=FAR_AWAY)])
-    worker = await accepted(quiet)
-
-    async def function(tx: JobTransaction) -> None:
-        await tx.remove(T1, "b")
-        await tx.add(T1, "d", run_at=LONG_AGO)
-        await tx.add(T1, "e", run_at=FAR_AWAY)
-        await tx.finish(worker)
-        assert (await taken(tx)).id == "c"
-        assert sorted((str(job.id), job.state) for job in await tx.list(T1)) == [
-            ("a", FINISHED),
-            ("c", RUNNING),
-            ("d", PENDING),
-            ("e", PENDING),
-            ("later", PENDING),
-        ]
-        assert [job.id for job in await tx.list(T1, state=FINISHED)] == ["a"]
-        assert sorted(str(job.id) for job in await tx.list(state=PENDING)) == ["d", "e", "later"]
-        assert await tx.active_ids(T1) == ["c"]
-        assert await tx.pending_count(T1) == 3
-        assert await tx.pending_count(T1, due_by=LONG_AGO) == 1
-        assert await tx.pending_count(T1, limit=2) == 2
-
-    await quiet.transact(function)
-    assert [job.id for job in await listed(quiet, T1, state=RUNNING)] == ["c"]
-    assert await drained(quiet) == ["d"]
 
 
 async def test_a_type_set_in_a_transaction_takes_jobs_at_once(quiet: JobsService) -> None:

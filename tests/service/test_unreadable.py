@@ -48,9 +48,9 @@ from jobs_service.store import Transaction
 from tests.checker import assert_sound
 from tests.copying.support import memory
 from tests.copying.support import opened as opened_stores
-from tests.dashboard.support import fill, text
+from tests.dashboard.support import fill
 from tests.http.support import also_on_a_cluster, served
-from tests.runner.support import TYPE, add, all_ended, now, opened
+from tests.runner.support import TYPE, add, all_ended, opened
 from tests.runner.support import running as run_by
 from tests.service.support import (
     FAR_AWAY,
@@ -183,18 +183,6 @@ async def test_data_that_is_no_json_is_told_to_who_looks_at_it(quiet: JobsServic
     assert (await (await accepted(quiet)).finish({"new": 1})).data == {"new": 1}
 
 
-async def test_operations_of_others_in_the_same_group_commit_are_unaffected(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob(f"{number}") for number in range(8)])
-    await damage(quiet, "3")
-    found = await asyncio.gather(
-        *(quiet.resubmit(T1, f"{number}", priority=number) for number in range(8)),
-        quiet.add(T1, "new"),
-        return_exceptions=True,
-    )
-    assert [type(each).__name__ for each in found] == ["Job"] * 3 + ["RecordDamaged"] + ["Job"] * 5
-    assert await drained(quiet) == ["0", "new", "1", "2", "4", "5", "6", "7"]
-
-
 # removal
 
 
@@ -303,35 +291,6 @@ async def test_an_unreadable_record_is_logged_once(quiet: JobsService) -> None:
     assert [(event["type"], event["id"], event["log_level"]) for event in told] == [(T1, J1, "error")]
 
 
-@pytest.mark.parametrize("how", [garbage, with_broken_notes])
-@also_on_a_cluster
-async def test_every_page_is_there_while_a_job_cannot_be_read(how: Callable[[bytes], bytes]) -> None:
-    async with served() as (jobs, client):
-        await fill(jobs, T1)
-        await jobs.add(T1, J1, {"secret": 1})
-        await jobs.set_redaction(T1, ["secret"])
-        await damage(jobs, J1, how)
-        type, id = quote(shown(T1), safe=""), quote(shown(J1), safe="")
-        for path in (
-            "/",
-            f"/type?type={type}",
-            f"/type?type={type}&data=n%3D1&older=1h",
-            "/failures",
-            "/processes",
-            "/health",
-            f"/bulk/new?type={type}&action=remove&data=n%3D1",
-            f"/export?type={type}",
-            f"/export?type={type}&format=csv",
-        ):
-            page = await client.get(path)
-            assert page.status_code == 200, (path, text(page.text))
-        listed = text((await client.get(f"/type?type={type}")).text)
-        assert "unreadable" in listed
-        page = await client.get(f"/job?type={type}&id={id}")
-        assert page.status_code == 500
-        assert "--force" in text(page.text)
-
-
 # who is subscribed to it
 
 
@@ -349,18 +308,6 @@ async def test_who_waits_for_a_job_that_is_set_aside_hears_of_it(jobs: JobsServi
         assert (await anext(others)).state is RUNNING
         await worker.finish()
     await assert_sound(jobs.store, damaged=[(T1, J1)])
-
-
-async def test_who_waits_for_a_running_job_that_is_set_aside_hears_of_it(quiet: JobsService) -> None:
-    await quiet.set_type_timeout(T1, LOST)
-    await quiet.add(T1, J1)
-    await accepted(quiet)
-    async with JobsService(quiet.store) as jobs, asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
-        assert (await anext(events)).state is RUNNING
-        await damage(jobs)
-        with pytest.raises(RecordDamaged, match=J1):
-            await anext(events)
-    await assert_sound(quiet.store, damaged=[(T1, J1)])
 
 
 async def test_the_removal_of_an_unreadable_job_is_an_event_like_any_other(
@@ -411,17 +358,6 @@ async def test_the_front_of_a_queue_is_not_blocked(
     assert await keys_in(quiet, READY) == []
     assert len(await keys_in(quiet, SET_ASIDE)) == 3
     await assert_sound(quiet.store, damaged=[(T1, id) for id in "014"])
-
-
-async def test_a_transactions_accept_passes_over_unreadable_jobs(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob(f"{number}") for number in range(6)])
-    for id in "0124":
-        await damage(quiet, id)
-    taken = await quiet.transact(lambda tx: tx.accept(T1))
-    assert taken is not None
-    assert taken.id == "3"
-    assert [job.id for job in await quiet.transact(lambda tx: tx.accept_many(T1, 5))] == ["5"]
-    await assert_sound(quiet.store, damaged=[(T1, id) for id in "0124"])
 
 
 @pytest.mark.parametrize(
@@ -620,41 +556,6 @@ async def test_a_job_whose_end_cannot_be_written_runs_once_and_is_set_aside(how:
                 await asyncio.sleep(1000)
         assert sorted(map(str, ran)) == ["damaged", "sound"]
         assert [event["id"] for event in events if event["event"] == "record_unreadable"] == ["damaged"]
-        await jobs.remove(TYPE, "damaged", force=True)
-
-
-@in_virtual_time
-async def test_a_job_whose_end_no_worker_can_write_is_lost_once() -> None:
-    async with opened() as jobs:
-        await add_damaged(jobs, "damaged", a_longer_history_than_there_is)
-        with capture_logs():
-            job = await jobs.accept(TYPE)
-            assert job is not None
-            with pytest.raises(RecordDamaged):
-                await job.finish(result="done")
-            await asyncio.sleep(100)
-            assert await jobs.accept(TYPE, timeout=0) is None
-        await jobs.remove(TYPE, "damaged", force=True)
-
-
-@pytest.mark.parametrize("max_jobs", [None, 2])
-@in_virtual_time
-async def test_others_that_wait_for_a_turn_get_it(max_jobs: int | None) -> None:
-    async with opened() as jobs:
-        turns: dict[object, float] = {}
-
-        @jobs.handler(TYPE, slots=2 if max_jobs is None else 4, continuous=True, interval=10, max_churn=2, timeout=20)
-        async def work(job: RunningJob) -> None:
-            turns.setdefault(job.id, now())
-            await asyncio.sleep(10_000)
-
-        await add_damaged(jobs, "damaged", more_events_than_there_are)
-        await add(jobs, "a", "b", "c")
-        with capture_logs() as events:
-            async with run_by(jobs, max_jobs=max_jobs):
-                await asyncio.sleep(50)
-        assert {"a", "b", "c"} <= turns.keys()
-        assert not [event for event in events if event["event"] == "child_crashed"]
         await jobs.remove(TYPE, "damaged", force=True)
 
 

@@ -175,21 +175,6 @@ async def test_who_goes_just_as_their_turn_comes_passes_it_on() -> None:
 
 
 @in_virtual_time
-async def test_the_next_watches_when_the_first_in_line_goes() -> None:
-    queue, waiting = Queue(), WaitingWorkers[int]()
-    workers = Workers(queue, waiting)
-    await workers.enter(3)
-    workers.tasks[0].cancel()
-    await settled()
-    assert len(queue.watches) == 1
-    queue.add(5)
-    await settled()
-    assert workers.got == [(1, 5)]
-    await workers.leave()
-    assert lines(waiting) == 0
-
-
-@in_virtual_time
 async def test_one_who_is_canceled_when_just_woken_passes_the_turn_on() -> None:
     queue, waiting = Queue(pause=1.0), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
@@ -236,18 +221,6 @@ async def test_the_first_looks_again_when_a_scheduled_job_comes_due() -> None:
     assert workers.got == [(0, 9)]
     await workers.leave()
     assert queue.watches == set()
-
-
-@in_virtual_time
-async def test_one_who_comes_back_without_a_watch_looks_again_at_once() -> None:
-    waiting = WaitingWorkers[int]()
-    answers: list[int | EmptyQueue] = [EmptyQueue(None, None), EmptyQueue(None, None), 3]
-
-    async def attempt() -> int | EmptyQueue:
-        await asyncio.sleep(0)
-        return answers.pop(0)
-
-    assert await waiting.get("line", attempt) == 3
 
 
 # anything at any time

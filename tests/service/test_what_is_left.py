@@ -21,7 +21,7 @@ from jobs_service import (
     Settings,
     SupervisorFailed,
 )
-from tests.service.support import J1, T1, T2, eventually, kill, listed, node, waits
+from tests.service.support import T1, T2, eventually, kill, listed, node, waits
 
 
 @pytest.fixture(autouse=True)
@@ -31,19 +31,6 @@ def no_store_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # leaving
-
-
-@pytest.mark.usefixtures("nothing_left_behind")
-async def test_leaving_stops_every_task_thread_and_file(address: str) -> None:
-    tasks = asyncio.all_tasks()
-    async with JobsService(address) as jobs:
-        await jobs.set_type_timeout(T1, 10)
-        await jobs.add(T1, J1)
-        assert await jobs.accept(T1) is not None
-        async with jobs.subscribe(T1, J1) as events:
-            await anext(events)
-        assert asyncio.all_tasks() > tasks
-    assert asyncio.all_tasks() == tasks
 
 
 @pytest.mark.usefixtures("nothing_left_behind")

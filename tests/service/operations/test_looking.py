@@ -81,13 +81,6 @@ async def test_a_job_that_becomes_ready_while_jobs_are_counted_is_counted(
     assert await quiet.pending_count(T1) == 1
 
 
-async def test_pending_count_counts_ready_and_scheduled_jobs(quiet: JobsService) -> None:
-    await some_of_each(quiet)
-    assert await quiet.pending_count(T1) == 3
-    assert await quiet.pending_count(T2) == 1
-    assert await quiet.pending_count("nosuch") == 0
-
-
 async def test_pending_count_counts_up_to_a_limit(quiet: JobsService) -> None:
     await some_of_each(quiet)
     assert [await quiet.pending_count(T1, limit=limit) for limit in (1, 2, 3, 4)] == [1, 2, 3, 3]

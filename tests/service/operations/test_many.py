@@ -19,7 +19,6 @@ from jobs_service import (
 )
 from tests.service.support import (
     FAR_AWAY,
-    J1,
     OVER,
     T1,
     contents,
@@ -103,15 +102,6 @@ async def test_operations_called_at_once_each_meet_their_own_fate(quiet: JobsSer
     assert (await quiet.get(T1, "old 1")).data == 59
 
 
-async def test_of_many_adds_of_one_id_at_once_exactly_one_succeeds(quiet: JobsService) -> None:
-    results = await asyncio.gather(*(quiet.add(T1, J1, number) for number in range(20)), return_exceptions=True)
-    assert sum(isinstance(result, Job) for result in results) == 1
-    assert sum(isinstance(result, JobExists) for result in results) == 19
-    winner = next(result for result in results if isinstance(result, Job))
-    assert (await quiet.get(T1, J1)).data == winner.data
-    assert await drained(quiet) == [J1]
-
-
 async def test_a_canceled_caller_among_many_takes_nobody_with_it(quiet: JobsService) -> None:
     adding = [asyncio.create_task(quiet.add(T1, str(number))) for number in range(40)]
     await asyncio.sleep(0)
@@ -122,11 +112,3 @@ async def test_a_canceled_caller_among_many_takes_nobody_with_it(quiet: JobsServ
     stored = {str(job.id) for job in await listed(quiet, T1)}
     assert stored >= {str(number) for number in range(1, 40, 2)}
     assert set(await drained(quiet)) == stored
-
-
-async def test_accepts_called_at_once_take_a_job_each(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs("a", "b", "c"))
-    taken = await asyncio.gather(*(quiet.accept(T1, timeout=0) for _ in range(5)))
-    ids = [job.id for job in taken if job is not None]
-    assert sorted(map(str, ids)) == ["a", "b", "c"]
-    assert len({job.lock for job in taken if job is not None}) == 3

@@ -18,14 +18,11 @@ from jobs_service import (
 from tests.service.subscriptions.support import FINISHED, PENDING, REMOVED, RUNNING, Witness, heard, seen
 from tests.service.support import (
     J1,
-    J2,
     LOST,
     T1,
-    T2,
     TIMEOUT,
     accepted,
     eventually,
-    finished,
     running,
 )
 
@@ -38,13 +35,6 @@ async def test_the_first_event_is_the_current_state_and_data_of_a_pending_job(jo
         event = await anext(events)
     assert (event.type, event.id, event.state, event.data, event.outcome) == (T1, J1, PENDING, {"x": 1}, None)
     assert event.seq == (await jobs.get(T1, J1)).seq
-
-
-async def test_the_first_event_of_a_finished_job_is_the_last_one(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    await worker.finish("result", outcome=Outcome.FAILED)
-    events = [event async for event in jobs.subscribe(T1, J1)]
-    assert [(seen(event), event.outcome) for event in events] == [((FINISHED, "result"), Outcome.FAILED)]
 
 
 async def test_subscribing_to_a_missing_job_is_an_error(jobs: JobsService) -> None:
@@ -80,33 +70,11 @@ async def test_every_change_of_state_that_is_waited_for_is_an_event(jobs: JobsSe
             await anext(events)
 
 
-async def test_a_heartbeat_without_data_is_no_event(jobs: JobsService, witness: Witness) -> None:
-    worker = await running(jobs, data="data")
-    async with jobs.subscribe(T1, J1) as events:
-        assert seen(await anext(events)) == (RUNNING, "data")
-        await worker.update()
-        await witness.notifier_has_looked()
-        await worker.finish()
-        assert seen(await anext(events)) == (FINISHED, "data")
-
-
 async def test_an_update_with_the_same_data_is_no_event(jobs: JobsService, witness: Witness) -> None:
     worker = await running(jobs, data={"a": 1, "b": 2})
     async with jobs.subscribe(T1, J1) as events:
         await anext(events)
         await worker.update({"a": 1, "b": 2})
-        await witness.notifier_has_looked()
-        await worker.finish("result")
-        assert seen(await anext(events)) == (FINISHED, "result")
-
-
-async def test_changes_of_other_jobs_are_no_events(jobs: JobsService, witness: Witness) -> None:
-    worker = await running(jobs)
-    async with jobs.subscribe(T1, J1) as events:
-        await anext(events)
-        await finished(jobs, J2)
-        await jobs.add(T2, J1)
-        await accepted(jobs, T2)
         await witness.notifier_has_looked()
         await worker.finish("result")
         assert seen(await anext(events)) == (FINISHED, "result")

@@ -27,7 +27,6 @@ from tests.service.support import (
     TIMEOUT,
     accepted,
     eventually,
-    finished,
     kill,
     monitors_and_notifiers,
     node,
@@ -77,15 +76,6 @@ async def test_a_canceled_subscriber_disturbs_nobody(jobs: JobsService) -> None:
         assert seen(await anext(events)) == (FINISHED, "result")
 
 
-async def test_a_subscription_can_be_abandoned_in_the_middle_of_a_loop(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    async for event in jobs.subscribe(T1, J1):
-        assert event.state is RUNNING
-        break
-    await worker.finish("result")
-    assert await heard(jobs) == [(FINISHED, "result")]
-
-
 # subscribe_many
 
 
@@ -118,18 +108,6 @@ async def test_one_iterator_gives_the_events_of_many_jobs_and_ends_after_all_las
         assert sum(state in (FINISHED, REMOVED) for state in states) == 1
 
 
-async def test_subscribing_to_many_of_which_one_is_missing_names_it(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-
-    async def listen() -> None:
-        async for _ in jobs.subscribe_many([(T1, J1), (T1, J2)]):
-            pass
-
-    with pytest.raises(JobNotFound) as caught:
-        await listen()
-    assert (caught.value.type, caught.value.id) == (T1, J2)
-
-
 # restarts
 
 VICTIMS = {
@@ -158,30 +136,6 @@ async def test_the_last_event_comes_when_the_job_finishes_after_a_restart(jobs: 
         await whole_again(jobs, restarts=0)
         kill(victim)
         await whole_again(jobs, restarts=1)
-        await worker.finish("result")
-        assert seen(await anext(events)) == (FINISHED, "result")
-
-
-@every_victim
-async def test_removed_comes_when_the_job_is_removed_during_a_restart(jobs: JobsService, victim: str) -> None:
-    await running(jobs, J2)
-    await jobs.add(T1, J1)
-    async with jobs.subscribe(T1, J1) as events:
-        await anext(events)
-        await whole_again(jobs, restarts=0)
-        kill(victim)
-        await jobs.remove(T1, J1)
-        assert (await anext(events)).state is REMOVED
-
-
-async def test_a_job_of_a_cleared_type_can_be_subscribed_to(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    await finished(jobs, J2)
-    await jobs.clear_type_timeout(T1)
-    assert await heard(jobs, J2) == [(FINISHED, None)]
-    async with jobs.subscribe(T1, J1) as events:
-        assert (await anext(events)).state is RUNNING
-        await jobs.set_type_timeout(T1, TIMEOUT)
         await worker.finish("result")
         assert seen(await anext(events)) == (FINISHED, "result")
 
