@@ -46,16 +46,6 @@ def test_a_look_that_collides_again_and_again_widens_at_once() -> None:
     assert spreading.spread(KEYS, 1) == 16
 
 
-def test_eight_looks_without_a_collision_halve_the_spread_down_to_exact_order() -> None:
-    spreading = Spreading()
-    spreading.learn(KEYS, 4)
-    for expected in (16, 8, 4, 2, 1):
-        assert spreading.spread(KEYS, 1) == expected
-        for _ in range(8):
-            look(spreading, ["a"])
-    assert not spreading.is_crowded(KEYS)
-
-
 @pytest.mark.parametrize(("limit", "widest"), [(1, 1024), (10, 1024), (100, 1600), (1000, 16_000)])
 def test_the_spread_has_a_bound_that_grows_with_what_is_taken(limit: int, widest: int) -> None:
     spreading = Spreading()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal
-
-import pytest
 
 from jobs_service import JobsService, NewJob, RunningJob, Settings
 from jobs_service.errors import TransactionConflict
@@ -122,33 +119,6 @@ async def test_conflicts_that_are_not_about_the_queue_leave_the_order_exact() ->
             far.between = [fail, fail]
         assert came == expected(100)
         assert far.conflicts >= 198
-
-
-@pytest.mark.parametrize("fifo", [True, False])
-@in_virtual_time
-async def test_handlers_spread_over_the_queue_unless_they_are_to_keep_its_order(fifo: bool) -> None:
-    taken: list[RunningJob] = []
-
-    async def serve(jobs: JobsService, pace: random.Random) -> None:
-        @jobs.handler(T1, slots=4, fifo=fifo)
-        async def note(job: RunningJob) -> None:
-            taken.append(job)
-            if len(taken) == 150:
-                all_taken.set()
-            await asyncio.sleep(pace.uniform(0, 4 * WAY))
-
-        await jobs.run()
-
-    all_taken = asyncio.Event()
-    async with services(6, 150, supervise=True) as (_, opened):
-        serving = [asyncio.create_task(serve(jobs, random.Random(number))) for number, jobs in enumerate(opened)]
-        await all_taken.wait()
-        for each in serving:
-            each.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
-    came = ids(in_order(taken))
-    assert Counter(came) == Counter(expected(150))
-    assert (came == expected(150)) is fifo
 
 
 # What is a conflict in exact order

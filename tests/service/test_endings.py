@@ -157,26 +157,6 @@ async def test_a_job_that_a_canceled_transaction_has_accepted_is_given_back(quie
 # active ids
 
 
-async def test_a_job_that_is_active_between_two_pages_is_at_its_new_place(
-    quiet: JobsService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs_service.service.queries.COUNT_PAGE", 2)
-    await quiet.add_many(T1, new_jobs(*"abcd"))
-    workers = {job.id: job for job in await quiet.accept_many(T1, 4)}
-    read = quiet._access.read
-    looks = 0
-
-    async def between(function: Any) -> Any:
-        nonlocal looks
-        looks += 1
-        if looks == 2:
-            await workers["a"].update()
-        return await read(function)
-
-    monkeypatch.setattr(quiet._access, "read", between)
-    assert await quiet.active_ids(T1) == ["b", "c", "d", "a"]
-
-
 # subscriptions
 
 

@@ -6,44 +6,15 @@ anybody looks which it was.
 
 from __future__ import annotations
 
-import pytest
-
 from jobs_service import Job, JobState, JobTransaction, RunningJob
 from tests.service.rerunning import FINISHED, ONE, PENDING, RUNNING, Unsure, every_fate
-from tests.service.support import J1, J2, T1, accepted, drained, new_jobs, own_keys, running
+from tests.service.support import J1, J2, T1, accepted, drained, own_keys, running
 from tests.unsure import Fate
 
 # alone
 
 
-@every_fate
-@pytest.mark.parametrize("spread", [1, 3])
-async def test_a_rerun_accept_many_strands_no_job(unsure: Unsure, fate: Fate, spread: int) -> None:
-    await unsure.jobs.add_many(T1, new_jobs("a", "b", "c", "d", "e"))
-    taken = await unsure.next(fate).accept_many(T1, 3, timeout=0, spread=spread)
-    assert len(taken) == 3
-    assert sorted(await unsure.jobs.active_ids(T1)) == sorted(job.id for job in taken)
-    for job in taken:
-        await job.finish()
-    assert await unsure.jobs.active_ids(T1) == []
-    assert len(await drained(unsure.jobs)) == 2
-
-
 # with effects of the application's own
-
-
-@every_fate
-@pytest.mark.parametrize("how", ["finish", "update", "release", "resubmit"])
-async def test_effects_beside_a_workers_operation_happen_once(unsure: Unsure, fate: Fate, how: str) -> None:
-    worker = await running(unsure.jobs)
-
-    async def pay(tx: JobTransaction) -> str:
-        tx.kv.add(b"own/paid", ONE)
-        await getattr(tx, how)(worker)
-        return "paid"
-
-    assert await unsure.next(fate).transact(pay) == "paid"
-    assert await own_keys(unsure.jobs) == {b"own/paid": ONE}
 
 
 @every_fate

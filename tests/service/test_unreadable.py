@@ -28,12 +28,10 @@ from jobs_service import (
     WorkerConflict,
 )
 from jobs_service.actors import notifier
-from jobs_service.copying import copy_jobs
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
     COUNTS,
-    DATA,
     EXPIRING,
     READY,
     RETENTION,
@@ -43,11 +41,8 @@ from jobs_service.layer.keyspace import (
     pack_seconds,
 )
 from jobs_service.names import shown
-from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from tests.checker import assert_sound
-from tests.copying.support import memory
-from tests.copying.support import opened as opened_stores
 from tests.dashboard.support import fill
 from tests.http.support import also_on_a_cluster, served
 from tests.runner.support import TYPE, add, all_ended, opened
@@ -268,15 +263,6 @@ async def test_lists_and_counts_say_which_jobs_are_unreadable_and_go_on(quiet: J
     assert (counts.pending, counts.running, counts.unreadable) == (0, 3, 1)
     with pytest.raises(InvalidJob):
         await quiet.wait(T1, "0", "unreadable")
-
-
-async def test_keys_of_jobs_that_do_not_parse_are_passed_over(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    await put(quiet, DATA, b"\x02never ends", type=None)
-    await put(quiet, DATA, b"\x02\xff\x00")
-    await put(quiet, DATA, b"")
-    assert [job.id for job in await listed(quiet)] == [J1]
-    assert [job.id for job in await listed(quiet, T1)] == [J1]
 
 
 async def test_an_unreadable_record_is_logged_once(quiet: JobsService) -> None:
@@ -559,31 +545,6 @@ async def test_a_job_whose_end_cannot_be_written_runs_once_and_is_set_aside(how:
         await jobs.remove(TYPE, "damaged", force=True)
 
 
-@in_virtual_time
-async def test_who_has_run_longest_gives_way_first_whatever_is_known_of_the_others() -> None:
-    async with opened() as jobs:
-        gave_way: list[object] = []
-
-        @jobs.handler(TYPE, slots=2, continuous=True, interval=10, max_churn=1, timeout=20)
-        async def work(job: RunningJob) -> None:
-            try:
-                await asyncio.sleep(10_000)
-            except asyncio.CancelledError:
-                gave_way.append(job.id)
-                raise
-
-        with capture_logs():
-            async with run_by(jobs):
-                await add(jobs, "first", timeout=20)
-                await asyncio.sleep(2)
-                await add_damaged(jobs, "damaged", an_event_of_no_kind)
-                await asyncio.sleep(2)
-                await add(jobs, "waits")
-                await asyncio.sleep(10)
-                assert gave_way == ["first"]
-        await jobs.remove(TYPE, "damaged", force=True)
-
-
 # rows that nobody wrote
 
 
@@ -606,28 +567,6 @@ async def test_rows_that_nobody_wrote_are_in_nobodys_way() -> None:
         assert accepted.json()["jobs"], accepted.text
 
 
-async def test_a_copy_of_the_store_counts_anew() -> None:
-    source, target = memory(), memory()
-    async with opened_stores(source, target):
-        async with JobsService(source) as jobs:
-            await jobs.set_type_timeout(T1, 30)
-            for id in ("ended", "ready"):
-                await jobs.add(T1, id)
-            await jobs.add(T1, "scheduled", run_at=4_000_000_000)
-            job = await jobs.accept(T1)
-            assert job is not None
-            await job.finish()
-            before = (await jobs.counts(T1))[T1]
-            await damage_counts(jobs, b"")
-            await write_garbage(jobs)
-        await copy_jobs(source, target, sources=Sources(1))
-        async with JobsService(target) as jobs:
-            after = (await jobs.counts(T1))[T1]
-    assert after.jobs == before.jobs == 3
-    for state in ("ready", "scheduled", "running", "succeeded", "failed", "canceled"):
-        assert getattr(after, state) == getattr(before, state)
-
-
 async def write_garbage(jobs: JobsService) -> None:
     """Write rows of all sections that nobody would have written, beside those that are there."""
     of = await keyspace_of(jobs)
@@ -639,14 +578,5 @@ async def write_garbage(jobs: JobsService) -> None:
                 for key in (section + row, section + of.of(T1).packed + row):
                     if len(key) <= longest and await tr.get(key) is None:
                         tr.set(key, row)
-
-    await jobs.store.transact(write)
-
-
-async def damage_counts(jobs: JobsService, row: bytes) -> None:
-    key = (await keyspace_of(jobs)).of(T1).counts
-
-    async def write(tr: Transaction) -> None:
-        tr.set(key, row)
 
     await jobs.store.transact(write)

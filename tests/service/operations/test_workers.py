@@ -76,14 +76,6 @@ async def test_finish_keeps_what_the_worker_says_of_its_error(quiet: JobsService
     assert (await quiet.get(T1, J1)).error == error
 
 
-async def test_finish_of_a_flagged_and_then_canceled_job_finishes_it(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    await quiet.resubmit(T1, J1)
-    await quiet.remove(T1, J1)
-    assert (await worker.finish()).state is JobState.FINISHED
-    assert await drained(quiet) == []
-
-
 async def test_finish_of_a_canceled_and_then_flagged_job_finishes_it(quiet: JobsService) -> None:
     worker = await canceled(quiet)
     await quiet.resubmit(T1, J1)

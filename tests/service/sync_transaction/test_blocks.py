@@ -24,6 +24,7 @@ from tests.service.support import (
     T2,
     contents,
     drained,
+    eventually,
     finished,
     listed,
     new_jobs,
@@ -196,6 +197,15 @@ async def test_a_job_accepted_in_a_block_is_finished_in_another_one_or_on_the_lo
         assert tx.finish(tx.update(first, "halfway")).data == "halfway"
     assert (await second.update("halfway")).data == "halfway"
     assert (await second.finish()).state is FINISHED
+
+
+async def watching(jobs: JobsService) -> None:
+    """Return when a worker of the service has found no job, and waits on its watch."""
+
+    async def found_nothing() -> bool:
+        return any(line.watch is not None for line in jobs._waiting._lines.values())
+
+    await eventually(found_nothing)
 
 
 async def test_a_waiting_worker_gets_what_an_application_has_committed(quiet: JobsService) -> None:

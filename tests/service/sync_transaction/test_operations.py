@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, assert_type, cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,6 @@ from jobs_service import (
     WorkerConflict,
 )
 from jobs_service.service.sync_transaction import WithinTransaction
-from jobs_service.store import KeySelector
 from tests.service.sequences import OPERATIONS, Operation, Player, play
 from tests.service.support import (
     FAR_AWAY,
@@ -27,7 +26,6 @@ from tests.service.support import (
     contents,
     drained,
     listed,
-    own_keys,
 )
 from tests.service.sync_transaction.support import (
     begun,
@@ -61,34 +59,6 @@ async def test_jobs_are_enqueued_for_handlers(quiet: JobsService) -> None:
         assert (first.type, other.id, other.data) == ("mail", "named", {"x": 2})
     assert await quiet.get_type_timeout("mail") == 11
     assert await drained(quiet, "mail") == ["named", first.id]
-
-
-async def test_own_keys_are_read_and_written_with_plain_methods(quiet: JobsService) -> None:
-    before = begun(quiet)
-    with quiet.within(before.tr) as tx:
-        for key in (b"a", b"b", b"c", b"d", b"e"):
-            tx.kv[b"own/" + key] = key
-    before.commit()
-    with committed(quiet) as tx:
-        kv = tx.kv
-        kv.clear(b"own/a")
-        del kv[b"own/b"]
-        kv.set(b"own/f", b"f")
-        kv.add(b"own/g", b"\2\0")
-        kv.set_versionstamped_key(b"own/h" + b"\0" * 10 + (5).to_bytes(4, "little"), b"h")
-        kv.set_versionstamped_value(b"own/i", b"\0" * 10 + (0).to_bytes(4, "little"))
-        assert_type(kv.get(b"own/f"), bytes | None)
-        assert kv.get(b"own/a") is None
-        assert kv.get_many([b"own/b", b"own/c"]) == [None, b"c"]
-        assert kv.get_range(b"own/", b"own/g", limit=2) == [(b"own/c", b"c"), (b"own/d", b"d")]
-        assert kv.snapshot.get_range(KeySelector.first_greater_than(b"own/c"), b"own/g", reverse=True)[-1][1] == b"d"
-        assert kv.snapshot.get(b"own/g") == b"\2\0"
-        assert kv.snapshot.get_many([b"own/e"]) == [b"e"]
-        kv.clear_range(b"own/d", b"own/e")
-        del kv[b"own/e":b"own/f"]
-    keys = await own_keys(quiet)
-    assert {key[:5] for key in keys} == {b"own/c", b"own/f", b"own/g", b"own/h", b"own/i"}
-    assert keys[b"own/i"] + b"" == next(key for key in keys if key.startswith(b"own/h"))[5:]
 
 
 @pytest.mark.parametrize("conflict", ["key", "range", "read", None])
