@@ -162,7 +162,6 @@ UNMEASURED = frozenset(
         "service/test_full_store.py",
         "service/test_half_done.py",
         "service/test_idle_types.py",
-        "service/test_large_records.py",
         "service/test_leaving.py",
         "service/test_news_after_outages.py",
         "service/test_opening.py",

@@ -1,7 +1,7 @@
 """The catalogue of operations, from which all suites take them that go by the table of operations.
 
 `docs/semantics.md` has that table: what each operation does to a job in each state. `tests/docs/test_semantics.py`
-tries each of its cells, and finds the cell's tests in `tests/service/operations`. The simulation counts its visits.
+tries each of its cells, as `tests/service/operations/test_table.py` does in all ways. The simulation counts its visits.
 """
 
 from __future__ import annotations
@@ -35,19 +35,12 @@ class Operation(NamedTuple):
         columns: what its job may be before it.
         row: its row in the table of `docs/semantics.md`; None for one that no application calls.
         attempt: tries it; None where time does it, not a call.
-        part: the heading of its tests in `tests/service/operations`; by default its row, without `job.`.
     """
 
     simulated: str
     columns: tuple[str, ...]
     row: str | None = None
     attempt: Attempt | None = None
-    part: str = ""
-
-    @property
-    def heading(self) -> str:
-        """The heading of its tests."""
-        return self.part or (self.row or "").removeprefix("job.")
 
 
 async def _nothing(tx: Any) -> None:
@@ -65,9 +58,7 @@ CATALOGUE: Final = (
     Operation(
         "add ignore", _TO_ADD, 'add(if_exists="ignore")', lambda jobs, _: jobs.add(TYPE, ID, "new", if_exists="ignore")
     ),
-    Operation(
-        "resubmit", _ANY, "resubmit", lambda jobs, _: jobs.resubmit(TYPE, ID, data="new"), "resubmit by a creator"
-    ),
+    Operation("resubmit", _ANY, "resubmit", lambda jobs, _: jobs.resubmit(TYPE, ID, data="new")),
     Operation("remove", _ANY, "remove", lambda jobs, _: jobs.remove(TYPE, ID)),
     Operation("remove force", _ANY, "remove(force=True)", lambda jobs, _: jobs.remove(TYPE, ID, force=True)),
     Operation("accept", ("pending",), "accept", lambda jobs, _: jobs.accept(TYPE, timeout=0)),
@@ -75,9 +66,9 @@ CATALOGUE: Final = (
     Operation("update", _OF_WORKER, "job.progress", lambda _, job: job.progress(1, 2)),
     Operation("finish", _OF_WORKER, "job.finish", lambda _, job: job.finish("new")),
     Operation("finish", _OF_WORKER, "job.finish_with", lambda _, job: job.finish_with(_nothing)),
-    Operation("worker resubmit", _OF_WORKER, "job.resubmit", lambda _, job: job.resubmit(), "resubmit by the holder"),
+    Operation("worker resubmit", _OF_WORKER, "job.resubmit", lambda _, job: job.resubmit()),
     Operation("stop", _OF_WORKER, "job.release", lambda _, job: job.release()),
-    Operation("lost", _RUNNING, "its worker is lost", None, "lost"),
+    Operation("lost", _RUNNING, "its worker is lost"),
     Operation("enqueue", _ANY),
     Operation("enqueue unique", _ANY),
     Operation("crash", _OF_WORKER),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ from jobs_service.model import Outcome
 from jobs_service.model.type_state import Retention
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryTransaction
-from jobs_service.supervision import UnknownMessage
 from jobs_service.testing.world import Clock
 from tests.actors.monitoring import BOUND, TIMEOUT, active, monitored, named, run_jobs
 from tests.actors.support import counted, opened, set_timeout
@@ -142,39 +140,6 @@ async def test_a_batch_that_was_too_much_is_halved_at_once_while_lost_jobs_wait_
 
 
 @in_virtual_time
-async def test_services_that_see_the_same_jobs_come_due_soon_come_one_after_the_other() -> None:
-    services, due, first = 12, 60, 10.0
-    async with opened() as context, AsyncExitStack() as stack:
-        await set_timeout(context, "t", 3600)
-        await schedule(context, due, lambda number: EPOCH + first + number)
-        faults = counted(context).faults = SlowCommits(0.005)
-        with capture_logs() as events:
-            for number in range(services):
-                sources = Sources(f"service {number}", wall_time=context.sources.wall_time)
-                other = Context(context.store, context.settings, sources)
-                await other.open_keyspace()
-                await stack.enter_async_context(monitored(other))
-            for number in range(due):
-                # Only the first ones may be late: nobody knows yet that there are others.
-                await asyncio.sleep(EPOCH + first + number + 0.35 - context.sources.wall_time())
-                assert sum(event["count"] for event in named(events, "jobs_due")) == number + 1
-        assert faults.commits == due
-        assert faults.attempts - faults.commits < 2 * due, "each would collide eleven times"
-
-
-@in_virtual_time
-async def test_a_service_that_is_alone_makes_jobs_ready_without_delay() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 3600)
-        await schedule(context, 50, lambda number: EPOCH + 10 + number)
-        with capture_logs() as events:
-            async with monitored(context):
-                for number in range(50):
-                    await asyncio.sleep(EPOCH + 10 + number + 0.001 - context.sources.wall_time())
-                    assert len(named(events, "jobs_due")) == number + 1
-
-
-@in_virtual_time
 async def test_a_scheduled_job_is_made_ready_within_seconds_after_the_wall_clock_was_set_forward() -> None:
     async with opened(type_idle_after=3600) as context:
         clock = Clock(asyncio.get_running_loop())
@@ -192,29 +157,6 @@ async def test_a_scheduled_job_is_made_ready_within_seconds_after_the_wall_clock
 
 
 # a store that is away
-
-
-@in_virtual_time
-async def test_while_the_store_is_away_the_monitor_tries_again_with_growing_pauses() -> None:
-    async with opened(retry_backoff=0.1, retry_backoff_max=1.0) as context:
-        await run_jobs(context, 5)
-        faults = Away()
-        with capture_logs() as events:
-            async with monitored(context) as monitor:
-                await asyncio.sleep(1)
-                counted(context).faults = faults
-                await asyncio.sleep(60)
-                assert await active(context) == 5
-                faults.away = False
-                await asyncio.sleep(BOUND)
-                assert monitor.cause is None
-        assert await active(context) == 0
-        retries = named(events, "store_retry")
-        assert [event["pause"] for event in retries[:6]] == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
-        assert {(event["error"], event["log_level"]) for event in retries} == {("away", "warning")}
-        gaps = [after - before for before, after in zip(faults.refused, faults.refused[1:], strict=False)]
-        assert max(gaps) == pytest.approx(1.0)
-        await assert_sound(context.store, now=context.sources.wall_time())
 
 
 @in_virtual_time
@@ -237,38 +179,6 @@ async def test_a_store_that_goes_away_while_jobs_are_re_enqueued_loses_none() ->
         retries = named(events, "store_retry")
         assert [event["type"] for event in retries] == ["t"] * 6
         assert await active(context) == 0
-
-
-@in_virtual_time
-async def test_what_others_of_the_type_do_at_the_same_time_is_no_conflict() -> None:
-    """On a busy type there is always somebody; the monitor would never get through."""
-
-    class Busy(Faults):
-        """Somebody adds a job of the type whenever a transaction is about to commit."""
-
-        def __init__(self, context: Context) -> None:
-            self.commits = 0
-            self._context = context
-            self._store = counted(context)
-
-        async def before_commit(self, transaction: MemoryTransaction) -> None:
-            self.commits += 1
-            keys = self._context.keyspace.of("t")
-            id = f"other {self.commits}"
-            self._store.faults = None
-            await self._context.transact(
-                lambda unit: creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")
-            )
-            self._store.faults = self
-
-    async with opened() as context:
-        await run_jobs(context, 5)
-        busy = Busy(context)
-        counted(context).faults = busy
-        async with monitored(context):
-            await asyncio.sleep(BOUND)
-        assert await active(context) == 0
-        assert busy.commits == 1
 
 
 @in_virtual_time
@@ -334,15 +244,6 @@ async def test_an_error_that_does_not_pass_ends_the_monitor() -> None:
 
 
 # messages
-
-
-@in_virtual_time
-async def test_a_message_that_the_monitor_does_not_know_ends_it() -> None:
-    async with opened() as context:
-        with capture_logs():
-            async with monitored(context) as monitor:
-                monitor.cast("what is this")
-                assert isinstance(await monitor.ended(), UnknownMessage)
 
 
 @in_virtual_time

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from jobs_service.actors.context import Context
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
-from jobs_service.layer import activity, creation, queue
+from jobs_service.layer import activity, creation
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -17,7 +17,7 @@ from jobs_service.store.memory import Faults, MemoryTransaction
 from tests.actors.monitoring import BOUND, TIMEOUT, active, monitored, named, run_jobs
 from tests.actors.support import counted, opened, set_timeout
 from tests.checker import assert_sound
-from tests.virtual_time import EPOCH, in_virtual_time
+from tests.virtual_time import in_virtual_time
 
 
 class AtMost(Faults):
@@ -62,49 +62,6 @@ def test_batches_shrink_until_they_fit_and_then_grow_again(error: type[StoreErro
             await assert_sound(context.store, now=context.sources.wall_time())
 
     scenario()
-
-
-class OneJob(Faults):
-    """A store that refuses transactions that write the records of more than one job.
-
-    Args:
-        data: what the keys of records begin with.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        if sum(key.startswith(self._data) for _, key, *_ in transaction.log) > 1:
-            raise TransactionTooLarge("too much")
-
-
-@in_virtual_time
-async def test_due_jobs_are_made_ready_even_if_a_transaction_holds_only_one_of_them() -> None:
-    async with opened(pending_batch=1) as context:
-        await set_timeout(context, "t", TIMEOUT)
-        keys = context.keyspace.of("t")
-
-        async def add(unit: UnitOfWork) -> None:
-            for id in ("a", "b", "c"):
-                await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, EPOCH + 1.0), "error")
-
-        await context.transact(add)
-        counted(context).faults = OneJob(keys.data)
-        async with monitored(context):
-            await asyncio.sleep(5.0)
-        assert await context.read(lambda transaction: queue.next_scheduled(transaction, keys)) is None
-
-
-@in_virtual_time
-async def test_a_single_job_that_is_too_much_ends_the_monitor_with_that_error() -> None:
-    async with opened(activity_batch=4) as context:
-        await run_jobs(context, 3)
-        counted(context).faults = AtMost(0, TransactionTooLarge)
-        with capture_logs():
-            async with monitored(context) as monitor:
-                assert isinstance(await monitor.ended(), TransactionTooLarge)
-        assert await active(context) == 3
 
 
 @in_virtual_time

@@ -12,8 +12,6 @@ import pytest
 from jobs_service import JobEvent, JobsService, JobState, NewJob, Outcome, RunningJob, Settings
 from jobs_service.actors import notifier
 from jobs_service.errors import TransactionTooOld
-from jobs_service.layer import changes
-from jobs_service.layer.keyspace import pack_id
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from jobs_service.store.base import TransactionFunction
@@ -143,19 +141,6 @@ def test_a_change_costs_what_changed_however_many_subscriptions_there_are(
     scenario()
 
 
-@in_virtual_time
-async def test_subscribing_to_one_more_job_reads_no_others() -> None:
-    async with opened() as jobs:
-        await running(jobs, MANY)
-        follower = Follower(jobs, MANY)
-        await asyncio.sleep(100)
-        before = counted(jobs).keys
-        async with jobs.subscribe(T1, "00007") as events:
-            assert (await anext(events)).state is JobState.RUNNING
-        assert counted(jobs).keys - before < 40
-        follower.stop()
-
-
 @pytest.mark.parametrize("few", [0, 100], ids=["what has changed", "all"])
 @in_virtual_time
 async def test_every_way_a_job_can_change_reaches_a_subscriber_of_another_service(
@@ -217,31 +202,6 @@ async def test_rows_of_changes_are_written_while_somebody_follows_and_removed_so
 
 
 @in_virtual_time
-async def test_few_subscriptions_are_read_at_each_look_and_nothing_is_written_for_them() -> None:
-    async with opened() as jobs:
-        taken = await running(jobs, 3 * notifier._FEW)
-        few = Follower(jobs, notifier._FEW)
-        await asyncio.sleep(1)
-        await taken[0].finish()
-        await asyncio.sleep(1)
-        assert few.states("00000") == [JobState.RUNNING, JobState.FINISHED]
-        assert await rows(jobs) == (None, 0)
-        # With more of them it is asked what has changed, and no more when they are few again.
-        more = Follower(jobs, 3 * notifier._FEW)
-        await asyncio.sleep(1)
-        await taken[1].finish()
-        await taken[-1].finish()
-        await asyncio.sleep(1)
-        assert (await rows(jobs))[1] == 2
-        assert few.states("00001")[-1] is more.states("00001")[-1] is more.states(taken[-1].id)[-1] is JobState.FINISHED
-        more.stop()
-        await taken[2].finish()
-        await asyncio.sleep(1)
-        assert few.states("00002") == [JobState.RUNNING, JobState.FINISHED]
-        few.stop()
-
-
-@in_virtual_time
 @pytest.mark.parametrize("what", ["rows are removed", "nobody follows", "somebody else follows anew"])
 async def test_a_follower_who_cannot_tell_what_has_changed_looks_at_all_its_jobs(
     what: str, monkeypatch: pytest.MonkeyPatch
@@ -288,36 +248,6 @@ async def test_a_follower_who_cannot_tell_what_has_changed_looks_at_all_its_jobs
 
 
 @in_virtual_time
-async def test_more_changes_than_one_read_should_have_are_told_of_in_several() -> None:
-    async with opened(notify_holdoff=5.0) as jobs:
-        taken = await running(jobs, 2500)
-        follower = Follower(jobs, 2500)
-        await asyncio.sleep(20)
-        for job in taken[:1200]:
-            await job.finish()
-        for job in taken[1200:]:
-            await job.update("new")
-        await asyncio.sleep(20)
-        assert {follower.states(job.id)[-1] for job in taken[:1200]} == {JobState.FINISHED}
-        assert {follower.events[job.id][-1].data for job in taken[1200:]} == {"new"}
-        follower.stop()
-
-
-@in_virtual_time
-async def test_records_of_many_large_jobs_are_read_in_parts() -> None:
-    async with opened() as jobs:
-        await jobs.set_type_timeout(T1, 3600)
-        for first in range(0, 400, 50):
-            await jobs.add_many(T1, [NewJob(f"{first + n:05}", "x" * 90_000) for n in range(50)])
-        follower = Follower(jobs, 400)
-        await asyncio.sleep(1)
-        assert all(events for events in follower.events.values())
-        assert isinstance(jobs.store, CountedStore)
-        assert jobs.store.largest < 10_000_000 < counted(jobs).bytes
-        follower.stop()
-
-
-@in_virtual_time
 async def test_whoever_subscribes_while_a_look_goes_on_is_not_told_of_what_was_before_it() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
@@ -334,14 +264,6 @@ async def test_whoever_subscribes_while_a_look_goes_on_is_not_told_of_what_was_b
             async with jobs.subscribe(T1, job.id) as second:
                 assert (await anext(first)).data == "old"
                 assert (await anext(second)).data == "new"
-
-
-def test_ids_of_all_kinds_are_found_again_in_a_row() -> None:
-    ids = ["a", b"a", "", b"", "with\x00zero", b"\x00\xff\x00", "ends with\x00", "x" * 9000]
-    packed = [pack_id(id) for id in ids]
-    rows = [*changes.write(packed * 20)]
-    assert len(rows) > 1
-    assert [id for row in rows for id in changes._ids(row)] == packed * 20
 
 
 class TiredStore(CountedStore):

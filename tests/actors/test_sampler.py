@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import StoreUnavailable
 from jobs_service.actors.activity_monitor import Sample, Sampled, Sampler
 from jobs_service.actors.context import Context
 from jobs_service.store.memory import Faults
-from tests.actors.support import add, counted, opened, set_timeout
+from tests.actors.support import counted, opened, set_timeout
 from tests.virtual_time import in_virtual_time
 
 
@@ -69,62 +68,6 @@ async def running(context: Context) -> AsyncIterator[Sampler]:
 
 
 @in_virtual_time
-async def test_types_added_together_are_sampled_at_once_in_one_read() -> None:
-    async with opened() as context:
-        for number in range(20):
-            await set_timeout(context, number, number + 1)
-        async with running(context) as sampler:
-            listeners = [Listener(context, sampler, number) for number in range(20)]
-            await asyncio.sleep(0.001)
-            assert [listener.told[0].timeout for listener in listeners] == [number + 1 for number in range(20)]
-            assert counted(context).reads == 1
-
-
-@in_virtual_time
-async def test_more_types_than_one_read_should_have_are_sampled_in_several() -> None:
-    async with opened() as context, running(context) as sampler:
-        listeners = [Listener(context, sampler, number) for number in range(2001)]
-        await asyncio.sleep(0.001)
-        assert {len(listener.told) for listener in listeners} == {1}
-        assert counted(context).reads == 3
-
-
-@in_virtual_time
-async def test_a_sample_shows_timeout_and_stamp_or_their_absence() -> None:
-    async with opened() as context:
-        await set_timeout(context, "quiet", 5)
-        await set_timeout(context, "busy", 7)
-        await add(context, "busy", "a")
-        async with running(context) as sampler:
-            listeners = [Listener(context, sampler, type) for type in ("missing", "quiet", "busy")]
-            await asyncio.sleep(0.001)
-            missing, quiet, busy = [listener.told[0] for listener in listeners]
-            assert (missing.timeout, missing.stamp) == (None, None)
-            assert (quiet.timeout, quiet.stamp) == (5, None)
-            assert busy.timeout == 7
-            assert busy.stamp is not None
-            assert len(busy.stamp) == 10
-
-
-@pytest.mark.parametrize("timeout", [0.5, 1, 7.3, 60, 3600])
-@pytest.mark.parametrize("samples", [4, 8, 100])
-def test_a_listener_is_told_at_least_as_often_as_the_setting_says(timeout: float, samples: int) -> None:
-    @in_virtual_time
-    async def scenario() -> None:
-        async with opened(activity_samples=samples) as context:
-            await set_timeout(context, "t", timeout)
-            async with running(context) as sampler:
-                listener = Listener(context, sampler, "t")
-                await asyncio.sleep(3 * timeout)
-                longest = max(listener.gaps())
-                # Ticks of the finest grid are as close as samples ever are.
-                assert longest <= max(timeout / samples, 2.0**-6) + 1e-6
-                assert longest >= timeout / samples / 4
-
-    scenario()
-
-
-@in_virtual_time
 async def test_types_of_like_timeouts_share_reads_whenever_they_were_added() -> None:
     async with opened() as context:
         for number in range(50):
@@ -156,32 +99,6 @@ async def test_a_type_that_is_removed_is_told_of_no_more() -> None:
             reads = counted(context).reads
             await asyncio.sleep(100)
             assert counted(context).reads == reads
-
-
-@in_virtual_time
-async def test_a_type_that_is_removed_while_it_is_read_is_told_of_no_more() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 8)
-        counted(context).faults = Slow(1.0)
-        async with running(context) as sampler:
-            listener = Listener(context, sampler, "t")
-            await asyncio.sleep(0.5)
-            listener.remove()
-            await asyncio.sleep(100)
-            assert listener.told == []
-
-
-@in_virtual_time
-async def test_who_is_in_a_hurry_is_told_at_once_though_nothing_has_changed() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 3600)
-        async with running(context) as sampler:
-            listener = Listener(context, sampler, "t")
-            await asyncio.sleep(1)
-            listener.sampled.quiet = True
-            listener.hurry()
-            await asyncio.sleep(0.001)
-            assert len(listener.told) == 2
 
 
 @in_virtual_time

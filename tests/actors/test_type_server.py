@@ -6,10 +6,8 @@ import asyncio
 
 import pytest
 
-from jobs_service import JobId, JobNotFound, JobsService, JobState, JobTransaction, Retry, RunningJob, Settings, Snooze
-from jobs_service.actors import type_server
+from jobs_service import JobId, JobNotFound, JobState, JobTransaction, Retry, RunningJob, Settings, Snooze
 from jobs_service.actors.type_server import TypeServer
-from jobs_service.layer import awake_types
 from jobs_service.layer.keyspace import ALARM, AWAKE, HOURS, MINUTES
 from jobs_service.store import Transaction
 from jobs_service.testing import World
@@ -150,34 +148,6 @@ def test_what_a_clock_far_ahead_has_written_is_set_right_within_two_hours(ahead:
     World(1).run(main)
     assert sorted(map(str, done)) == sorted(["crashes", "ends", "snoozes", *large])
     assert found == {"crashes": None, "snoozes": None, "ends": None, "reminder": JobState.PENDING}
-
-
-@in_virtual_time
-async def test_very_many_types_whose_jobs_come_due_at_the_same_time_are_all_woken_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Seed 7000052 of one drill: there was a random pause before each page of them, half a second at most."""
-    monkeypatch.setattr(type_server, "_SCANNED_TOGETHER", 3)
-    types = [f"type {number:03}" for number in range(40)]
-    async with opened(type_idle_after=1.0) as jobs:
-        due = jobs._context.sources.wall_time() + 30.0
-
-        async def add(tx: JobTransaction) -> None:
-            for type in types:
-                await tx.set_type_timeout(type, TIMEOUT)
-                await tx.add(type, J1, run_at=due)
-
-        await jobs.transact(add)
-        await asyncio.sleep(20.0)
-        assert await jobs.store.read(lambda transaction: awake_in(transaction, jobs)) == []
-        await asyncio.sleep(10.1)
-        found = {type: counts.ready for type, counts in (await jobs.counts()).items()}
-    assert found == dict.fromkeys(types, 1)
-
-
-async def awake_in(transaction: Transaction, jobs: JobsService) -> list[bytes]:
-    keyspace = jobs._context.keyspace
-    return (await awake_types.awake_types(transaction, keyspace, None, 100)).types
 
 
 @in_virtual_time

@@ -7,11 +7,9 @@ from collections.abc import Sequence, Set
 
 import pytest
 
-from jobs_service import InvalidJob, JobExists, StoreDamaged, StoreUnavailable
+from jobs_service import StoreDamaged
 from jobs_service.batching import Call
-from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import creation, running_jobs
-from jobs_service.layer.entry import JobSnapshot
 from jobs_service.layer.keyspace import Place
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.memory import Faults, MemoryTransaction
@@ -19,11 +17,6 @@ from tests.actors.support import counted, opened, set_timeout
 from tests.batching.grouping import Group, Held, group_of, ids
 from tests.checker import assert_sound
 from tests.virtual_time import in_virtual_time
-
-
-class Away(Faults):
-    async def before_commit(self, transaction: MemoryTransaction) -> None:
-        raise StoreUnavailable("away", type="t")
 
 
 class DamagedPages(Faults):
@@ -97,16 +90,6 @@ async def test_of_one_callers_operations_only_those_fail_that_are_too_much_by_th
 
 
 @in_virtual_time
-async def test_what_is_asked_for_later_is_another_transaction() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        await group.add("a")
-        await group.add("b")
-        assert group.runs == 2
-
-
-@in_virtual_time
 async def test_more_operations_than_a_transaction_should_have_are_several() -> None:
     async with opened() as context:
         await set_timeout(context, "t", 60)
@@ -116,67 +99,7 @@ async def test_more_operations_than_a_transaction_should_have_are_several() -> N
         assert await group.stored() == 1001
 
 
-@in_virtual_time
-async def test_more_bytes_than_a_transaction_should_have_are_several() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        await asyncio.gather(*(group.add(f"{number}", size=900_000) for number in range(5)))
-        assert group.runs == 3
-        await asyncio.gather(*(group.add(f"big {number}", size=3_000_000) for number in range(3)))
-        assert group.runs == 6
-
-
-@in_virtual_time
-async def test_operations_behave_as_one_after_the_other() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        results = await asyncio.gather(
-            group.add("a", 1),
-            group.commit.operate(creation.remove, group.place("a"), False),
-            group.add("a", 2),
-            group.add("a", 3),
-            return_exceptions=True,
-        )
-        assert group.runs == 1
-        assert isinstance(results[3], JobExists)
-        assert isinstance(results[2], JobSnapshot)
-        assert results[2].record is not None
-        assert results[2].record.json == b"2"
-        assert await group.stored() == 1
-
-
 # failures
-
-
-@in_virtual_time
-async def test_an_operation_that_raises_concerns_no_other() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        await group.add("there")
-        results = await asyncio.gather(
-            group.add("a"),
-            group.add("there"),
-            group.commit.operate(explode, group.place("x")),
-            group.add("b"),
-            return_exceptions=True,
-        )
-        assert [type(result) for result in results] == [JobSnapshot, JobExists, ZeroDivisionError, JobSnapshot]
-        assert await group.stored() == 3
-
-
-@in_virtual_time
-async def test_a_transaction_that_fails_is_told_to_each_with_an_error_of_its_own() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        counted(context).faults = Away()
-        group = group_of(context)
-        results = await asyncio.gather(group.add("a"), group.add("b"), group.accept(), return_exceptions=True)
-        assert [type(result) for result in results] == [StoreUnavailable] * 3
-        assert [(str(result), getattr(result, "type", None)) for result in results] == [("away", "t")] * 3
-        assert len({id(result) for result in results}) == 3
 
 
 @in_virtual_time
@@ -189,23 +112,6 @@ async def test_operations_that_are_too_much_together_are_done_in_parts() -> None
         assert len(results) == 150
         assert group.runs == 6
         assert await group.stored() == 150
-
-
-@in_virtual_time
-async def test_an_operation_that_is_too_much_alone_learns_so() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-
-        async def flood(unit: UnitOfWork, place: Place) -> None:
-            for number in range(120):
-                unit.transaction.set(b"own/%d" % number, b"x" * 90_000)
-
-        results = await asyncio.gather(
-            group.add("a"), group.commit.operate(flood, group.place("x")), group.add("b"), return_exceptions=True
-        )
-        assert [type(result) for result in results] == [JobSnapshot, TransactionTooLarge, JobSnapshot]
-        assert await group.stored() == 2
 
 
 # those who go away
@@ -262,16 +168,6 @@ async def test_draining_waits_for_what_was_begun_and_for_what_has_just_been_aske
         assert first.done()
         assert second.done()
         await group.commit.drain()
-
-
-@in_virtual_time
-async def test_an_argument_that_no_job_can_have_never_reaches_the_store() -> None:
-    async with opened() as context:
-        group = group_of(context)
-        with pytest.raises(InvalidJob):
-            group.add("\ud800")
-        await group.commit.drain()
-        assert group.runs == 0
 
 
 @in_virtual_time

@@ -32,16 +32,6 @@ async def test_workers_on_the_same_terms_share_one_look_and_each_gets_its_own_jo
 
 
 @in_virtual_time
-async def test_an_accept_finds_what_is_added_in_the_same_turn() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        answer, _ = await asyncio.gather(group.accept(), group.add("a"))
-        assert ids(answer) == ["a"]
-        assert group.runs == 1
-
-
-@in_virtual_time
 async def test_of_those_who_go_without_only_the_first_gets_a_watch() -> None:
     async with opened() as context:
         await set_timeout(context, "t", 60)
@@ -54,24 +44,6 @@ async def test_of_those_who_go_without_only_the_first_gets_a_watch() -> None:
         assert third == (None, None)
         await group.add("b")
         await asyncio.wait_for(watch.wait(), 10)
-
-
-@in_virtual_time
-async def test_nobody_watches_when_all_got_a_job_or_have_gone() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        faults = counted(context).faults = Held()
-        group = group_of(context)
-        faults.go.set()
-        await group.add("a")
-        faults.go.clear()
-        first, second = group.accept(watch=True), group.accept(watch=True)
-        await asyncio.sleep(1)
-        second.cancel()
-        faults.go.set()
-        assert ids(await first) == ["a"]
-        await group.commit.drain()
-        assert not counted(context)._watches
 
 
 @in_virtual_time
@@ -90,33 +62,6 @@ async def test_a_job_accepted_for_somebody_who_has_gone_is_given_back() -> None:
         assert ids(await accepts[0]) == ["0", "1"]
         assert ids(await accepts[2]) == ["4", "5"]
         assert group.given_back == ["2", "3"]
-
-
-@in_virtual_time
-async def test_accepts_that_are_all_canceled_before_they_have_begun_take_nothing() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        await group.add("a")
-        accepts = [group.accept() for _ in range(3)]
-        for accept in accepts:
-            accept.cancel()
-        await group.commit.drain()
-        assert (group.runs, group.given_back) == (1, [])
-        assert await group.stored() == 1
-
-
-@in_virtual_time
-async def test_one_look_takes_a_bounded_number_of_jobs() -> None:
-    async with opened() as context:
-        await set_timeout(context, "t", 60)
-        group = group_of(context)
-        for start in range(0, 1500, 500):
-            await asyncio.gather(*(group.add(f"{start + number:04}") for number in range(500)))
-        answers = await asyncio.gather(*(group.accept(limit=400) for _ in range(4)))
-        taken = [id for answer in answers for id in ids(answer)]
-        assert sorted(taken) == [f"{number:04}" for number in range(1500)]
-        await assert_sound(context.store, now=context.sources.wall_time())
 
 
 @in_virtual_time

@@ -1,4 +1,4 @@
-"""The page of semantics: each cell of its table of operations is tried, and has its tests in that table's suite."""
+"""The page of semantics: each cell of its table of operations is tried."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import pytest
 from jobs_service import JobNotFound, JobsError, JobsService, RunningJob
 from jobs_service.model.job import MEANT
 from jobs_service.service.selection import FIELDS
-from tests.docs.pages import ROOT, read, rows
+from tests.docs.pages import read, rows
 from tests.operations import CATALOGUE, ID, TYPE, Attempt
 from tests.service.support import contents
 
 STATES = ["missing", "pending", "running", "finished"]
 TABLE = {row[0].strip("`"): row[1:] for row in rows(read("docs/semantics.md"), "operation | missing")}
-SUITE = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests/service/operations").glob("*.py"))
 CALLED = {each.row: each.attempt for each in CATALOGUE if each.attempt}
-HEADINGS = {each.row: each.heading for each in CATALOGUE if each.row}
 
 
 async def with_job(jobs: JobsService, state: str) -> RunningJob:
@@ -43,7 +41,7 @@ async def what_it_is(jobs: JobsService) -> str:
 
 
 def test_the_rows_are_those_of_the_catalogue() -> None:
-    assert [*HEADINGS] == [*TABLE]
+    assert [each.row for each in CATALOGUE if each.row] == [*TABLE]
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -73,22 +71,3 @@ def test_the_fields_of_filters_and_the_words_for_states_are_those_of_the_code() 
     found = rows(read("docs/semantics.md"), "field")
     assert sorted(name for row in found for name in re.findall(r"`(\w+)`", row[0])) == sorted(FIELDS)
     assert sorted(re.findall(r"`(\w+)`", found[0][1])) == sorted(MEANT)
-
-
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("operation", TABLE)
-def test_a_cell_has_its_tests(operation: str, state: str) -> None:
-    if not TABLE[operation][STATES.index(state)]:
-        return
-    heading = HEADINGS[operation]
-    found = re.search(rf"^# {re.escape(heading)}\n(.*?)(?=^# |\Z)", SUITE, re.MULTILINE | re.DOTALL)
-    assert found is not None, heading
-    names = re.findall(r"def (test_\w+)", found[1])
-    # A running job is its worker's: his calls are named by what they do to it.
-    words = {
-        "missing": "missing|without_jobs",
-        "running": "running|canceled|run|worker|flagged|beside",
-        "finished": "finished|not_the_callers",
-        "pending": "pending|not_the_callers",
-    }
-    assert any(re.search(words[state], name) for name in names), names

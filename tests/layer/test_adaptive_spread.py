@@ -24,13 +24,6 @@ def look(spreading: Spreading, *runs: list[str], limit: int = 1) -> list[int]:
     return spreads
 
 
-def test_without_collisions_the_order_is_exact() -> None:
-    spreading = Spreading()
-    for number in range(20):
-        assert look(spreading, [str(number)], limit=7) == [1]
-    assert not spreading.is_crowded(KEYS)
-
-
 def test_a_collision_widens_the_next_look() -> None:
     spreading = Spreading()
     assert look(spreading, ["a"], ["b"]) == [1, 1]
@@ -39,19 +32,6 @@ def test_a_collision_widens_the_next_look() -> None:
     assert spreading.spread(KEYS, 10) == 11
     assert not spreading.is_crowded(OTHER)
     assert spreading.spread(OTHER, 10) == 1
-
-
-def test_a_run_that_finds_the_same_jobs_in_exact_order_was_not_repeated_for_another_worker() -> None:
-    spreading = Spreading()
-    for _ in range(20):
-        assert look(spreading, ["a", "b"], ["a", "b"], ["a", "b"], limit=2) == [1, 1, 1]
-    assert not spreading.is_crowded(KEYS)
-
-
-def test_one_that_finds_fewer_jobs_was() -> None:
-    spreading = Spreading()
-    look(spreading, ["a", "b"], ["b"], limit=2)
-    assert spreading.is_crowded(KEYS)
 
 
 def test_a_look_that_collides_again_and_again_widens_at_once() -> None:
@@ -66,16 +46,6 @@ def test_a_look_that_collides_again_and_again_widens_at_once() -> None:
     assert spreading.spread(KEYS, 1) == 16
 
 
-def test_eight_looks_without_a_collision_halve_the_spread_down_to_exact_order() -> None:
-    spreading = Spreading()
-    spreading.learn(KEYS, 4)
-    for expected in (16, 8, 4, 2, 1):
-        assert spreading.spread(KEYS, 1) == expected
-        for _ in range(8):
-            look(spreading, ["a"])
-    assert not spreading.is_crowded(KEYS)
-
-
 @pytest.mark.parametrize(("limit", "widest"), [(1, 1024), (10, 1024), (100, 1600), (1000, 16_000)])
 def test_the_spread_has_a_bound_that_grows_with_what_is_taken(limit: int, widest: int) -> None:
     spreading = Spreading()
@@ -84,19 +54,6 @@ def test_the_spread_has_a_bound_that_grows_with_what_is_taken(limit: int, widest
     for _ in range(80):
         spreading.learn(KEYS, 0)
     assert spreading.spread(KEYS, limit) == 1
-
-
-def test_several_looks_of_one_transaction_count_as_one() -> None:
-    spreading = Spreading()
-    looks = QueueReads(spreading)
-    for found in (["a", "b"], ["a", "c"]):
-        looks.begin()
-        for id in found:
-            looks.took(KEYS, looks.spread(KEYS, 1), [id])
-        looks.took(OTHER, looks.spread(OTHER, 1), ["x"])
-    looks.end()
-    assert spreading.spread(KEYS, 1) == 2
-    assert not spreading.is_crowded(OTHER)
 
 
 def test_turns_are_taken_for_long_after_a_collision() -> None:

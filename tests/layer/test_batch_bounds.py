@@ -8,10 +8,8 @@ import pytest
 
 from jobs_service.errors import StoreError, StoreUnavailable, TransactionTooLarge, TransactionTooOld
 from jobs_service.layer import creation
-from jobs_service.layer.batch_bounds import SHARE, Batch, Pace, Room, rewritten_bytes, too_much_for
+from jobs_service.layer.batch_bounds import SHARE, Batch, Pace, rewritten_bytes
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import UNSET
-from jobs_service.store.base import Limits
 from tests.layer.support import layer
 from tests.virtual_time import in_virtual_time
 
@@ -102,34 +100,6 @@ async def test_items_go_through_in_parts_that_are_halved_and_none_is_left_out_or
     assert attempts.lengths[:4] == [100, 50, 25, 31]
 
 
-async def test_parts_are_bounded_in_jobs_and_in_bytes_and_hold_at_least_one() -> None:
-    attempts = Attempts(1000)
-    sizes = [100] * 25 + [900] * 3 + [5000] + [1] * 3
-    await Pace(Batch(jobs=10, bytes=1000)).through(range(len(sizes)), sizes.__getitem__, attempts)
-    assert attempts.done == [*range(len(sizes))]
-    assert attempts.lengths == [10, 10, 5, 1, 1, 1, 1, 3]
-
-
-async def test_one_item_that_is_too_much_raises_after_those_before_it_were_done() -> None:
-    attempts = Attempts(0)
-    with pytest.raises(TransactionTooLarge):
-        await Pace(Batch(jobs=4)).through(range(4), lambda item: 1, attempts)
-    assert attempts.lengths == [4, 2, 1]
-
-
-def test_a_batch_takes_a_share_of_what_the_store_allows() -> None:
-    limits = Limits(transaction=40_000)
-    assert Batch.of(limits, jobs=7) == Batch(7, 40_000 // SHARE)
-    assert Batch.of(limits, most_bytes=5_000).bytes == 5_000
-    assert Batch.of(limits, most_bytes=50_000).bytes == 10_000
-
-
-def test_the_first_row_always_fits_into_a_room() -> None:
-    room = Room(10)
-    assert room.takes(11)
-    assert not room.takes(1)
-
-
 # On a unit of work
 
 
@@ -153,34 +123,6 @@ async def test_of_many_large_jobs_only_those_are_read_that_fit_into_the_transact
 
 
 @in_virtual_time
-async def test_all_of_many_small_jobs_fit() -> None:
-    async with layer() as found:
-        ids = [f"{number:03}" for number in range(150)]
-        for id in ids:
-            await found.add(id)
-        packed = [found.place(id)[2] for id in ids]
-        assert await found.transact(lambda unit: _count(unit, found.keys, packed)) == 150
-
-
-@in_virtual_time
-async def test_a_unit_is_full_when_the_whole_records_that_it_rewrites_fill_its_share() -> None:
-    async with layer() as found:
-        ids = [f"{number:03}" for number in range(40)]
-        for id in ids:
-            await found.add(id, LARGE)
-
-        async def resubmit(unit: UnitOfWork) -> int:
-            for done, id in enumerate(ids):
-                if unit.is_full:
-                    return done
-                # Little is new, but the record is written as a whole.
-                await creation.resubmit(unit, found.place(id), creation.spec_of("t", id, UNSET, 5, UNSET))
-            return len(ids)
-
-        assert await found.transact(resubmit) == 28
-
-
-@in_virtual_time
 async def test_a_unit_that_has_read_more_than_it_could_write_is_full() -> None:
     async with layer() as found:
         ids = [f"{number:03}" for number in range(120)]
@@ -195,13 +137,3 @@ async def test_a_unit_that_has_read_more_than_it_could_write_is_full() -> None:
             return len(ids)
 
         assert await found.transact(remove) == 112
-
-
-async def _count(unit: UnitOfWork, keys: object, packed: list[bytes]) -> int:
-    return len(await unit.load_fitting(keys, packed))  # type: ignore[arg-type]
-
-
-def test_too_old_is_no_reason_for_a_smaller_batch_than_one_job() -> None:
-    """A store that is slow for a moment would otherwise end whoever tried."""
-    assert too_much_for(2) == (TransactionTooLarge, TransactionTooOld)
-    assert too_much_for(1) == (TransactionTooLarge,)

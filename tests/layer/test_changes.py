@@ -78,12 +78,6 @@ async def test_an_entry_far_ahead_that_somebody_has_left_behind_hides_no_change(
     await store.close()
 
 
-def test_the_ids_of_a_row_are_told_apart_whatever_bytes_they_have() -> None:
-    packed_ids = [pack_id(id) for id in ("a", "a\x00b", b"\x00", b"\x00\xff", "", "\x00\x00")]
-    [row] = changes.write(packed_ids)
-    assert [*changes._ids(row)] == packed_ids
-
-
 async def test_who_follows_all_jobs_of_a_type_finds_those_that_are_added_and_others_do_not() -> None:
     async with JobsService("memory:") as jobs:
         await jobs.set_type_timeout("email", 30)
@@ -104,29 +98,3 @@ async def test_who_follows_all_jobs_of_a_type_finds_those_that_are_added_and_oth
         assert await added("b", True) == [pack_id("b")]
         # Who follows some jobs only goes on beside.
         assert await added("c", False) == [pack_id("c")]
-
-
-async def test_a_type_in_doubt_is_followed_anew_or_forgotten_with_all_that_was_noted() -> None:
-    sources = Sources()
-    store = MemoryStore(settings=Settings(), sources=sources)
-    await store.open()
-
-    async def doubt(transaction: Transaction) -> bytes:
-        return changes.doubt(transaction, KEYS, sources)
-
-    async def followed(transaction: Transaction) -> bytes | None:
-        return await transaction.get(KEYS.followed)
-
-    first = await store.transact(doubt)
-    assert await store.read(lambda transaction: changes.begin(transaction, KEYS)) is None
-    second = await store.transact(doubt)
-    await store.transact(lambda transaction: changes.forget(transaction, KEYS, first))
-    assert await store.read(followed) == second != first
-    await store.transact(lambda transaction: changes.follow(transaction, KEYS))
-    assert await store.read(lambda transaction: changes.begin(transaction, KEYS)) is not None
-    third = await store.transact(doubt)
-    await store.transact(write_rows)
-    await store.transact(lambda transaction: changes.forget(transaction, KEYS, third))
-    assert await store.read(followed) is None
-    assert await store.read(lambda transaction: changes.oldest(transaction, KEYS)) is None
-    await store.close()

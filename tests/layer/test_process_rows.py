@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import replace
@@ -13,9 +12,9 @@ import pytest
 from jobs_service import JobsService, ProcessGone, ProcessState
 from jobs_service.actors.processes import all_rows
 from jobs_service.layer import rows as process_rows
-from jobs_service.layer.rows import KEPT_FOR, MISSED, MOST_ENDED, ProcessRow
+from jobs_service.layer.rows import KEPT_FOR, MISSED, ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import HandlerSlots, ProcessAction, ProcessRequest
+from jobs_service.model import ProcessAction, ProcessRequest
 from jobs_service.sources import Sources
 from tests.layer.processes import process_row
 
@@ -88,13 +87,6 @@ async def test_what_somebody_has_asked_is_read_with_the_process_and_removed_with
     assert await rows.asked() == [None, None]
 
 
-async def test_who_is_not_there_is_asked_nothing_and_nothing_is_left(rows: Rows) -> None:
-    with pytest.raises(ProcessGone):
-        await rows.ask(ProcessAction.STOP)
-    await rows.write(process_row(ID))
-    assert await rows.asked() == [None]
-
-
 async def test_the_newest_request_counts_but_a_stop_stays(rows: Rows) -> None:
     await rows.write(process_row(ID))
     for action in (ProcessAction.QUIET, ProcessAction.RESUME, ProcessAction.STOP):
@@ -105,12 +97,6 @@ async def test_the_newest_request_counts_but_a_stop_stays(rows: Rows) -> None:
         with pytest.raises(ProcessGone, match="asked to stop before"):
             await rows.ask(action)
     assert await rows.asked() == [ProcessAction.STOP]
-
-
-@pytest.mark.parametrize("id", ["", "x", "0" * 11, "0" * 13, "0123456789AB", "\ud800" * 12, 7, None, b"0123456789ab"])
-def test_what_can_be_no_id_names_no_process(id: Any) -> None:
-    with pytest.raises(ProcessGone, match="there is no process"):
-        process_rows.checked_id(id)
 
 
 def test_a_process_is_silent_after_missed_heartbeats_and_dead_when_the_system_says_so() -> None:
@@ -124,22 +110,6 @@ def test_a_process_is_silent_after_missed_heartbeats_and_dead_when_the_system_sa
     assert known.as_of(NOW, {b"12345678"}).state is ProcessState.DEAD
 
 
-async def test_those_that_have_ended_are_removed_after_a_day_and_those_that_live_never(rows: Rows) -> None:
-    old, young = NOW - KEPT_FOR - 1, NOW - KEPT_FOR + 1
-    await rows.write(
-        process_row("a" * 12, heard=old),
-        process_row("b" * 12, heard=young),
-        process_row("c" * 12, heard=old, instance=b"dead...."),
-        process_row("d" * 12, heard=old, instance=b"living.."),
-        process_row("e" * 12, heard=NOW),
-    )
-    await rows.ask(ProcessAction.STOP, "a" * 12)
-    await rows.clean({b"dead...."})
-    assert [row.info.id[0] for row in await rows.read()] == ["b", "d", "e"]
-    await rows.write(process_row("a" * 12))
-    assert await rows.asked() == [None] * 4
-
-
 async def test_one_that_is_heard_of_again_meanwhile_stays(rows: Rows) -> None:
     await rows.write(process_row(ID, heard=NOW - KEPT_FOR - 1))
     ids = process_rows.to_remove(await rows.read(), NOW, ())
@@ -147,37 +117,6 @@ async def test_one_that_is_heard_of_again_meanwhile_stays(rows: Rows) -> None:
     await rows.write(process_row(ID, heard=NOW))
     await rows.do(lambda unit: process_rows.remove_ended(unit, ids, ()))
     assert [row.info.id for row in await rows.read()] == [ID]
-
-
-async def test_very_many_are_read_some_at_a_time_and_the_last_is_asked_as_the_first_is(
-    rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_rows, "_PAGE", 3)
-    many = [process_row(f"{n:012x}", heard=NOW) for n in range(9)]
-    await rows.write(*many)
-    await rows.ask(ProcessAction.QUIET, many[4].info.id)
-    turns = 0
-
-    async def count_turns() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    counting = asyncio.create_task(count_turns())
-    found = await rows.jobs.processes()
-    counting.cancel()
-    assert [each.id for each in found] == [row.info.id for row in many]
-    assert [each.id for each in found if each.request is not None] == [many[4].info.id]
-    assert turns >= 3
-    assert (await rows.jobs.quiet_process(many[-1].info.id)).id == many[-1].info.id
-
-
-async def test_of_many_that_have_ended_the_newest_are_kept(rows: Rows) -> None:
-    ended = [process_row(f"{n:012x}", heard=NOW - 1000 - n) for n in range(MOST_ENDED + 5)]
-    await rows.write(*ended, process_row("f" * 12, heard=NOW))
-    await rows.clean()
-    assert [row.info.id for row in await rows.read()] == [f"{n:012x}" for n in range(MOST_ENDED)] + ["f" * 12]
 
 
 @pytest.mark.parametrize(
@@ -204,12 +143,3 @@ async def test_what_is_no_process_is_left_out(rows: Rows, change: dict[str, Any]
 
     await rows.do(spoil)
     assert [row.info.id for row in await rows.read()] == ["f" * 12]
-
-
-def test_of_very_many_handlers_as_many_are_named_as_there_is_room_for() -> None:
-    few, unnamed = process_rows.some_of(HandlerSlots(f"type {n:04}", 1, 0) for n in range(1000))
-    assert ([each.type for each in few[:2]], len(few), unnamed) == (["type 0000", "type 0001"], 100, 900)
-    few, unnamed = process_rows.some_of(HandlerSlots(f"{n}" * 5000, 1, 0) for n in range(9))
-    assert (len(few), unnamed) == (3, 6)
-    longest = process_row(ID, handlers=few, unnamed=unnamed)
-    assert len(longest.encode()) < 20_000

@@ -2,81 +2,24 @@
 
 from __future__ import annotations
 
-import uuid
 from functools import partial
 from typing import Any
 
-import fdb.tuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs_service.layer import queue
 from jobs_service.layer import reads as queue_counts
-from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, pack_id, pack_priority, pack_seconds
+from jobs_service.layer.keyspace import pack_id, pack_priority, pack_seconds
 from jobs_service.layer.queue import AcceptTerms, More
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.base import Snapshot, Transaction
 from tests.layer.support import Layer, add, layer
-from tests.layer.tuples import IDS, NAMES
+from tests.layer.tuples import NAMES
 from tests.virtual_time import EPOCH, in_virtual_time, run_virtual
 
 ALL = AcceptTerms(1000, None, None, 1, 100)
-
-PRIORITIES: list[Any] = [
-    0,
-    1,
-    -1,
-    255,
-    256,
-    -255,
-    -256,
-    (1 << 64) - 1,
-    1 << 64,
-    1 - (1 << 64),
-    -(1 << 64),
-    1 << 2000,
-    -(1 << 2000),
-    "",
-    "a",
-    "a\x00b",
-    "\x00",
-    "\x00\xff",
-    "3" * 20,
-    b"",
-    b"\x00",
-    b"\x00\xff\x00",
-    b"\x33" * 13,
-    b"\xff" * 4,
-    (),
-    (None,),
-    (None, None, "a\x00"),
-    (((),), ((None,), ())),
-    (True, False),
-    (1.5, -0.0, float("inf"), float("nan")),
-    (fdb.tuple.SingleFloat(1.25),),
-    (uuid.UUID(int=1 << 100),),
-    (b"\x33" * 13, (1 << 80, ("\x00", (None, True)))),
-    ((1 << 72,), -(1 << 72)),
-]
-
-
-@pytest.mark.parametrize("priority", PRIORITIES, ids=range(len(PRIORITIES)))
-@pytest.mark.parametrize("id", ["a", "", "\x00", b"\x33" * 13, "a\x00\xff"])
-def test_the_id_is_found_behind_any_kind_of_priority(priority: Any, id: str | bytes) -> None:
-    keys = Keyspace(b"\x15\x07").of(("t", 1))
-    seq = b"\x33\x00\xff" * 4
-    packed = pack_priority(priority)
-    key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert queue._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
-
-
-@given(NAMES, NAMES, IDS, st.binary(min_size=12, max_size=12))
-def test_the_id_is_found_behind_any_priority_of_any_type(type: Any, priority: Any, id: str | bytes, seq: bytes) -> None:
-    keys = Keyspace(b"").of(type)
-    packed = pack_priority(priority)
-    key = keys.ready + packed + STAMP_CODE + seq + pack_id(id)
-    assert queue._ranked(keys, key) == ((packed, 0, STAMP_CODE + seq), pack_id(id))
 
 
 async def accepted(found: Layer, terms: AcceptTerms = ALL) -> list[Any]:
@@ -87,17 +30,6 @@ async def accepted(found: Layer, terms: AcceptTerms = ALL) -> list[Any]:
         return [entry.id for entry in taken]
 
     return await found.transact(work)
-
-
-@in_virtual_time
-async def test_jobs_of_every_kind_of_priority_come_in_the_order_of_the_tuple_layer() -> None:
-    async with layer() as found:
-        for number, priority in enumerate(PRIORITIES):
-            await found.add(str(number), priority=priority)
-        await found.assert_sound()
-        wanted = sorted(range(len(PRIORITIES)), key=lambda number: pack_priority(PRIORITIES[number]))
-        assert await accepted(found) == [str(number) for number in wanted]
-        await found.assert_sound()
 
 
 def test_of_jobs_due_at_the_same_time_the_id_decides_whoever_has_made_them_pending() -> None:
@@ -191,41 +123,6 @@ def test_counting_page_by_page_counts_every_pending_job_once(
 
 
 @in_virtual_time
-async def test_the_next_scheduled_job_is_the_earliest() -> None:
-    async with layer() as found:
-        assert await found.store.read(lambda tr: queue.next_scheduled(tr, found.keys)) is None
-        for number, run_at in enumerate([EPOCH + 9, EPOCH + 3, EPOCH + 6]):
-            await found.add(str(number), run_at=run_at)
-        assert await found.store.read(lambda tr: queue.next_scheduled(tr, found.keys)) == EPOCH + 3
-
-
-@in_virtual_time
-async def test_negative_times_are_due_and_in_order() -> None:
-    async with layer() as found:
-        for id, run_at in (("later", -1.0), ("earlier", -1e9), ("at zero", 0.0)):
-            await found.add(id, run_at=run_at)
-        assert await accepted(found) == ["later", "earlier", "at zero"]  # ready at once: in the order of the calls
-        assert pack_seconds(-1e9) < pack_seconds(-1.0) < pack_seconds(0.0)
-
-
-@in_virtual_time
-async def test_queues_whose_types_begin_alike_are_not_mixed() -> None:
-    types: list[Any] = ["a", "a\x00", "a\x00\xff", b"", b"\x00", (), (None,), (1,), (True,), ("a",), 1]
-    async with layer() as found:
-        queues = [found.keyspace.of(type) for type in types]
-
-        async def fill(unit: UnitOfWork) -> None:
-            for number, keys in enumerate(queues):
-                unit.existing_types.add(keys.timeout)
-                await add(unit, (keys, str(number), pack_id(str(number))), priority="\x00")
-
-        await found.transact(fill)
-        for number, keys in enumerate(queues):
-            found.keys = keys
-            assert await accepted(found) == [str(number)]
-
-
-@in_virtual_time
 async def test_more_due_jobs_than_one_look_makes_ready_are_said_to_be_more() -> None:
     async with layer() as found:
         for number in range(5):
@@ -242,45 +139,6 @@ async def test_more_due_jobs_than_one_look_makes_ready_are_said_to_be_more() -> 
             (1, More.DUE),
             (0, More.NO),
         ]
-
-
-@in_virtual_time
-async def test_a_worker_that_goes_without_learns_when_the_next_job_is_due() -> None:
-    async with layer() as found:
-        await found.add("a", run_at=EPOCH + 30)
-
-        async def wait(unit: UnitOfWork) -> float | None:
-            watch, due_in = await queue.wait_for_more(unit, found.keys)
-            assert watch is not None
-            watch.cancel()
-            return due_in
-
-        assert await found.transact(wait) == 30
-        found.sources.wall_time = lambda: EPOCH + 31
-        assert await found.transact(wait) is None
-
-
-@pytest.mark.parametrize("limit", [1, 3])
-@in_virtual_time
-async def test_what_is_not_counted_does_not_hide_what_is(limit: int) -> None:
-    async with layer() as found:
-
-        def counting(now: float, priority: int | None) -> Any:
-            packed = None if priority is None else pack_priority(priority)
-            return found.store.read(lambda tr: queue_counts.count_due(tr, found.keys, now, limit, packed))
-
-        for number in range(600):
-            await found.add(f"early {number}", run_at=EPOCH + 10, priority=5)
-        await found.add("urgent", run_at=EPOCH + 20)
-        assert await counting(EPOCH + 30, None) == limit
-        assert await counting(EPOCH + 30, 0) == 1, "those that are due before it are less urgent"
-        # Made ready by somebody whose clock is ahead.
-        while await found.transact(lambda unit: queue.make_ready(unit, found.keys, EPOCH + 15, 1000)):
-            pass
-        await found.add("late", priority=7)
-        assert await counting(EPOCH, None) == 1, "those in front of it are not due yet"
-        assert await counting(EPOCH, 6) == 0
-        assert await counting(EPOCH + 30, None) == limit
 
 
 class _Counting(Snapshot):

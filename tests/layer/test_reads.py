@@ -12,7 +12,6 @@ from jobs_service.layer import queue, reads
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import pack_id, pack_priority, pack_seconds
 from jobs_service.layer.queue import AcceptTerms
-from jobs_service.layer.reads import list_page
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.store.base import Snapshot, Transaction
 from tests.checker import assert_sound
@@ -113,17 +112,6 @@ def accepting(found: Layer, limit: int = 1, **terms: Any) -> Callable[[UnitOfWor
 
 
 @in_virtual_time
-async def test_where_a_queue_stands_is_read_from_the_front_of_each_priority() -> None:
-    async with layer() as found:
-        for priority in range(3):
-            for number in range(100):
-                await found.add(f"{priority}-{number:03}", None, priority=priority)
-        state, counted = await reads_of(found, lambda unit: reads.queue_state(unit.transaction, found.keys))
-        assert state.id == "0-000"
-        assert counted.keys < 12
-
-
-@in_virtual_time
 async def test_an_accept_of_a_million_reads_what_one_transaction_takes() -> None:
     async with layer() as found:
         await fill(found, 130, size=90_000)
@@ -133,31 +121,10 @@ async def test_an_accept_of_a_million_reads_what_one_transaction_takes() -> None
         assert counted.bytes < found.store.limits.transaction
 
 
-@pytest.mark.parametrize("spread", [1, 3])
-@in_virtual_time
-async def test_an_accept_by_a_time_to_come_reads_a_bounded_part_of_what_is_scheduled(spread: int) -> None:
-    async with layer() as found:
-        for number in range(6):
-            await found.transact(functools.partial(schedule, found=found, first=1000 * number))
-        (taken, _), counted = await reads_of(found, accepting(found, due_by=EPOCH + 10_000, spread=spread))
-        assert len(taken) == 1
-        assert counted.keys < 2_100
-
-
 async def schedule(unit: UnitOfWork, found: Layer, first: int) -> None:
     """Add a thousand jobs for later."""
     for number in range(first, first + 1000):
         await add(unit, found.place(f"{number:05}"), run_at=EPOCH + 100 + number, priority=-number)
-
-
-@in_virtual_time
-async def test_of_what_comes_due_next_the_lowest_priority_is_taken_first() -> None:
-    async with layer() as found:
-        await found.add("soon", run_at=EPOCH + 10, priority=5)
-        await found.add("later", run_at=EPOCH + 20, priority=3)
-        await found.add("last", run_at=EPOCH + 30, priority=4)
-        (taken, _), _ = await reads_of(found, accepting(found, 3, due_by=EPOCH + 25))
-        assert [entry.id for entry in taken] == ["later", "soon"]
 
 
 @in_virtual_time
@@ -236,45 +203,6 @@ async def test_an_accept_by_a_time_that_has_passed_passes_over_a_bounded_number_
         watch.cancel()
 
 
-@in_virtual_time
-async def test_who_waits_for_jobs_by_a_time_that_has_passed_reads_those_that_are_ready_once() -> None:
-    async with layer() as found:
-        await fill(found, 500, run_at=EPOCH - 1)
-
-        async def wait(unit: UnitOfWork) -> Any:
-            taken, more = await accepting(found, due_by=EPOCH - 2)(unit)
-            assert (taken, more) == ([], queue.More.NO)
-            return await queue.wait_for_more(unit, found.keys, None, EPOCH - 2)
-
-        (watch, due_in), counted = await reads_of(found, wait)
-        assert due_in is None
-        assert counted.keys < 510
-        watch.cancel()
-
-
-@pytest.mark.parametrize(("count", "size"), [(100, 90_000), (2500, 10)])
-@in_virtual_time
-async def test_a_page_of_a_list_is_bounded_in_bytes_and_in_number(count: int, size: int) -> None:
-    async with layer() as found:
-        await fill(found, count, size=size)
-        limits = found.store.limits
-        seen: list[Any] = []
-        after: bytes | None = None
-        pages = 0
-        while pages == 0 or after is not None:
-
-            async def read(unit: UnitOfWork, after: bytes | None = after) -> Any:
-                return await list_page(unit.transaction, found.keyspace, found.keys, after, 1000, limits)
-
-            (jobs, after), counted = await reads_of(found, read)
-            assert counted.bytes < limits.transaction // 4 + 1_600_000
-            assert counted.keys <= 1000
-            seen += [job.id for _, job in jobs]
-            pages += 1
-        assert seen == [f"{number:05}" for number in range(count)]
-        assert pages == (4 if size > 10 else 3)
-
-
 @pytest.mark.parametrize(("state", "most"), [("ready", 16), ("ready", 20), (None, 16), (None, 40)])
 @in_virtual_time
 async def test_a_page_reads_no_more_jobs_than_it_has_and_the_next_one(state: str | None, most: int) -> None:
@@ -298,47 +226,3 @@ async def test_making_ready_reads_what_it_moves() -> None:
         moved, counted = await reads_of(found, lambda unit: queue.make_ready(unit, found.keys, unit.now, 1000))
         assert 20 <= moved < 40
         assert counted.bytes < 10_000_000
-
-
-@pytest.mark.parametrize(("id_bytes", "most_keys"), [(8, 16_000), (1000, 4_000)])
-@in_virtual_time
-async def test_a_look_ahead_that_priorities_exclude_nearly_everywhere_is_bounded(id_bytes: int, most_keys: int) -> None:
-    async with layer() as found:
-        low = pack_priority(9)
-
-        async def schedule(unit: UnitOfWork) -> None:
-            for number in range(most_keys + 4000):
-                head = found.keys.scheduled + pack_seconds(EPOCH + 1 + number)
-                unit.transaction.set(head + pack_id(f"{number:0{id_bytes}}"), low)
-
-        await found.transact(schedule)
-        await found.add("wanted", run_at=EPOCH + 1_000_000, priority=0)
-        look = accepting(found, max_priority=pack_priority(0), due_by=EPOCH + 2_000_000)
-        (taken, _), counted = await reads_of(found, look)
-        assert taken == []
-        assert counted.keys <= most_keys + 10
-
-
-@in_virtual_time
-async def test_who_waits_for_jobs_of_a_paused_type_reads_none_of_those_that_are_ready() -> None:
-    async with layer() as found:
-        await fill(found, 500)
-
-        async def pause(unit: UnitOfWork) -> None:
-            unit.pause(found.keys)
-
-        async def wait(unit: UnitOfWork) -> Any:
-            assert (await accepting(found)(unit))[0] == []
-            return await queue.wait_for_more(unit, found.keys)
-
-        await found.transact(pause)
-        (watch, due_in), counted = await reads_of(found, wait)
-        assert due_in is None
-        assert counted.keys < 10
-        await found.transact(lambda unit: resumed(unit, found))
-        await watch.wait()
-
-
-async def resumed(unit: UnitOfWork, found: Layer) -> None:
-    """Resume the type."""
-    unit.resume(found.keys)

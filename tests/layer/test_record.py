@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -13,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs_service import JobState, Outcome, StoreError, run_data
-from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
+from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, Record
 from jobs_service.run_data import HistoryKind, JobError
-from jobs_service.store.base import CommitStamp
 from tests.layer.tuples import NAMES
 
 FIELDS = Record.__slots__
@@ -100,20 +98,6 @@ def test_a_record_comes_back_as_it_was_encoded(record: Record) -> None:
     assert fields(Record.decode(record.encode())) == fields(record)
 
 
-@given(RECORDS, fixed(10), fixed(2))
-def test_a_record_that_gets_a_versionstamp_has_it_between_its_two_halves(
-    record: Record, stamp: bytes, order: bytes
-) -> None:
-    commit = CommitStamp()
-    record.seq = NewSeq(commit, order)
-    before, after = record.around_stamp()
-    unknown = record.seq_bytes
-    commit.value = stamp
-    assert (unknown, record.seq_bytes) == (None, stamp + order)
-    decoded = Record.decode(before + stamp + after)
-    assert fields(decoded) == {**fields(record), "seq": stamp + order}
-
-
 @given(USUAL)
 def test_usual_records_are_packed_and_read_in_one_step_as_in_many(record: Record) -> None:
     before, after = record.around_stamp()
@@ -166,47 +150,6 @@ def test_the_encoding_is_the_documented_one_byte_by_byte() -> None:
     assert b"".join(parts.values()) + rest == raw
 
 
-@pytest.mark.parametrize(
-    ("record", "flags"),
-    [
-        (example(cancel=False, next=None), 1),
-        (example(lock=None, place=READY, cancel=False, next=None), 2),
-        (example(lock=None, place=SCHEDULED, cancel=False, next=None), 4),
-        (example(cancel=False), 1 | 8),
-        (example(next=None), 1 | 16),
-        (example(lock=None, cancel=False, next=None, outcome=Outcome.SUCCEEDED), 1 << 5),
-        (example(lock=None, cancel=False, next=None, outcome=Outcome.FAILED), 2 << 5),
-        (example(lock=None, cancel=False, next=None, outcome=Outcome.CANCELED), 3 << 5),
-    ],
-)
-def test_flags_are_the_documented_ones(record: Record, flags: int) -> None:
-    assert record.encode()[1] == flags
-
-
-def test_what_is_missing_takes_the_documented_form() -> None:
-    record = example(lock=None, place=READY, run_at=None, cancel=False, next=None, json=b"")
-    raw = record.encode()
-    assert math.isnan(struct.unpack(">d", raw[14:22])[0])
-    assert raw[24:] == PRIORITY
-    assert len(raw) == 24 + len(PRIORITY)
-
-
-@given(RECORDS, st.booleans())
-def test_a_next_run_at_once_is_kept_apart_from_no_next_run(record: Record, again: bool) -> None:
-    record.next = (record.priority, None) if again else None
-    decoded = Record.decode(record.encode())
-    assert decoded.resubmit is again
-    assert decoded.next == record.next
-
-
-def test_notes_are_between_the_next_run_and_the_data_after_their_length() -> None:
-    without = example().encode()
-    raw = example(run_data=b"what was noted").encode()
-    json = b'{"a":1}'
-    assert raw[1] == without[1] | 128
-    assert raw[2:] == without[2 : -len(json)] + b"\x00\x00\x00\x0ewhat was noted" + json
-
-
 # states
 
 
@@ -224,61 +167,7 @@ def test_the_state_follows_from_lock_and_place(record: Record, state: JobState) 
     assert Record.decode(record.encode()).state is state
 
 
-@given(RECORDS)
-def test_no_move_changes_the_record_that_it_begins_with(record: Record) -> None:
-    before = fields(record)
-    seq = NewSeq(CommitStamp(), b"\x00\x00")
-    moved = [
-        record.pending(READY, seq, b"\x14", None),
-        record.running(b"l" * 16, seq),
-        record.finished(seq, Outcome.FAILED, b"noted"),
-        record.with_json(b"[]"),
-        record.with_run_data(b"noted"),
-        record.with_next((b"\x14", 1.0)),
-        record.canceled(),
-    ]
-    assert fields(record) == before
-    assert all(each is not record for each in moved)
-
-
-@given(RECORDS)
-def test_a_move_changes_what_it_names_and_nothing_else(record: Record) -> None:
-    before = fields(record)
-    assert fields(record.with_json(b"[]")) == {**before, "json": b"[]"}
-    assert fields(record.with_next((b"\x14", 1.0))) == {**before, "next": (b"\x14", 1.0)}
-    assert fields(record.canceled()) == {**before, "cancel": True}
-    assert fields(record.with_run_data(b"noted")) == {**before, "run_data": b"noted"}
-
-
-@given(RECORDS)
-def test_a_finished_job_has_no_flag_left(record: Record) -> None:
-    seq = NewSeq(CommitStamp(), b"\x00\x00")
-    ended = record.finished(seq, Outcome.SUCCEEDED, b"noted")
-    assert ended.state is JobState.FINISHED
-    assert ended.run_data == b"noted"
-    assert (ended.cancel, ended.next) == (False, None)
-    assert (ended.json, ended.priority, ended.run_at) == (record.json, record.priority, record.run_at)
-
-
-@given(RECORDS)
-def test_a_running_job_has_the_notes_that_it_is_given_or_those_that_it_had(record: Record) -> None:
-    seq = NewSeq(CommitStamp(), b"\x00\x00")
-    assert record.running(b"l" * 16, seq).run_data == record.run_data
-    assert record.running(b"l" * 16, seq, b"").run_data == b""
-
-
 # notes
-
-
-def test_an_event_is_noted_beside_what_is_there() -> None:
-    before = example(run_data=run_data.started_anew(b"", 1.0))
-    after = before.with_event(HistoryKind.CRASHED, 2.0, "no", attempts=1, most=5)
-    assert [(event.kind, event.at, event.detail) for event in run_data.history_of(after.run_data)] == [
-        (HistoryKind.CRASHED, 2.0, "no"),
-        (HistoryKind.ADDED, 1.0, ""),
-    ]
-    assert run_data.attempts_of(after.run_data) == 1
-    assert fields(before.with_run_data(after.run_data)) == fields(after)
 
 
 def told(json: int, error: int, most: int) -> Record:
@@ -289,21 +178,6 @@ def told(json: int, error: int, most: int) -> Record:
     packed = run_data.with_part(packed, run_data.ERROR, run_data.error_json(JobError("E", "e" * error)))
     packed = run_data.with_part(packed, run_data.RESULT, b"7")
     return example(json=b"1" * json, run_data=packed)
-
-
-def test_a_record_within_the_limit_keeps_all_of_its_notes() -> None:
-    record = told(1000, 100, 3)
-    before = record.run_data
-    record.fit(record.size())
-    assert record.run_data == before
-
-
-def test_of_a_record_that_grew_over_the_limit_the_oldest_events_go_first() -> None:
-    record = told(1000, 100, 5)
-    record.fit(record.size() - 1)
-    assert [event.at for event in run_data.history_of(record.run_data)] == [4, 3, 2, 1]
-    assert run_data.error_of(record.run_data) == JobError("E", "e" * 100)
-    assert run_data.result_of(record.run_data) == 7
 
 
 def test_of_a_record_that_grew_over_the_limit_the_newest_events_and_the_beginning_of_the_error_stay() -> None:
@@ -342,25 +216,6 @@ def test_a_record_that_was_cut_anywhere_before_its_data_is_damaged(record: Recor
             Record.decode(raw[:end])
         assert not caught.value.retryable
     Record.decode(raw[: len(raw) - len(record.json)])
-
-
-def test_a_record_whose_priority_is_longer_than_itself_is_damaged() -> None:
-    raw = bytearray(example(next=None).encode())
-    raw[22:24] = b"\xff\xff"
-    with pytest.raises(StoreError, match=r"a job's record is damaged: it has .* bytes; its fields take 65575"):
-        Record.decode(bytes(raw))
-
-
-@pytest.mark.parametrize("version", [0, 2, 255])
-def test_a_record_of_another_version_is_refused_with_both_versions(version: int) -> None:
-    raw = bytes([version]) + example().encode()[1:]
-    with pytest.raises(StoreError, match=f"has version {version:02x}; this one reads version 01: upgrade"):
-        Record.decode(raw)
-
-
-def test_no_bytes_are_no_record() -> None:
-    with pytest.raises(StoreError, match="has version none"):
-        Record.decode(b"")
 
 
 @given(st.binary(max_size=120))

@@ -98,38 +98,6 @@ async def test_a_job_with_as_much_data_as_is_accepted_lives_its_whole_life(prior
         await live(found, "a")
 
 
-@pytest.mark.parametrize("priority", PRIORITIES, ids=lambda value: str(value)[:5])
-@in_virtual_time
-async def test_a_running_job_is_resubmitted_with_as_long_a_priority_as_it_can_run_with(priority: Any) -> None:
-    async with layer() as found:
-        await found.add("a", "x" * 90_000, priority=priority)
-        _, lock = await accepted(found)
-        place = found.place("a")
-
-        def resubmitting(size: int) -> Work:
-            return lambda unit: creation.resubmit(unit, place, Spec(UNSET, "q" * size, UNSET))
-
-        size = await largest(found, resubmitting, 10_000)
-        assert size > 300
-        await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.SUCCEEDED))
-        await live(found, "a")
-
-
-@in_virtual_time
-async def test_a_worker_stores_as_much_data_as_can_be_kept_to_the_end() -> None:
-    async with layer() as found:
-        await found.add("a", priority="p" * 300)
-        _, lock = await accepted(found)
-        place = found.place("a")
-        await largest(
-            found,
-            lambda size: lambda unit: running_jobs.update(unit, place, lock, b'"' + b"x" * size + b'"'),
-            100_000,
-        )
-        await found.transact(lambda unit: running_jobs.release(unit, place, lock))
-        await live(found, "a")
-
-
 @pytest.mark.parametrize("again", [False, True])
 @in_virtual_time
 async def test_a_result_that_is_accepted_leaves_room_for_the_next_run(again: bool) -> None:

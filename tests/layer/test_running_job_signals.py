@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from jobs_service import Outcome
 from jobs_service.layer import activity, creation, queue, running_jobs
-from jobs_service.layer.keyspace import pack_seconds
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.running_jobs import LockStatus
-from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model.type_state import Retention
 from tests.layer.moves import MOVES, accept, finish, lose_all, running
 from tests.layer.support import Layer, layer
@@ -102,21 +100,3 @@ async def test_expired_jobs_are_removed_in_batches_the_earliest_first_and_none_t
         assert await expire(found, EPOCH + 1e9) == 1
         assert await ids(found) == ["failed"]
         assert await found.store.read(lambda tr: activity.next_expiry(tr, found.keys)) is None
-
-
-@in_virtual_time
-async def test_an_entry_that_was_left_behind_is_cleared_and_not_in_the_way() -> None:
-    async with layer() as found:
-        await found.transact(lambda unit: activity.set_retention(unit, found.keys, Retention(10.0, None)))
-        await finish(found, "a")
-        await found.add("pending")
-        stray = [found.keys.expiring + pack_seconds(EPOCH) + found.place(id)[2] for id in ("gone", "pending")]
-
-        async def damage(unit: UnitOfWork) -> None:
-            for key in stray:
-                unit.transaction.set(key, b"")
-
-        await found.transact(damage)
-        assert await expire(found, EPOCH + 10, limit=2) == 0
-        assert await expire(found, EPOCH + 10, limit=2) == 1
-        assert await ids(found) == ["pending"]

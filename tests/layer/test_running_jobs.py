@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
-from jobs_service import Outcome, WorkerConflict, run_data
+from jobs_service import Outcome, run_data
 from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import Record
-from jobs_service.layer.running_jobs import LockStatus, RunReport
+from jobs_service.layer.running_jobs import RunReport
 from jobs_service.model import JobError, JobState, Progress
 from jobs_service.run_data import HistoryKind
-from tests.layer.moves import AGAIN, CRASHED, ERROR, MOVES, A, C, F, K, L, S, X, accept, lose_all, running
+from tests.layer.moves import AGAIN, CRASHED, ERROR, A, C, F, L, S, accept, lose_all, running
 from tests.layer.support import Layer, layer
 from tests.virtual_time import EPOCH, in_virtual_time
 
@@ -30,74 +28,7 @@ def kinds(told: Record) -> list[HistoryKind]:
     return [event.kind for event in reversed(run_data.history_of(told.run_data))]
 
 
-CANCELED_ENDS = {"release": [A, S, X, K], "stop": [A, S, X, K], "crash": [A, S, C, K], "finish": [A, S, K]}
-
-
 # History and attempts
-
-
-@pytest.mark.parametrize("move", MOVES)
-@in_virtual_time
-async def test_a_move_of_a_running_job_leaves_its_events_and_counts_its_attempt(move: str) -> None:
-    operation, events, attempts = MOVES[move]
-    async with layer() as found:
-        lock = await running(found)
-        await found.transact(lambda unit: operation(unit, found.place("a"), lock))
-        told = await record(found)
-    assert kinds(told) == events
-    assert run_data.attempts_of(told.run_data) == attempts
-    details = {event.kind: event.detail for event in run_data.history_of(told.run_data)}
-    assert (details[S], details.get(C, "E: no"), details[A]) == ("me", "E: no", "")
-
-
-@pytest.mark.parametrize("move", CANCELED_ENDS)
-@in_virtual_time
-async def test_a_move_that_ends_a_canceled_job_says_last_that_it_was_canceled(move: str) -> None:
-    operation, _, _ = MOVES[move]
-    async with layer() as found:
-        lock = await running(found)
-        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))
-        await found.transact(lambda unit: operation(unit, found.place("a"), lock))
-        told = await record(found)
-    assert kinds(told) == CANCELED_ENDS[move]
-    assert (told.state, told.outcome) == (JobState.FINISHED, Outcome.CANCELED)
-
-
-@pytest.mark.parametrize("move", MOVES)
-@in_virtual_time
-async def test_a_move_under_another_lock_is_a_conflict_and_leaves_nothing(move: str) -> None:
-    operation, _, _ = MOVES[move]
-    async with layer() as found:
-        await running(found)
-        before = await found.pairs()
-        if move == "beat":
-            taken = await found.transact(lambda unit: operation(unit, found.place("a"), b"x" * 16))
-            assert taken == [LockStatus.TAKEN]
-        else:
-            with pytest.raises(WorkerConflict):
-                await found.transact(lambda unit: operation(unit, found.place("a"), b"x" * 16))
-        assert await found.pairs() == before
-
-
-@in_virtual_time
-async def test_a_lost_job_keeps_its_attempt_and_says_so() -> None:
-    async with layer() as found:
-        await running(found)
-        assert await lose_all(found) == ["a"]
-        told = await record(found)
-        assert (kinds(told), run_data.attempts_of(told.run_data)) == ([A, S, L], 1)
-        await accept(found)
-        assert run_data.attempts_of((await record(found)).run_data) == 2
-
-
-@in_virtual_time
-async def test_a_lost_canceled_job_says_both() -> None:
-    async with layer() as found:
-        await running(found)
-        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))
-        await lose_all(found)
-        told = await record(found)
-    assert (kinds(told), told.outcome) == ([A, S, L, K], Outcome.CANCELED)
 
 
 @in_virtual_time
@@ -130,31 +61,6 @@ async def test_a_crashed_job_waits_until_it_is_to_be_tried_again_and_keeps_its_p
         assert run_data.error_of(told.run_data) == ERROR
         taken, _ = await found.transact(lambda unit: queue.accept(unit, found.keys, AcceptTerms(1, None, None, 1, 100)))
         assert taken == []
-
-
-@in_virtual_time
-async def test_a_stopped_job_keeps_its_time_unless_another_is_given() -> None:
-    async with layer() as found:
-        await found.add("a", run_at=EPOCH - 5)
-        lock = await accept(found)
-        await found.transact(lambda unit: running_jobs.stop(unit, found.place("a"), lock, None))
-        assert (await record(found)).run_at == EPOCH - 5
-        lock = await accept(found)
-        await found.transact(lambda unit: running_jobs.stop(unit, found.place("a"), lock, EPOCH + 60))
-        assert (await record(found)).run_at == EPOCH + 60
-
-
-@in_virtual_time
-async def test_no_more_events_are_kept_than_the_worker_says() -> None:
-    async with layer() as found:
-        await found.add("a")
-        for _ in range(5):
-            lock = await accept(found, max_history=3)
-            told = CRASHED._replace(max_history=3)
-            await found.transact(
-                lambda unit, lock=lock, told=told: running_jobs.crash(unit, found.place("a"), lock, told, EPOCH)  # type: ignore[misc]
-            )
-        assert kinds(await record(found)) == [C, S, C]
 
 
 @in_virtual_time

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jobs_service import JobExists, Outcome
+from jobs_service import Outcome
 from jobs_service.errors import TransactionTooLarge
 from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import AFTER, pack_id
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import UnitOfWork, run
@@ -69,60 +68,6 @@ async def test_a_job_that_goes_through_everything_is_written_once() -> None:
 
 
 @in_virtual_time
-async def test_each_of_many_jobs_is_written_once_and_the_type_is_told_once() -> None:
-    async with layer() as found:
-
-        async def work(unit: UnitOfWork) -> None:
-            for number in range(10):
-                await add(unit, found.place(str(number)))
-            for _ in range(4):
-                await accept(unit, found)
-
-        writes = await writes_of(found, work)
-        assert of_section(found, writes, found.keys.data) == ["stamp value"] * 10
-        assert of_section(found, writes, found.keys.ready) == ["stamp key"] * 6
-        assert of_section(found, writes, found.keys.activity) == ["stamp key"] * 4
-        assert of_section(found, writes, found.keys.watch_pending) == ["add"]
-        assert of_section(found, writes, found.keys.watch_activity) == ["stamp value"]
-        await found.assert_sound()
-
-
-@in_virtual_time
-async def test_a_job_added_and_removed_is_not_written() -> None:
-    async with layer() as found:
-        before = await found.pairs()
-
-        async def work(unit: UnitOfWork) -> None:
-            await add(unit, found.place("a"))
-            await creation.remove(unit, found.place("a"), False)
-
-        writes = await writes_of(found, work)
-        assert not of_section(found, writes, found.keys.data)
-        assert not of_section(found, writes, found.keys.ready)
-        keys = found.keys
-        told = (keys.watch_pending, keys.watch_activity, keys.counts, keys.minutes, keys.hours)
-        after = await found.pairs()
-        assert [pair for pair in after if not pair[0].startswith(told)] == [
-            pair for pair in before if not pair[0].startswith(told)
-        ]
-
-
-@in_virtual_time
-async def test_what_was_only_looked_at_is_not_written() -> None:
-    async with layer() as found:
-        await found.add("a", 1)
-
-        async def work(unit: UnitOfWork) -> None:
-            await unit.load(found.place("a"))
-            await unit.load(found.place("missing"))
-            await creation.add(unit, found.place("a"), Spec(1, 0, None), "resubmit")
-            with pytest.raises(JobExists):
-                await add(unit, found.place("a"))
-
-        assert await writes_of(found, work) == []
-
-
-@in_virtual_time
 async def test_a_moved_job_leaves_no_index_entry_behind() -> None:
     async with layer() as found:
         place = found.place("a")
@@ -180,23 +125,6 @@ async def test_jobs_queue_in_the_order_of_the_operations_of_a_transaction_and_of
         await found.transact(move)
         entries = await found.pairs(found.keys.ready, found.keys.ready + AFTER)
         assert [key[len(found.keys.ready) + 14 :] for key, _ in entries] == [pack_id(id) for id in "azbc"]
-
-
-@in_virtual_time
-async def test_seqs_of_one_transaction_grow_and_are_known_after_the_commit() -> None:
-    async with layer() as found:
-
-        async def work(unit: UnitOfWork) -> list[Entry]:
-            entries = [await add(unit, found.place(id)) for id in "cab"]
-            assert all(entry.record is not None and entry.record.seq_bytes is None for entry in entries)
-            return entries
-
-        seqs = [entry.record.seq_bytes for entry in await found.transact(work) if entry.record is not None]
-        assert seqs == sorted(set(seqs), key=lambda seq: seq or b"")
-        assert len({seq[:10] for seq in seqs if seq}) == 1
-        entries = await found.pairs(found.keys.ready, found.keys.ready + AFTER)
-        start = len(found.keys.ready) + 2
-        assert [key[start : start + 12] for key, _ in entries] == seqs
 
 
 @in_virtual_time

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
-from jobs_service import JobNotFound, JobTooLarge, NoTypeTimeout, Outcome, StoreError, run_data
-from jobs_service.layer import activity, creation, queue, running_jobs
+from jobs_service import JobTooLarge, Outcome, StoreError, run_data
+from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import AFTER, pack_id
@@ -16,34 +15,11 @@ from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import READY, Record
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import UNSET
-from tests.layer.support import Layer, add, layer
+from tests.layer.support import Layer, layer
 from tests.layer.units import Work, accept, adding, lock_of
 from tests.virtual_time import EPOCH, in_virtual_time
 
 # limits
-
-
-@in_virtual_time
-async def test_a_record_over_the_limit_names_job_size_and_limit() -> None:
-    async with layer() as found:
-        with pytest.raises(
-            JobTooLarge,
-            match=r"job 't'/'a': its record takes 103\d\d\d bytes, with 3125 .* limit is 100000",
-        ) as caught:
-            await found.add("a", "x" * 100_000)
-        assert (caught.value.type, caught.value.id) == ("t", "a")
-        assert await found.pairs(found.keys.data, found.keys.data + AFTER) == []
-
-
-@in_virtual_time
-async def test_a_key_over_the_limit_names_job_size_and_limit() -> None:
-    async with layer() as found:
-        for id, priority in (("a" * 10_000, 0), ("a", "p" * 10_000), ("a" * 5000, "p" * 5000)):
-            with pytest.raises(
-                JobTooLarge, match=r"make a key of 10\d\d\d bytes; the store's limit is 10000"
-            ) as caught:
-                await found.add(id, priority=priority)
-            assert (caught.value.type, caught.value.id) == ("t", id)
 
 
 @in_virtual_time
@@ -62,24 +38,6 @@ async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
         await found.assert_sound()
         with pytest.raises(JobTooLarge):
             await found.add("b" * 4000, "x" * (biggest - 1), priority=priority)
-
-
-@in_virtual_time
-async def test_a_type_that_is_missing_takes_no_job_and_nothing_is_written() -> None:
-    async with layer() as found:
-        found.keys = found.keyspace.of("other")
-        with pytest.raises(NoTypeTimeout):
-            await found.add("a")
-
-        async def made_here(unit: UnitOfWork) -> None:
-            await activity.set_type_timeout(unit, found.keys, 5.0)
-            await add(unit, found.place("a"))
-            await activity.clear_type_timeout(unit, found.keys)
-            with pytest.raises(NoTypeTimeout):
-                await add(unit, found.place("b"))
-
-        await found.transact(made_here)
-        assert len(await found.pairs(found.keys.data, found.keys.data + AFTER)) == 1
 
 
 @in_virtual_time
@@ -150,49 +108,6 @@ def test_a_run_that_did_not_commit_leaves_nothing_behind_and_the_next_one_does_i
 
 
 @in_virtual_time
-async def test_a_run_takes_the_jobs_as_they_are_then_whatever_an_earlier_one_has_seen() -> None:
-    async with layer() as found:
-        await found.add("a")
-        await found.add("b")
-
-        def work(unit: UnitOfWork) -> Awaitable[Entry]:
-            return accept(unit, found)
-
-        assert (await run_and_lose(found, work)).id == "a"
-        await found.transact(removing(found, "a"))
-        assert (await found.transact(work)).id == "b"
-        with pytest.raises(JobNotFound, match="there is no job 't'/'a'"):
-            await found.transact(removing(found, "a"))
-        await found.assert_sound()
-
-
-@in_virtual_time
-async def test_every_accept_draws_a_lock_that_nobody_has_had() -> None:
-    async with layer() as found:
-        await found.add("a")
-        locks = [lock_of(await run_and_lose(found, lambda unit: accept(unit, found))) for _ in range(3)]
-        locks.append(lock_of(await found.transact(lambda unit: accept(unit, found))))
-        assert len(set(locks)) == 4
-        assert {len(lock) for lock in locks} == {16}
-
-
-@in_virtual_time
-async def test_a_run_that_fails_writes_nothing() -> None:
-    async with layer() as found:
-        await found.add("a")
-        before = await found.pairs()
-
-        async def work(unit: UnitOfWork) -> None:
-            await add(unit, found.place("b"))
-            await creation.remove(unit, found.place("a"), False)
-            raise KeyError
-
-        with pytest.raises(KeyError):
-            await found.transact(work)
-        assert await found.pairs() == before
-
-
-@in_virtual_time
 async def test_a_damaged_record_stops_the_operation_and_nothing_is_written_but_by_force() -> None:
     async with layer() as found:
         place = found.place("a")
@@ -209,20 +124,3 @@ async def test_a_damaged_record_stops_the_operation_and_nothing_is_written_but_b
         ]
         await found.transact(removing(found, "a"))
         assert await found.pairs(found.keys.data, found.keys.data + AFTER) == []
-
-
-@in_virtual_time
-async def test_removals_fill_a_transaction_as_well() -> None:
-    async with layer() as found:
-        ids = [f"{number}" + "a" * 4000 for number in range(250)]
-        for id in ids:
-            await found.add(id)
-
-        async def remove_all(unit: UnitOfWork) -> int:
-            for count, id in enumerate(ids):
-                if unit.is_full:
-                    return count
-                await creation.remove(unit, found.place(id), False)
-            return len(ids)
-
-        assert 100 < await found.transact(remove_all) < len(ids)

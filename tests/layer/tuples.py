@@ -36,10 +36,3 @@ NAMES = st.one_of(TEXT, BYTES, INTEGERS, TUPLES)
 """What types and priorities can be."""
 
 IDS = st.one_of(TEXT, BYTES)
-
-
-class RealStamp(fdb.tuple.Versionstamp):  # type: ignore[misc]
-    """A versionstamp that the tuple layer packs without FoundationDB's client library."""
-
-    def to_bytes(self) -> bytes:
-        return bytes(self.tr_version) + int(self.user_version).to_bytes(2, "big")

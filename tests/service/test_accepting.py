@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 import pytest
 
@@ -14,13 +13,9 @@ from tests.service.support import (
     FAR_AWAY,
     J1,
     LONG_AGO,
-    LOST,
     T1,
-    accepted,
-    drained,
     eventually,
     new_jobs,
-    running,
     waits,
 )
 
@@ -40,18 +35,6 @@ async def test_spread_picks_among_the_first_candidates(quiet: JobsService) -> No
     assert came != ids  # 4**-57 is the chance of that
 
 
-async def test_spread_takes_the_only_candidate(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    assert (await accepted(quiet, spread=100)).id == J1
-    assert await quiet.accept(T1, spread=100, timeout=0) is None
-
-
-async def test_spread_heeds_max_priority(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob(f"{priority}/{n}", priority=priority) for priority in (1, 2) for n in range(5)])
-    came = await drained(quiet, spread=20, max_priority=1)
-    assert sorted(came) == [f"1/{n}" for n in range(5)]
-
-
 # several at once
 
 
@@ -67,71 +50,7 @@ async def test_accept_many_takes_up_to_its_limit_in_order(quiet: JobsService) ->
         assert (await job.finish()).state is JobState.FINISHED
 
 
-async def test_accept_many_takes_due_jobs_only(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob("later", run_at=FAR_AWAY), NewJob("past", run_at=LONG_AGO), NewJob("now")])
-    assert sorted(str(job.id) for job in await quiet.accept_many(T1, 10, timeout=0)) == ["now", "past"]
-    assert [job.id for job in await quiet.accept_many(T1, 10, due_by=FAR_AWAY, timeout=0)] == ["later"]
-
-
-async def test_accept_many_with_spread_takes_as_many_as_there_are(quiet: JobsService) -> None:
-    ids = [str(number) for number in range(10)]
-    await quiet.add_many(T1, new_jobs(*ids))
-    came = await quiet.accept_many(T1, 20, spread=3, timeout=0)
-    assert sorted(str(job.id) for job in came) == ids
-
-
-async def test_accept_many_waits_for_the_first_job(jobs: JobsService) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(jobs.accept_many(T1, 10))
-        await waits(jobs)
-        await jobs.add_many(T1, new_jobs("a", "b"))
-    assert [job.id for job in waiting.result()] == ["a", "b"]
-
-
-async def test_many_workers_accept_every_job_once(jobs: JobsService) -> None:
-    ids = [f"{number:03}" for number in range(100)]
-    came: list[Any] = []
-
-    async def work(spread: int) -> None:
-        while (job := await jobs.accept(T1, timeout=0, spread=spread)) is not None:
-            came.append(job.id)
-            await job.finish()
-
-    await jobs.add_many(T1, new_jobs(*ids))
-    async with asyncio.TaskGroup() as tasks:
-        for spread in (1, 1, 5, 5, 10, 10):
-            tasks.create_task(work(spread))
-    assert sorted(came) == ids
-
-
 # waiting
-
-
-async def test_accept_without_waiting_returns_none(quiet: JobsService) -> None:
-    assert await quiet.accept(T1, timeout=0) is None
-
-
-async def test_accept_returns_none_when_nothing_came_in_time(quiet: JobsService) -> None:
-    assert await quiet.accept(T1, timeout=0.05) is None
-    assert await quiet.accept_many(T1, 5, timeout=0.05) == []
-
-
-async def test_accept_with_a_timeout_takes_what_is_there_already(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    job = await quiet.accept(T1, timeout=30)
-    assert job is not None
-    assert job.id == J1
-
-
-@pytest.mark.parametrize("timeout", [None, 30])
-async def test_a_waiting_accept_wakes_for_an_added_job(quiet: JobsService, timeout: float | None) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1, timeout=timeout))
-        await waits(quiet)
-        await quiet.add(T1, J1)
-    job = waiting.result()
-    assert job is not None
-    assert job.id == J1
 
 
 async def test_a_waiting_accept_wakes_for_a_job_that_comes_due_by_itself(quiet: JobsService) -> None:
@@ -143,17 +62,6 @@ async def test_a_waiting_accept_wakes_for_a_job_that_comes_due_by_itself(quiet: 
     assert job.id == J1
 
 
-async def test_a_waiting_accept_wakes_for_a_job_scheduled_while_it_waits(quiet: JobsService) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1))
-        await waits(quiet)
-        await quiet.add(T1, "far away", run_at=FAR_AWAY)
-        await quiet.add(T1, "soon", run_at=time.time() + 0.1)
-    job = waiting.result()
-    assert job is not None
-    assert job.id == "soon"
-
-
 async def test_a_waiting_accept_wakes_for_a_scheduled_job_that_is_moved_forward(quiet: JobsService) -> None:
     await quiet.add(T1, J1, run_at=FAR_AWAY)
     async with asyncio.TaskGroup() as tasks:
@@ -163,33 +71,6 @@ async def test_a_waiting_accept_wakes_for_a_scheduled_job_that_is_moved_forward(
     job = waiting.result()
     assert job is not None
     assert job.id == J1
-
-
-@pytest.mark.parametrize("how", ["released", "flagged and finished", "finished and resubmitted"])
-async def test_a_waiting_accept_wakes_for_a_job_that_becomes_pending_again(quiet: JobsService, how: str) -> None:
-    worker = await running(quiet)
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1))
-        await waits(quiet)
-        if how == "released":
-            await worker.release()
-        elif how == "flagged and finished":
-            await worker.resubmit()
-            await worker.finish()
-        else:
-            await worker.finish()
-            await quiet.resubmit(T1, J1)
-    job = waiting.result()
-    assert job is not None
-    assert job.lock != worker.lock
-
-
-async def test_a_waiting_accept_takes_a_lost_job(jobs: JobsService) -> None:
-    await jobs.set_type_timeout(T1, LOST)
-    worker = await running(jobs)
-    job = await jobs.accept(T1)
-    assert job is not None
-    assert (job.id, job.lock == worker.lock) == (J1, False)
 
 
 async def test_a_waiting_accept_does_not_wake_for_a_job_above_its_max_priority(quiet: JobsService) -> None:

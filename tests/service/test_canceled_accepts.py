@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsService, JobState, JobTransaction, Settings
+from jobs_service import JobsService, JobTransaction, Settings
 from jobs_service.errors import StoreUnavailable
 from jobs_service.layer import running_jobs
-from jobs_service.layer.queue import terms
 from jobs_service.sources import Sources
 from jobs_service.store.memory import MemoryStore
 from tests.checker import assert_sound
-from tests.service.support import T1, TIMEOUT, empty, eventually, new_jobs
-from tests.stores import StoreKind
+from tests.service.support import T1, TIMEOUT, eventually, new_jobs
 
 
 async def nothing(tx: JobTransaction) -> None:
@@ -53,28 +51,6 @@ async def test_a_job_of_an_accept_that_was_canceled_is_pending_again(
         for id in "ab":
             await quiet.remove(T1, id, force=True)
     assert canceled
-
-
-async def test_what_was_accepted_for_nobody_is_given_back_before_the_service_is_left(
-    store_kind: StoreKind, address: str
-) -> None:
-    if not store_kind.persistent:
-        pytest.skip("what it holds is gone when it is left")
-    for turns in range(15):
-        async with JobsService(address, settings=Settings(), supervise=False) as jobs:
-            if store_kind.shared:
-                await empty(jobs)
-            await jobs.set_type_timeout(T1, TIMEOUT)
-            await jobs.add(T1, "a", if_exists="ignore")
-            task = asyncio.create_task(jobs.accept(T1, timeout=0))
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            task.cancel()
-        [result] = await asyncio.gather(task, return_exceptions=True)
-        async with JobsService(address, settings=Settings(), supervise=False) as jobs:
-            wanted = JobState.PENDING if isinstance(result, asyncio.CancelledError) else JobState.RUNNING
-            assert (await jobs.get(T1, "a")).state is wanted
-            await jobs.remove(T1, "a", force=True)
 
 
 class UnsureStore(MemoryStore):
@@ -133,42 +109,3 @@ async def test_a_job_of_a_canceled_accept_is_given_back_although_the_store_canno
                 assert not is_held or (unsure == 100 and not happens)
             await jobs.remove(T1, "a", force=True)
     assert released
-
-
-async def test_leaving_a_service_waits_for_one_try_to_give_a_job_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also for a job of a commit that comes through only then."""
-    tries = 0
-
-    async def unsure(*_: Any) -> Any:
-        nonlocal tries
-        tries += 1
-        raise StoreUnavailable("nobody can tell")
-
-    monkeypatch.setattr(running_jobs, "release", unsure)
-    jobs = JobsService(MemoryStore(settings=Settings(), sources=Sources()), settings=Settings(), supervise=False)
-    until_idle = jobs._context.until_idle
-
-    async def late() -> None:
-        jobs._abandoned.give_back(entry)
-        await asyncio.sleep(0)
-        await until_idle()
-
-    for id in ("a", "b"):
-        monkeypatch.setattr(jobs._context, "until_idle", until_idle)
-        tries = 0
-        async with jobs:
-            await jobs.set_type_timeout(T1, TIMEOUT)
-            await jobs.add(T1, id)
-            wanted = terms(1, None, None, 1, 100, "w", 20)
-            found = await jobs._operations.accept(jobs._access.keys(T1), wanted, watch=False)
-            assert isinstance(found, list)
-            [entry] = found
-            jobs._abandoned.give_back(entry)
-            await eventually(lambda: no_releases(jobs))
-            assert tries == 5
-            monkeypatch.setattr(jobs._context, "until_idle", late)
-        assert tries == 6
-
-
-async def no_releases(jobs: JobsService) -> bool:
-    return not jobs._abandoned._releases

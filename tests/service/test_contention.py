@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Literal
 
-import pytest
-
-from jobs_service import JobsService, JobTransaction, NewJob, RunningJob, Settings
+from jobs_service import JobsService, NewJob, RunningJob, Settings
 from jobs_service.errors import TransactionConflict
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
@@ -111,27 +108,6 @@ async def test_adaptive_workers_take_every_job_once_with_a_fraction_of_the_confl
 
 
 @in_virtual_time
-async def test_when_the_others_have_gone_the_order_is_exact_again() -> None:
-    async with services(6, 150) as (far, opened):
-        await crowd(opened, "adaptive")
-        await opened[0].add_many(T1, [NewJob(f"later {number:03}") for number in range(150)])
-        conflicts = far.conflicts
-        came = ids(await crowd(opened[:1], "adaptive"))
-        assert far.conflicts == conflicts
-    assert came != sorted(came)
-    assert came[100:] == sorted(came[100:])
-
-
-@in_virtual_time
-async def test_a_worker_that_collides_with_nobody_keeps_exact_order() -> None:
-    async with services(1, 100) as (far, [jobs]):
-        came = ids(await jobs.accept_many(T1, 30, timeout=0, spread="adaptive"))
-        came += ids(await crowd([jobs], "adaptive"))
-        assert came == expected(100)
-        assert not far.conflicts
-
-
-@in_virtual_time
 async def test_conflicts_that_are_not_about_the_queue_leave_the_order_exact() -> None:
     async def fail() -> None:
         raise TransactionConflict("somebody else has changed what this transaction has read beside the queue")
@@ -143,71 +119,6 @@ async def test_conflicts_that_are_not_about_the_queue_leave_the_order_exact() ->
             far.between = [fail, fail]
         assert came == expected(100)
         assert far.conflicts >= 198
-
-
-@in_virtual_time
-async def test_transaction_functions_spread_with_their_service() -> None:
-    async def take(tx: JobTransaction) -> Any:
-        job = await tx.accept(T1, spread="adaptive")
-        if job is not None:
-            await tx.finish(job)
-        return None if job is None else job.id
-
-    async def work(jobs: JobsService) -> None:
-        while (id := await jobs.transact(take)) is not None:
-            came.append(id)
-
-    came: list[Any] = []
-    async with services(6, 150) as (far, opened):
-        async with asyncio.TaskGroup() as tasks:
-            for jobs in opened:
-                tasks.create_task(work(jobs))
-        assert sorted(came) == expected(150)
-        assert far.conflicts < 75
-
-    async with services(1, 50) as (far, [jobs]):
-        assert [await jobs.transact(take) for _ in range(50)] == expected(50)
-
-
-@in_virtual_time
-async def test_workers_of_one_service_that_have_collided_share_their_looks_from_then_on() -> None:
-    async with services(1, 100) as (far, [jobs]):
-        assert ids(await crowd([jobs], 1, workers=16)) == expected(100)
-        commits, conflicts = far.commits, far.conflicts
-        assert conflicts
-        await jobs.add_many(T1, [NewJob(f"later {number:03}") for number in range(100)])
-        came = ids(await crowd([jobs], 1, workers=16))
-        assert came == sorted(came)
-        assert len(came) == 100
-        assert far.conflicts == conflicts
-        assert far.commits - commits < 180  # 200, each look and each end alone
-
-
-@pytest.mark.parametrize("fifo", [True, False])
-@in_virtual_time
-async def test_handlers_spread_over_the_queue_unless_they_are_to_keep_its_order(fifo: bool) -> None:
-    taken: list[RunningJob] = []
-
-    async def serve(jobs: JobsService, pace: random.Random) -> None:
-        @jobs.handler(T1, slots=4, fifo=fifo)
-        async def note(job: RunningJob) -> None:
-            taken.append(job)
-            if len(taken) == 150:
-                all_taken.set()
-            await asyncio.sleep(pace.uniform(0, 4 * WAY))
-
-        await jobs.run()
-
-    all_taken = asyncio.Event()
-    async with services(6, 150, supervise=True) as (_, opened):
-        serving = [asyncio.create_task(serve(jobs, random.Random(number))) for number, jobs in enumerate(opened)]
-        await all_taken.wait()
-        for each in serving:
-            each.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
-    came = ids(in_order(taken))
-    assert Counter(came) == Counter(expected(150))
-    assert (came == expected(150)) is fifo
 
 
 # What is a conflict in exact order
@@ -222,27 +133,6 @@ async def test_a_job_that_comes_in_behind_those_taken_is_no_conflict() -> None:
         assert ids(await jobs.accept_many(T1, 5, timeout=0)) == ["behind"]
         assert not far.conflicts
         assert ids(await jobs.accept_many(T1, 5, timeout=0)) == ["farther behind"]
-
-
-@in_virtual_time
-async def test_a_job_that_comes_in_before_the_last_one_taken_is_a_conflict() -> None:
-    async with services(2, 2) as (far, [jobs, other]):
-        far.between = [lambda: other.add(T1, "before", priority=-1)]
-        assert ids(await jobs.accept_many(T1, 5, timeout=0)) == ["before", *expected(2)]
-        assert far.conflicts == 1
-
-
-@in_virtual_time
-async def test_a_transaction_function_that_finds_too_few_is_run_again_when_another_job_comes_in() -> None:
-    async def drain(tx: JobTransaction) -> list[Any]:
-        found = [job.id for job in await tx.accept_many(T1, 5)]
-        tx.kv[b"found"] = str(len(found)).encode()
-        return found
-
-    async with services(2, 2) as (far, [jobs, other]):
-        far.between = [lambda: other.add(T1, "behind")]
-        assert await jobs.transact(drain) == [*expected(2), "behind"]
-        assert far.conflicts == 1
 
 
 @in_virtual_time

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsService, JobState, Outcome, RunningJob
+from jobs_service import JobsService, JobState, Outcome
 from tests.checker import assert_sound
 from tests.service.support import T1, TIMEOUT, listed, new_jobs
-from tests.stores import EVERY_STORE, StoreKind
+from tests.stores import StoreKind
 
 SERVICES = 4
 JOBS = 25
@@ -36,30 +36,6 @@ async def services(store_kind: StoreKind, tmp_path: Path) -> AsyncIterator[list[
             yield services
     finally:
         await store.close()
-
-
-@pytest.mark.parametrize("store_kind", EVERY_STORE, indirect=True)
-async def test_services_that_add_and_finish_jobs_of_one_type_do_not_conflict(services: list[JobsService]) -> None:
-    store = services[0].store
-
-    async def add(number: int, jobs: JobsService) -> None:
-        for job in range(JOBS):
-            await jobs.add(T1, f"{number}-{job}")
-
-    await asyncio.gather(*itertools.starmap(add, enumerate(services)))
-    assert store.metrics()["conflicts"] == 0
-    taken = [await service.accept_many(T1, JOBS) for service in services]
-    before = store.metrics()["conflicts"]
-
-    async def finish(jobs: list[RunningJob]) -> None:
-        for job in jobs:
-            await job.finish()
-
-    await asyncio.gather(*map(finish, taken))
-    assert store.metrics()["conflicts"] == before
-    counts = (await services[0].counts(T1))[T1]
-    assert counts.succeeded == counts.totals.succeeded == counts.ran.count == SERVICES * JOBS
-    await assert_sound(store)
 
 
 async def test_counts_are_those_of_the_jobs_whatever_happens_to_them_at_the_same_time(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Histogram, InvalidJob, JobsService, NewJob, Outcome, Totals, TypeCounts
+from jobs_service import Histogram, JobsService, NewJob, Outcome, Totals, TypeCounts
 from jobs_service.model.type_state import bucket_of
 from tests.service.support import FAR_AWAY, T1, T2, accepted, new_jobs
 
@@ -38,19 +38,6 @@ async def test_counts_say_how_many_jobs_are_in_which_state_and_what_has_happened
     assert found[T2] == TypeCounts()
 
 
-async def test_counts_of_one_type(quiet: JobsService) -> None:
-    await quiet.add(T1, "a")
-    assert {type: counts.ready for type, counts in (await quiet.counts(T1)).items()} == {T1: 1}
-    assert await quiet.counts("nosuch") == {}
-
-
-async def test_counts_have_the_jobs_of_a_type_that_was_cleared(quiet: JobsService) -> None:
-    await quiet.add(T1, "a")
-    await quiet.clear_type_timeout(T1)
-    assert (await quiet.counts())[T1].ready == 1
-    assert (await quiet.counts(T1))[T1].ready == 1
-
-
 async def test_a_job_that_is_given_back_counts_as_released(quiet: JobsService) -> None:
     await quiet.add(T1, "a")
     await (await accepted(quiet)).release()
@@ -70,14 +57,6 @@ async def test_throughput_has_every_minute_also_those_in_which_nothing_happened(
     assert sum(interval.totals.failed for interval in found) == 2
     assert sum(interval.waited.count for interval in found) == 5
     assert sum(interval.ran.count for interval in found) == 4
-
-
-async def test_throughput_by_the_hour(quiet: JobsService) -> None:
-    begin = time.time()
-    await one_of_each(quiet)
-    found = await quiet.throughput(T1, since=begin - 3600, until=time.time(), resolution="hour")
-    assert {interval.seconds for interval in found} == {3600}
-    assert [sum(interval.totals.started for interval in part) for part in (found[:1], found)] == [0, 5]
 
 
 async def ids(jobs: JobsService, **keywords: Any) -> list[Any]:
@@ -124,55 +103,6 @@ async def test_the_latest_failure_is_the_first_of_the_newest_whatever_its_id(qui
     for _ in range(3):
         await (await accepted(quiet)).finish(outcome=Outcome.FAILED)
     assert await ids(quiet, state="failed", newest_first=True, limit=2) == ["c", "a", "b"]
-
-
-async def test_a_failed_job_that_runs_again_is_no_failure_any_more(quiet: JobsService) -> None:
-    await one_of_each(quiet)
-    await quiet.resubmit(T1, "f1")
-    assert await ids(quiet, state="failed") == ["f2"]
-    await quiet.remove(T1, "f2")
-    assert await ids(quiet, state="failed") == []
-
-
-@pytest.mark.parametrize(
-    "terms",
-    [
-        {"after": "?"},
-        {"after": 7},
-        {"limit": 0},
-        {"state": "nosuch"},
-        {"prefix": 7},
-    ],
-    ids=str,
-)
-async def test_a_page_that_cannot_be_is_refused(quiet: JobsService, terms: dict[str, Any]) -> None:
-    with pytest.raises(InvalidJob):
-        await quiet.page(T1, **terms)
-
-
-async def test_where_a_page_went_on_is_refused_for_others_and_so_is_what_no_page_says(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob("a"), NewJob("b")])
-    ready = (await quiet.page(T1, state="ready", limit=1)).next
-    for after, state in ((ready, "failed"), ("zzzz", "ready")):
-        with pytest.raises(InvalidJob, match="not `next` of a page of jobs in this state; allowed is what that has"):
-            await quiet.page(T1, after=after, state=state)
-
-
-@pytest.mark.parametrize("terms", [{"since": None}, {"since": 0, "resolution": "day"}], ids=str)
-async def test_a_throughput_that_cannot_be_is_refused(quiet: JobsService, terms: dict[str, Any]) -> None:
-    with pytest.raises(InvalidJob):
-        await quiet.throughput(T1, **terms)
-
-
-async def test_the_oldest_ready_job(quiet: JobsService) -> None:
-    assert await quiet.oldest_ready(T1) is None
-    await quiet.add(T1, "later", run_at=FAR_AWAY)
-    assert await quiet.oldest_ready(T1) is None
-    await quiet.add(T1, "a")
-    await quiet.add(T1, "b")
-    oldest = await quiet.oldest_ready(T1)
-    assert oldest is not None
-    assert oldest.id == "a"
 
 
 def test_a_histogram_has_percentiles_and_a_mean() -> None:

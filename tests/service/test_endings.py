@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from jobs_service import (
-    JobExists,
     JobsService,
     JobState,
-    JobTooLarge,
     JobTransaction,
     NewJob,
     RunningJob,
     StoreError,
 )
 from jobs_service.layer.reads import Listing
-from jobs_service.store import Transaction
-from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
-from tests.checker import assert_sound
 from tests.service.support import (
-    FAR_AWAY,
     J1,
     J2,
     PATIENCE,
     T1,
     accepted,
-    contents,
-    drained,
     eventually,
-    finished,
     listed,
     new_jobs,
     running,
@@ -93,46 +83,6 @@ async def test_stop_and_remove_waits_for_the_next_worker_if_the_job_runs_again_b
 # operations on many jobs in a transaction
 
 
-@pytest.mark.parametrize("rule", ["error", "resubmit", "ignore"])
-@pytest.mark.parametrize("wrong", ["exists", "twice", "large"])
-async def test_an_add_many_that_fails_leaves_nothing_of_itself(quiet: JobsService, rule: Any, wrong: str) -> None:
-    await quiet.set_retention(T1, keep=1000)
-    await quiet.add_many(T1, [NewJob("ready", 1), NewJob("later", 1, run_at=FAR_AWAY)])
-    await finished(quiet, "finished", 1, priority=-1)
-    worker = await running(quiet, "running", 1, priority=-1)
-    before = await contents(quiet)
-    changed = [NewJob(id, 2, priority=7) for id in ("ready", "later", "finished", "running")]
-    jobs = [NewJob("new"), NewJob("new later", run_at=FAR_AWAY), *(changed if rule != "error" else [])]
-    if wrong == "large":
-        jobs.append(NewJob("large", "x" * 99_990))
-    elif rule == "error":
-        jobs.append(NewJob("ready" if wrong == "exists" else "new"))
-    else:
-        jobs.append(NewJob("large", "x" * 100_100))
-
-    async def failing(tx: JobTransaction) -> None:
-        with pytest.raises((JobExists, JobTooLarge)):
-            await tx.add_many(T1, jobs, if_exists=rule)
-        assert [job.id for job in await tx.list(T1)] == ["finished", "later", "ready", "running"]
-
-    await quiet.transact(failing)
-    assert await contents(quiet) == before
-
-    async def failing_beside_others(tx: JobTransaction) -> None:
-        await tx.add(T1, "mine")
-        await tx.resubmit(T1, "ready", priority=3)
-        await failing_once(tx)
-        await tx.finish(worker)
-
-    async def failing_once(tx: JobTransaction) -> None:
-        with pytest.raises((JobExists, JobTooLarge)):
-            await tx.add_many(T1, jobs, if_exists=rule)
-
-    await quiet.transact(failing_beside_others)
-    await assert_sound(quiet.store)
-    assert await drained(quiet) == ["mine", "ready"]
-
-
 # a transaction that has ended
 
 
@@ -174,19 +124,6 @@ async def test_a_transaction_that_is_kept_after_its_end_refuses_everything(quiet
     assert (await workers[0].finish()).state is JobState.FINISHED
 
 
-async def test_a_transaction_of_a_run_that_failed_refuses_everything(quiet: JobsService) -> None:
-    kept: list[JobTransaction] = []
-
-    async def fail(tx: JobTransaction) -> None:
-        kept.append(tx)
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        await quiet.transact(fail)
-    with pytest.raises(StoreError, match=r"^this transaction has ended"):
-        await kept[0].add(T1, J1)
-
-
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_job_that_a_canceled_transaction_has_accepted_is_given_back(quiet: JobsService, turns: int) -> None:
     await quiet.add_many(T1, new_jobs(*(f"{number}" for number in range(50))))
@@ -220,90 +157,10 @@ async def test_a_job_that_a_canceled_transaction_has_accepted_is_given_back(quie
 # active ids
 
 
-async def test_active_ids_are_in_the_order_of_activity_also_of_what_a_transaction_has_moved(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs(*"abcdef"))
-    workers = {job.id: job for job in await quiet.accept_many(T1, 5)}
-
-    async def move(tx: JobTransaction) -> None:
-        await tx.remove(T1, "b")  # canceled: it stays where it is
-        await tx.get(T1, "c")
-        await tx.update(workers["d"])
-        await tx.update(workers["a"])
-        await tx.finish(workers["e"])
-        assert await tx.active_ids(T1) == ["b", "c", "d", "a"]
-        assert await tx.accept(T1) is not None
-        assert await tx.active_ids(T1) == ["b", "c", "d", "a", "f"]
-
-    await quiet.transact(move)
-    assert await quiet.active_ids(T1) == ["b", "c", "d", "a", "f"]
-
-
-async def test_a_job_that_is_active_between_two_pages_is_at_its_new_place(
-    quiet: JobsService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jobs_service.service.queries.COUNT_PAGE", 2)
-    await quiet.add_many(T1, new_jobs(*"abcd"))
-    workers = {job.id: job for job in await quiet.accept_many(T1, 4)}
-    read = quiet._access.read
-    looks = 0
-
-    async def between(function: Any) -> Any:
-        nonlocal looks
-        looks += 1
-        if looks == 2:
-            await workers["a"].update()
-        return await read(function)
-
-    monkeypatch.setattr(quiet._access, "read", between)
-    assert await quiet.active_ids(T1) == ["b", "c", "d", "a"]
-
-
 # subscriptions
 
 
-async def test_closing_a_subscription_from_another_task_ends_its_iterator(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-    subscription = jobs.subscribe(T1, J1)
-    seen: list[JobState] = []
-    first = asyncio.Event()
-
-    async def listen() -> None:
-        async for event in subscription:
-            seen.append(event.state)
-            first.set()
-
-    task = asyncio.create_task(listen())
-    await first.wait()
-    await asyncio.sleep(0)  # so that it waits for the next event
-    subscription.close()
-    async with asyncio.timeout(PATIENCE):
-        await task
-    assert seen == [PENDING]
-
-
 # reads
-
-
-async def test_a_canceled_read_leaves_no_watch(quiet: JobsService) -> None:
-    if not isinstance(quiet.store, LmdbStore):
-        pytest.skip("there is no other store whose reads are answered by a thread")
-    store = quiet.store
-
-    async def look(tr: Transaction) -> Any:
-        return tr.watch(b"own/a")
-
-    for number in range(60):
-        task = asyncio.create_task(store.read(look))
-        for _ in range(number % 20):
-            await asyncio.sleep(0.00005 if number % 2 else 0)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            (await task).cancel()
-
-    async def none_is_left() -> bool:
-        return not store._watches
-
-    await eventually(none_is_left)
 
 
 async def test_a_worker_that_is_canceled_in_the_very_turn_of_its_answer_keeps_no_job(quiet: JobsService) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import pytest
 from jobs_service import (
     Handler,
     InvalidJob,
-    JobExists,
     JobsService,
     JobState,
     JobTooLarge,
@@ -24,7 +22,7 @@ from jobs_service import (
 from jobs_service.store.memory import MemoryStore
 from tests.checker import assert_sound
 from tests.service.enqueuing import CAT, Picture, nothing, picture
-from tests.service.support import FAR_AWAY, PATIENCE, T1, T2, accepted, contents, eventually, listed, node
+from tests.service.support import T1, T2, accepted, contents, listed
 from tests.unsure import UNSURE_KINDS, Fates, unsure_store
 
 
@@ -45,20 +43,6 @@ async def test_enqueue_makes_the_type_where_it_is_missing_and_leaves_it_where_it
     await quiet.set_type_timeout("picture", 5)
     await quiet.enqueue(picture, CAT)
     assert await quiet.get_type_timeout("picture") == 5
-
-
-async def test_enqueue_takes_id_priority_and_run_at(quiet: JobsService) -> None:
-    job = await quiet.enqueue(picture, CAT, id="mine", priority=-3, run_at=FAR_AWAY)
-    assert (job.id, job.priority) == ("mine", -3)
-    assert job.run_at is not None
-    assert job.run_at.timestamp() == FAR_AWAY
-    with pytest.raises(JobExists) as caught:
-        await quiet.enqueue(picture, CAT, id="mine")
-    assert (caught.value.type, caught.value.id) == ("picture", "mine")
-
-
-async def test_a_handler_without_arguments_is_enqueued_without_any(quiet: JobsService) -> None:
-    assert (await quiet.enqueue(nothing)).data is None
 
 
 @pytest.mark.parametrize("unique", [True, "the cat"])
@@ -86,21 +70,6 @@ async def test_unique_jobs_are_told_apart_by_their_arguments_or_their_key(quiet:
     }
     assert len(ids) == 4
     assert {"unique:a", "unique:b"} < ids
-
-
-async def test_equal_arguments_are_one_unique_job_in_whatever_order_their_keys_are(quiet: JobsService) -> None:
-    handler: Handler[Any, None] = Handler("anything", _anything)
-    pairs: list[tuple[Any, Any]] = [
-        ({"a": 1, "b": {"c": 2, "d": [{"e": 3, "f": 4}]}}, {"b": {"d": [{"f": 4, "e": 3}], "c": 2}, "a": 1}),
-        ({"a": 1.0, "b": 0.0}, {"a": 1, "b": -0.0}),
-    ]
-    for one, other in pairs:
-        first = await quiet.enqueue(handler, one, unique=True)
-        assert (await quiet.enqueue(handler, other, unique=True)).id == first.id
-    assert len(await listed(quiet, "anything")) == len(pairs)
-    for different in ([1, 2], [2, 1], {"a": 1}, {"a": True}, {"a": "1"}):
-        await quiet.enqueue(handler, different, unique=True)
-    assert len(await listed(quiet, "anything")) == len(pairs) + 5
 
 
 async def _anything(args: Any) -> None:
@@ -133,12 +102,6 @@ async def test_a_unique_job_that_has_finished_runs_again_with_the_new_arguments(
     assert (await accepted(quiet, "picture")).data == {"path": "dog.png", "width": 1}
 
 
-async def test_of_many_who_enqueue_a_unique_job_at_once_all_get_the_same(quiet: JobsService) -> None:
-    jobs = await asyncio.gather(*(quiet.enqueue(picture, CAT, unique=True) for _ in range(20)))
-    assert len({job.id for job in jobs}) == 1
-    assert len(await listed(quiet, "picture")) == 1
-
-
 async def test_within_a_transaction_enqueueing_is_the_same_and_joined_with_the_rest(quiet: JobsService) -> None:
     async def work(tx: JobTransaction) -> list[Any]:
         tx.kv[b"own/key"] = b"1"
@@ -159,18 +122,6 @@ async def test_within_a_transaction_enqueueing_is_the_same_and_joined_with_the_r
     await assert_sound(quiet.store)
 
 
-async def test_what_is_enqueued_in_a_transaction_that_fails_is_not_there(quiet: JobsService) -> None:
-    before = await contents(quiet)
-
-    async def work(tx: JobTransaction) -> None:
-        await tx.enqueue(picture, CAT)
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        await quiet.transact(work)
-    assert await contents(quiet) == before
-
-
 async def test_many_of_which_one_is_refused_leave_neither_jobs_nor_their_type(quiet: JobsService) -> None:
     before = await contents(quiet)
 
@@ -186,16 +137,6 @@ async def test_many_of_which_one_is_refused_leave_neither_jobs_nor_their_type(qu
     assert await contents(quiet) == before
 
 
-async def test_many_in_a_transaction_make_their_type_and_tell_which_are_new(quiet: JobsService) -> None:
-    async def work(tx: JobTransaction) -> list[bool | None]:
-        jobs = await tx.enqueue_many(picture, [CAT, CAT, Picture("dog.png")], unique=True)
-        assert "picture" in await tx.types()
-        return [job.created for job in jobs]
-
-    assert await quiet.transact(work) == [True, False, True]
-    assert await quiet.get_type_timeout("picture") == 77
-
-
 @pytest.mark.parametrize("kind", UNSURE_KINDS)
 @pytest.mark.parametrize("fate", ["unanswered", "lost"])
 async def test_a_commit_of_unknown_outcome_enqueues_one_job(kind: str, fate: Any) -> None:
@@ -207,42 +148,6 @@ async def test_a_commit_of_unknown_outcome_enqueues_one_job(kind: str, fate: Any
         assert len(await listed(jobs, "picture")) == 2
         assert not fates.coming
         await assert_sound(jobs.store)
-
-
-async def watched(jobs: JobsService) -> bool:
-    """Return whether an activity monitor runs for the handler's type."""
-    monitors = node(jobs, "monitors")["children"]
-    return any("'picture'" in child["name"] and child["state"] == "running" for child in monitors)
-
-
-async def test_a_type_made_by_enqueueing_is_watched_over_when_its_job_runs(jobs: JobsService) -> None:
-    await jobs.enqueue(picture, CAT)
-    assert not await watched(jobs)
-    assert await jobs.accept("picture") is not None
-    await eventually(lambda: watched(jobs))
-
-
-async def test_a_type_that_was_removed_is_not_made_again_by_enqueueing(quiet: JobsService) -> None:
-    first = await quiet.enqueue(picture, CAT, unique="a")
-    await quiet.clear_type_timeout("picture")
-    before = await contents(quiet)
-    with pytest.raises(NoTypeTimeout, match=r"type 'picture' was removed, so that no new jobs are added; set_type_tim"):
-        await quiet.enqueue(picture, CAT)
-    with pytest.raises(NoTypeTimeout):
-        await quiet.transact(lambda tx: tx.enqueue(picture, CAT))
-    assert await contents(quiet) == before
-    # Its jobs are still there.
-    assert (await quiet.enqueue(picture, CAT, unique="a")).id == first.id
-    await quiet.set_type_timeout("picture", 5)
-    await quiet.enqueue(picture, CAT)
-    await assert_sound(quiet.store)
-
-
-async def test_to_remove_a_type_that_was_never_there_changes_nothing(quiet: JobsService) -> None:
-    before = await contents(quiet)
-    await quiet.clear_type_timeout("picture")
-    assert await contents(quiet) == before
-    await quiet.enqueue(picture, CAT)
 
 
 async def test_a_refused_enqueue_makes_no_type(quiet: JobsService) -> None:
@@ -275,22 +180,6 @@ async def test_a_timeout_that_is_set_while_a_type_is_made_stays(quiet: JobsServi
 
     await quiet.transact(slowly)
     assert await quiet.get_type_timeout("picture") == 5
-
-
-async def test_a_type_is_watched_over_while_its_handler_runs_a_job(jobs: JobsService) -> None:
-    go_on = asyncio.Event()
-
-    @jobs.handler("picture")
-    async def picture() -> None:
-        await go_on.wait()
-
-    task = asyncio.create_task(jobs.run())
-    async with asyncio.timeout(PATIENCE):
-        await jobs.enqueue("picture")
-        await eventually(lambda: watched(jobs))
-    go_on.set()
-    task.cancel()
-    await asyncio.wait([task])
 
 
 REFUSALS: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {

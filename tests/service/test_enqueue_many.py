@@ -12,7 +12,7 @@ import pytest
 
 from jobs_service import InvalidJob, JobError, JobsService, JobState, JobTransaction, Outcome, Progress
 from tests.checker import assert_sound
-from tests.service.enqueuing import CAT, Picture, mail, picture
+from tests.service.enqueuing import CAT, Picture, picture
 from tests.service.support import contents, listed
 
 # unique, and many
@@ -48,21 +48,6 @@ async def test_many_jobs_are_enqueued_at_once(quiet: JobsService) -> None:
     await assert_sound(quiet.store)
 
 
-async def test_many_jobs_are_enqueued_in_a_transaction(quiet: JobsService) -> None:
-    added = await quiet.transact(lambda tx: tx.enqueue_many(picture, [CAT, Picture("b"), CAT], unique=True, delay=9))
-    assert [(job.created, job.run_at is None) for job in added] == [(True, False), (True, False), (False, False)]
-    assert len(await listed(quiet, "picture")) == 2
-    await assert_sound(quiet.store)
-
-
-async def test_of_many_unique_jobs_each_is_there_once(quiet: JobsService) -> None:
-    added = await quiet.enqueue_many(picture, [CAT, Picture("b"), CAT], unique=True)
-    assert [job.created for job in added] == [True, True, False]
-    again = await quiet.enqueue_many("picture", [{"path": "b", "width": 640}], unique=True)
-    assert [(job.id, job.created) for job in again] == [(added[1].id, False)]
-    assert await quiet.enqueue_many(picture, []) == []
-
-
 @pytest.mark.parametrize("unique", ["key", "", 1, None])
 async def test_many_jobs_cannot_all_have_one_key(quiet: JobsService, unique: Any) -> None:
     """Only the first of them would be there."""
@@ -72,11 +57,6 @@ async def test_many_jobs_cannot_all_have_one_key(quiet: JobsService, unique: Any
     with pytest.raises(InvalidJob, match=refused):
         await quiet.transact(lambda tx: tx.enqueue_many(picture, [CAT, Picture("b")], unique=unique))
     assert await listed(quiet, "picture") == []
-
-
-async def test_large_jobs_are_enqueued_in_transactions_that_hold_them(quiet: JobsService) -> None:
-    added = await quiet.enqueue_many(mail, [{"to": "x" * 90_000}] * 150)
-    assert len(added) == len(await listed(quiet, "mail")) == 150
 
 
 @pytest.mark.parametrize("wrong", [[CAT, 3], 3, [CAT, {"path": "a"}]])

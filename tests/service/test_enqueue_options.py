@@ -10,19 +10,17 @@ import pytest
 
 from jobs_service import (
     InvalidJob,
-    InvalidSettings,
     Job,
-    JobExists,
     JobFailed,
     JobsService,
-    JobTransaction,
-    NoTypeTimeout,
 )
+<<<<<<< HEAD
 from jobs_service.model.enqueueing import ENQUEUE_OPTIONS
+=======
+>>>>>>> t-one
 from tests.checker import assert_sound
 from tests.runner.support import ended, opened, running, story
 from tests.service.enqueuing import CAT, Picture, mail, nothing, picture
-from tests.service.support import contents
 from tests.virtual_time import in_virtual_time
 
 # by name
@@ -37,16 +35,6 @@ async def test_a_job_is_enqueued_by_its_type_where_the_function_is_not_known(qui
     first = await quiet.enqueue("picture", {"a": 1, "b": 2}, unique=True)
     assert (await quiet.enqueue("picture", {"b": 2, "a": 1}, unique=True)).id == first.id
     await assert_sound(quiet.store)
-
-
-@pytest.mark.parametrize("name", ["picturr", ("picture", 1), b"picture", 7])
-async def test_a_type_that_nobody_has_made_is_not_made_by_its_name(quiet: JobsService, name: Any) -> None:
-    before = await contents(quiet)
-    with pytest.raises(NoTypeTimeout, match=r"creates it, and so does the start of its handler$"):
-        await quiet.enqueue(name, {"path": "cat.png"})
-    with pytest.raises(NoTypeTimeout):
-        await quiet.transact(lambda tx: tx.enqueue(name, {"path": "cat.png"}))
-    assert await contents(quiet) == before
 
 
 async def test_by_its_type_a_handler_that_is_known_checks_the_data_and_makes_the_type(quiet: JobsService) -> None:
@@ -65,24 +53,7 @@ async def test_by_its_type_a_handler_that_is_known_checks_the_data_and_makes_the
     assert await quiet.get_type_timeout("picture") == 77
 
 
-@pytest.mark.parametrize("name", [1.5, True, None, object(), ["a"], print])
-async def test_what_is_neither_a_handler_nor_a_type_is_refused(quiet: JobsService, name: Any) -> None:
-    with pytest.raises(InvalidJob, match=r"enqueue takes what @jobs\.handler") as caught:
-        await quiet.enqueue(name, 1)
-    assert len(str(caught.value).splitlines()) == 1
-
-
 # by keyword
-
-
-async def test_arguments_by_keyword_or_as_a_dict_are_the_same(quiet: JobsService) -> None:
-    jobs = [
-        await quiet.enqueue(mail, to="ada"),
-        await quiet.enqueue(mail, {"to": "ada"}),
-        await quiet.transact(lambda tx: tx.enqueue(mail, to="ada", priority=3)),
-    ]
-    assert [job.data for job in jobs] == [{"to": "ada"}] * 3
-    assert jobs[2].priority == 3
 
 
 @pytest.mark.parametrize(
@@ -166,31 +137,6 @@ async def test_a_job_is_enqueued_for_later(how: Any) -> None:
             assert job.run_at.timestamp() == pytest.approx(began + 90, abs=1)
 
 
-@pytest.mark.parametrize(
-    ("how", "said"),
-    [
-        ({"delay": -1}, "delay=-1: allowed are durations from 0"),
-        ({"delay": "3x"}, "delay='3x': allowed are"),
-        ({"delay": float("nan")}, "delay=nan: allowed are"),
-        ({"delay": 10**400}, "allowed are durations from 0"),
-        ({"delay": True}, "delay=True: allowed are"),
-        ({"run_at": timedelta(-1)}, "run_at=datetime.timedelta"),
-        ({"delay": 1, "run_at": 1}, "run_at=1 and delay=1: give one of them"),
-        ({"max_attempts": 0}, "max_attempts=0: allowed are None and integers from 1 to 65535"),
-        ({"max_attempts": 1.5}, "max_attempts=1.5: allowed are"),
-        ({"time_limit": 0}, "time_limit=0: allowed are None and durations > 0"),
-        ({"time_limit": "1x"}, "time_limit='1x': allowed are"),
-    ],
-    ids=str,
-)
-async def test_times_and_limits_that_cannot_be_are_refused(quiet: JobsService, how: Any, said: str) -> None:
-    before = await contents(quiet)
-    with pytest.raises(InvalidJob) as caught:
-        await quiet.enqueue(nothing, **how)
-    assert said in str(caught.value)
-    assert await contents(quiet) == before
-
-
 # limits of one job
 
 
@@ -221,37 +167,7 @@ async def test_a_job_may_have_limits_of_its_own() -> None:
             ]  # fmt: skip
 
 
-async def test_a_job_that_runs_again_has_the_limits_of_the_latest_call(quiet: JobsService) -> None:
-    job = await quiet.enqueue(nothing, unique="a", max_attempts=3)
-    for given, expected in ((None, None), (4, 4), (None, None)):
-        worker = await quiet.accept("nothing", timeout=0)
-        assert worker is not None
-        await worker.progress(1)
-        await worker.finish(result=1)
-        assert (await quiet.get("nothing", job.id)).max_attempts == job.max_attempts
-        job = await quiet.enqueue(nothing, unique="a", max_attempts=given)
-        assert (job.max_attempts, job.result, job.progress) == (expected, None, None)
-    await assert_sound(quiet.store)
-
-
 # options
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"slot": 3}, "there is no option slot=3; did you mean slots?"),
-        ({"max_attempt": 3}, "there is no option max_attempt=3; did you mean max_attempts?"),
-        ({"xyzzy": 3}, "there is no option xyzzy=3; there are slots, "),
-    ],
-)
-def test_an_option_that_there_is_not_is_one_line(options: Any, said: str) -> None:
-    jobs = JobsService("memory:")
-    for register in (lambda **each: jobs.handler("t", **each), lambda **each: jobs.every(5, **each), jobs.commands):
-        with pytest.raises(InvalidSettings) as caught:
-            register(**options)
-        assert said in str(caught.value)
-        assert len(str(caught.value).splitlines()) == 1
 
 
 @in_virtual_time
@@ -277,26 +193,3 @@ async def test_parameters_that_are_called_as_options_are_get_their_values_from_o
                     InvalidJob, match="a parameter id, and enqueue has an option id: give its arguments"
                 ):
                     await enqueue(by, to="ada", id=7)
-
-
-def test_the_options_of_enqueue_are_those_by_which_parameters_are_not_given() -> None:
-    methods: list[Any] = [JobsService.enqueue, JobTransaction.enqueue]
-    for method in methods:
-        assert tuple(method.__kwdefaults__ or ()) == ENQUEUE_OPTIONS
-
-
-async def test_an_id_that_is_there_is_refused(quiet: JobsService) -> None:
-    await quiet.enqueue(nothing, id="a")
-    with pytest.raises(JobExists):
-        await quiet.enqueue("nothing", id="a")
-
-
-@pytest.mark.parametrize("text", ["abc", b"abc"])
-async def test_a_text_in_place_of_many_arguments_is_refused(jobs: JobsService, text: Any) -> None:
-    """Every letter would become a job."""
-
-    @jobs.handler("letters")
-    async def handler(args: Any) -> None: ...
-
-    with pytest.raises(InvalidJob, match="allowed is any iterable that is no text"):
-        await jobs.enqueue_many(handler, text)

@@ -12,7 +12,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import JobsService, JobState, JobTransaction, NewJob, RunningJob, StoreFull
-from tests.checker import assert_sound
 from tests.service.support import LOST, T1, TIMEOUT, eventually
 from tests.stores import settings_with
 
@@ -54,33 +53,6 @@ async def drained(jobs: JobsService, count: int, result: str = "") -> None:
     assert [job async for job in jobs.list(T1)] == []
 
 
-async def test_a_store_that_is_full_to_the_edge_can_be_drained_and_used_again(tmp_path: Path) -> None:
-    counts = []
-    async with small(tmp_path) as jobs:
-        for _ in range(3):
-            counts.append(await fill(jobs))
-            await drained(jobs, counts[-1])
-        await assert_sound(jobs.store)
-    assert counts[0] > 100
-    assert min(counts) > 0.9 * counts[0]
-
-
-async def test_many_at_once_are_taken_and_ended_in_a_full_store(tmp_path: Path) -> None:
-    async with small(tmp_path) as jobs:
-        count = await fill(jobs, 300)
-        for _ in range(3):
-            taken = await jobs.accept_many(T1, count, timeout=0)
-            while len(taken) < count:
-                taken += await jobs.accept_many(T1, count, timeout=0)
-            await asyncio.gather(*[job.update("x" * 400) for job in taken])
-            await asyncio.gather(*[job.release() for job in taken])
-        taken = await jobs.accept_many(T1, count, timeout=0)
-        await asyncio.gather(*[job.finish() for job in taken])
-        await asyncio.gather(*[jobs.resubmit(T1, job.id) for job in taken])
-        await asyncio.gather(*[jobs.remove(T1, job.id) for job in taken])
-        await drained(jobs, count - len(taken))
-
-
 async def test_ends_go_through_beside_adds_that_are_refused(tmp_path: Path) -> None:
     """They come in one turn of the loop, and share a transaction."""
     async with small(tmp_path) as jobs:
@@ -96,17 +68,6 @@ async def test_ends_go_through_beside_adds_that_are_refused(tmp_path: Path) -> N
         assert {job.state for job in results[10:20] if not isinstance(job, BaseException)} == {JobState.FINISHED}
         with pytest.raises(StoreFull):
             await jobs.add_many(T1, [NewJob(f"many {number}", "x" * 2000) for number in range(10)])
-
-
-async def test_what_an_operator_does_goes_through(tmp_path: Path) -> None:
-    async with small(tmp_path) as jobs:
-        await fill(jobs)
-        await jobs.pause(T1)
-        await jobs.resume(T1)
-        await jobs.set_retention(T1, keep=0, keep_failed=0)
-        await jobs.set_type_timeout(T1, 5)
-        await jobs.clear_type_timeout(T1)
-        await jobs.set_type_timeout(T1, TIMEOUT)
 
 
 async def test_the_applications_keys_are_taken_beside_an_end_and_refused_alone(tmp_path: Path) -> None:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import struct
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
-from jobs_service import JobsService, JobState, JobTransaction, NewJob, StoreUnavailable
-from jobs_service.actors.type_server import TypeServer
+from jobs_service import JobsService, JobState, JobTransaction, NewJob
 from jobs_service.layer.keyspace import ALARM, AWAKE, Keyspace
 from jobs_service.sources import Sources
 from jobs_service.store import Transaction
-from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
+from jobs_service.store.memory import Faults, MemoryStore
 from tests.checker import assert_sound
-from tests.service.support import T1, eventually, node, running_children
+from tests.service.support import T1, running_children
 from tests.stores import settings_with
 from tests.virtual_time import EPOCH, VirtualTimeLoop, in_virtual_time
 
@@ -131,19 +127,6 @@ async def test_a_job_that_another_process_took_is_found_in_time_however_short_it
 
 
 @in_virtual_time
-async def test_a_timeout_that_a_transaction_makes_shorter_counts_at_once() -> None:
-    async with opened() as jobs:
-        await jobs.set_type_timeout(T1, 3600)
-        await jobs.add(T1, "a")
-        assert await jobs.accept(T1) is not None
-        await asyncio.sleep(30)
-        await jobs.transact(lambda tx: tx.set_type_timeout(T1, 2))
-        changed = asyncio.get_running_loop().time()
-        assert await jobs.accept(T1) is not None
-        assert asyncio.get_running_loop().time() - changed < 1.5 * 2 + 1
-
-
-@in_virtual_time
 async def test_a_type_whose_jobs_are_scheduled_for_later_sleeps_until_then() -> None:
     async with opened(expiry_check_period=1.0) as jobs:
         await jobs.set_type_timeout(T1, TIMEOUT)
@@ -216,166 +199,3 @@ async def test_a_type_is_woken_by_the_applications_own_transaction() -> None:
         await asyncio.sleep(200.05)
         assert len(await jobs.store.read(lambda tr: tr.get_range(*_ready(jobs)))) == 1
         await assert_sound(jobs.store, now=jobs._context.sources.wall_time())
-
-
-@in_virtual_time
-async def test_a_type_with_running_jobs_that_has_lost_its_row_is_watched_over() -> None:
-    async with opened() as jobs:
-        await jobs.set_type_timeout(T1, TIMEOUT)
-        await jobs.add(T1, "lost")
-        assert await jobs.accept(T1) is not None
-        sections = jobs._context.keyspace.sections
-
-        async def forget(transaction: Transaction) -> None:
-            transaction.clear_range(sections[AWAKE], sections[ALARM] + b"\xff")
-
-        await memory(jobs).transact(forget)
-        began = asyncio.get_running_loop().time()
-        assert await jobs.accept(T1) is not None
-        assert asyncio.get_running_loop().time() - began < 1.5 * TIMEOUT + 21
-
-
-class AwayAfterCommit(Faults):
-    """A store that is gone as soon as it has answered a commit."""
-
-    gone = False
-
-    async def before_begin(self) -> None:
-        if self.gone:
-            raise StoreUnavailable("away")
-
-    async def after_commit(self, transaction: MemoryTransaction) -> None:
-        self.gone = True
-
-
-@in_virtual_time
-@pytest.mark.parametrize("how", ["set", "clear", "transact"])
-async def test_what_is_answered_does_not_wait_for_a_store_that_has_gone_away_since(how: str) -> None:
-    async with opened() as jobs:
-        await jobs.set_type_timeout(T1, TIMEOUT)
-        await asyncio.sleep(30)
-        faults = memory(jobs).faults = AwayAfterCommit()
-        async with asyncio.timeout(5):
-            if how == "set":
-                await jobs.set_type_timeout(T1, 7)
-            elif how == "clear":
-                await jobs.clear_type_timeout(T1)
-            else:
-                await jobs.transact(lambda tx: tx.set_type_timeout(T1, 7))
-        assert faults.gone
-        memory(jobs).faults = None
-
-
-@in_virtual_time
-async def test_very_many_types_are_listed_by_several_reads() -> None:
-    async with opened() as jobs:
-        await make_types(jobs, 2500)
-        faults = memory(jobs).faults = Counted()
-        types = await jobs.types()
-        assert faults.begun == 3
-        assert types == sorted(f"type {number}" for number in range(2500))
-        assert await jobs.transact(lambda tx: tx.types()) == types
-
-
-async def test_many_types_awake_at_once_fall_asleep_again() -> None:
-    async with JobsService("memory:", settings=settings_with(type_idle_after=0.05)) as jobs:
-        await make_types(jobs, 200)
-        for number in range(200):
-            await jobs.add(f"type {number}", "a")
-            worker = await jobs.accept(f"type {number}")
-            assert worker is not None
-            await worker.finish()
-
-        async def all_sleep() -> bool:
-            return not running_children(jobs, "monitors") and not sum((await rows(jobs)).values())
-
-        await eventually(all_sleep)
-        assert node(jobs, "type server")["restarts"] == 0
-        await assert_sound(jobs.store)
-
-
-@in_virtual_time
-async def test_a_type_server_that_is_busy_is_woken_once_however_much_there_is_to_do() -> None:
-    async with opened() as jobs:
-        assert jobs._tree.root is not None
-        [server] = [child for child in jobs._tree.root.children if isinstance(child, TypeServer)]
-        for _ in range(2):
-            for _ in range(30):
-                server._awake_changed(lost=False)
-            assert len(server._inbox) == 1
-            await asyncio.sleep(1)
-            assert not server._inbox
-
-
-@in_virtual_time
-async def test_types_that_look_alike_are_each_watched_over() -> None:
-    nans = [struct.unpack(">d", b"\x7f\xf8" + bytes(5) + bytes([last]))[0] for last in range(3)]
-    async with opened() as jobs:
-        for nan in nans:
-            await jobs.set_type_timeout((nan,), TIMEOUT)
-            await jobs.add((nan,), "a")
-            assert await jobs.accept((nan,), timeout=0) is not None
-        async with asyncio.timeout(10 * TIMEOUT), jobs.subscribe_many([((nan,), "a") for nan in nans]) as events:
-            pending = 0
-            while pending < len(nans):
-                pending += (await anext(events)).state is JobState.PENDING
-
-
-@pytest.mark.parametrize("before", [60.0, 3600.0, 86_400.0])
-@in_virtual_time
-async def test_a_timeout_that_another_service_has_shortened_is_counted_with_at_once(before: float) -> None:
-    async with opened() as jobs, JobsService(jobs.store, settings=jobs.settings, supervise=False) as other:
-        await jobs.set_type_timeout(T1, before)
-        await jobs.add(T1, "a")
-        assert await other.accept(T1, timeout=0) is not None
-        await asyncio.sleep(before / 10)
-        await other.set_type_timeout(T1, 5)
-        async with asyncio.timeout(1.5 * 5 + 1):
-            await jobs.wait(T1, "a", JobState.PENDING)
-
-
-class _GoneAfterCommit(Faults):
-    """A store that answers the next commit, and nobody after that until it is back."""
-
-    def __init__(self) -> None:
-        self._gone = False
-        self.back = asyncio.Event()
-
-    async def before_begin(self) -> None:
-        if self._gone:
-            await self.back.wait()
-
-    async def after_commit(self, transaction: MemoryTransaction) -> None:
-        self._gone = True
-
-
-@pytest.mark.parametrize("change", ["set", "clear", "enqueue", "transact"])
-@in_virtual_time
-async def test_a_change_of_a_type_returns_though_the_store_has_gone_away_after_its_commit(change: str) -> None:
-    async with opened() as jobs:
-        jobs.handler("made")(lambda: None)
-        await jobs.set_type_timeout(T1, TIMEOUT)
-        await jobs.add(T1, "a")
-        assert await jobs.accept(T1) is not None  # so that somebody watches over the type
-        works: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
-            "set": lambda: jobs.set_type_timeout(T1, 2 * TIMEOUT),
-            "clear": lambda: jobs.clear_type_timeout(T1),
-            "enqueue": lambda: jobs.enqueue("made"),
-            "transact": lambda: jobs.transact(lambda tx: tx.set_type_timeout(T1, 2 * TIMEOUT)),
-        }
-        await eventually_monitored(jobs)
-        faults = memory(jobs).faults = _GoneAfterCommit()
-        began = asyncio.get_running_loop().time()
-        await works[change]()
-        assert asyncio.get_running_loop().time() - began < 1
-        faults.back.set()
-        memory(jobs).faults = None
-
-
-async def eventually_monitored(jobs: JobsService) -> None:
-    """Return when the monitor of a type runs."""
-
-    async def it_runs() -> bool:
-        return running_children(jobs, "monitors") == 1
-
-    await eventually(it_runs)

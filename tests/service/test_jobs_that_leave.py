@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
-from jobs_service import JobEvent, JobNotFound, JobsService, JobTooLarge, JobTransaction, Outcome, Removal, Settings
+from jobs_service import JobEvent, JobNotFound, JobsService, JobTooLarge, JobTransaction, Outcome, Removal
 from jobs_service.actors import activity_monitor
 from jobs_service.layer import changes
 from jobs_service.testing.world import Process
@@ -23,7 +22,6 @@ from tests.service.support import (
     accepted,
     canceled,
     contents,
-    eventually,
     finished,
     in_a_process,
     listed,
@@ -95,42 +93,11 @@ async def test_an_end_that_is_refused_counts_as_none(quiet: JobsService) -> None
     await assert_sound(quiet.store)
 
 
-async def test_only_jobs_of_that_outcome_leave(quiet: JobsService) -> None:
-    await quiet.set_retention(T1, keep_failed=0)
-    await finished(quiet)
-    await (await running(quiet, J2)).finish(outcome=Outcome.FAILED)
-    assert [job.id for job in await listed(quiet)] == [J1]
-    await assert_sound(quiet.store)
-
-
 async def test_a_canceled_job_leaves_when_it_is_given_back(quiet: JobsService) -> None:
     await quiet.set_retention(T1, keep=0)
     ended = await (await canceled(quiet)).release()
     assert (ended.state, ended.outcome) == (FINISHED, Outcome.CANCELED)
     assert await listed(quiet) == []
-
-
-async def test_a_job_that_is_to_run_again_does_not_leave(quiet: JobsService) -> None:
-    await quiet.set_retention(T1, keep=0)
-    worker = await running(quiet)
-    await quiet.resubmit(T1, J1)
-    await worker.finish()
-    await (await accepted(quiet)).finish()
-    assert await listed(quiet) == []
-
-
-async def test_a_stopped_job_that_leaves_is_removed(jobs: JobsService) -> None:
-    await jobs.set_retention(T1, keep=0)
-    worker = await running(jobs)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(jobs.stop_and_remove(T1, J1, timeout=30))
-        await eventually(lambda: is_canceled(jobs))
-        await worker.finish()
-    assert await listed(jobs) == []
-
-
-async def is_canceled(jobs: JobsService) -> bool:
-    return (await jobs.get(T1, J1)).cancel
 
 
 async def test_after_a_change_nobody_waits_for_nothing_is_left(quiet: JobsService) -> None:
@@ -167,22 +134,6 @@ async def test_within_a_transaction_a_job_that_has_left_is_added_anew(quiet: Job
     await assert_sound(quiet.store)
 
 
-async def test_what_is_undone_has_not_left(quiet: JobsService) -> None:
-    await quiet.set_retention(T1, keep=0)
-    worker = await running(quiet)
-
-    async def work(tx: JobTransaction) -> None:
-        await tx.finish(worker)
-        with contextlib.suppress(ValueError), tx._unit.all_or_nothing():
-            await tx.add(T1, J1)
-            await tx.remove(T1, J1)
-            raise ValueError("undone")
-
-    await quiet.transact(work)
-    assert len(await last_records(quiet)) == 1
-    await assert_sound(quiet.store)
-
-
 # Who waits
 
 
@@ -201,39 +152,6 @@ async def test_whoever_waits_is_told_of_the_end(jobs: JobsService, count: int) -
     }
     assert await listed(jobs) == []
     await assert_sound(jobs.store)
-
-
-async def test_whoever_waits_at_another_service_is_told(jobs: JobsService, settings: Settings) -> None:
-    await jobs.set_retention(T1, keep=0)
-    worker = await running(jobs)
-    async with JobsService(jobs.store, settings=settings) as other, waiting(other, J1) as events:
-        await worker.finish(result="told")
-    assert [event.result for event in events if event.state is FINISHED] == ["told"]
-
-
-async def test_whoever_waits_already_when_jobs_are_kept_no_more_is_told(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    async with waiting(jobs, J1) as events:
-
-        async def work(tx: JobTransaction) -> None:
-            await tx.set_retention(T1, keep=0)
-            await tx.finish(worker)
-
-        await jobs.transact(work)
-    assert events[-1].state is FINISHED
-
-
-async def test_a_result_is_waited_for_and_gone_then(jobs: JobsService) -> None:
-    await jobs.set_retention(T1, keep=0)
-    worker = await running(jobs)
-    async with asyncio.TaskGroup() as group:
-        result = group.create_task(jobs.result(T1, J1, timeout=30))
-        await told(jobs)
-        await worker.finish(result=5)
-    assert result.result() == 5
-    with pytest.raises(JobNotFound):
-        await jobs.result(T1, J1, timeout=30)
-    assert len(await last_records(jobs)) == 1
 
 
 async def test_a_job_that_is_added_again_and_removed_is_not_told_of_as_the_one_before(jobs: JobsService) -> None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsError, JobsService, JobTransaction, NewJob, RunningJob, ServiceClosed, SupervisorFailed
-from jobs_service.model import HistoryKind
+from jobs_service import JobsError, JobsService, JobTransaction, NewJob, ServiceClosed
 from jobs_service.sources import Sources
 from jobs_service.store import Store
 from jobs_service.store.memory import Faults, MemoryStore
@@ -219,75 +215,3 @@ def test_leaving_waits_for_the_handlers_and_not_for_what_their_caller_does_after
             assert task.cancelled()
 
     run_virtual(main())
-
-
-async def test_a_handler_in_its_grace_may_use_its_job_while_a_transaction_function_runs(tmp_path: Path) -> None:
-    """On the embedded store functions run on a thread of their own; only they themselves may not ask the service."""
-    loop = asyncio.get_running_loop()
-    jobs = JobsService(f"lmdb:{tmp_path}")
-    working, inside, release = asyncio.Event(), asyncio.Event(), threading.Event()
-
-    async def hold(tx: JobTransaction) -> None:
-        loop.call_soon_threadsafe(inside.set)
-        release.wait(30)
-
-    @jobs.handler("worked", continuous=True)
-    async def worked(job: RunningJob) -> None:
-        working.set()
-        try:
-            await loop.create_future()
-        finally:
-            holding = asyncio.create_task(jobs.transact(hold))
-            await inside.wait()
-            saying = asyncio.create_task(job.progress(1))
-            await asyncio.sleep(0)
-            release.set()
-            await saying
-            await holding
-
-    async with jobs:
-        task = asyncio.create_task(jobs.run())
-        added = await jobs.enqueue(worked)
-        await working.wait()
-    await asyncio.wait([task])
-    async with jobs:
-        job = await jobs.get("worked", added.id)
-    assert [event.kind for event in job.history] == [HistoryKind.STOPPED, HistoryKind.STARTED, HistoryKind.ADDED]
-    assert job.progress is not None
-    assert job.progress.done == 1
-
-
-async def test_each_caller_is_told_by_an_error_of_its_own() -> None:
-    """One that all of them raise would keep the frames of every caller, and show them all in its traceback."""
-    errors: list[JobsError] = []
-
-    async def told(asked: Awaitable[object]) -> None:
-        with pytest.raises(JobsError) as caught:
-            await asked
-        errors.append(caught.value)
-
-    jobs = JobsService("memory:")
-    async with jobs:
-        await jobs.set_type_timeout(T1, 10)
-        await jobs.add(T1, J1)
-        subscriptions = [jobs.subscribe(T1, J1) for _ in range(20)]
-        for subscription in subscriptions:
-            await anext(subscription)
-    for subscription in subscriptions:
-        await told(anext(subscription))
-    for _ in range(20):
-        await told(jobs.get(T1, J1))
-
-    async def fail() -> None:
-        async with jobs:
-            later = [jobs.subscribe(T1, J1) for _ in range(20)]
-            jobs._lifecycle._fail(SupervisorFailed("the tree is gone"))
-            for subscription in later:
-                await told(anext(subscription))
-            for _ in range(20):
-                await told(jobs.get(T1, J1))
-            await asyncio.sleep(0)
-
-    await told(fail())
-    assert len({*map(id, errors)}) == len(errors) == 81
-    assert max(len(traceback.extract_tb(error.__traceback__)) for error in errors) < 10

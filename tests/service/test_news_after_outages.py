@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from jobs_service import Job, JobEvent, JobsService, Settings, StoreUnavailable
-from jobs_service.cli.verbs import watch
-from jobs_service.dashboard.figures import SharedCounts
+from jobs_service import JobsService, Settings, StoreUnavailable
 from jobs_service.dashboard.pages import changes
 from jobs_service.http.state import ServerState
 from jobs_service.http.streams import TypeFeed
 from jobs_service.sources import Sources
 from jobs_service.store.memory import Faults, MemoryStore
-from tests.service.support import T1, running_children
+from tests.service.support import T1
 from tests.virtual_time import VirtualTimeLoop, in_virtual_time
 
 OUTAGE = 600.0
@@ -112,43 +110,6 @@ async def test_a_slow_read_of_long_ago_delays_no_news() -> None:
                     assert (await anext(events)).data == number
 
 
-@in_virtual_time
-async def test_reads_that_take_less_than_a_timer_can_tell_are_followed_by_no_rest() -> None:
-    async with opened(notify_holdoff=0) as (jobs, _):
-        await jobs.add(T1, "a", 0)
-        worker = await jobs.accept(T1)
-        assert worker is not None
-        assert isinstance(jobs.store, MemoryStore)
-        jobs.store.faults = slow = Slow()
-        slow.seconds = 0.0003
-        time_of = asyncio.get_running_loop().time
-        took: list[float] = []
-        async with jobs.subscribe(T1, "a") as events:
-            assert (await anext(events)).data == 0
-            for number in range(1, 1 + ROUNDS):
-                await worker.update(number)
-                updated = time_of()
-                assert (await anext(events)).data == number
-                took.append(time_of() - updated)
-        # What the type monitor reads, and the notifier.
-        assert max(took) < 3 * slow.seconds, took
-
-
-@pytest.mark.parametrize("answers", range(ANSWERS))
-@in_virtual_time
-async def test_a_type_has_its_monitor_soon_after_an_outage(answers: int) -> None:
-    async with opened() as (jobs, away):
-        await jobs.add(T1, "a")
-        await outage(away, lambda: jobs.accept(T1), answers)
-        for number in range(ROUNDS):
-            type = f"type {number}"
-            await jobs.set_type_timeout(type, 3600)
-            await jobs.add(type, "a")
-            assert await jobs.accept(type) is not None
-            await asyncio.sleep(SOON)
-            assert running_children(jobs, "monitors") == number + 2
-
-
 @pytest.mark.parametrize("answers", range(ANSWERS))
 @in_virtual_time
 async def test_the_events_of_a_type_over_http_come_soon_after_an_outage(answers: int) -> None:
@@ -163,21 +124,6 @@ async def test_the_events_of_a_type_over_http_come_soon_after_an_outage(answers:
                     pass
             await asyncio.sleep(0.1)
         await parts.aclose()
-
-
-@in_virtual_time
-async def test_counts_that_took_very_long_are_not_shown_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "monotonic", asyncio.get_running_loop().time)
-    async with opened() as (jobs, _):
-        shared = SharedCounts(jobs)
-        assert isinstance(jobs.store, MemoryStore)
-        jobs.store.faults = slow = Slow()
-        slow.seconds = 9.0
-        assert (await shared.get())[T1].ready == 0
-        slow.seconds = 0.0
-        await jobs.add(T1, "a")
-        await asyncio.sleep(SOON)
-        assert (await shared.get())[T1].ready == 1
 
 
 @in_virtual_time
@@ -197,20 +143,3 @@ async def test_open_pages_are_told_soon_after_an_outage(monkeypatch: pytest.Monk
             await jobs.add(T1, "a")
             async with asyncio.timeout(SOON):
                 await second
-
-
-@in_virtual_time
-async def test_lists_of_changes_come_soon_after_a_pause_of_whoever_reads_them() -> None:
-    async with (
-        opened() as (jobs, _),
-        asyncio.TaskGroup() as tasks,
-        aclosing(cast(AsyncGenerator[Job | JobEvent, None], watch.changes(jobs, T1))) as told,
-    ):
-        for id in ("a", "b"):
-            await jobs.add(T1, id)
-            assert await jobs.accept(T1) is not None
-        assert {(await anext(told)).id, (await anext(told)).id} == {"a", "b"}
-        await asyncio.sleep(OUTAGE)
-        asyncio.get_running_loop().call_later(0.1, lambda: tasks.create_task(jobs.add(T1, "c")))
-        async with asyncio.timeout(60.0):
-            assert (await anext(told)).id == "c"

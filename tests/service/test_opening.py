@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,9 @@ from tests.service.support import (
     accepted,
     busy,
     child_of_type,
-    eventually,
-    listed,
     monitors_and_notifiers,
-    running_children,
     state,
-    waits,
 )
-from tests.stores import StoreKind, settings_with
 
 
 @pytest.fixture(autouse=True)
@@ -40,38 +34,6 @@ def unopened(address: str) -> Store:
 
 
 # addresses
-
-
-async def test_a_service_opens_the_store_that_its_address_names(address: str) -> None:
-    async with JobsService(address) as jobs:
-        assert isinstance(jobs, JobsService)
-        assert jobs.store.is_open
-        assert jobs.store.address == address
-        await jobs.set_type_timeout(T1, 10)
-        await jobs.add(T1, J1)
-        assert await state(jobs) is JobState.PENDING
-    assert not jobs.store.is_open
-
-
-async def test_what_was_written_is_there_when_the_store_is_opened_again(store_kind: StoreKind, address: str) -> None:
-    if not store_kind.persistent:
-        pytest.skip("this store keeps nothing")
-    async with JobsService(address) as jobs:
-        await jobs.set_type_timeout(T1, 10)
-        await jobs.add(T1, J1, "kept")
-    async with JobsService(address) as jobs:
-        assert await jobs.get_type_timeout(T1) == 10
-        assert (await jobs.get(T1, J1)).data == "kept"
-        worker = await accepted(jobs)
-        assert (await worker.finish()).state is JobState.FINISHED
-
-
-async def test_a_service_can_be_entered_again_after_it_was_left(address: str) -> None:
-    jobs = JobsService(address)
-    for _ in range(2):
-        async with jobs:
-            await jobs.set_type_timeout(T1, 10)
-            assert await jobs.types() == [T1]
 
 
 @pytest.mark.parametrize("first_to_leave", [0, 1, 2])
@@ -121,22 +83,6 @@ async def test_without_an_address_the_environment_names_the_store(
     assert (tmp_path / "here").exists()
 
 
-async def test_an_address_counts_more_than_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JOBS_SERVICE_STORE", f"lmdb:{tmp_path / 'here'}")
-    async with JobsService("memory:") as jobs:
-        assert jobs.store.address == "memory:"
-    assert not (tmp_path / "here").exists()
-
-
-async def test_without_anything_the_store_is_in_the_current_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    async with JobsService() as jobs:
-        await jobs.set_type_timeout(T1, 10)
-    assert (tmp_path / "jobs-data").exists()
-
-
 @pytest.mark.parametrize("address", ["", "nosuch:", "lmdb:", "lmdb", "memory:x", "redis://localhost", "/tmp/x"])
 async def test_an_address_that_names_no_store_is_an_error_that_names_it(address: str) -> None:
     with pytest.raises(StoreError) as caught:
@@ -155,33 +101,7 @@ async def test_a_store_that_cannot_be_opened_is_an_error_and_leaves_nothing_behi
     assert "\n" not in str(caught.value)
 
 
-async def test_operations_outside_of_the_service_are_errors(address: str) -> None:
-    jobs = JobsService(address)
-    with pytest.raises(JobsError):
-        await jobs.add(T1, J1)
-    async with jobs:
-        await jobs.set_type_timeout(T1, 10)
-    with pytest.raises(JobsError):
-        await jobs.add(T1, J1)
-    with pytest.raises(JobsError):
-        await jobs.accept(T1)
-
-
 # several services
-
-
-async def test_several_services_live_on_one_loop(tmp_path: Path) -> None:
-    async with (
-        JobsService("memory:") as first,
-        JobsService("memory:") as second,
-        JobsService(f"lmdb:{tmp_path / 'a'}") as third,
-        JobsService(f"lmdb:{tmp_path / 'b'}") as fourth,
-    ):
-        for number, jobs in enumerate((first, second, third, fourth)):
-            await jobs.set_type_timeout(T1, 10)
-            await jobs.add(T1, J1, number)
-        for number, jobs in enumerate((first, second, third, fourth)):
-            assert (await jobs.get(T1, J1)).data == number
 
 
 @pytest.mark.usefixtures("nothing_left_behind")
@@ -199,35 +119,7 @@ async def test_opening_an_embedded_store_twice_in_one_process_is_an_error_and_di
         assert await state(second) is JobState.PENDING
 
 
-async def test_a_service_wakes_and_tells_another_on_the_same_store(jobs: JobsService) -> None:
-    async with JobsService(jobs.store) as other:
-        async with asyncio.TaskGroup() as tasks:
-            waiting = tasks.create_task(other.accept(T1))
-            await waits(other)
-            await jobs.add(T1, J1)
-        worker = waiting.result()
-        assert worker is not None
-        async with jobs.subscribe(T1, J1) as events:
-            assert (await anext(events)).state is JobState.RUNNING
-            await worker.finish("result")
-            assert (await anext(events)).data == "result"
-
-
 # a store passed in
-
-
-async def test_a_store_that_is_open_already_stays_open(address: str) -> None:
-    store = unopened(address)
-    await store.open()
-    async with JobsService(store) as jobs:
-        assert jobs.store is store
-        await jobs.set_type_timeout(T1, 10)
-        await jobs.add(T1, J1)
-    assert store.is_open
-    async with JobsService(store) as jobs:
-        assert await state(jobs) is JobState.PENDING
-    assert store.is_open
-    await store.close()
 
 
 async def test_a_store_that_is_not_open_is_opened_and_closed(address: str) -> None:
@@ -239,35 +131,7 @@ async def test_a_store_that_is_not_open_is_opened_and_closed(address: str) -> No
     assert not store.is_open
 
 
-async def test_services_on_one_store_see_the_same_jobs(jobs: JobsService) -> None:
-    async with JobsService(jobs.store, supervise=False) as other:
-        await other.add(T1, J1)
-        assert await state(jobs) is JobState.PENDING
-    assert await state(jobs) is JobState.PENDING
-
-
 # without a supervisor tree
-
-
-@pytest.mark.usefixtures("nothing_left_behind")
-async def test_without_supervision_jobs_can_be_added_and_run_by_hand(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    worker = await quiet.accept(T1)
-    assert worker is not None
-    assert (await worker.finish()).state is JobState.FINISHED
-    await quiet.stop_and_remove(T1, J1, timeout=1)
-    assert await listed(quiet) == []
-
-
-async def test_without_supervision_there_is_no_tree(quiet: JobsService) -> None:
-    before = {task.get_name() for task in asyncio.all_tasks()}
-    async with JobsService(quiet.store) as jobs:
-        supervised = {task.get_name() for task in asyncio.all_tasks()} - before
-        assert jobs.supervision()["children"]
-    assert supervised
-    async with JobsService(quiet.store, supervise=False) as jobs:
-        assert jobs.supervision() == {}
-        assert not supervised & {task.get_name() for task in asyncio.all_tasks()}
 
 
 # the tree
@@ -293,30 +157,9 @@ async def test_the_tree_has_the_shape_that_was_designed(jobs: JobsService) -> No
                 assert 0 <= child["seconds"] <= jobs.supervision()["seconds"]  # read later than the child's
 
 
-async def test_the_tree_is_plain_data(jobs: JobsService) -> None:
-    tree = jobs.supervision()
-    assert json.loads(json.dumps(tree)) == tree
-
-
 async def test_types_with_running_jobs_are_watched_over_as_soon_as_the_service_is_open(quiet: JobsService) -> None:
     for type in (T1, T2):
         await quiet.add(type, J1)
         await accepted(quiet, type)
     async with JobsService(quiet.store) as jobs:
         assert monitors_and_notifiers(jobs) == (2, 0)
-
-
-async def test_a_type_is_watched_over_while_another_service_works_with_it(quiet: JobsService) -> None:
-    async with JobsService(quiet.store, settings=settings_with(type_idle_after=0.05)) as jobs:
-
-        async def monitors_are(expected: int) -> bool:
-            return running_children(jobs, "monitors") == expected
-
-        await quiet.set_type_timeout("t3", 10)
-        assert await monitors_are(0)
-        await quiet.add("t3", J1)
-        worker = await accepted(quiet, "t3")
-        await eventually(lambda: monitors_are(1))
-        await worker.update()
-        await worker.finish()
-        await eventually(lambda: monitors_are(0))

@@ -8,22 +8,17 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobState, NewJob
-from jobs_service.model import JobId
+from jobs_service import JobsService, NewJob
 from jobs_service.sources import Sources
 from tests.service.support import (
     FAR_AWAY,
-    J1,
     LONG_AGO,
-    LOST,
     T1,
-    T2,
     accepted,
     drained,
     eventually,
     new_jobs,
     pass_moment,
-    running,
 )
 from tests.stores import settings_with
 
@@ -55,21 +50,6 @@ async def test_the_lowest_priority_comes_first(quiet: JobsService, priorities: l
     assert came == priorities
 
 
-@pytest.mark.parametrize("priorities", PRIORITIES.values(), ids=PRIORITIES.keys())
-async def test_max_priority_takes_priorities_up_to_and_including_it(quiet: JobsService, priorities: list[Any]) -> None:
-    await add_with_priorities(quiet, priorities)
-    for place, priority in enumerate(priorities):
-        assert (await accepted(quiet, max_priority=priority)).id == str(place)
-        assert await quiet.accept(T1, max_priority=priority, timeout=0) is None
-
-
-async def test_max_priority_below_all_priorities_takes_nothing(quiet: JobsService) -> None:
-    await quiet.add(T1, J1, priority=1)
-    assert await quiet.accept(T1, max_priority=0, timeout=0) is None
-    assert await quiet.accept_many(T1, 10, max_priority=0, timeout=0) == []
-    assert (await accepted(quiet)).id == J1
-
-
 # first in, first out
 
 
@@ -78,53 +58,6 @@ async def test_within_a_priority_jobs_come_in_the_order_in_which_they_were_added
     for id in ids:
         await quiet.add(T1, id, priority=3)
     assert await drained(quiet) == ids
-
-
-async def test_jobs_added_together_come_in_the_order_in_which_they_were_given(quiet: JobsService) -> None:
-    ids: list[JobId] = ["c", "a", b"x", "d", "b", b"b"]
-    await quiet.add_many(T1, [NewJob(id) for id in ids])
-    assert await drained(quiet) == ids
-
-
-async def test_a_job_that_was_resubmitted_with_another_priority_queues_behind_those_there(quiet: JobsService) -> None:
-    await quiet.add(T1, "moved", priority=1)
-    await quiet.add_many(T1, [NewJob("a", priority=2), NewJob("b", priority=2)])
-    await quiet.resubmit(T1, "moved", priority=2)
-    await quiet.add(T1, "c", priority=2)
-    assert await drained(quiet) == ["a", "b", "moved", "c"]
-
-
-async def test_a_finished_job_that_was_flagged_queues_behind_those_ready(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    await quiet.resubmit(T1, J1)
-    await quiet.add(T1, "a")
-    await worker.finish()
-    await quiet.add(T1, "b")
-    assert await drained(quiet) == ["a", J1, "b"]
-
-
-async def test_a_released_job_queues_behind_those_ready(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    await quiet.add(T1, "a")
-    await worker.release()
-    await quiet.add(T1, "b")
-    assert await drained(quiet) == ["a", J1, "b"]
-
-
-async def test_a_lost_job_queues_behind_those_ready(jobs: JobsService) -> None:
-    await jobs.set_type_timeout(T1, LOST)
-    await running(jobs)
-    await jobs.add(T1, "a")
-    await jobs.wait(T1, J1, JobState.PENDING)
-    await jobs.set_type_timeout(T1, 60)
-    assert await drained(jobs) == ["a", J1]
-
-
-async def test_types_have_queues_of_their_own(quiet: JobsService) -> None:
-    await quiet.add(T1, "a", priority=9)
-    await quiet.add(T2, "b", priority=1)
-    assert await drained(quiet, T2) == ["b"]
-    assert await drained(quiet, T1) == ["a"]
 
 
 # when jobs come due
@@ -137,12 +70,6 @@ async def test_due_by_takes_what_is_due_at_that_moment(quiet: JobsService) -> No
     assert (job.id, job.run_at) == ("next century", datetime.fromtimestamp(FAR_AWAY, UTC))
 
 
-async def test_due_by_may_be_an_aware_datetime(quiet: JobsService) -> None:
-    await quiet.add(T1, "next century", run_at=FAR_AWAY)
-    assert await quiet.accept(T1, due_by=datetime(2099, 1, 1, tzinfo=UTC), timeout=0) is None
-    assert (await accepted(quiet, due_by=datetime(2100, 1, 1, tzinfo=UTC))).id == "next century"
-
-
 async def test_due_by_in_the_past_leaves_what_came_due_since(quiet: JobsService) -> None:
     await quiet.add(T1, "old", run_at=LONG_AGO)
     assert await quiet.accept(T1, due_by=LONG_AGO - 1, timeout=0) is None
@@ -150,29 +77,10 @@ async def test_due_by_in_the_past_leaves_what_came_due_since(quiet: JobsService)
     assert (await accepted(quiet, due_by=LONG_AGO)).id == "old"
 
 
-async def test_due_by_in_the_past_takes_jobs_without_a_time(quiet: JobsService) -> None:
-    await quiet.add(T1, "old", run_at=LONG_AGO)
-    await quiet.add(T1, "timeless")
-    assert (await accepted(quiet, due_by=LONG_AGO - 1)).id == "timeless"
-
-
-async def test_a_job_added_with_a_time_long_past_is_ready_at_once(quiet: JobsService) -> None:
-    await quiet.add(T1, "a")
-    await quiet.add(T1, "past", run_at=LONG_AGO)
-    await quiet.add(T1, "b")
-    assert await drained(quiet) == ["a", "past", "b"]
-
-
 async def test_a_scheduled_job_that_comes_due_queues_behind_those_that_were_ready(quiet: JobsService) -> None:
     await quiet.add(T1, "scheduled", run_at=FAR_AWAY)
     await quiet.add_many(T1, new_jobs("a", "b"))
     assert await drained(quiet, due_by=FAR_AWAY) == ["a", "b", "scheduled"]
-
-
-async def test_a_scheduled_job_that_comes_due_goes_before_those_of_a_higher_priority(quiet: JobsService) -> None:
-    await quiet.add(T1, "scheduled", priority=-1, run_at=FAR_AWAY)
-    await quiet.add_many(T1, new_jobs("a", "b"))
-    assert await drained(quiet, due_by=FAR_AWAY) == ["scheduled", "a", "b"]
 
 
 async def test_of_scheduled_jobs_that_are_due_by_a_time_the_best_priority_comes_first(quiet: JobsService) -> None:
@@ -193,12 +101,6 @@ async def test_scheduled_jobs_come_due_in_the_order_of_their_times(quiet: JobsSe
         await quiet.add(T1, id, run_at=run_at)
     assert await quiet.accept(T1, due_by=moment - 2e9, timeout=0) is None
     assert await drained(quiet, due_by=FAR_AWAY + 1) == ["first", "second", "third"]
-
-
-async def test_more_jobs_coming_due_at_once_than_a_batch_holds_all_come(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob(f"{number:03}", run_at=FAR_AWAY - 1000 + number) for number in range(250)])
-    assert await quiet.accept(T1, timeout=0) is None
-    assert await drained(quiet, due_by=FAR_AWAY) == [f"{number:03}" for number in range(250)]
 
 
 async def test_a_scheduled_job_is_not_accepted_before_its_time_and_is_once_it_has_come(quiet: JobsService) -> None:

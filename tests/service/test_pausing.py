@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from jobs_service import InvalidJob, JobsService, JobState, JobTransaction, Removal
+from jobs_service import JobsService, JobState, JobTransaction, Removal
 from tests.checker import assert_sound
-from tests.service.support import FAR_AWAY, J1, J2, LONG_AGO, PATIENCE, T1, T2, accepted, contents, drained, running
+from tests.service.support import FAR_AWAY, J1, J2, LONG_AGO, PATIENCE, T1, running
 from tests.stores import StoreKind
 
 
@@ -26,13 +26,6 @@ async def test_a_paused_type_gives_no_jobs_however_one_asks(quiet: JobsService) 
     assert await quiet.pending_count(T1) == 2
 
 
-async def test_a_pause_is_of_one_type(quiet: JobsService) -> None:
-    await quiet.pause(T1)
-    await quiet.add(T2, J1)
-    assert (await quiet.paused(T1), await quiet.paused(T2), await quiet.paused("nosuch")) == (True, False, False)
-    assert await drained(quiet, T2) == [J1]
-
-
 async def test_what_runs_goes_on_while_its_type_is_paused(quiet: JobsService) -> None:
     worker = await running(quiet)
     await quiet.pause(T1)
@@ -42,38 +35,6 @@ async def test_what_runs_goes_on_while_its_type_is_paused(quiet: JobsService) ->
     await quiet.resubmit(T1, J1)
     assert await quiet.accept(T1, timeout=0) is None
     assert await quiet.remove(T1, J1) is Removal.REMOVED
-
-
-async def test_resuming_gives_the_jobs_in_their_order(quiet: JobsService) -> None:
-    await quiet.pause(T1)
-    for id, priority in (("b", 1), ("c", 1), ("a", 0)):
-        await quiet.add(T1, id, priority=priority)
-    await quiet.resume(T1)
-    assert await quiet.paused(T1) is False
-    assert await drained(quiet) == ["a", "b", "c"]
-    await assert_sound(quiet.store)
-
-
-async def test_pausing_and_resuming_twice_is_no_error_and_leaves_no_more_than_once(quiet: JobsService) -> None:
-    before = set(await contents(quiet))
-    await quiet.pause(T1)
-    once = set(await contents(quiet))
-    await quiet.pause(T1)
-    assert set(await contents(quiet)) == once
-    assert len(once - before) == 1
-    await quiet.resume(T1)
-    await quiet.resume(T1)
-    assert await quiet.paused(T1) is False
-    assert once - set(await contents(quiet)) == once - before
-
-
-async def test_a_type_without_jobs_or_timeout_can_be_paused_before_there_are_any(quiet: JobsService) -> None:
-    await quiet.pause("later")
-    await quiet.set_type_timeout("later", 60)
-    await quiet.add("later", J1)
-    assert await quiet.accept("later", timeout=0) is None
-    await quiet.clear_type_timeout("later")
-    assert await quiet.paused("later") is True
 
 
 async def test_a_waiting_accept_wakes_when_its_type_is_resumed(quiet: JobsService) -> None:
@@ -105,15 +66,6 @@ async def test_all_services_on_a_store_see_the_pause_and_the_end_of_it(quiet: Jo
     assert job.id == J1
 
 
-async def test_a_pause_outlives_the_service(store_kind: StoreKind, address: str) -> None:
-    if not store_kind.persistent or store_kind.shared:
-        pytest.skip("nothing is left of this store")
-    async with JobsService(address, supervise=False) as first:
-        await first.pause(T1)
-    async with JobsService(address, supervise=False) as second:
-        assert await second.paused(T1) is True
-
-
 # In one transaction
 
 
@@ -131,16 +83,6 @@ async def test_within_a_transaction_pausing_is_seen_at_once(quiet: JobsService) 
 
     assert await quiet.transact(work) == [False, True, None, False, J1]
     await assert_sound(quiet.store)
-
-
-async def test_a_pause_in_a_transaction_that_fails_is_none(quiet: JobsService) -> None:
-    async def work(tx: JobTransaction) -> None:
-        await tx.pause(T1)
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        await quiet.transact(work)
-    assert await quiet.paused(T1) is False
 
 
 async def test_a_pause_conflicts_with_an_accept_that_is_under_way(store_kind: StoreKind, quiet: JobsService) -> None:
@@ -165,22 +107,3 @@ async def test_a_pause_conflicts_with_an_accept_that_is_under_way(store_kind: St
 
 
 # Arguments
-
-
-@pytest.mark.parametrize("call", ["pause", "resume", "paused"])
-async def test_a_type_that_cannot_be_is_refused_and_nothing_is_written(quiet: JobsService, call: str) -> None:
-    before = await contents(quiet)
-    with pytest.raises(InvalidJob, match=r"type 1\.5: a float; allowed are str, bytes, int and tuples of these"):
-        await getattr(quiet, call)(1.5)
-    with pytest.raises(InvalidJob):
-        await quiet.transact(lambda tx: getattr(tx, call)(None))
-    assert await contents(quiet) == before
-
-
-async def test_workers_by_hand_still_get_a_job_after_many_pauses(quiet: JobsService) -> None:
-    for number in range(5):
-        await quiet.pause(T1)
-        await quiet.add(T1, str(number))
-        assert await quiet.accept(T1, timeout=0) is None
-        await quiet.resume(T1)
-        assert (await accepted(quiet)).id == str(number)

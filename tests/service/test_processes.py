@@ -171,24 +171,6 @@ async def test_what_another_run_was_asked_is_never_done() -> None:
         assert not program.running.done()
 
 
-async def test_a_process_that_is_not_to_be_listed_is_not() -> None:
-    async with running("memory:", settings=Settings(process_heartbeat=0)) as program:
-        await program.jobs.enqueue("email", id="first")
-        await eventually(lambda: _has(program.began, "first"))
-        assert await program.jobs.processes() == []
-
-
-async def test_heartbeats_go_on(tmp_path: Path) -> None:
-    async with running("memory:", settings=Settings(process_heartbeat=0.02)) as program:
-        first = await program.process()
-
-        async def is_newer() -> bool:
-            return (await program.process()).heard > first.heard
-
-        await eventually(is_newer)
-        assert (await program.process()).started == first.started
-
-
 async def test_the_row_comes_back_when_somebody_has_removed_it() -> None:
     """A process that was away for a day is listed again, under the same id."""
     async with running("memory:", settings=Settings(process_heartbeat=0.02)) as program:
@@ -199,15 +181,6 @@ async def test_the_row_comes_back_when_somebody_has_removed_it() -> None:
 
         await program.jobs._access.transact(remove)
         assert (await program.process()).id == first.id
-
-
-async def test_a_service_that_is_left_while_it_runs_handlers_is_listed_no_more() -> None:
-    async with JobsService("memory:", supervise=False) as other, running(other.store) as program:
-        await program.process()
-        program.go_on.set()
-        await program.jobs.__aexit__(None, None, None)
-        assert await other.processes() == []
-        await program.jobs.__aenter__()
 
 
 @pytest.mark.parametrize(
@@ -242,30 +215,9 @@ def test_on_a_cluster_no_heartbeat_that_is_under_way_brings_back_a_process_that_
         assert World(seed, rates=rates, latency=0.05, settings=settings).run(left) == [], seed
 
 
-async def test_of_many_jobs_that_end_in_a_quiet_process_not_each_is_a_write() -> None:
-    async with running("memory:") as program:
-        jobs = program.jobs
-        jobs.configure("email", slots=200)
-        for number in range(200):
-            await jobs.enqueue("email", id=f"{number}")
-        await program.process()
-        await eventually(lambda: _is(len(program.began) == 200))
-        await jobs.quiet_process((await program.process()).id)
-        await program.process(ProcessState.QUIET)
-        before = jobs.store.metrics()["commits"]
-        program.go_on.set()
-        await program.process(taken=0)
-        ends = jobs.store.metrics()["commits"] - before
-        assert ends < 100
-
-
 async def _nothing(job: Any) -> None:
     """End at once."""
 
 
 async def _has(found: list[Any], id: str) -> bool:
     return id in found
-
-
-async def _is(condition: bool) -> bool:
-    return condition

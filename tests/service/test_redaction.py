@@ -27,26 +27,6 @@ def captured() -> Iterator[LogCapture]:
     structlog.configure(**before)
 
 
-async def test_it_is_set_and_read() -> None:
-    async with JobsService("memory:", supervise=False) as jobs:
-        assert not await jobs.get_redaction("pay")
-        await jobs.set_redaction("pay", ["card", "card", "*.token"])
-        await jobs.set_redaction(("a", 1), ["x"])
-        assert await jobs.get_redaction("pay") == Redaction(["card", "*.token"])
-        assert await jobs.redactions() == {"pay": Redaction(["card", "*.token"]), ("a", 1): Redaction(["x"])}
-        await jobs.set_redaction("pay", [])
-        assert [*(await jobs.redactions())] == [("a", 1)]
-        with pytest.raises(InvalidSettings, match=r"a\.\.b"):
-            await jobs.set_redaction("pay", ["a..b"])
-
-
-async def test_all_types_are_found_in_several_pages() -> None:
-    async with JobsService("memory:", supervise=False) as jobs:
-        for number in range(230):
-            await jobs.set_redaction(number, [f"field{number}"])
-        assert len(await jobs.redactions()) == 230
-
-
 async def test_what_cannot_be_read_hides_everything() -> None:
     async with JobsService("memory:", supervise=False) as jobs:
         keys = jobs._context.keyspace.of("pay")
@@ -75,38 +55,6 @@ async def test_a_handler_says_it_with_the_first_job_that_is_enqueued(many: bool)
         await jobs.set_redaction("pay", ["other"])
         await jobs.enqueue(pay, {"card": SECRET})
         assert await jobs.get_redaction("pay") == Redaction(["other"])
-
-
-async def test_of_several_words_the_last_new_one_counts(captured: LogCapture) -> None:
-    async def started(store: Any, redact: list[str] | None) -> Redaction:
-        jobs = JobsService(store, supervise=False)
-
-        @jobs.handler("pay", redact=redact)
-        async def pay() -> None: ...
-
-        ready = asyncio.Event()
-        async with jobs:
-            task = asyncio.create_task(jobs.run(started=ready.set))
-            await ready.wait()
-            task.cancel()
-            await asyncio.wait([task])
-            return await jobs.get_redaction("pay")
-
-    async with JobsService("memory:", supervise=False) as operator:
-        store = operator.store
-        assert (await started(store, ["a"])).paths == ("a",)
-        await operator.set_redaction("pay", ["b"])
-        assert (await started(store, ["a"])).paths == ("b",)
-        [said] = [entry for entry in captured.entries if entry["event"] == "declared_options_differ"]
-        assert said["redact"] == (("a",), ("b",))
-        assert (await started(store, None)).paths == ("b",)
-        assert (await started(store, ["a", "c"])).paths == ("a", "c")
-        assert (await started(store, [])).paths == ()
-        await started(store, ["a"])
-        await operator.set_redaction("pay", [])
-        await started(store, ["a"])
-        *_, said = [entry for entry in captured.entries if entry["event"] == "declared_options_differ"]
-        assert said["redact"] == (("a",), ())
 
 
 async def test_the_log_does_not_say_what_is_secret(captured: LogCapture) -> None:

@@ -8,27 +8,8 @@ import pytest
 
 from jobs_service import JobNotFound, JobState, JobTransaction, Removal, RunningJob, WorkerConflict
 from tests.service.rerunning import FINISHED, PENDING, RUNNING, Unsure, every_fate
-from tests.service.support import J1, T1, accepted, drained, finished, listed, new_jobs, running
+from tests.service.support import J1, T1, accepted, drained, finished, new_jobs, running
 from tests.unsure import Fate
-
-
-async def test_a_rerun_add_recognises_its_job_that_somebody_has_accepted(unsure: Unsure) -> None:
-    workers: list[RunningJob] = []
-
-    async def accept() -> None:
-        workers.append(await accepted(unsure.others))
-
-    job = await unsure.next("unanswered", accept).add(T1, J1, "data")
-    assert (job.id, job.resubmit) == (J1, False)
-    assert (await workers[0].finish()).state is FINISHED
-
-
-async def test_a_rerun_add_recognises_its_job_that_somebody_has_finished(unsure: Unsure) -> None:
-    async def run() -> None:
-        await (await accepted(unsure.others)).finish()
-
-    await unsure.next("unanswered", run).add(T1, J1, "data")
-    assert await drained(unsure.jobs) == []
 
 
 @pytest.mark.parametrize("ran", ["accepted", "finished"])
@@ -71,17 +52,6 @@ async def test_an_unanswered_accept_whose_job_was_taken_from_it_meanwhile_gives_
     assert (await workers[0].finish()).state is FINISHED
 
 
-async def test_a_lost_accept_does_not_take_a_job_that_another_has_accepted_meanwhile(unsure: Unsure) -> None:
-    await unsure.jobs.add(T1, J1)
-    workers: list[RunningJob] = []
-
-    async def accept() -> None:
-        workers.append(await accepted(unsure.others))
-
-    assert await unsure.next("lost", accept).accept(T1, timeout=0) is None
-    assert (await workers[0].finish()).state is FINISHED
-
-
 @every_fate
 async def test_an_accept_whose_job_is_removed_meanwhile_takes_no_other_job_unless_it_was_lost(
     unsure: Unsure, fate: Fate
@@ -101,62 +71,6 @@ async def test_an_accept_whose_job_is_removed_meanwhile_takes_no_other_job_unles
             await job.finish()
         assert await unsure.jobs.active_ids(T1) == []
         assert await drained(unsure.jobs) == ["b"]
-
-
-@pytest.mark.parametrize("then", ["pending", "running"])
-async def test_a_rerun_finish_is_a_success_when_the_job_was_resubmitted_meanwhile(unsure: Unsure, then: str) -> None:
-    worker = await running(unsure.jobs)
-    others: list[RunningJob] = []
-
-    async def resubmit() -> None:
-        await unsure.others.resubmit(T1, J1)
-        if then == "running":
-            others.append(await accepted(unsure.others))
-
-    unsure.next("unanswered", resubmit)
-    await worker.finish("result")
-    if then == "running":
-        assert (await others[0].finish()).data == "result"
-    else:
-        assert await drained(unsure.jobs) == [J1]
-
-
-async def test_a_rerun_release_is_a_success_when_another_worker_has_accepted_the_job(unsure: Unsure) -> None:
-    worker = await running(unsure.jobs)
-    others: list[RunningJob] = []
-
-    async def accept() -> None:
-        others.append(await accepted(unsure.others))
-
-    unsure.next("unanswered", accept)
-    await worker.release()
-    assert (await others[0].finish()).state is FINISHED
-
-
-async def test_a_lost_finish_meets_a_conflict_when_the_job_was_taken_meanwhile(unsure: Unsure) -> None:
-    worker = await running(unsure.jobs)
-    others: list[RunningJob] = []
-
-    async def take() -> None:
-        await unsure.others.remove(T1, J1, force=True)
-        await unsure.others.add(T1, J1)
-        others.append(await accepted(unsure.others))
-
-    unsure.next("lost", take)
-    with pytest.raises(WorkerConflict):
-        await worker.finish("result")
-    assert (await others[0].finish("other")).data == "other"
-
-
-async def test_a_lost_removal_of_a_job_that_shows_signs_of_life_meanwhile_is_done_again(unsure: Unsure) -> None:
-    worker = await running(unsure.jobs)
-
-    async def update() -> None:
-        await worker.update("alive")
-
-    assert await unsure.next("lost", update).remove(T1, J1, force=True) is Removal.REMOVED
-    assert unsure.fates.met == ["lost"]
-    assert await listed(unsure.jobs) == []
 
 
 async def test_a_lost_removal_of_two_jobs_of_which_others_remove_one_meanwhile_is_done_again(unsure: Unsure) -> None:
@@ -192,19 +106,6 @@ async def test_an_unanswered_removal_does_not_touch_a_job_made_anew_meanwhile(
     assert await unsure.next("unanswered", add).remove(T1, J1, force=force) is Removal.REMOVED
     job = await unsure.jobs.get(T1, J1)
     assert (job.data, job.state, job.cancel) == ("new", then, False)
-
-
-@pytest.mark.parametrize("if_exists", ["error", "resubmit", "ignore"])
-async def test_an_unanswered_add_whose_job_was_run_and_removed_meanwhile_is_not_done_again(
-    unsure: Unsure, if_exists: Any
-) -> None:
-    async def run_and_remove() -> None:
-        await (await accepted(unsure.others)).finish()
-        await unsure.others.remove(T1, J1)
-
-    job = await unsure.next("unanswered", run_and_remove).add(T1, J1, "data", if_exists=if_exists)
-    assert (job.state, job.data) == (PENDING, "data")
-    assert await listed(unsure.jobs) == []
 
 
 @pytest.mark.parametrize("if_exists", ["error", "resubmit", "ignore"])

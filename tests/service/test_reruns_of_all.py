@@ -226,15 +226,6 @@ UNSURE = st.lists(st.sampled_from(FATES), min_size=1, max_size=15)
 
 @pytest.mark.parametrize("kind", UNSURE_KINDS)
 @settings(max_examples=40, deadline=None)
-@given(operations=OPERATIONS, fates=UNSURE)
-def test_any_operations_whose_commits_are_unknown_end_as_if_answered(
-    kind: str, operations: list[Operation], fates: list[Fate]
-) -> None:
-    asyncio.run(play_surely_and_unsurely(kind, [[one] for one in operations], fates))
-
-
-@pytest.mark.parametrize("kind", UNSURE_KINDS)
-@settings(max_examples=40, deadline=None)
 @given(groups=st.lists(OPERATIONS, max_size=5), fates=UNSURE)
 def test_any_transactions_whose_commits_are_unknown_end_as_if_answered(
     kind: str, groups: list[list[Operation]], fates: list[Fate]

@@ -18,15 +18,9 @@ from jobs_service import (
     Outcome,
 )
 from tests.service.enqueuing import CAT, picture
-from tests.service.support import J1, PATIENCE, T1, T2, accepted, contents, listed, running
+from tests.service.support import J1, PATIENCE, T1, accepted, running
 
 # result
-
-
-async def test_a_result_that_is_there_comes_at_once(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    await worker.finish(result={"width": 640})
-    assert await jobs.result(T1, J1, timeout=PATIENCE) == {"width": 640}
 
 
 async def test_a_result_is_waited_for_and_progress_does_not_end_the_wait(jobs: JobsService) -> None:
@@ -39,11 +33,6 @@ async def test_a_result_is_waited_for_and_progress_does_not_end_the_wait(jobs: J
     assert waiting.result() == [7]
 
 
-async def test_a_job_without_a_result_has_none(jobs: JobsService) -> None:
-    await (await running(jobs)).finish()
-    assert await jobs.result(T1, J1) is None
-
-
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.CANCELED])
 async def test_a_job_that_did_not_succeed_is_an_error_with_what_is_stored(jobs: JobsService, outcome: Outcome) -> None:
     error = JobError("ValueError", "no\nsuch picture", "Traceback ...")
@@ -53,13 +42,6 @@ async def test_a_job_that_did_not_succeed_is_an_error_with_what_is_stored(jobs: 
     failed = caught.value
     assert (failed.type, failed.id, failed.outcome, failed.error) == (T1, J1, outcome.value, error)
     assert str(failed) == f"job 't1'/'j1' ended as {outcome.value}: ValueError: no such picture"
-
-
-async def test_a_job_that_failed_without_a_word_is_an_error_without_one(jobs: JobsService) -> None:
-    await (await running(jobs)).finish(outcome=Outcome.FAILED)
-    with pytest.raises(JobFailed, match=r"\Ajob 't1'/'j1' ended as failed\Z") as caught:
-        await jobs.result(T1, J1)
-    assert caught.value.error is None
 
 
 async def test_a_job_that_is_missing_or_removed_meanwhile_has_no_result(jobs: JobsService) -> None:
@@ -86,13 +68,6 @@ async def _error(work: Any) -> BaseException | None:
     return None
 
 
-@pytest.mark.parametrize("timeout", [0, 0.01])
-async def test_a_result_that_does_not_come_in_time_is_a_timeout(jobs: JobsService, timeout: float) -> None:
-    await jobs.add(T1, J1)
-    with pytest.raises(TimeoutError):
-        await jobs.result(T1, J1, timeout=timeout)
-
-
 async def test_a_job_that_was_resubmitted_while_it_ran_gives_the_result_of_its_last_run(jobs: JobsService) -> None:
     worker = await running(jobs)
     await worker.resubmit()
@@ -101,17 +76,6 @@ async def test_a_job_that_was_resubmitted_while_it_ran_gives_the_result_of_its_l
         await worker.finish(result="first")
         await (await accepted(jobs)).finish(result="second")
     assert waiting.result() == "second"
-
-
-@pytest.mark.parametrize("timeout", [-1, "soon", True])
-async def test_a_time_to_wait_that_cannot_be_is_refused(jobs: JobsService, timeout: Any) -> None:
-    with pytest.raises(JobsError, match="allowed are None and durations from 0, such as 90"):
-        await jobs.result(T1, J1, timeout=timeout)
-
-
-async def test_waiting_for_a_result_needs_the_supervisor_tree(quiet: JobsService) -> None:
-    with pytest.raises(JobsError, match="without supervise=False"):
-        await quiet.result(T1, J1)
 
 
 async def test_a_job_enqueued_for_a_new_type_gives_its_result_at_once(jobs: JobsService) -> None:
@@ -171,48 +135,4 @@ async def test_events_carry_progress_result_and_error(jobs: JobsService) -> None
     assert told == [(JobState.RUNNING, (3, "resizing")), (JobState.FINISHED, (7, "E"))]
 
 
-async def test_progress_of_a_canceled_or_lost_job_says_so(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    await quiet.remove(T1, J1)
-    with pytest.raises(JobsError, match="was canceled: finish it now"):
-        await worker.progress(1)
-    await quiet.remove(T1, J1, force=True)
-    with pytest.raises(JobsError, match="is no longer this worker's"):
-        await worker.progress(1)
-
-
-async def test_the_message_of_a_canceled_job_is_short_whatever_its_id(quiet: JobsService) -> None:
-    await quiet.add(T1, "x" * 400)
-    worker = await quiet.accept(T1)
-    assert worker is not None
-    await quiet.remove(T1, worker.id)
-    with pytest.raises(JobsError, match="was canceled: finish it now") as refused:
-        await worker.update()
-    assert len(str(refused.value)) < 250
-
-
 # finish_with
-
-
-async def test_effects_and_finish_take_place_together_or_not_at_all(quiet: JobsService) -> None:
-    worker = await running(quiet)
-
-    async def effects(tx: JobTransaction) -> dict[str, int]:
-        tx.kv[b"own/effect"] = b"1"
-        await tx.add(T2, "next", if_exists="ignore")
-        return {"done": 1}
-
-    job = await worker.finish_with(effects)
-    assert (job.state, job.result, job.outcome) == (JobState.FINISHED, {"done": 1}, Outcome.SUCCEEDED)
-    assert [each.id for each in await listed(quiet, T2)] == ["next"]
-    before = await contents(quiet)
-    with pytest.raises(JobsError, match="no longer this worker's"):
-        await worker.finish_with(effects)
-    assert await contents(quiet) == before
-
-
-async def test_what_an_operation_on_another_job_returns_is_no_result(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    job = await worker.finish_with(lambda tx: tx.add(T2, "next"))
-    assert (job.state, job.result) == (JobState.FINISHED, None)
-    assert (await quiet.get(T2, "next")).state is JobState.PENDING

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidJob, JobsService, JobState, JobTransaction, Outcome, Settings
+from jobs_service import JobsService, JobState, JobTransaction, Outcome, Settings
 from jobs_service.layer import activity
 from jobs_service.testing.world import Process
 from tests.checker import assert_sound
 from tests.service.support import (
     J1,
-    J2,
     T1,
     T2,
     TIMEOUT,
@@ -21,7 +20,6 @@ from tests.service.support import (
     contents,
     finished,
     in_a_process,
-    keys_left,
     listed,
     new_jobs,
     running,
@@ -54,13 +52,6 @@ async def one_of_each(jobs: JobsService) -> None:
     """Have a job end in every way."""
     for outcome in Outcome:
         await ended(jobs, outcome.value, outcome)
-
-
-async def test_without_a_retention_jobs_are_kept_for_ever(quiet: JobsService) -> None:
-    await one_of_each(quiet)
-    assert await expiring(quiet) == []
-    assert await prune(quiet, 1e9) == 0
-    assert len(await listed(quiet)) == 3
 
 
 @pytest.mark.parametrize(
@@ -100,66 +91,7 @@ async def test_a_retention_is_of_one_type_and_of_those_that_finish_from_then_on(
     assert [job.id for job in await listed(quiet)] == ["after", "before", J1]
 
 
-async def test_a_job_that_runs_again_does_not_expire(quiet: JobsService) -> None:
-    await quiet.set_retention(T1, keep=10)
-    await finished(quiet)
-    await quiet.resubmit(T1, J1)
-    assert await expiring(quiet) == []
-    assert await prune(quiet, 1e6) == 0
-    worker = await accepted(quiet)
-    assert await prune(quiet, 1e6) == 0
-    await worker.finish()
-    assert len(await expiring(quiet)) == 1
-    await assert_sound(quiet.store)
-    assert await prune(quiet, 20) == 1
-
-
-async def test_a_flagged_job_expires_after_its_last_run_only(quiet: JobsService) -> None:
-    await quiet.set_retention(T1, keep=10)
-    worker = await running(quiet)
-    await worker.resubmit()
-    await worker.finish()
-    assert await expiring(quiet) == []
-    await (await accepted(quiet)).finish()
-    assert len(await expiring(quiet)) == 1
-
-
-async def test_a_job_that_is_removed_leaves_nothing_behind(quiet: JobsService) -> None:
-    await quiet.set_retention(T1, keep=10)
-    await finished(quiet, J2)
-    await quiet.remove(T1, J2)
-    before = await keys_left(quiet)
-    await finished(quiet)
-    await quiet.remove(T1, J1)
-    assert await keys_left(quiet) == before
-    assert await expiring(quiet) == []
-
-
-async def test_a_released_and_then_canceled_job_expires_as_the_canceled_do(quiet: JobsService) -> None:
-    await quiet.set_retention(T1, keep=10)
-    worker = await running(quiet)
-    await quiet.remove(T1, J1)
-    await worker.release()
-    assert (await quiet.get(T1, J1)).outcome is CANCELED
-    assert len(await expiring(quiet)) == 1
-
-
 # In one transaction
-
-
-async def test_within_a_transaction_what_finishes_after_it_was_set_expires(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs("a", "b"))
-
-    async def work(tx: JobTransaction) -> None:
-        first, second = await tx.accept_many(T1, 2)
-        await tx.finish(first)
-        await tx.set_retention(T1, keep=10)
-        await tx.finish(second)
-
-    await quiet.transact(work)
-    await assert_sound(quiet.store)
-    assert await prune(quiet, 20) == 1
-    assert [job.id for job in await listed(quiet)] == ["a"]
 
 
 async def test_within_a_transaction_a_job_can_finish_and_run_again_or_be_removed(quiet: JobsService) -> None:
@@ -183,29 +115,6 @@ async def test_within_a_transaction_a_job_can_finish_and_run_again_or_be_removed
 
 
 # Arguments
-
-
-@pytest.mark.parametrize(
-    ("keep", "refused"),
-    [
-        ({"keep": -1}, "keep=-1: allowed are None and durations from 0 to 1000000000"),
-        ({"keep_failed": "long"}, "keep_failed='long': allowed are None and durations from 0 to 1000000000"),
-        ({"keep": True}, "keep=True: allowed are None and durations from 0 to 1000000000"),
-        ({"keep": float("nan")}, "keep=nan: allowed are None and durations from 0 to 1000000000"),
-        ({"keep_failed": 10**400}, "keep_failed=1000"),
-    ],
-    ids=["negative", "text", "bool", "nan", "huge"],
-)
-async def test_what_is_no_time_to_keep_jobs_is_refused_in_one_line(
-    quiet: JobsService, keep: dict[str, Any], refused: str
-) -> None:
-    before = await contents(quiet)
-    for call in (quiet.set_retention, lambda *a, **k: quiet.transact(lambda tx: tx.set_retention(*a, **k))):
-        with pytest.raises(InvalidJob) as caught:
-            await call(T1, **keep)
-        assert str(caught.value).startswith(refused)
-        assert len(str(caught.value).splitlines()) == 1
-    assert await contents(quiet) == before
 
 
 # The activity monitor

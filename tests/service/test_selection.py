@@ -134,32 +134,3 @@ def test_the_address_of_a_page_says_a_filter_and_browsers_send_empty_fields() ->
     for empty in (("prefix", ""), ("data", ""), ("state", " ")):
         with pytest.raises(BadFilter):
             Filter.of_form([("type", "email"), ("action", "remove"), empty])
-
-
-async def test_a_page_ends_with_the_last_job_that_is_wanted() -> None:
-    async with JobsService("memory:") as jobs:
-        await jobs.set_type_timeout("email", 30)
-        await jobs.add_many("email", [NewJob(f"{n:02}", {"n": n % 3}) for n in range(30)])
-        none = Filter.of({"data": ["n=3"]})
-        assert [page.next async for page in selection.pages(jobs, "email", none, most=1)] == [None]
-        some = Filter.of({"data": ["n=0"]})
-        [first] = [page async for page in selection.pages(jobs, "email", some, read=20, most=5)]
-        assert [job.id for job in first.jobs] == ["00", "03", "06", "09", "12"]
-        rest = [page async for page in selection.pages(jobs, "email", some, read=20, after=first.next)]
-        assert [job.id for page in rest for job in page.jobs] == ["15", "18", "21", "24", "27"]
-
-
-@pytest.mark.parametrize(
-    ("error", "signature"),
-    [
-        (JobError("KeyError", "'user 17'"), "KeyError: …"),
-        (JobError("KeyError", ""), "KeyError:"),
-        (JobError("E", "job 7 of 12 at 0xff\nmore"), "E: job … of … at …"),
-        (JobError(" \ud800 ", "\ud800 x"), "\\ud800 : … x"),
-        (None, "no error was kept"),
-    ],
-)
-def test_a_signature_is_a_text_that_filters_take(error: JobError | None, signature: str) -> None:
-    assert selection.signature_of(error) == signature
-    assert Filter.of({"signature": signature}).signature == signature
-    assert Filter.of_address({"signature": signature}, []).signature == signature

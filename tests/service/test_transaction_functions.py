@@ -6,7 +6,6 @@ import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -16,19 +15,14 @@ from jobs_service import (
     Job,
     JobsError,
     JobsService,
-    JobState,
     JobTransaction,
-    Outcome,
     RunningJob,
     StoreError,
     WorkerConflict,
 )
 from tests.service.sequences import OPERATIONS, Operation, play
-from tests.service.support import J1, J2, T1, accepted, contents, empty, listed, own_keys, running
+from tests.service.support import J1, T1, accepted, contents, empty, listed, own_keys, running
 from tests.stores import EVERY_STORE, StoreKind
-
-PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
-
 
 # exactly once
 
@@ -163,28 +157,3 @@ def test_any_operations_in_one_transaction_end_as_they_do_one_after_the_other(
     kind: StoreKind, operations: list[Operation]
 ) -> None:
     asyncio.run(play_both(kind, operations))
-
-
-async def test_a_list_by_state_has_of_the_transactions_own_jobs_those_in_that_state(quiet: JobsService) -> None:
-    async def work(tx: JobTransaction) -> tuple[list[Any], list[Any]]:
-        await tx.add(T1, J1)
-        finished, pending = await tx.list(T1, state=FINISHED), await tx.list(T1, state=PENDING)
-        return [job.id for job in finished], [job.id for job in pending]
-
-    assert await quiet.transact(work) == ([], [J1])
-
-
-async def test_a_job_that_a_transaction_renews_is_the_last_of_those_that_are_active(quiet: JobsService) -> None:
-    first, _ = await running(quiet, J1), await running(quiet, J2)
-
-    async def work(tx: JobTransaction) -> list[Any]:
-        await tx.update(first)
-        return await tx.active_ids(T1)
-
-    assert await quiet.transact(work) == await quiet.active_ids(T1) == [J2, J1]
-
-
-async def test_a_job_ends_in_a_transaction_as_its_worker_says(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    job = await quiet.transact(lambda tx: tx.finish(worker, outcome=Outcome.FAILED))
-    assert job.outcome is (await quiet.get(T1, J1)).outcome is Outcome.FAILED

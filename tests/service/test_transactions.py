@@ -13,54 +13,23 @@ from jobs_service import (
     JobExists,
     JobNotFound,
     JobsService,
-    JobState,
     JobTransaction,
     NewJob,
     NoTypeTimeout,
-    Outcome,
     Removal,
-    RunningJob,
     WorkerConflict,
 )
 from tests.service.support import (
-    FAR_AWAY,
     J1,
     J2,
-    LONG_AGO,
     T1,
-    accepted,
     contents,
     drained,
     finished,
     keys_left,
     listed,
-    new_jobs,
     running,
-    state,
 )
-
-PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
-
-
-async def taken(tx: JobTransaction) -> RunningJob:
-    """Accept a job of type T1 that must be there."""
-    job = await tx.accept(T1)
-    assert job is not None
-    return job
-
-
-async def test_a_job_added_is_seen_in_the_same_transaction(quiet: JobsService) -> None:
-    async def function(tx: JobTransaction) -> tuple[Any, ...]:
-        added = await tx.add(T1, J1, {"x": 1}, priority=2)
-        got = await tx.get(T1, J1)
-        assert (got.state, got.data, got.priority) == (added.state, added.data, added.priority)
-        with pytest.raises(JobExists):
-            await tx.add(T1, J1)
-        assert [job.id for job in await tx.list(T1)] == [J1]
-        return got.state, got.data, got.priority, await tx.pending_count(T1), await tx.active_ids(T1)
-
-    assert await quiet.transact(function) == (PENDING, {"x": 1}, 2, 1, [])
-    assert await drained(quiet) == [J1]
 
 
 async def test_a_job_added_and_removed_leaves_nothing(quiet: JobsService) -> None:
@@ -93,126 +62,6 @@ async def test_a_job_removed_can_be_added_again(quiet: JobsService) -> None:
     assert await drained(quiet) == [J1]
 
 
-async def test_a_job_added_and_resubmitted_stands_in_the_queue_once(quiet: JobsService) -> None:
-    async def function(tx: JobTransaction) -> None:
-        await tx.add(T1, J1, priority=1)
-        await tx.add(T1, J2, priority=2)
-        job = await tx.resubmit(T1, J1, data="new", priority=3)
-        assert (job.state, job.data, job.priority, job.resubmit) == (PENDING, "new", 3, False)
-
-    await quiet.transact(function)
-    assert (await quiet.get(T1, J1)).data == "new"
-    assert await drained(quiet) == [J2, J1]
-
-
-async def test_a_job_added_for_later_and_resubmitted_for_now_is_ready(quiet: JobsService) -> None:
-    async def function(tx: JobTransaction) -> None:
-        await tx.add(T1, J1, run_at=FAR_AWAY)
-        assert await tx.accept(T1) is None
-        await tx.resubmit(T1, J1, run_at=None)
-
-    await quiet.transact(function)
-    assert await drained(quiet) == [J1]
-
-
-async def test_a_job_added_can_be_accepted_updated_and_finished_at_once(quiet: JobsService) -> None:
-    async def function(tx: JobTransaction) -> Job:
-        await tx.add(T1, J1, "new")
-        worker = await taken(tx)
-        assert (worker.id, worker.state, worker.data) == (J1, RUNNING, "new")
-        assert (await tx.get(T1, J1)).state is RUNNING
-        assert await tx.active_ids(T1) == [J1]
-        assert await tx.pending_count(T1) == 0
-        worker = await tx.update(worker, "halfway")
-        assert (await tx.get(T1, J1)).data == "halfway"
-        job = await tx.finish(worker, "done")
-        assert await tx.active_ids(T1) == []
-        return job
-
-    job = await quiet.transact(function)
-    assert (job.state, job.data, job.outcome) == (FINISHED, "done", Outcome.SUCCEEDED)
-    stored = await quiet.get(T1, J1)
-    assert (stored.state, stored.data, stored.outcome) == (FINISHED, "done", Outcome.SUCCEEDED)
-    assert await quiet.active_ids(T1) == []
-    assert await drained(quiet) == []
-
-
-async def test_a_job_accepted_in_a_transaction_is_its_callers_afterwards(quiet: JobsService) -> None:
-    async def function(tx: JobTransaction) -> RunningJob:
-        await tx.add(T1, J1)
-        return await taken(tx)
-
-    worker = await quiet.transact(function)
-    await worker.update("mine")
-    assert (await worker.finish()).data == "mine"
-
-
-async def test_update_then_finish(quiet: JobsService) -> None:
-    worker = await running(quiet)
-
-    async def function(tx: JobTransaction) -> Job:
-        updated = await tx.update(worker, "kept")
-        return await tx.finish(updated)
-
-    assert (await quiet.transact(function)).data == "kept"
-    stored = await quiet.get(T1, J1)
-    assert (stored.state, stored.data) == (FINISHED, "kept")
-    assert await quiet.active_ids(T1) == []
-
-
-async def test_two_updates_leave_one_running_job(quiet: JobsService) -> None:
-    worker = await running(quiet)
-
-    async def function(tx: JobTransaction) -> RunningJob:
-        await tx.update(worker, 1)
-        return await tx.update(worker, 2)
-
-    updated = await quiet.transact(function)
-    assert updated.data == 2
-    assert await quiet.active_ids(T1) == [J1]
-    assert (await updated.finish()).data == 2
-
-
-async def test_finish_then_accept_takes_another_job_or_none(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    await quiet.add(T1, J2)
-
-    async def function(tx: JobTransaction) -> tuple[Any, Any]:
-        await tx.finish(worker)
-        return (await taken(tx)).id, await tx.accept(T1)
-
-    assert await quiet.transact(function) == (J2, None)
-    assert await state(quiet, J1) is FINISHED
-    assert await state(quiet, J2) is RUNNING
-
-
-async def test_a_flagged_job_that_finishes_can_be_accepted_again_at_once(quiet: JobsService) -> None:
-    worker = await running(quiet)
-
-    async def function(tx: JobTransaction) -> RunningJob:
-        await tx.resubmit(worker)
-        assert (await tx.finish(worker, "once")).state is PENDING
-        again = await taken(tx)
-        with pytest.raises(WorkerConflict):
-            await tx.finish(worker)
-        return again
-
-    again = await quiet.transact(function)
-    assert (again.id, again.data, bool(again.resubmit), again.lock == worker.lock) == (J1, "once", False, False)
-    assert (await again.finish()).state is FINISHED
-
-
-async def test_two_accepts_take_two_jobs(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs("a", "b", "c"))
-
-    async def function(tx: JobTransaction) -> list[Any]:
-        return [(await taken(tx)).id, (await taken(tx)).id]
-
-    assert await quiet.transact(function) == ["a", "b"]
-    assert sorted(await quiet.active_ids(T1)) == ["a", "b"]
-    assert await drained(quiet) == ["c"]
-
-
 async def test_accept_after_adds_heeds_order_among_old_and_new_jobs(quiet: JobsService) -> None:
     await quiet.add_many(T1, [NewJob("old 1", priority=1), NewJob("old 2", priority=2)])
 
@@ -226,38 +75,6 @@ async def test_accept_after_adds_heeds_order_among_old_and_new_jobs(quiet: JobsS
         return ids
 
     assert await quiet.transact(function) == ["new 0", "old 1", "new 1", "old 2", "new 2"]
-
-
-async def test_a_job_resubmitted_with_another_priority_is_accepted_at_its_new_place(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs("a", "b"))
-
-    async def function(tx: JobTransaction) -> list[Any]:
-        await tx.resubmit(T1, "a", priority=1)
-        return [(await taken(tx)).id, (await taken(tx)).id, await tx.accept(T1)]
-
-    assert await quiet.transact(function) == ["b", "a", None]
-
-
-async def test_max_priority_holds_for_jobs_of_the_same_transaction(quiet: JobsService) -> None:
-    async def function(tx: JobTransaction) -> tuple[Any, Any]:
-        await tx.add(T1, J1, priority=5)
-        return await tx.accept(T1, max_priority=4), (await tx.accept_many(T1, 3, max_priority=5))[0].id
-
-    assert await quiet.transact(function) == (None, J1)
-
-
-async def test_a_released_job_can_be_accepted_again_at_once(quiet: JobsService) -> None:
-    worker = await running(quiet)
-
-    async def function(tx: JobTransaction) -> RunningJob:
-        assert (await tx.release(worker)).state is PENDING
-        return await taken(tx)
-
-    again = await quiet.transact(function)
-    assert again.lock != worker.lock
-    with pytest.raises(WorkerConflict):
-        await worker.update()
-    await again.update()
 
 
 async def test_a_removed_running_job_refuses_its_worker_in_the_same_transaction(quiet: JobsService) -> None:
@@ -277,48 +94,6 @@ async def test_a_removed_running_job_refuses_its_worker_in_the_same_transaction(
     await quiet.transact(function)
     assert await listed(quiet) == []
     assert await quiet.active_ids(T1) == []
-
-
-async def test_looks_at_many_jobs_see_what_the_transaction_has_done(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [*new_jobs("a", "b", "c"), NewJob("later", run_at=FAR_AWAY)])
-    worker = await accepted(quiet)
-
-    async def function(tx: JobTransaction) -> None:
-        await tx.remove(T1, "b")
-        await tx.add(T1, "d", run_at=LONG_AGO)
-        await tx.add(T1, "e", run_at=FAR_AWAY)
-        await tx.finish(worker)
-        assert (await taken(tx)).id == "c"
-        assert sorted((str(job.id), job.state) for job in await tx.list(T1)) == [
-            ("a", FINISHED),
-            ("c", RUNNING),
-            ("d", PENDING),
-            ("e", PENDING),
-            ("later", PENDING),
-        ]
-        assert [job.id for job in await tx.list(T1, state=FINISHED)] == ["a"]
-        assert sorted(str(job.id) for job in await tx.list(state=PENDING)) == ["d", "e", "later"]
-        assert await tx.active_ids(T1) == ["c"]
-        assert await tx.pending_count(T1) == 3
-        assert await tx.pending_count(T1, due_by=LONG_AGO) == 1
-        assert await tx.pending_count(T1, limit=2) == 2
-
-    await quiet.transact(function)
-    assert [job.id for job in await listed(quiet, T1, state=RUNNING)] == ["c"]
-    assert await drained(quiet) == ["d"]
-
-
-async def test_jobs_added_in_one_transaction_are_accepted_in_the_order_of_the_calls(quiet: JobsService) -> None:
-    ids = ["c", "a", "d", "b", "e"]
-
-    async def function(tx: JobTransaction) -> None:
-        for id in ids[:2]:
-            await tx.add(T1, id)
-        await tx.add_many(T1, new_jobs(*ids[2:4]))
-        await tx.add(T1, ids[4])
-
-    await quiet.transact(function)
-    assert await drained(quiet) == ids
 
 
 async def test_a_type_set_in_a_transaction_takes_jobs_at_once(quiet: JobsService) -> None:

@@ -3,45 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
 
-from jobs_service import Job, JobExists, JobsService, JobState, JobTransaction
-from tests.service.support import J1, J2, T1, contents, drained, listed, own_keys, running
-
-PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED
-
-
-async def test_own_keys_and_jobs_are_written_together(quiet: JobsService) -> None:
-    async def place_order(tx: JobTransaction) -> Job:
-        tx.kv[b"own/orders/42"] = b"ordered"
-        return await tx.add(T1, "receipt-42", {"order": 42})
-
-    job = await quiet.transact(place_order)
-    assert (job.id, job.state) == ("receipt-42", PENDING)
-    assert await own_keys(quiet) == {b"own/orders/42": b"ordered"}
-    assert (await quiet.get(T1, "receipt-42")).data == {"order": 42}
-
-
-async def test_nothing_is_written_when_the_function_raises(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    before = await contents(quiet)
-
-    class Refused(Exception):
-        pass
-
-    async def function(tx: JobTransaction) -> None:
-        tx.kv[b"own/a"] = b"1"
-        await tx.add(T1, J2)
-        await tx.finish(worker)
-        raise Refused("for a reason")
-
-    with pytest.raises(Refused, match="for a reason"):
-        await quiet.transact(function)
-    assert await own_keys(quiet) == {}
-    assert await contents(quiet) == before
+from jobs_service import JobExists, JobsService, JobTransaction
+from tests.service.support import J1, J2, T1, contents, listed, own_keys
 
 
 async def test_nothing_is_written_when_an_operation_raises(quiet: JobsService) -> None:
@@ -57,12 +23,6 @@ async def test_nothing_is_written_when_an_operation_raises(quiet: JobsService) -
         await quiet.transact(function)
     assert await own_keys(quiet) == {}
     assert await contents(quiet) == before
-
-
-async def test_a_lambda_makes_a_transaction_of_one_operation(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    job = await quiet.transact(lambda tx: tx.finish(worker, "result"))
-    assert (job.state, job.data) == (FINISHED, "result")
 
 
 async def test_own_keys_are_read_and_written_in_the_stores_vocabulary(quiet: JobsService) -> None:
@@ -94,25 +54,6 @@ async def test_own_keys_are_read_and_written_in_the_stores_vocabulary(quiet: Job
     await quiet.transact(read)
 
 
-async def test_versionstamped_keys_grow_in_commit_order(quiet: JobsService) -> None:
-    def log(entry: bytes) -> Callable[[JobTransaction], Coroutine[Any, Any, None]]:
-        async def function(tx: JobTransaction) -> None:
-            key = b"own/log/"
-            offset = len(key).to_bytes(4, "little")
-            tx.kv.set_versionstamped_key(key + bytes(10) + offset, entry)
-            await tx.add(T1, entry)
-
-        return function
-
-    entries = [b"third", b"first", b"second"]
-    for entry in entries:
-        await quiet.transact(log(entry))
-    logged = await own_keys(quiet)
-    assert [logged[key] for key in sorted(logged)] == entries
-    assert all(len(key) == len(b"own/log/") + 10 for key in logged)
-    assert await drained(quiet) == entries
-
-
 async def test_a_versionstamped_value_is_the_stamp_of_the_job_written_beside_it(quiet: JobsService) -> None:
     async def function(tx: JobTransaction) -> None:
         tx.kv.set_versionstamped_value(b"own/stamp", bytes(10) + (0).to_bytes(4, "little"))
@@ -124,20 +65,6 @@ async def test_a_versionstamped_value_is_the_stamp_of_the_job_written_beside_it(
     assert seq is not None
     assert len(seq) == 12
     assert seq[:10] == stamp
-
-
-async def test_a_watch_on_an_own_key_fires_when_it_changes(quiet: JobsService) -> None:
-    async def look(tx: JobTransaction) -> Any:
-        return tx.kv.watch(b"own/watched")
-
-    async def write(tx: JobTransaction) -> None:
-        tx.kv[b"own/watched"] = b"changed"
-        await tx.add(T1, J1)
-
-    watch = await quiet.transact(look)
-    assert not watch.fired
-    await quiet.transact(write)
-    await watch.wait()
 
 
 async def test_concurrent_transactions_on_own_keys_lose_no_update(quiet: JobsService) -> None:

@@ -28,12 +28,10 @@ from jobs_service import (
     WorkerConflict,
 )
 from jobs_service.actors import notifier
-from jobs_service.copying import copy_jobs
 from jobs_service.layer.keyspace import (
     ACTIVITY,
     ACTIVITY_TIMEOUT,
     COUNTS,
-    DATA,
     EXPIRING,
     READY,
     RETENTION,
@@ -43,14 +41,11 @@ from jobs_service.layer.keyspace import (
     pack_seconds,
 )
 from jobs_service.names import shown
-from jobs_service.sources import Sources
 from jobs_service.store import Transaction
 from tests.checker import assert_sound
-from tests.copying.support import memory
-from tests.copying.support import opened as opened_stores
-from tests.dashboard.support import fill, text
+from tests.dashboard.support import fill
 from tests.http.support import also_on_a_cluster, served
-from tests.runner.support import TYPE, add, all_ended, now, opened
+from tests.runner.support import TYPE, add, all_ended, opened
 from tests.runner.support import running as run_by
 from tests.service.support import (
     FAR_AWAY,
@@ -183,18 +178,6 @@ async def test_data_that_is_no_json_is_told_to_who_looks_at_it(quiet: JobsServic
     assert (await (await accepted(quiet)).finish({"new": 1})).data == {"new": 1}
 
 
-async def test_operations_of_others_in_the_same_group_commit_are_unaffected(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob(f"{number}") for number in range(8)])
-    await damage(quiet, "3")
-    found = await asyncio.gather(
-        *(quiet.resubmit(T1, f"{number}", priority=number) for number in range(8)),
-        quiet.add(T1, "new"),
-        return_exceptions=True,
-    )
-    assert [type(each).__name__ for each in found] == ["Job"] * 3 + ["RecordDamaged"] + ["Job"] * 5
-    assert await drained(quiet) == ["0", "new", "1", "2", "4", "5", "6", "7"]
-
-
 # removal
 
 
@@ -282,15 +265,6 @@ async def test_lists_and_counts_say_which_jobs_are_unreadable_and_go_on(quiet: J
         await quiet.wait(T1, "0", "unreadable")
 
 
-async def test_keys_of_jobs_that_do_not_parse_are_passed_over(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    await put(quiet, DATA, b"\x02never ends", type=None)
-    await put(quiet, DATA, b"\x02\xff\x00")
-    await put(quiet, DATA, b"")
-    assert [job.id for job in await listed(quiet)] == [J1]
-    assert [job.id for job in await listed(quiet, T1)] == [J1]
-
-
 async def test_an_unreadable_record_is_logged_once(quiet: JobsService) -> None:
     await quiet.add_many(T1, [NewJob(J1), NewJob(J2)])
     await damage(quiet)
@@ -301,35 +275,6 @@ async def test_an_unreadable_record_is_logged_once(quiet: JobsService) -> None:
             await drained(quiet)
     told = [event for event in events if event["event"] == "record_unreadable"]
     assert [(event["type"], event["id"], event["log_level"]) for event in told] == [(T1, J1, "error")]
-
-
-@pytest.mark.parametrize("how", [garbage, with_broken_notes])
-@also_on_a_cluster
-async def test_every_page_is_there_while_a_job_cannot_be_read(how: Callable[[bytes], bytes]) -> None:
-    async with served() as (jobs, client):
-        await fill(jobs, T1)
-        await jobs.add(T1, J1, {"secret": 1})
-        await jobs.set_redaction(T1, ["secret"])
-        await damage(jobs, J1, how)
-        type, id = quote(shown(T1), safe=""), quote(shown(J1), safe="")
-        for path in (
-            "/",
-            f"/type?type={type}",
-            f"/type?type={type}&data=n%3D1&older=1h",
-            "/failures",
-            "/processes",
-            "/health",
-            f"/bulk/new?type={type}&action=remove&data=n%3D1",
-            f"/export?type={type}",
-            f"/export?type={type}&format=csv",
-        ):
-            page = await client.get(path)
-            assert page.status_code == 200, (path, text(page.text))
-        listed = text((await client.get(f"/type?type={type}")).text)
-        assert "unreadable" in listed
-        page = await client.get(f"/job?type={type}&id={id}")
-        assert page.status_code == 500
-        assert "--force" in text(page.text)
 
 
 # who is subscribed to it
@@ -349,18 +294,6 @@ async def test_who_waits_for_a_job_that_is_set_aside_hears_of_it(jobs: JobsServi
         assert (await anext(others)).state is RUNNING
         await worker.finish()
     await assert_sound(jobs.store, damaged=[(T1, J1)])
-
-
-async def test_who_waits_for_a_running_job_that_is_set_aside_hears_of_it(quiet: JobsService) -> None:
-    await quiet.set_type_timeout(T1, LOST)
-    await quiet.add(T1, J1)
-    await accepted(quiet)
-    async with JobsService(quiet.store) as jobs, asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
-        assert (await anext(events)).state is RUNNING
-        await damage(jobs)
-        with pytest.raises(RecordDamaged, match=J1):
-            await anext(events)
-    await assert_sound(quiet.store, damaged=[(T1, J1)])
 
 
 async def test_the_removal_of_an_unreadable_job_is_an_event_like_any_other(
@@ -411,17 +344,6 @@ async def test_the_front_of_a_queue_is_not_blocked(
     assert await keys_in(quiet, READY) == []
     assert len(await keys_in(quiet, SET_ASIDE)) == 3
     await assert_sound(quiet.store, damaged=[(T1, id) for id in "014"])
-
-
-async def test_a_transactions_accept_passes_over_unreadable_jobs(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob(f"{number}") for number in range(6)])
-    for id in "0124":
-        await damage(quiet, id)
-    taken = await quiet.transact(lambda tx: tx.accept(T1))
-    assert taken is not None
-    assert taken.id == "3"
-    assert [job.id for job in await quiet.transact(lambda tx: tx.accept_many(T1, 5))] == ["5"]
-    await assert_sound(quiet.store, damaged=[(T1, id) for id in "0124"])
 
 
 @pytest.mark.parametrize(
@@ -623,66 +545,6 @@ async def test_a_job_whose_end_cannot_be_written_runs_once_and_is_set_aside(how:
         await jobs.remove(TYPE, "damaged", force=True)
 
 
-@in_virtual_time
-async def test_a_job_whose_end_no_worker_can_write_is_lost_once() -> None:
-    async with opened() as jobs:
-        await add_damaged(jobs, "damaged", a_longer_history_than_there_is)
-        with capture_logs():
-            job = await jobs.accept(TYPE)
-            assert job is not None
-            with pytest.raises(RecordDamaged):
-                await job.finish(result="done")
-            await asyncio.sleep(100)
-            assert await jobs.accept(TYPE, timeout=0) is None
-        await jobs.remove(TYPE, "damaged", force=True)
-
-
-@pytest.mark.parametrize("max_jobs", [None, 2])
-@in_virtual_time
-async def test_others_that_wait_for_a_turn_get_it(max_jobs: int | None) -> None:
-    async with opened() as jobs:
-        turns: dict[object, float] = {}
-
-        @jobs.handler(TYPE, slots=2 if max_jobs is None else 4, continuous=True, interval=10, max_churn=2, timeout=20)
-        async def work(job: RunningJob) -> None:
-            turns.setdefault(job.id, now())
-            await asyncio.sleep(10_000)
-
-        await add_damaged(jobs, "damaged", more_events_than_there_are)
-        await add(jobs, "a", "b", "c")
-        with capture_logs() as events:
-            async with run_by(jobs, max_jobs=max_jobs):
-                await asyncio.sleep(50)
-        assert {"a", "b", "c"} <= turns.keys()
-        assert not [event for event in events if event["event"] == "child_crashed"]
-        await jobs.remove(TYPE, "damaged", force=True)
-
-
-@in_virtual_time
-async def test_who_has_run_longest_gives_way_first_whatever_is_known_of_the_others() -> None:
-    async with opened() as jobs:
-        gave_way: list[object] = []
-
-        @jobs.handler(TYPE, slots=2, continuous=True, interval=10, max_churn=1, timeout=20)
-        async def work(job: RunningJob) -> None:
-            try:
-                await asyncio.sleep(10_000)
-            except asyncio.CancelledError:
-                gave_way.append(job.id)
-                raise
-
-        with capture_logs():
-            async with run_by(jobs):
-                await add(jobs, "first", timeout=20)
-                await asyncio.sleep(2)
-                await add_damaged(jobs, "damaged", an_event_of_no_kind)
-                await asyncio.sleep(2)
-                await add(jobs, "waits")
-                await asyncio.sleep(10)
-                assert gave_way == ["first"]
-        await jobs.remove(TYPE, "damaged", force=True)
-
-
 # rows that nobody wrote
 
 
@@ -705,28 +567,6 @@ async def test_rows_that_nobody_wrote_are_in_nobodys_way() -> None:
         assert accepted.json()["jobs"], accepted.text
 
 
-async def test_a_copy_of_the_store_counts_anew() -> None:
-    source, target = memory(), memory()
-    async with opened_stores(source, target):
-        async with JobsService(source) as jobs:
-            await jobs.set_type_timeout(T1, 30)
-            for id in ("ended", "ready"):
-                await jobs.add(T1, id)
-            await jobs.add(T1, "scheduled", run_at=4_000_000_000)
-            job = await jobs.accept(T1)
-            assert job is not None
-            await job.finish()
-            before = (await jobs.counts(T1))[T1]
-            await damage_counts(jobs, b"")
-            await write_garbage(jobs)
-        await copy_jobs(source, target, sources=Sources(1))
-        async with JobsService(target) as jobs:
-            after = (await jobs.counts(T1))[T1]
-    assert after.jobs == before.jobs == 3
-    for state in ("ready", "scheduled", "running", "succeeded", "failed", "canceled"):
-        assert getattr(after, state) == getattr(before, state)
-
-
 async def write_garbage(jobs: JobsService) -> None:
     """Write rows of all sections that nobody would have written, beside those that are there."""
     of = await keyspace_of(jobs)
@@ -738,14 +578,5 @@ async def write_garbage(jobs: JobsService) -> None:
                 for key in (section + row, section + of.of(T1).packed + row):
                     if len(key) <= longest and await tr.get(key) is None:
                         tr.set(key, row)
-
-    await jobs.store.transact(write)
-
-
-async def damage_counts(jobs: JobsService, row: bytes) -> None:
-    key = (await keyspace_of(jobs)).of(T1).counts
-
-    async def write(tr: Transaction) -> None:
-        tr.set(key, row)
 
     await jobs.store.transact(write)

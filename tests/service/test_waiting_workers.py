@@ -10,7 +10,6 @@ import random
 from collections import deque
 from collections.abc import Hashable
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -119,14 +118,6 @@ def lines(waiting: WaitingWorkers[int]) -> int:
 
 
 @in_virtual_time
-async def test_a_job_that_is_there_is_taken_without_waiting() -> None:
-    queue, waiting = Queue(), WaitingWorkers[int]()
-    queue.add(7)
-    assert await waiting.get("line", queue.attempt) == 7
-    assert (queue.attempts, lines(waiting)) == (1, 0)
-
-
-@in_virtual_time
 async def test_those_who_came_first_are_served_first() -> None:
     queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
@@ -165,21 +156,6 @@ async def test_as_many_are_woken_as_jobs_have_come() -> None:
     assert lines(waiting) == 0
 
 
-@in_virtual_time
-async def test_lines_for_different_jobs_do_not_hold_each_other_up() -> None:
-    waiting = WaitingWorkers[int]()
-    one, other = Workers(Queue(), waiting, "one"), Workers(Queue(), waiting, "other")
-    await one.enter(3)
-    await other.enter(3)
-    assert lines(waiting) == 2
-    other.queue.add(1, 2, 3)
-    await settled()
-    assert (len(one.got), len(other.got)) == (0, 3)
-    assert lines(waiting) == 1
-    await one.leave()
-    assert lines(waiting) == 0
-
-
 # those who go away
 
 
@@ -195,35 +171,6 @@ async def test_who_goes_just_as_their_turn_comes_passes_it_on() -> None:
     workers.tasks[2].cancel()
     await settled()
     assert workers.got == [(0, 1), (3, 2)]
-    assert lines(waiting) == 0
-
-
-@in_virtual_time
-async def test_the_next_watches_when_the_first_in_line_goes() -> None:
-    queue, waiting = Queue(), WaitingWorkers[int]()
-    workers = Workers(queue, waiting)
-    await workers.enter(3)
-    workers.tasks[0].cancel()
-    await settled()
-    assert len(queue.watches) == 1
-    queue.add(5)
-    await settled()
-    assert workers.got == [(1, 5)]
-    await workers.leave()
-    assert lines(waiting) == 0
-
-
-@in_virtual_time
-async def test_one_who_goes_from_the_middle_of_the_line_is_passed_over() -> None:
-    queue, waiting = Queue(), WaitingWorkers[int]()
-    workers = Workers(queue, waiting)
-    await workers.enter(4)
-    workers.tasks[1].cancel()
-    await settled()
-    for job in range(3):
-        queue.add(job)
-        await settled()
-    assert workers.got == [(0, 0), (2, 1), (3, 2)]
     assert lines(waiting) == 0
 
 
@@ -257,28 +204,7 @@ async def test_one_whose_attempt_fails_passes_the_turn_on() -> None:
     assert lines(waiting) == 0
 
 
-@in_virtual_time
-async def test_an_error_reaches_the_one_who_met_it_and_leaves_no_line() -> None:
-    queue, waiting = Queue(), WaitingWorkers[int]()
-    queue.failures.append(ValueError("broken"))
-    with pytest.raises(ValueError, match="broken"):
-        await waiting.get("line", queue.attempt)
-    assert lines(waiting) == 0
-
-
 # what wakes
-
-
-@in_virtual_time
-async def test_a_lost_watch_makes_the_first_look_again() -> None:
-    queue, waiting = Queue(), WaitingWorkers[int]()
-    workers = Workers(queue, waiting)
-    await workers.enter(2)
-    queue.jobs.append(9)
-    queue.lose_watches()
-    await settled()
-    assert workers.got == [(0, 9)]
-    await workers.leave()
 
 
 @in_virtual_time
@@ -295,18 +221,6 @@ async def test_the_first_looks_again_when_a_scheduled_job_comes_due() -> None:
     assert workers.got == [(0, 9)]
     await workers.leave()
     assert queue.watches == set()
-
-
-@in_virtual_time
-async def test_one_who_comes_back_without_a_watch_looks_again_at_once() -> None:
-    waiting = WaitingWorkers[int]()
-    answers: list[int | EmptyQueue] = [EmptyQueue(None, None), EmptyQueue(None, None), 3]
-
-    async def attempt() -> int | EmptyQueue:
-        await asyncio.sleep(0)
-        return answers.pop(0)
-
-    assert await waiting.get("line", attempt) == 3
 
 
 # anything at any time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from itertools import count
 from pathlib import Path
@@ -14,18 +14,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from jobs_service import (
-    JobNotFound,
     JobsError,
     JobsService,
-    JobState,
-    JobTransaction,
     NewJob,
     ServiceClosed,
     Settings,
     SupervisorFailed,
 )
-from tests.service.support import J1, T1, T2, eventually, kill, listed, node, state, waits
-from tests.stores import StoreKind
+from tests.service.support import T1, T2, eventually, kill, listed, node, waits
 
 
 @pytest.fixture(autouse=True)
@@ -35,30 +31,6 @@ def no_store_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # leaving
-
-
-@pytest.mark.usefixtures("nothing_left_behind")
-async def test_leaving_stops_every_task_thread_and_file(address: str) -> None:
-    tasks = asyncio.all_tasks()
-    async with JobsService(address) as jobs:
-        await jobs.set_type_timeout(T1, 10)
-        await jobs.add(T1, J1)
-        assert await jobs.accept(T1) is not None
-        async with jobs.subscribe(T1, J1) as events:
-            await anext(events)
-        assert asyncio.all_tasks() > tasks
-    assert asyncio.all_tasks() == tasks
-
-
-@pytest.mark.usefixtures("nothing_left_behind")
-async def test_leaving_by_an_error_passes_it_on_and_stops_everything(address: str) -> None:
-    tasks = asyncio.all_tasks()
-    jobs = JobsService(address)
-    with pytest.raises(LookupError, match="the application's own"):
-        async with jobs:
-            raise LookupError("the application's own")
-    assert not jobs.store.is_open
-    assert asyncio.all_tasks() == tasks
 
 
 @pytest.mark.usefixtures("nothing_left_behind")
@@ -176,27 +148,6 @@ async def test_leaving_in_a_canceled_scope_of_anyio_stops_everything(address: st
     assert not jobs.store.is_open
 
 
-async def test_leaving_lets_running_transactions_end(jobs: JobsService) -> None:
-    async def write(tx: JobTransaction) -> None:
-        for number in range(200):
-            await tx.add(T1, str(number))
-
-    async with JobsService(jobs.store) as leaving:
-        writing = asyncio.create_task(leaving.transact(write))
-        await asyncio.sleep(0)
-    await writing
-    assert len(await listed(jobs, T1)) == 200
-
-
-async def test_an_accept_that_waits_while_the_service_leaves_ends_with_an_error(address: str) -> None:
-    async with JobsService(address) as jobs:
-        await jobs.set_type_timeout(T1, 10)
-        waiting = asyncio.create_task(jobs.accept(T1))
-        await waits(jobs)
-    with pytest.raises(JobsError):
-        await waiting
-
-
 async def test_a_type_server_that_keeps_dying_fails_the_service_and_says_why(address: str) -> None:
     settings = Settings(max_restarts=1, restart_period=60)
 
@@ -218,39 +169,7 @@ async def test_a_type_server_that_keeps_dying_fails_the_service_and_says_why(add
     assert caught.value.__cause__ is not None
 
 
-@pytest.fixture
-async def from_a_fixture(address: str) -> AsyncIterator[JobsService]:
-    """A service entered in one task and left in another, as pytest-asyncio does it."""
-    entered_in = asyncio.current_task()
-    async with JobsService(address) as service:
-        await service.set_type_timeout(T1, 10)
-        yield service
-    assert asyncio.current_task() is not entered_in
-    assert not service.store.is_open
-
-
 # fixtures
-
-
-async def test_a_service_can_be_entered_in_one_task_and_left_in_another(from_a_fixture: JobsService) -> None:
-    await from_a_fixture.add(T1, J1)
-    async with from_a_fixture.subscribe(T1, J1) as events:
-        assert (await anext(events)).state is JobState.PENDING
-        await from_a_fixture.remove(T1, J1)
-        assert (await anext(events)).state is JobState.REMOVED
-    with pytest.raises(JobNotFound):
-        await from_a_fixture.get(T1, J1)
-
-
-def test_a_service_can_be_used_on_one_loop_after_the_other(store_kind: StoreKind, address: str) -> None:
-    async def use() -> None:
-        async with JobsService(address) as jobs:
-            await jobs.set_type_timeout(T1, 10)
-            await jobs.add(T1, J1, if_exists="ignore")
-            assert await state(jobs) is JobState.PENDING
-
-    for _ in range(2):
-        asyncio.run(use())
 
 
 async def test_logs_name_the_embedded_store_by_its_absolute_path(

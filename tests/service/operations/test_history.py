@@ -15,7 +15,6 @@ from tests.service.support import (
     LOST,
     T1,
     accepted,
-    canceled,
     eventually,
     running,
     state,
@@ -55,11 +54,6 @@ async def test_every_operation_leaves_its_event_and_counts_attempts(quiet: JobsS
     canceled = await quiet.get(T1, J1)
     assert told(canceled) == ([A, S, X, S, F, A, S], 1)
     assert [event.at for event in canceled.history] == sorted((event.at for event in canceled.history), reverse=True)
-
-
-async def test_a_canceled_job_ends_with_that_event(quiet: JobsService) -> None:
-    worker = await canceled(quiet)
-    assert told(await worker.finish()) == ([A, S, K], 1)
 
 
 async def test_several_operations_in_one_transaction_leave_their_events_in_order(quiet: JobsService) -> None:

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from jobs_service import (
-    Job,
-    JobNotFound,
     JobsError,
     JobsService,
     JobState,
@@ -31,13 +29,6 @@ from tests.service.support import (
 )
 
 # looking
-
-
-async def test_get_of_a_missing_job_is_an_error(quiet: JobsService) -> None:
-    with pytest.raises(JobNotFound) as caught:
-        await quiet.get(T1, J1)
-    assert (caught.value.type, caught.value.id) == (T1, J1)
-    assert J1 in str(caught.value)
 
 
 async def some_of_each(jobs: JobsService) -> None:
@@ -68,13 +59,6 @@ async def test_list_yields_the_jobs_of_a_type_in_a_state(quiet: JobsService, pag
     assert await ids(state=JobState.PENDING) == [(T1, id) for id in ("p1", "p2", "p3")] + [(T2, "other")]
 
 
-async def test_list_still_yields_the_jobs_of_a_type_that_was_cleared(quiet: JobsService) -> None:
-    await some_of_each(quiet)
-    await quiet.clear_type_timeout(T1)
-    assert len(await listed(quiet, T1)) == 6
-    assert len(await listed(quiet)) == 7
-
-
 async def test_active_ids_are_those_of_the_running_jobs(quiet: JobsService) -> None:
     await some_of_each(quiet)
     assert sorted(await quiet.active_ids(T1)) == ["r1", "r2"]
@@ -95,13 +79,6 @@ async def test_a_job_that_becomes_ready_while_jobs_are_counted_is_counted(
 
     monkeypatch.setattr(quiet.store, "read", read_and_make_ready)
     assert await quiet.pending_count(T1) == 1
-
-
-async def test_pending_count_counts_ready_and_scheduled_jobs(quiet: JobsService) -> None:
-    await some_of_each(quiet)
-    assert await quiet.pending_count(T1) == 3
-    assert await quiet.pending_count(T2) == 1
-    assert await quiet.pending_count("nosuch") == 0
 
 
 async def test_pending_count_counts_up_to_a_limit(quiet: JobsService) -> None:
@@ -127,20 +104,6 @@ async def test_pending_count_counts_those_due_by_a_moment(quiet: JobsService) ->
 # types
 
 
-async def test_a_type_exists_while_it_has_a_timeout(quiet: JobsService) -> None:
-    assert sorted(str(type) for type in await quiet.types()) == [T1, T2]
-    await quiet.set_type_timeout("t3", 2.5)
-    assert await quiet.get_type_timeout("t3") == 2.5
-    assert "t3" in await quiet.types()
-    await quiet.set_type_timeout("t3", 7)
-    assert await quiet.get_type_timeout("t3") == 7
-    await quiet.clear_type_timeout("t3")
-    with pytest.raises(NoTypeTimeout) as caught:
-        await quiet.get_type_timeout("t3")
-    assert caught.value.type == "t3"
-    assert "t3" not in await quiet.types()
-
-
 async def test_jobs_of_a_cleared_type_stay_and_nothing_new_can_be_added(quiet: JobsService) -> None:
     await quiet.add(T1, J1, "kept")
     await quiet.clear_type_timeout(T1)
@@ -152,14 +115,6 @@ async def test_jobs_of_a_cleared_type_stay_and_nothing_new_can_be_added(quiet: J
 
 
 # what an application holds
-
-
-async def test_jobs_cannot_be_changed(quiet: JobsService) -> None:
-    job = await quiet.add(T1, J1)
-    for name in ("state", "data", "priority", "id"):
-        with pytest.raises(AttributeError):
-            setattr(job, name, None)
-    assert isinstance(job, Job)
 
 
 async def test_an_error_says_in_one_line_what_was_wrong(quiet: JobsService) -> None:

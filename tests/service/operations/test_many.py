@@ -16,11 +16,9 @@ from jobs_service import (
     JobTooLarge,
     NewJob,
     NoTypeTimeout,
-    WorkerConflict,
 )
 from tests.service.support import (
     FAR_AWAY,
-    J1,
     OVER,
     T1,
     contents,
@@ -28,7 +26,6 @@ from tests.service.support import (
     finished,
     listed,
     new_jobs,
-    running,
 )
 
 # add_many
@@ -41,31 +38,12 @@ async def test_add_many_adds_in_order(quiet: JobsService) -> None:
     assert await drained(quiet) == ["a", "b", b"c"]
 
 
-async def test_add_many_of_nothing_adds_nothing(quiet: JobsService) -> None:
-    before = await contents(quiet)
-    assert await quiet.add_many(T1, []) == []
-    assert await contents(quiet) == before
-
-
-async def test_add_many_to_a_type_without_timeout_is_an_error(quiet: JobsService) -> None:
-    with pytest.raises(NoTypeTimeout):
-        await quiet.add_many("nosuch", new_jobs("a"))
-
-
 async def test_add_many_with_an_existing_id_names_it_and_adds_nothing(quiet: JobsService) -> None:
     await quiet.add(T1, "b")
     before = await contents(quiet)
     with pytest.raises(JobExists) as caught:
         await quiet.add_many(T1, new_jobs("a", "b", "c"))
     assert (caught.value.type, caught.value.id) == (T1, "b")
-    assert await contents(quiet) == before
-
-
-async def test_add_many_with_the_same_id_twice_names_it_and_adds_nothing(quiet: JobsService) -> None:
-    before = await contents(quiet)
-    with pytest.raises(JobExists) as caught:
-        await quiet.add_many(T1, new_jobs("a", "b", "a"))
-    assert caught.value.id == "a"
     assert await contents(quiet) == before
 
 
@@ -124,30 +102,6 @@ async def test_operations_called_at_once_each_meet_their_own_fate(quiet: JobsSer
     assert (await quiet.get(T1, "old 1")).data == 59
 
 
-async def test_adds_called_at_once_are_accepted_in_the_order_of_the_calls(quiet: JobsService) -> None:
-    ids = [f"{number * 37 % 100:02}" for number in range(100)]
-    await asyncio.gather(*(quiet.add(T1, id) for id in ids))
-    assert await drained(quiet) == ids
-
-
-async def test_of_many_adds_of_one_id_at_once_exactly_one_succeeds(quiet: JobsService) -> None:
-    results = await asyncio.gather(*(quiet.add(T1, J1, number) for number in range(20)), return_exceptions=True)
-    assert sum(isinstance(result, Job) for result in results) == 1
-    assert sum(isinstance(result, JobExists) for result in results) == 19
-    winner = next(result for result in results if isinstance(result, Job))
-    assert (await quiet.get(T1, J1)).data == winner.data
-    assert await drained(quiet) == [J1]
-
-
-async def test_of_many_finishes_of_one_run_at_once_exactly_one_succeeds(quiet: JobsService) -> None:
-    worker = await running(quiet)
-    results = await asyncio.gather(*(worker.finish(number) for number in range(20)), return_exceptions=True)
-    assert sum(isinstance(result, Job) for result in results) == 1
-    assert sum(isinstance(result, WorkerConflict) for result in results) == 19
-    winner = next(result for result in results if isinstance(result, Job))
-    assert (await quiet.get(T1, J1)).data == winner.data
-
-
 async def test_a_canceled_caller_among_many_takes_nobody_with_it(quiet: JobsService) -> None:
     adding = [asyncio.create_task(quiet.add(T1, str(number))) for number in range(40)]
     await asyncio.sleep(0)
@@ -158,11 +112,3 @@ async def test_a_canceled_caller_among_many_takes_nobody_with_it(quiet: JobsServ
     stored = {str(job.id) for job in await listed(quiet, T1)}
     assert stored >= {str(number) for number in range(1, 40, 2)}
     assert set(await drained(quiet)) == stored
-
-
-async def test_accepts_called_at_once_take_a_job_each(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs("a", "b", "c"))
-    taken = await asyncio.gather(*(quiet.accept(T1, timeout=0) for _ in range(5)))
-    ids = [job.id for job in taken if job is not None]
-    assert sorted(map(str, ids)) == ["a", "b", "c"]
-    assert len({job.lock for job in taken if job is not None}) == 3

@@ -43,6 +43,18 @@ NOT_JSON: dict[str, Any] = {
     "infinity": float("-inf"),
     "cycle": CYCLE,
 }
+JSON: dict[str, Any] = {
+    "integer key": {1: 2},
+    "nested integer key": {"a": [{"b": {1: 2}}]},
+    "bytes": b"x",
+    "set": {1},
+    "object": object(),
+    "date": datetime(2020, 1, 1, tzinfo=UTC),
+    "NaN": float("nan"),
+    "nested NaN": {"a": [1.0, float("nan")]},
+    "infinity": float("-inf"),
+    "cycle": CYCLE,
+}
 every_bad_data = pytest.mark.parametrize("data", NOT_JSON.values(), ids=NOT_JSON.keys())
 
 
@@ -110,23 +122,6 @@ BAD_PRIORITIES = {
     "object": object(),
     "tuple of objects": (object(),),
 }
-
-
-@pytest.mark.parametrize("priority", BAD_PRIORITIES.values(), ids=BAD_PRIORITIES.keys())
-async def test_a_bad_priority_is_refused_and_nothing_is_written(quiet: JobsService, priority: Any) -> None:
-    worker = await running(quiet, J2)
-    before = await contents(quiet)
-    with pytest.raises(InvalidJob):
-        await quiet.add(T1, J1, priority=priority)
-    with pytest.raises(InvalidJob):
-        await quiet.add_many(T1, [NewJob("good"), NewJob(J1, priority=priority)])
-    with pytest.raises(InvalidJob):
-        await quiet.resubmit(T1, J2, priority=priority)
-    with pytest.raises(InvalidJob):
-        await worker.resubmit(priority=priority)
-    assert await contents(quiet) == before
-
-
 BAD_TIMES = {
     "naive datetime": datetime(2030, 1, 1),
     "text": "tomorrow",
@@ -135,21 +130,33 @@ BAD_TIMES = {
     "beyond what a datetime can be": 1e18,
     "object": object(),
 }
+BAD = [
+    pytest.param(name, value, id=f"{name} {kind}")
+    for name, values in (("data", NOT_JSON), ("priority", BAD_PRIORITIES), ("run_at", BAD_TIMES))
+    for kind, value in values.items()
+]
 
 
-@pytest.mark.parametrize("run_at", BAD_TIMES.values(), ids=BAD_TIMES.keys())
-async def test_a_bad_run_at_is_refused_and_nothing_is_written(quiet: JobsService, run_at: Any) -> None:
+@pytest.mark.parametrize(("name", "value"), BAD)
+async def test_what_no_job_can_have_is_refused_to_creators_and_workers_alike_and_nothing_is_written(
+    quiet: JobsService, name: str, value: Any
+) -> None:
+    bad: Any = {name: value}
     worker = await running(quiet, J2)
     before = await contents(quiet)
-    with pytest.raises(InvalidJob):
-        await quiet.add(T1, J1, run_at=run_at)
-    with pytest.raises(InvalidJob):
-        await quiet.add_many(T1, [NewJob("good"), NewJob(J1, run_at=run_at)])
-    with pytest.raises(InvalidJob):
-        await quiet.resubmit(T1, J2, run_at=run_at)
-    with pytest.raises(InvalidJob):
-        await worker.resubmit(run_at=run_at)
+    calls: list[Awaitable[Any]] = [
+        quiet.add(T1, J1, **bad),
+        quiet.add_many(T1, [NewJob("good"), NewJob(J1, **bad)]),
+        quiet.resubmit(T1, J2, **bad),
+        worker.resubmit(**bad),
+    ]
+    if name == "data":
+        calls += [worker.update(value), worker.finish(value)]
+    for call in calls:
+        with pytest.raises(InvalidJob):
+            await call
     assert await contents(quiet) == before
+    assert (await worker.finish()).state is JobState.FINISHED
 
 
 @pytest.mark.parametrize("arguments", [{"data": {1: 2}}, {"priority": 1.5}, {"run_at": float("nan")}], ids=str)
@@ -229,13 +236,6 @@ async def test_types_and_ids_come_back_as_they_were_given(quiet: JobsService, ty
     assert await quiet.active_ids(type) == [id]
     await job.finish()
     assert await quiet.remove(type, id) is Removal.REMOVED
-
-
-async def test_text_and_bytes_name_different_jobs(quiet: JobsService) -> None:
-    await quiet.add(T1, "j", "text")
-    await quiet.add(T1, b"j", "bytes")
-    assert (await quiet.get(T1, "j")).data == "text"
-    assert (await quiet.get(T1, b"j")).data == "bytes"
 
 
 async def test_a_run_at_may_be_an_aware_datetime_or_seconds(quiet: JobsService) -> None:

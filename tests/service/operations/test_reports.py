@@ -8,7 +8,6 @@ import pytest
 
 from jobs_service import (
     InvalidJob,
-    JobCanceled,
     JobsService,
     JobState,
     JobTransaction,
@@ -17,18 +16,14 @@ from jobs_service import (
     WorkerConflict,
 )
 from tests.service.support import (
-    FAR_AWAY,
-    FAR_DATE,
     J1,
     J2,
     T1,
     canceled,
     contents,
     finished,
-    listed,
     own_keys,
     released,
-    removed,
     running,
     succeeded_by_another,
 )
@@ -36,91 +31,7 @@ from tests.service.support import (
 # resubmit by the holder
 
 
-async def test_resubmit_by_the_worker_of_a_missing_job_is_a_conflict(quiet: JobsService) -> None:
-    worker = await removed(quiet)
-    with pytest.raises(WorkerConflict):
-        await worker.resubmit()
-    assert await listed(quiet) == []
-
-
-async def test_resubmit_by_the_worker_of_a_pending_job_is_a_conflict_and_writes_nothing(quiet: JobsService) -> None:
-    worker = await released(quiet)
-    before = await contents(quiet)
-    with pytest.raises(WorkerConflict):
-        await worker.resubmit(priority=1)
-    assert await contents(quiet) == before
-
-
-async def test_resubmit_by_the_worker_flags_its_job_and_gives_it_a_new_seq(quiet: JobsService) -> None:
-    worker = await running(quiet, data="old")
-    before = await quiet.get(T1, J1)
-    flagged = await worker.resubmit()
-    assert (flagged.state, bool(flagged.resubmit), flagged.lock, flagged.data) == (
-        JobState.RUNNING,
-        True,
-        worker.lock,
-        "old",
-    )
-    stored = await quiet.get(T1, J1)
-    assert stored.resubmit is True
-    assert stored.seq is not None
-    assert before.seq is not None
-    assert stored.seq > before.seq
-    assert (await worker.finish()).state is JobState.PENDING
-
-
-async def test_resubmit_by_the_worker_takes_data_priority_and_run_at_of_the_next_run(quiet: JobsService) -> None:
-    worker = await running(quiet, data="old", priority=1)
-    flagged = await worker.resubmit(data="checkpoint", priority=9, run_at=FAR_AWAY)
-    assert flagged.data == "checkpoint"
-    assert (await quiet.get(T1, J1)).data == "checkpoint"
-    job = await worker.finish()
-    assert (job.state, job.data, job.priority, job.run_at) == (JobState.PENDING, "checkpoint", 9, FAR_DATE)
-
-
-async def test_resubmit_by_the_worker_of_a_canceled_job_says_so_and_writes_nothing(quiet: JobsService) -> None:
-    worker = await canceled(quiet)
-    before = await contents(quiet)
-    with pytest.raises(JobCanceled):
-        await worker.resubmit()
-    assert await contents(quiet) == before
-
-
-async def test_resubmit_under_another_lock_is_a_conflict_and_writes_nothing(quiet: JobsService) -> None:
-    worker = await succeeded_by_another(quiet)
-    before = await contents(quiet)
-    with pytest.raises(WorkerConflict):
-        await worker.resubmit()
-    assert await contents(quiet) == before
-
-
-async def test_resubmit_by_the_worker_of_a_finished_job_is_a_conflict_and_writes_nothing(quiet: JobsService) -> None:
-    worker = await finished(quiet)
-    before = await contents(quiet)
-    with pytest.raises(WorkerConflict):
-        await worker.resubmit()
-    assert await contents(quiet) == before
-
-
 # progress
-
-
-async def test_progress_of_a_missing_job_is_a_conflict(quiet: JobsService) -> None:
-    worker = await removed(quiet)
-    with pytest.raises(WorkerConflict):
-        await worker.progress(1)
-    assert await listed(quiet) == []
-
-
-@pytest.mark.parametrize("bring", [released, succeeded_by_another, finished])
-async def test_progress_of_a_job_that_is_not_the_callers_is_a_conflict_and_writes_nothing(
-    quiet: JobsService, bring: Any
-) -> None:
-    worker = await bring(quiet)
-    before = await contents(quiet)
-    with pytest.raises(WorkerConflict):
-        await worker.progress(1)
-    assert await contents(quiet) == before
 
 
 async def test_progress_is_kept_beside_the_data_and_gives_the_job_a_new_seq(quiet: JobsService) -> None:
@@ -138,22 +49,7 @@ async def test_progress_is_kept_beside_the_data_and_gives_the_job_a_new_seq(quie
     assert (await worker.finish()).progress == Progress(4)
 
 
-async def test_progress_of_a_canceled_job_says_so_and_writes_nothing(quiet: JobsService) -> None:
-    worker = await canceled(quiet)
-    before = await contents(quiet)
-    with pytest.raises(JobCanceled):
-        await worker.progress(1)
-    assert await contents(quiet) == before
-
-
 # finish_with
-
-
-async def test_finish_with_of_a_missing_job_is_a_conflict(quiet: JobsService) -> None:
-    worker = await removed(quiet)
-    with pytest.raises(WorkerConflict):
-        await worker.finish_with(lambda tx: tx.kv.set(b"own/effect", b"1"))
-    assert await own_keys(quiet) == {}
 
 
 @pytest.mark.parametrize("bring", [released, succeeded_by_another, finished])

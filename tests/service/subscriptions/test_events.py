@@ -17,20 +17,13 @@ from jobs_service import (
 )
 from tests.service.subscriptions.support import FINISHED, PENDING, REMOVED, RUNNING, Witness, heard, seen
 from tests.service.support import (
-    FAR_AWAY,
     J1,
-    J2,
     LOST,
     T1,
-    T2,
     TIMEOUT,
     accepted,
-    canceled,
     eventually,
-    finished,
-    new_jobs,
     running,
-    told,
 )
 
 # the first event
@@ -42,26 +35,6 @@ async def test_the_first_event_is_the_current_state_and_data_of_a_pending_job(jo
         event = await anext(events)
     assert (event.type, event.id, event.state, event.data, event.outcome) == (T1, J1, PENDING, {"x": 1}, None)
     assert event.seq == (await jobs.get(T1, J1)).seq
-
-
-async def test_the_first_event_of_a_scheduled_job_is_pending(jobs: JobsService) -> None:
-    await jobs.add(T1, J1, "later", run_at=FAR_AWAY)
-    async with jobs.subscribe(T1, J1) as events:
-        assert seen(await anext(events)) == (PENDING, "later")
-
-
-async def test_the_first_event_is_the_current_state_and_data_of_a_running_job(jobs: JobsService) -> None:
-    worker = await running(jobs, data="old")
-    await worker.update("new")
-    async with jobs.subscribe(T1, J1) as events:
-        assert seen(await anext(events)) == (RUNNING, "new")
-
-
-async def test_the_first_event_of_a_finished_job_is_the_last_one(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    await worker.finish("result", outcome=Outcome.FAILED)
-    events = [event async for event in jobs.subscribe(T1, J1)]
-    assert [(seen(event), event.outcome) for event in events] == [((FINISHED, "result"), Outcome.FAILED)]
 
 
 async def test_subscribing_to_a_missing_job_is_an_error(jobs: JobsService) -> None:
@@ -97,42 +70,11 @@ async def test_every_change_of_state_that_is_waited_for_is_an_event(jobs: JobsSe
             await anext(events)
 
 
-async def test_an_update_with_new_data_is_an_event(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    async with jobs.subscribe(T1, J1) as events:
-        assert seen(await anext(events)) == (RUNNING, None)
-        for progress in range(3):
-            await worker.update({"done": progress})
-            assert seen(await anext(events)) == (RUNNING, {"done": progress})
-
-
-async def test_a_heartbeat_without_data_is_no_event(jobs: JobsService, witness: Witness) -> None:
-    worker = await running(jobs, data="data")
-    async with jobs.subscribe(T1, J1) as events:
-        assert seen(await anext(events)) == (RUNNING, "data")
-        await worker.update()
-        await witness.notifier_has_looked()
-        await worker.finish()
-        assert seen(await anext(events)) == (FINISHED, "data")
-
-
 async def test_an_update_with_the_same_data_is_no_event(jobs: JobsService, witness: Witness) -> None:
     worker = await running(jobs, data={"a": 1, "b": 2})
     async with jobs.subscribe(T1, J1) as events:
         await anext(events)
         await worker.update({"a": 1, "b": 2})
-        await witness.notifier_has_looked()
-        await worker.finish("result")
-        assert seen(await anext(events)) == (FINISHED, "result")
-
-
-async def test_changes_of_other_jobs_are_no_events(jobs: JobsService, witness: Witness) -> None:
-    worker = await running(jobs)
-    async with jobs.subscribe(T1, J1) as events:
-        await anext(events)
-        await finished(jobs, J2)
-        await jobs.add(T2, J1)
-        await accepted(jobs, T2)
         await witness.notifier_has_looked()
         await worker.finish("result")
         assert seen(await anext(events)) == (FINISHED, "result")
@@ -157,25 +99,6 @@ async def test_a_removed_job_ends_with_removed(jobs: JobsService) -> None:
         assert (event.type, event.id, event.state, event.outcome) == (T1, J1, REMOVED, None)
         with pytest.raises(StopAsyncIteration):
             await anext(events)
-
-
-async def test_a_running_job_removed_by_force_ends_with_removed(jobs: JobsService) -> None:
-    await running(jobs)
-    async with jobs.subscribe(T1, J1) as events:
-        await anext(events)
-        await jobs.remove(T1, J1, force=True)
-        assert (await anext(events)).state is REMOVED
-        with pytest.raises(StopAsyncIteration):
-            await anext(events)
-
-
-async def test_a_canceled_job_ends_with_its_outcome(jobs: JobsService) -> None:
-    worker = await canceled(jobs)
-    async with jobs.subscribe(T1, J1) as events:
-        assert (await anext(events)).state is RUNNING
-        await worker.finish("last word")
-        event = await anext(events)
-    assert (seen(event), event.outcome) == ((FINISHED, "last word"), Outcome.CANCELED)
 
 
 async def test_a_lost_job_is_seen_pending_and_its_subscription_goes_on(jobs: JobsService) -> None:
@@ -219,14 +142,6 @@ async def test_a_finished_job_resubmitted_before_the_notifier_looked_goes_on(job
         assert seen(await anext(events)) == (RUNNING, "once")
         await again.finish("twice")
         assert seen(await anext(events)) == (FINISHED, "twice")
-
-
-async def test_new_data_of_a_pending_job_is_seen(jobs: JobsService) -> None:
-    await jobs.add(T1, J1, "old")
-    async with jobs.subscribe(T1, J1) as events:
-        await anext(events)
-        await jobs.resubmit(T1, J1, data="new")
-        assert seen(await anext(events)) == (PENDING, "new")
 
 
 async def live_through(jobs: JobsService, rounds: int) -> list[tuple[JobState, Any]]:
@@ -300,27 +215,6 @@ async def test_the_seq_of_events_grows(jobs: JobsService) -> None:
 
 
 # the last event
-
-
-async def test_everybody_is_told_the_last_event(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    async with asyncio.TaskGroup() as tasks:
-        listening = [tasks.create_task(heard(jobs)) for _ in range(50)]
-        await told(jobs, 50)
-        await worker.finish("result")
-    assert {task.result()[-1] for task in listening} == {(FINISHED, "result")}
-
-
-async def test_many_jobs_finishing_at_once_all_get_their_last_event(jobs: JobsService) -> None:
-    ids = [f"{number:03}" for number in range(200)]
-    await jobs.add_many(T1, new_jobs(*ids))
-    async with asyncio.TaskGroup() as tasks:
-        listening = [tasks.create_task(heard(jobs, id)) for id in ids]
-        await told(jobs, len(ids))
-        for worker in await jobs.accept_many(T1, len(ids), timeout=0):
-            await worker.finish(worker.id)
-    for id, task in zip(ids, listening, strict=True):
-        assert task.result()[-1] == (FINISHED, id)
 
 
 async def test_what_happens_through_another_service_is_heard(jobs: JobsService) -> None:

@@ -27,7 +27,6 @@ from tests.service.support import (
     TIMEOUT,
     accepted,
     eventually,
-    finished,
     kill,
     monitors_and_notifiers,
     node,
@@ -49,19 +48,6 @@ async def test_a_slow_subscriber_gets_the_newest_state_and_holds_nobody_up(jobs:
         assert seen(await anext(slow)) == (RUNNING, 29)
         await worker.update(30)
         assert seen(await anext(slow)) == (RUNNING, 30)
-
-
-async def test_a_slow_subscriber_does_not_miss_the_last_event(jobs: JobsService) -> None:
-    worker = await running(jobs, data=0)
-    async with jobs.subscribe(T1, J1) as slow:
-        await anext(slow)
-        for number in range(1, 5):
-            await worker.update(number)
-        await worker.finish("result")
-        assert await heard(jobs) == [(FINISHED, "result")]
-        await jobs.wait(T1, J1, FINISHED)
-        rest = [seen(event) async for event in slow]
-    assert rest[-1] == (FINISHED, "result")
 
 
 # leaving
@@ -88,15 +74,6 @@ async def test_a_canceled_subscriber_disturbs_nobody(jobs: JobsService) -> None:
         assert all(isinstance(result, asyncio.CancelledError) for result in results)
         await worker.finish("result")
         assert seen(await anext(events)) == (FINISHED, "result")
-
-
-async def test_a_subscription_can_be_abandoned_in_the_middle_of_a_loop(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    async for event in jobs.subscribe(T1, J1):
-        assert event.state is RUNNING
-        break
-    await worker.finish("result")
-    assert await heard(jobs) == [(FINISHED, "result")]
 
 
 # subscribe_many
@@ -131,30 +108,6 @@ async def test_one_iterator_gives_the_events_of_many_jobs_and_ends_after_all_las
         assert sum(state in (FINISHED, REMOVED) for state in states) == 1
 
 
-async def test_subscribing_to_many_of_which_one_is_missing_names_it(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-
-    async def listen() -> None:
-        async for _ in jobs.subscribe_many([(T1, J1), (T1, J2)]):
-            pass
-
-    with pytest.raises(JobNotFound) as caught:
-        await listen()
-    assert (caught.value.type, caught.value.id) == (T1, J2)
-
-
-async def test_subscribing_to_many_that_are_finished_ends(jobs: JobsService) -> None:
-    await finished(jobs, J1)
-    await finished(jobs, J2)
-    async with jobs.subscribe_many([(T1, J1), (T1, J2)]) as events:
-        told = [(event.id, event.state) async for event in events]
-    assert sorted(told, key=str) == [(J1, FINISHED), (J2, FINISHED)]
-
-
-async def test_subscribing_to_none_ends_at_once(jobs: JobsService) -> None:
-    assert [event async for event in jobs.subscribe_many([])] == []
-
-
 # restarts
 
 VICTIMS = {
@@ -183,79 +136,6 @@ async def test_the_last_event_comes_when_the_job_finishes_after_a_restart(jobs: 
         await whole_again(jobs, restarts=0)
         kill(victim)
         await whole_again(jobs, restarts=1)
-        await worker.finish("result")
-        assert seen(await anext(events)) == (FINISHED, "result")
-
-
-@every_victim
-async def test_the_last_event_comes_when_the_job_finishes_during_a_restart(jobs: JobsService, victim: str) -> None:
-    worker = await running(jobs)
-    async with jobs.subscribe(T1, J1) as events:
-        await anext(events)
-        await whole_again(jobs, restarts=0)
-        kill(victim)
-        await worker.finish("result")
-        assert seen(await anext(events)) == (FINISHED, "result")
-
-
-@every_victim
-async def test_removed_comes_when_the_job_is_removed_during_a_restart(jobs: JobsService, victim: str) -> None:
-    await running(jobs, J2)
-    await jobs.add(T1, J1)
-    async with jobs.subscribe(T1, J1) as events:
-        await anext(events)
-        await whole_again(jobs, restarts=0)
-        kill(victim)
-        await jobs.remove(T1, J1)
-        assert (await anext(events)).state is REMOVED
-
-
-@every_victim
-async def test_no_event_is_repeated_after_a_restart(jobs: JobsService, victim: str) -> None:
-    worker = await running(jobs, data="before")
-    async with jobs.subscribe(T1, J1) as events:
-        assert seen(await anext(events)) == (RUNNING, "before")
-        await whole_again(jobs, restarts=0)
-        kill(victim)
-        await whole_again(jobs, restarts=1)
-        await worker.update("after")
-        assert seen(await anext(events)) == (RUNNING, "after")
-
-
-async def test_a_subscription_survives_several_restarts(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    async with jobs.subscribe(T1, J1) as events:
-        await anext(events)
-        for restarts, victim in enumerate(list(VICTIMS.values())[:3]):
-            await whole_again(jobs, restarts)
-            kill(victim)
-            await worker.update(victim)
-            assert seen(await anext(events)) == (RUNNING, victim)
-
-
-@pytest.mark.parametrize("finishes", ["before it is set again", "after it was set again"])
-async def test_a_subscription_survives_that_its_type_is_cleared_and_set_again(jobs: JobsService, finishes: str) -> None:
-    worker = await running(jobs)
-    async with jobs.subscribe(T1, J1) as events:
-        assert (await anext(events)).state is RUNNING
-        await whole_again(jobs, restarts=0)
-        await jobs.clear_type_timeout(T1)
-        if finishes == "before it is set again":
-            await worker.finish("result")
-        await jobs.set_type_timeout(T1, TIMEOUT)
-        if finishes == "after it was set again":
-            await worker.finish("result")
-        assert seen(await anext(events)) == (FINISHED, "result")
-
-
-async def test_a_job_of_a_cleared_type_can_be_subscribed_to(jobs: JobsService) -> None:
-    worker = await running(jobs)
-    await finished(jobs, J2)
-    await jobs.clear_type_timeout(T1)
-    assert await heard(jobs, J2) == [(FINISHED, None)]
-    async with jobs.subscribe(T1, J1) as events:
-        assert (await anext(events)).state is RUNNING
-        await jobs.set_type_timeout(T1, TIMEOUT)
         await worker.finish("result")
         assert seen(await anext(events)) == (FINISHED, "result")
 
@@ -295,14 +175,6 @@ async def test_closing_the_service_ends_its_subscriptions_with_an_error(jobs: Jo
             assert (await told.get()).state is PENDING
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(result, JobsError) for result in results] == [True, True, True]
-
-
-async def test_subscribing_to_a_closed_service_is_an_error(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-    async with JobsService(jobs.store) as closed:
-        pass
-    with pytest.raises(JobsError):
-        await anext(closed.subscribe(T1, J1))
 
 
 async def test_an_iterator_that_has_failed_ends_instead_of_hanging(jobs: JobsService) -> None:

@@ -7,15 +7,11 @@ import asyncio
 import pytest
 
 from jobs_service import (
-    JobError,
-    JobNotFound,
     JobsError,
     JobsService,
-    JobState,
-    Outcome,
 )
 from tests.runner.support import opened
-from tests.service.subscriptions.support import FINISHED, PENDING, REMOVED, RUNNING, seen
+from tests.service.subscriptions.support import FINISHED, PENDING, RUNNING, seen
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -24,7 +20,6 @@ from tests.service.support import (
     TIMEOUT,
     accepted,
     eventually,
-    finished,
     running,
     told,
 )
@@ -67,14 +62,6 @@ async def test_a_new_time_alone_is_an_event(jobs: JobsService) -> None:
         assert run_at.timestamp() == FAR_AWAY + 1
 
 
-async def test_an_event_has_result_error_and_data_of_the_job(jobs: JobsService) -> None:
-    worker = await running(jobs, data="data")
-    error = JobError("Refused", "no such address")
-    await worker.finish(outcome=Outcome.FAILED, result="result", error=error)
-    event = await jobs.wait(T1, J1, FINISHED)
-    assert (event.data, event.result, event.error, event.attempts) == ("data", "result", error, 1)
-
-
 async def test_wait_for_a_state_that_the_job_is_in_returns_at_once(jobs: JobsService) -> None:
     await jobs.add(T1, J1, "data")
     assert seen(await jobs.wait(T1, J1, PENDING)) == (PENDING, "data")
@@ -107,20 +94,6 @@ async def test_wait_without_states_returns_at_the_next_change(jobs: JobsService)
     assert isinstance(event.data, int)
 
 
-@in_virtual_time
-async def test_wait_without_states_does_not_return_the_current_state() -> None:
-    async with opened() as jobs:
-        await jobs.set_type_timeout(T1, TIMEOUT)
-        await jobs.add(T1, J1)
-        with pytest.raises(TimeoutError):
-            await jobs.wait(T1, J1, timeout=100)
-
-
-async def test_wait_without_states_returns_at_once_for_a_job_that_has_finished(jobs: JobsService) -> None:
-    await finished(jobs)
-    assert (await jobs.wait(T1, J1)).state is JobState.FINISHED
-
-
 async def test_wait_for_a_state_that_does_not_come_times_out(jobs: JobsService) -> None:
     await jobs.add(T1, J1)
     with pytest.raises(TimeoutError):
@@ -138,21 +111,6 @@ async def test_who_has_waited_in_vain_is_told_what_the_job_is() -> None:
             await jobs.result(T1, J1, timeout=0.05)
         with pytest.raises(TimeoutError, match=r"^job .*/.* did not change within 0\.05 s; it is pending$"):
             await jobs.wait(T1, J1, timeout=0.05)
-
-
-async def test_wait_for_a_missing_job_is_an_error(jobs: JobsService) -> None:
-    with pytest.raises(JobNotFound):
-        await jobs.wait(T1, J1, FINISHED)
-
-
-async def test_wait_for_removed_returns_when_the_job_is_removed(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-    async with asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(jobs.wait(T1, J1, REMOVED, timeout=30))
-        async with jobs.subscribe(T1, J1) as events:  # behind the other, which is subscribed when this one is
-            await anext(events)
-        await jobs.remove(T1, J1)
-    assert waiting.result().state is REMOVED
 
 
 async def test_wait_ends_when_the_job_is_removed_meanwhile(jobs: JobsService) -> None:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import fdb
 import pytest
 
 from jobs_service import (
-    JobExists,
     JobNotFound,
-    JobsError,
     JobsService,
     NewJob,
-    WorkerConflict,
 )
 from jobs_service.errors import TransactionTooLarge
 from tests import reader
-from tests.checker import assert_sound
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -27,20 +22,17 @@ from tests.service.support import (
     PATIENCE,
     T1,
     T2,
-    TIMEOUT,
     contents,
     drained,
     eventually,
     finished,
     listed,
     new_jobs,
-    node,
     own_keys,
     running,
 )
 from tests.service.sync_transaction.support import (
     FINISHED,
-    PENDING,
     RUNNING,
     FoundationApplication,
     begun,
@@ -129,39 +121,6 @@ async def test_a_transaction_goes_on_after_a_block_that_is_too_large_at_its_end(
     assert await drained(quiet) == [J1]
 
 
-async def test_a_block_that_fits_beside_what_the_application_has_written_is_written(quiet: JobsService) -> None:
-    application = begun(quiet)
-    for number in range(50):
-        application.tr[b"own/%03d" % number] = bytes(90_000)
-    with quiet.within(application.tr) as tx:
-        for number in range(50):
-            tx.add(T1, f"large-{number:02}", "x" * 90_000)
-    application.commit()
-    assert len(await drained(quiet)) == 50
-
-
-async def test_an_error_that_is_caught_inside_leaves_the_rest_of_the_block(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    with committed(quiet) as tx:
-        with pytest.raises(JobExists):
-            tx.add(T1, J1)
-        tx.add(T1, J2)
-    assert await drained(quiet) == [J1, J2]
-
-
-async def test_a_transaction_goes_on_after_a_block_that_has_raised(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    application = begun(quiet)
-    with failed(quiet, application) as tx:
-        tx.resubmit(T1, J1, priority=5)
-    with quiet.within(application.tr) as tx:
-        assert tx.get(T1, J1).priority == 0
-        tx.resubmit(T1, J1, priority=7)
-    application.commit()
-    assert (await quiet.get(T1, J1)).priority == 7
-    assert await drained(quiet) == [J1]
-
-
 # several blocks
 
 
@@ -197,16 +156,6 @@ async def test_a_job_that_an_earlier_block_has_moved_cannot_be_read_again(quiet:
         tx.get(T1, J1)
 
 
-async def test_blocks_of_several_transactions_are_open_at_the_same_time(quiet: JobsService) -> None:
-    first, second = begun(quiet), begun(quiet)
-    with quiet.within(first.tr) as one, quiet.within(second.tr) as other:
-        one.add(T1, J1)
-        other.add(T1, J2)
-    second.commit()
-    first.commit()
-    assert await drained(quiet) == [J2, J1]
-
-
 # threads, the loop, other workers, retry loops
 
 
@@ -240,31 +189,6 @@ async def test_a_transactional_function_runs_its_blocks_again_until_it_commits(q
     assert await drained(quiet, T2) == ["b"]
 
 
-async def test_a_block_works_in_a_thread_while_the_loop_stands_still(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs("a", "b"))
-    application = begun(quiet)
-    found: list[Any] = []
-
-    def plain_code() -> None:
-        with quiet.within(application.tr) as tx:
-            tx.kv[b"own/a"] = b"1"
-            found.append(tx.finish(taken(tx), "by a thread").id)
-            found.append([job.id for job in tx.list()])
-            tx.add(T1, "c")
-        try:
-            tx.get(T1, "a")
-        except JobsError as error:
-            found.append(str(error))
-
-    thread = threading.Thread(target=plain_code)
-    thread.start()
-    thread.join()
-    application.commit()
-    assert found == ["a", ["a", "b"], "this block has ended; call jobs.within(tr) for another one"]
-    assert (await quiet.get(T1, "a")).data == "by a thread"
-    assert await drained(quiet) == ["b", "c"]
-
-
 async def test_a_job_accepted_in_a_block_is_finished_in_another_one_or_on_the_loop(quiet: JobsService) -> None:
     await quiet.add_many(T1, new_jobs("a", "b"))
     with committed(quiet) as tx:
@@ -273,50 +197,6 @@ async def test_a_job_accepted_in_a_block_is_finished_in_another_one_or_on_the_lo
         assert tx.finish(tx.update(first, "halfway")).data == "halfway"
     assert (await second.update("halfway")).data == "halfway"
     assert (await second.finish()).state is FINISHED
-
-
-async def test_a_job_accepted_in_a_block_is_nobodys_unless_the_application_commits(quiet: JobsService) -> None:
-    await quiet.add(T1, J1)
-    with quiet.within(begun(quiet).tr) as tx:
-        worker = taken(tx)
-    with pytest.raises(WorkerConflict):
-        await worker.finish()
-    assert await drained(quiet) == [J1]
-
-
-async def test_subscribers_are_told_what_an_application_has_committed(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-    async with asyncio.timeout(PATIENCE), jobs.subscribe(T1, J1) as events:
-        assert (await anext(events)).state is PENDING
-        with committed(jobs) as tx:
-            tx.kv[b"own/a"] = b"1"
-            tx.finish(taken(tx), "done", result=5)
-        event = await anext(events)
-        assert (event.state, event.data, event.result) == (FINISHED, "done", 5)
-
-
-async def test_subscribers_are_told_of_the_jobs_of_every_block_on_a_transaction(jobs: JobsService) -> None:
-    await jobs.add_many(T1, new_jobs(J1, J2))
-    both = [(T1, J1), (T1, J2)]
-    async with asyncio.timeout(PATIENCE), jobs.subscribe_many(both) as events:
-        assert {(await anext(events)).state, (await anext(events)).state} == {PENDING}
-        application = begun(jobs)
-        for id in (J1, J2):
-            with jobs.within(application.tr) as tx:
-                tx.remove(T1, id)
-        application.commit()
-        assert {(await anext(events)).id, (await anext(events)).id} == {J1, J2}
-
-
-async def test_a_waiting_worker_gets_what_an_application_has_committed(quiet: JobsService) -> None:
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
-        waiting = tasks.create_task(quiet.accept(T1))
-        await watching(quiet)
-        with committed(quiet) as tx:
-            tx.add(T1, J1, "for you")
-        job = await waiting
-    assert job is not None
-    assert job.data == "for you"
 
 
 async def watching(jobs: JobsService) -> None:
@@ -328,18 +208,15 @@ async def watching(jobs: JobsService) -> None:
     await eventually(found_nothing)
 
 
-async def test_a_job_accepted_in_a_block_is_watched_over(jobs: JobsService) -> None:
-    with committed(jobs) as tx:
-        tx.set_type_timeout("new", TIMEOUT)
-        tx.add("new", J1)
-        tx.add("new", J2, run_at=FAR_AWAY)
-        assert tx.accept("new") is not None
-
-    async def is_monitored() -> bool:
-        return any("'new'" in child["name"] for child in node(jobs, "monitors")["children"])
-
-    await eventually(is_monitored)
-    await assert_sound(jobs.store)
+async def test_a_waiting_worker_gets_what_an_application_has_committed(quiet: JobsService) -> None:
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(quiet.accept(T1))
+        await watching(quiet)
+        with committed(quiet) as tx:
+            tx.add(T1, J1, "for you")
+        job = await waiting
+    assert job is not None
+    assert job.data == "for you"
 
 
 async def test_of_a_job_that_leaves_twice_in_one_transaction_the_last_end_is_told(quiet: JobsService) -> None:

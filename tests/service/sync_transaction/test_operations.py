@@ -5,49 +5,29 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, assert_type, cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 
 from jobs_service import (
-    Job,
-    JobCanceled,
-    JobExists,
-    JobNotFound,
     JobsService,
     JobTransaction,
-    NewJob,
-    NoTypeTimeout,
-    Outcome,
-    Removal,
-    RunningJob,
     WorkerConflict,
 )
 from jobs_service.service.sync_transaction import WithinTransaction
-from jobs_service.store import KeySelector
 from tests.service.sequences import OPERATIONS, Operation, Player, play
 from tests.service.support import (
     FAR_AWAY,
     J1,
     J2,
-    LONG_AGO,
     T1,
-    T2,
     accepted,
-    canceled,
     contents,
     drained,
-    finished,
     listed,
-    new_jobs,
-    own_keys,
-    state,
 )
 from tests.service.sync_transaction.support import (
-    FINISHED,
-    PENDING,
-    RUNNING,
     begun,
     committed,
     failed,
@@ -68,63 +48,6 @@ def test_every_operation_is_there_with_the_arguments_of_its_coroutine() -> None:
         assert plain.__name__ == name
 
 
-async def test_types_are_made_changed_paused_and_cleared(quiet: JobsService) -> None:
-    await quiet.add(T2, J1)
-    with committed(quiet) as tx:
-        tx.kv[b"own/a"] = b"1"
-        tx.set_type_timeout("new", 7)
-        assert_type(tx.get_type_timeout("new"), float)
-        assert tx.get_type_timeout("new") == 7
-        assert tx.types() == ["new", T1, T2]
-        tx.clear_type_timeout(T1)
-        with pytest.raises(NoTypeTimeout):
-            tx.get_type_timeout(T1)
-        assert tx.types() == ["new", T2]
-        tx.pause(T2)
-        assert tx.paused(T2) is True
-        assert tx.accept(T2) is None
-        tx.pause("new")
-        tx.resume("new")
-        assert tx.paused("new") is False
-        tx.set_retention("new", keep=0)
-        tx.add("new", J1)
-        worker = tx.accept("new")
-        assert worker is not None
-        tx.finish(worker)
-    assert await quiet.types() == ["new", T2]
-    assert await quiet.get_type_timeout("new") == 7
-    assert (await quiet.paused(T2), await quiet.paused("new")) == (True, False)
-    assert await own_keys(quiet) == {b"own/a": b"1"}
-
-
-async def test_jobs_are_added_looked_at_resubmitted_and_removed(quiet: JobsService) -> None:
-    with committed(quiet) as tx:
-        job = tx.add(T1, J1, {"x": 1}, priority=2, run_at=LONG_AGO)
-        assert_type(job, Job)
-        assert (job.state, job.data, job.priority) == (PENDING, {"x": 1}, 2)
-        assert tx.add(T1, J1, "other", if_exists="ignore").data == {"x": 1}
-        tx.kv.set(b"own/a", b"1")
-        assert [each.id for each in tx.add_many(T1, [NewJob("later", run_at=FAR_AWAY), NewJob("gone")])] == [
-            "later",
-            "gone",
-        ]
-        assert tx.remove(T1, "gone", force=True) is Removal.REMOVED
-        with pytest.raises(JobNotFound):
-            tx.get(T1, "gone")
-        assert tx.get(T1, J1).data == {"x": 1}
-        assert tx.resubmit(T1, J1, data="new", priority=3).priority == 3
-        jobs = tx.list(T1, state="pending", page_size=1)
-        assert_type(jobs, list[Job])
-        assert [each.id for each in jobs] == [J1, "later"]
-        assert tx.pending_count(T1) == 2
-        assert tx.pending_count(T1, due_by=LONG_AGO, limit=5) == 1
-        with pytest.raises(JobExists):
-            tx.add(T1, J1)
-    assert [(job.id, job.data, job.priority) for job in await listed(quiet)] == [(J1, "new", 3), ("later", None, 0)]
-    assert await drained(quiet) == [J1]
-    assert await own_keys(quiet) == {b"own/a": b"1"}
-
-
 async def test_jobs_are_enqueued_for_handlers(quiet: JobsService) -> None:
     @quiet.handler("mail", timeout=11)
     async def mail(args: dict[str, int]) -> None: ...
@@ -136,64 +59,6 @@ async def test_jobs_are_enqueued_for_handlers(quiet: JobsService) -> None:
         assert (first.type, other.id, other.data) == ("mail", "named", {"x": 2})
     assert await quiet.get_type_timeout("mail") == 11
     assert await drained(quiet, "mail") == ["named", first.id]
-
-
-async def test_jobs_are_accepted_updated_resubmitted_finished_and_released(quiet: JobsService) -> None:
-    await quiet.add_many(T1, new_jobs("a", "b", "c", "d"))
-    with committed(quiet) as tx:
-        worker = tx.accept(T1, max_priority=5, spread=1)
-        assert_type(worker, RunningJob | None)
-        assert worker is not None
-        assert tx.active_ids(T1) == ["a"]
-        tx.kv.add(b"own/effects", b"\1")
-        worker = tx.update(worker, "halfway")
-        assert_type(worker, RunningJob)
-        again = tx.resubmit(worker, priority=9)
-        assert bool(again.resubmit) is True
-        job = tx.finish(again, "done", outcome=Outcome.FAILED)
-        assert (job.state, job.data, job.priority) == (PENDING, "done", 9)
-        second, third = tx.accept_many(T1, 2)
-        assert tx.release(second).state is PENDING
-        assert tx.finish(third, result={"y": 2}).result == {"y": 2}
-        assert tx.remove(T1, taken(tx).id) is Removal.CANCELED
-    assert [(job.id, job.state) for job in await listed(quiet)] == [
-        ("a", PENDING),
-        ("b", PENDING),
-        ("c", FINISHED),
-        ("d", RUNNING),
-    ]
-    assert (await quiet.get(T1, "c")).result == {"y": 2}
-    assert await quiet.active_ids(T1) == ["d"]
-    assert await drained(quiet) == ["b", "a"]
-    assert await own_keys(quiet) == {b"own/effects": b"\1"}
-
-
-async def test_own_keys_are_read_and_written_with_plain_methods(quiet: JobsService) -> None:
-    before = begun(quiet)
-    with quiet.within(before.tr) as tx:
-        for key in (b"a", b"b", b"c", b"d", b"e"):
-            tx.kv[b"own/" + key] = key
-    before.commit()
-    with committed(quiet) as tx:
-        kv = tx.kv
-        kv.clear(b"own/a")
-        del kv[b"own/b"]
-        kv.set(b"own/f", b"f")
-        kv.add(b"own/g", b"\2\0")
-        kv.set_versionstamped_key(b"own/h" + b"\0" * 10 + (5).to_bytes(4, "little"), b"h")
-        kv.set_versionstamped_value(b"own/i", b"\0" * 10 + (0).to_bytes(4, "little"))
-        assert_type(kv.get(b"own/f"), bytes | None)
-        assert kv.get(b"own/a") is None
-        assert kv.get_many([b"own/b", b"own/c"]) == [None, b"c"]
-        assert kv.get_range(b"own/", b"own/g", limit=2) == [(b"own/c", b"c"), (b"own/d", b"d")]
-        assert kv.snapshot.get_range(KeySelector.first_greater_than(b"own/c"), b"own/g", reverse=True)[-1][1] == b"d"
-        assert kv.snapshot.get(b"own/g") == b"\2\0"
-        assert kv.snapshot.get_many([b"own/e"]) == [b"e"]
-        kv.clear_range(b"own/d", b"own/e")
-        del kv[b"own/e":b"own/f"]
-    keys = await own_keys(quiet)
-    assert {key[:5] for key in keys} == {b"own/c", b"own/f", b"own/g", b"own/h", b"own/i"}
-    assert keys[b"own/i"] + b"" == next(key for key in keys if key.startswith(b"own/h"))[5:]
 
 
 @pytest.mark.parametrize("conflict", ["key", "range", "read", None])
@@ -239,19 +104,6 @@ async def test_a_better_job_that_is_scheduled_meanwhile_is_a_conflict(quiet: Job
     await quiet.add(T1, J2, priority=0, run_at=FAR_AWAY)
     with pytest.raises(application.conflict):
         application.commit()
-
-
-async def test_a_stale_worker_and_one_whose_job_was_canceled_are_told(quiet: JobsService) -> None:
-    stale = await finished(quiet, J1)
-    told = await canceled(quiet, J2)
-    with committed(quiet) as tx:
-        for operation in (tx.update, tx.finish, tx.release, tx.resubmit):
-            with pytest.raises(WorkerConflict):
-                operation(stale)
-        with pytest.raises(JobCanceled):
-            tx.update(told)
-        assert tx.finish(told).outcome is Outcome.CANCELED
-    assert await state(quiet, J2) is FINISHED
 
 
 # any sequence of operations

@@ -8,25 +8,21 @@ from pathlib import Path
 import pytest
 
 from jobs_service import (
-    InvalidJob,
     JobsError,
     JobsService,
     JobTransaction,
-    ServiceClosed,
     StoreError,
 )
 from tests.service.support import (
     J1,
     T1,
     TIMEOUT,
-    drained,
     listed,
     own_keys,
 )
 from tests.service.sync_transaction.support import (
     APPLICATIONS,
     begun,
-    committed,
 )
 from tests.stores import KINDS, StoreKind
 
@@ -64,49 +60,6 @@ async def test_a_block_is_of_no_use_before_and_after(quiet: JobsService) -> None
     application.commit()
     assert await listed(quiet) == []
     assert await own_keys(quiet) == {}
-
-
-async def test_a_block_is_entered_once(quiet: JobsService) -> None:
-    within = quiet.within(begun(quiet).tr)
-    with within, pytest.raises(JobsError, match="entered before"):
-        within.__enter__()
-    with pytest.raises(JobsError, match="entered before"):
-        within.__enter__()
-
-
-async def test_blocks_of_one_transaction_are_not_nested(quiet: JobsService) -> None:
-    application = begun(quiet)
-    with quiet.within(application.tr) as tx:
-        with pytest.raises(JobsError, match="open already"), quiet.within(application.tr):
-            pytest.fail("entered")
-        tx.add(T1, J1)
-    with quiet.within(application.tr):
-        pass
-    application.commit()
-    assert await drained(quiet) == [J1]
-
-
-async def test_a_service_that_is_not_open_has_no_blocks(store_kind: StoreKind, tmp_path: Path) -> None:
-    service = JobsService(store_kind.address_in(tmp_path), supervise=False)
-    with pytest.raises(JobsError, match="not open"):
-        service.within(None)
-    async with service:
-        application = begun(service)
-    with pytest.raises(JobsError, match="not open"):
-        service.within(application.tr)
-
-
-async def test_a_block_that_was_made_before_the_service_was_left_is_not_entered_after(
-    store_kind: StoreKind, tmp_path: Path
-) -> None:
-    service = JobsService(store_kind.address_in(tmp_path), supervise=False)
-    async with service:
-        block = service.within(begun(service).tr)
-    with pytest.raises(ServiceClosed, match="the service is not open") as caught:
-        block.__enter__()
-    one_line(caught)
-    with pytest.raises(JobsError, match="not entered yet"):
-        block.add(T1, J1)
 
 
 async def test_the_services_own_transaction_functions_have_no_blocks(quiet: JobsService) -> None:
@@ -160,14 +113,3 @@ async def test_stores_without_such_transactions_say_so(kind: StoreKind, tmp_path
         with pytest.raises(StoreError, match=r"within\(\) needs an fdb: store") as caught:
             jobs.within(object())
         one_line(caught)
-
-
-async def test_bad_arguments_are_refused_as_everywhere(quiet: JobsService) -> None:
-    with committed(quiet) as tx:
-        for wrong in (lambda: tx.add(T1, 5), lambda: tx.list(T1, state="lost"), lambda: tx.accept_many(T1, 0)):  # type: ignore[arg-type]
-            with pytest.raises(InvalidJob) as caught:
-                wrong()
-            one_line(caught)
-        with pytest.raises(StoreError):
-            tx.kv.set("own/a", b"1")  # type: ignore[arg-type]
-    assert await listed(quiet) == []
