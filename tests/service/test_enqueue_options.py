@@ -14,10 +14,6 @@ from jobs_service import (
     JobFailed,
     JobsService,
 )
-<<<<<<< HEAD
-from jobs_service.model.enqueueing import ENQUEUE_OPTIONS
-=======
->>>>>>> t-one
 from tests.checker import assert_sound
 from tests.runner.support import ended, opened, running, story
 from tests.service.enqueuing import CAT, Picture, mail, nothing, picture
