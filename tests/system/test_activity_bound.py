@@ -164,14 +164,13 @@ class Watched:
         assert complaint is None, f"{job!r} was {complaint}; {self}"
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_no_job_is_lost_before_its_timeout_and_every_one_within_one_and_a_half(count: int) -> None:
+def test_no_job_is_lost_before_its_timeout_and_every_one_within_one_and_a_half() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
 
     async def scenario() -> int:
         choose = random.Random(seed)
-        async with services(seed, count) as [jobs, *_]:
+        async with services(seed, 2) as [jobs, *_]:
             types = [
                 Watched(jobs, f"{timeout} {copy}", Measure(timeout), 1 if timeout > 60 else 5, twin(choose))
                 for timeout in TIMEOUTS
@@ -189,7 +188,7 @@ def test_no_job_is_lost_before_its_timeout_and_every_one_within_one_and_a_half(c
     assert lost > 1000
 
 
-@pytest.mark.parametrize("who", ["its own service", "another service", "a service without a tree", "any"])
+@pytest.mark.parametrize("who", ["its own service", "any"])
 def test_a_changed_timeout_starts_the_measurement_anew(who: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
@@ -209,7 +208,7 @@ def test_a_changed_timeout_starts_the_measurement_anew(who: str) -> None:
         count = 1 if who == "its own service" else 2
         opened = services(seed, count, type_check_period=period)
         async with opened as [jobs, *rest], JobsService(jobs.store, supervise=False) as bare:
-            others = {"another service": rest, "a service without a tree": [bare]}.get(who, [jobs, *rest, bare])
+            others = [jobs, *rest, bare]
             types = [
                 Watched(jobs, n, Measure(choose.choice([0.5, 2, 20])), 6, twin(choose), count > 1) for n in range(20)
             ]

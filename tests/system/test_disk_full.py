@@ -186,7 +186,7 @@ def test_opening_where_there_is_no_room_says_so_and_works_when_there_is(
     """However much is missing: the file, the lock file, parts of them."""
     store = small_disk / "store"
     outcomes: Counter[str] = Counter()
-    pages = share(range(30), 2, first=BEFORE.index(before) % 2)
+    pages = share(range(30), 4, first=BEFORE.index(before))
     for leave in [*pages, 60, 100, 700]:  # the last one is more than the reserve
         if before.startswith("store"):
             assert opened(forks, small_disk, tmp_path / "journal", 900)[0] == "read"
