@@ -27,9 +27,6 @@ FILTERS: list[dict[str, Any]] = [
 QUICK: dict[str, Any] = {"continuous": True, "checkpoint_interval": 0.05, "connection_timeout": 1.5}
 """A quiet feed shows that it is alive twice a second."""
 
-HANG = 120.0
-"""Seconds after which a test that waits for another program has failed."""
-
 
 def is_wanted(document: dict[str, Any], _: object = None) -> bool:
     return document.get("kind") == "wanted"

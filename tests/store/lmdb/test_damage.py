@@ -21,7 +21,6 @@ import pytest
 
 from tests.system.forking import ForkServer
 
-ROOT = Path(__file__).parents[3]
 PAGE = 4096
 
 
@@ -331,6 +330,3 @@ def test_lmdbs_own_verification_finds_a_damaged_page_that_opening_does_not(opene
     assert f"page {place // PAGE}" in found.stdout + found.stderr
     opener.data.write_bytes(good)
     assert verify().returncode == 0
-
-
-# The command line

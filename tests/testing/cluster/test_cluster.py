@@ -1,4 +1,4 @@
-"""The time that the simulated cluster takes, and what it does when processes die."""
+"""The time that the simulated cluster takes, and the marks of its commits."""
 
 from __future__ import annotations
 
