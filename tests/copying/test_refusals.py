@@ -90,7 +90,7 @@ async def test_a_change_of_the_source_while_it_is_copied_is_found_whenever_it_co
     assert refused > 5
 
 
-@pytest.mark.parametrize("call", range(4, 30, 3))
+@pytest.mark.parametrize("call", range(4, 30, 6))
 async def test_of_two_copies_at_the_same_time_the_one_that_began_anew_ends(call: int) -> None:
     async with two_stores() as (source, target):
         target.faults = Meanwhile(call, lambda: copy_jobs(source, target, sources=Sources(2), anew=True))

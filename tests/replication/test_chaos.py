@@ -17,7 +17,7 @@ from jobs_service.replication.http import HttpSettings
 from tests.replication.server import Fault, Oddities, Server
 from tests.replication.support import Replication, contents, fill
 
-FIRST, _, LAST = os.environ.get("JOBS_SERVICE_REPLICATION_SEEDS", "0:12").partition(":")
+FIRST, _, LAST = os.environ.get("JOBS_SERVICE_REPLICATION_SEEDS", "0:6").partition(":")
 MOST_RUNS = 60
 QUICK = HttpSettings(first_wait=0.001, longest_wait=0.01, read_timeout=0.5, connect_timeout=2)
 REQUESTS = (

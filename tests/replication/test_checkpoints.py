@@ -1,4 +1,4 @@
-"""Checkpoints: where two logs agree, and what is written to which database when."""
+"""Checkpoints: where two logs agree."""
 
 from __future__ import annotations
 

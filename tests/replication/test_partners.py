@@ -1,4 +1,4 @@
-"""Whole replications with pouchdb-server: equal both ways, beside its own replicator, and over its death."""
+"""Whole replications with pouchdb-server: equal both ways, and beside its own replicator."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Any
 
 import aiohttp
 
-from jobs_service.replication.http import HttpSettings
 from tests.replication.partners import PouchServer
 from tests.replication.server import Server
 from tests.replication.server.databases import StoredDatabase
 from tests.replication.support import Replication, attachment, contents, write_branch
-
-QUICK = HttpSettings(retries=1, first_wait=0.01)
 
 
 def fill(database: StoredDatabase, count: int) -> None:

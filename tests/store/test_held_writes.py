@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,27 +85,25 @@ def test_nothing_is_written_before_it_is_handed_over() -> None:
     assert drive(under.get_range(b"", b"d")) == [(b"b", b"2"), (b"c", b"\1")]
 
 
-@pytest.mark.parametrize("wrong", ["a key", "a value", "the whole", "a stamped key", "a stamped value", "an operand"])
-def test_nothing_is_written_when_not_all_of_it_can_be(wrong: str) -> None:
-    limits = Limits(key=30, value=100, transaction=300)
-    under = over({b"a": b"1"}, limits)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda held: held.set(bytes(31), b""),
+        lambda held: held.set(b"c", bytes(101)),
+        lambda held: [held.set(b"c", bytes(100)), held.stamp_value(b"d", b"", bytes(10))],
+        lambda held: held.stamp_key(bytes(15), bytes(6), b""),
+        lambda held: held.stamp_value(b"c", bytes(50), bytes(41)),
+        lambda held: held.add(b"c", bytes(101)),
+    ],
+    ids=["a key", "a value", "the whole", "a stamped key", "a stamped value", "an operand"],
+)
+def test_nothing_is_written_when_not_all_of_it_can_be(wrong: Callable[[HeldBack], object]) -> None:
+    under = over({b"a": b"1"}, Limits(key=30, value=100, transaction=300))
     under.set(b"before", bytes(80))
     held = HeldBack(under)
     held.set(b"b", bytes(100))
     held.clear(b"a")
-    if wrong == "a key":
-        held.set(bytes(31), b"")
-    elif wrong == "a value":
-        held.set(b"c", bytes(101))
-    elif wrong == "the whole":
-        held.set(b"c", bytes(100))
-        held.stamp_value(b"d", b"", bytes(10))
-    elif wrong == "a stamped key":
-        held.stamp_key(bytes(15), bytes(6), b"")
-    elif wrong == "a stamped value":
-        held.stamp_value(b"c", bytes(50), bytes(41))
-    else:
-        held.add(b"c", bytes(101))
+    wrong(held)
     size, log = under.size, list(under.log)
     with pytest.raises(TransactionTooLarge):
         held.hand_over()

@@ -1,4 +1,4 @@
-"""The memory store's own: explicit transactions, when they conflict, what is kept for them, faults."""
+"""The memory store's own: explicit transactions, and what is kept for them. Conflicts: test_memory_interleaving.py."""
 
 from __future__ import annotations
 
@@ -37,11 +37,6 @@ async def increment(tr: Transaction) -> int:
 
 
 # Explicit transactions
-
-
-async def clear(tr: Transaction, begin: bytes, end: bytes) -> None:
-    """Clear a range."""
-    tr.clear_range(begin, end)
 
 
 async def test_an_ended_transaction_cannot_commit_and_ending_it_again_does_nothing() -> None:

@@ -278,6 +278,19 @@ async def full_commit(asked: "Asked", database: StoredDatabase) -> Result:
     return 201, {"ok": True, "instance_start_time": asked.server.oddities.instance_start_time}
 
 
+async def all_docs(asked: "Asked", database: StoredDatabase) -> Result:
+    """GET /db/_all_docs"""
+    rows: list[dict[str, Any]] = []
+    for id, document in sorted(database.documents.items()):
+        winner = document.leaves()[0]
+        if not document.nodes[winner].deleted:
+            row: dict[str, Any] = {"id": id, "key": id, "value": {"rev": winner}}
+            if asked.query.get("include_docs") == "true":
+                row["doc"] = document_form(document, winner)
+            rows.append(row)
+    return 200, {"total_rows": len(rows), "offset": 0, "rows": rows}
+
+
 _RESERVED = {"_id", "_rev", "_deleted", "_revisions", "_attachments"}
 
 HANDLERS: dict[tuple[str, str], Callable[["Asked", StoredDatabase], Awaitable[Result]]] = {
@@ -289,4 +302,5 @@ HANDLERS: dict[tuple[str, str], Callable[["Asked", StoredDatabase], Awaitable[Re
     ("POST", "_bulk_get"): bulk_get,
     ("POST", "_bulk_docs"): bulk_docs,
     ("POST", "_ensure_full_commit"): full_commit,
+    ("GET", "_all_docs"): all_docs,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs_service.errors import StoreError, TransactionConflict, TransactionTooLarge, TransactionTooOld
+from jobs_service.errors import TransactionConflict, TransactionTooOld
 from jobs_service.store.fdb.client import LONGEST_PAUSE, Attempts
 
 
@@ -57,15 +57,6 @@ async def test_one_that_is_too_old_although_it_took_no_time_is_run_again_however
     assert pauses.retries == 20
 
 
-async def test_a_standstill_is_no_excuse_for_the_run_after_it() -> None:
-    attempts = Pauses().attempts()
-    attempts.waited(4.0)
-    await attempts.again(TransactionConflict("conflict"))
-    attempts.waited(0.1)
-    with pytest.raises(TransactionTooOld):
-        await attempts.again(TransactionTooOld("old"), 1.0)
-
-
 async def test_pauses_grow_up_to_a_longest_one_and_attempts_come_to_an_end() -> None:
     pauses = Pauses()
     attempts = pauses.attempts(retries=12)
@@ -78,9 +69,3 @@ async def test_pauses_grow_up_to_a_longest_one_and_attempts_come_to_an_end() -> 
     with pytest.raises(TransactionConflict):
         await attempts.again(TransactionConflict("the last"))
     assert pauses.retries == 12
-
-
-async def test_what_does_not_pass_is_not_tried_again() -> None:
-    for failure in (StoreError("no"), TransactionTooLarge("too large")):
-        with pytest.raises(type(failure)):
-            await Pauses().attempts().again(failure)

@@ -1,4 +1,4 @@
-"""Programs that end, fork or have several loops while the client runs."""
+"""Programs that end or fork while the client runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the FoundationDB store does: its client, cancellation, marks, watches past the limit, moved directories."""
+"""What only the FoundationDB store does: its client, and watches past the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads on a cluster that is some way off: what is expected comes with what is read before it."""
+"""Reads on a cluster: what was expected, what takes several replies, what was too old."""
 
 from __future__ import annotations
 

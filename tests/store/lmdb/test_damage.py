@@ -21,7 +21,6 @@ import pytest
 
 from tests.system.forking import ForkServer
 
-ROOT = Path(__file__).parents[3]
 PAGE = 4096
 
 
@@ -170,46 +169,6 @@ def test_a_file_that_lacks_more_than_free_pages_is_refused(opener: Opener) -> No
         assert int(found[2]) >= needed
 
 
-def test_whatever_lmdb_leaves_is_sound(opener: Opener) -> None:
-    """LMDB leaves pages at the end unwritten in many ways; a list of free pages in many forms."""
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
-    choose = random.Random(seed)
-    opener.open()
-    lacking = 0
-    for _ in range(30):
-        with lmdb.open(str(opener.path), map_size=1 << 30, sync=False) as environment:
-            for _ in range(choose.choice([1, 3, 10])):
-                scribble(environment, choose)
-            lacking += (environment.info()["last_pgno"] + 1) * PAGE > opener.data.stat().st_size
-            with environment.begin() as transaction:
-                count = transaction.stat()["entries"] - len([b"format", b"versionstamp"])
-        what, found, *_ = opener.open()
-        assert what == "read"
-        assert found == count
-    print(f"{lacking} of 30 lack pages")
-    assert lacking  # else it would have tried nothing
-
-
-def scribble(environment: lmdb.Environment, choose: random.Random) -> None:
-    """Write and delete much or little in one transaction, also what it has just written."""
-    with environment.begin(write=True) as transaction:
-        for _ in range(choose.choice([1, 10, 200])):
-            key = b"%d" % choose.randrange(300)
-            if choose.random() < 0.6:
-                transaction.put(key, bytes(choose.choice([10, 300, 2500, 20_000])))
-            else:
-                transaction.delete(key)
-        if choose.random() < 0.3:
-            for number in range(300):
-                if choose.random() < 0.9:
-                    transaction.delete(b"%d" % number)
-        for number in range(choose.choice([0, 1, 10])):
-            transaction.put(b"gone at once %d" % number, bytes(choose.choice([300, 30_000, 300_000])))
-        for number in range(10):
-            transaction.delete(b"gone at once %d" % number)
-
-
 def test_a_store_that_others_are_growing_opens_whenever_one_looks(opener: Opener, tmp_path: Path) -> None:
     """Also when one of them is killed in the middle of a write."""
     opener.open()
@@ -331,6 +290,3 @@ def test_lmdbs_own_verification_finds_a_damaged_page_that_opening_does_not(opene
     assert f"page {place // PAGE}" in found.stdout + found.stderr
     opener.data.write_bytes(good)
     assert verify().returncode == 0
-
-
-# The command line

@@ -1,8 +1,8 @@
 """The embedded store under interleavings of its threads, its loop and another process, chosen by seeds.
 
 Whatever the order: no watch of an old value sleeps on, reads see what was committed before they began, all that took
-effect is as good as one after the other, every call gets an answer, and closing ends. That these checks find anything
-is shown by defects, each of which they must catch.
+effect is as good as one after the other, every call gets an answer, and closing ends. What these checks see is shown by
+mutants of the store (tests/simulation/mutants).
 """
 
 from __future__ import annotations

@@ -29,13 +29,6 @@ async def test_a_directory_is_made_when_missing_with_those_above_it(tmp_path: Pa
     assert sorted(os.listdir(path)) == ["data.mdb", "lock.mdb", "processes"]
 
 
-@pytest.mark.parametrize("content", [b"no store\n" * 1000, bytes(8192), bytes(range(256)) * 32, b"short"])
-async def test_a_file_that_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "data.mdb").write_bytes(content)
-    assert "no embedded store" in await refusal(tmp_path)
-    assert (tmp_path / "data.mdb").read_bytes() == content
-
-
 @pytest.mark.parametrize("other", [b"0", b"2", b"next"])
 async def test_a_store_of_another_format_is_refused_and_left_as_it_is(path: Path, other: bytes) -> None:
     async with opened(path) as store:

@@ -235,7 +235,7 @@ async def test_a_backup_takes_no_existing_file_and_no_impossible_place(path: Pat
     assert sorted(os.listdir(tmp_path)) == ["store", "there"]
 
 
-# Other settings
+# The file
 
 
 async def test_nothing_of_the_programs_memory_gets_into_the_file(path: Path, tmp_path: Path) -> None:
