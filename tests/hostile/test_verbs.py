@@ -20,8 +20,8 @@ from tests.cli.support import arrange
 from tests.hostile.inputs import TEXTS
 from tests.hostile.verbs import CANARY, complaint_about
 
-LEAST_CALLS = 250
-STRIDE = 12
+LEAST_CALLS = 100
+STRIDE = 29
 """Each place meets one value in so many, others than the place beside it."""
 
 
