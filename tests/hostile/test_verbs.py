@@ -1,5 +1,5 @@
-"""Every verb of the command line takes hostile arguments, input, environment and settings: its exit code is one of the
-four, its error one line, and the store unharmed."""
+"""Every verb of the command line takes hostile arguments: its exit code is one of the four, its error one line, and the
+store unharmed."""
 
 from __future__ import annotations
 
