@@ -20,7 +20,7 @@ def settings() -> Settings:
     return Settings(notify_holdoff=0.01)
 
 
-store_kind = one_of(QUICKEST_AND_CLUSTER)
+store_kind = one_of(QUICKEST_AND_CLUSTER[:1])
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ from structlog.testing import capture_logs
 
 from jobs_service import (
     AccessDenied,
-    BlockingJob,
-    Discard,
     HistoryKind,
     Job,
     JobsClient,
@@ -24,7 +22,6 @@ from jobs_service import (
     Retention,
     RunningJob,
     Settings,
-    Snooze,
 )
 from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import add_token
@@ -96,50 +93,6 @@ async def test_handlers_run_and_what_they_say_is_kept() -> None:
     assert [event.detail for event in failed.history if event.kind is HistoryKind.CRASHED] == [
         f"ValueError: no {attempt}" for attempt in (3, 2, 1)
     ]
-
-
-async def test_a_handler_snoozes_discards_and_ends_its_job_itself() -> None:
-    app = JobsService(NOWHERE)
-    slept: set[str] = set()
-
-    @app.handler(TYPE)
-    async def mail(job: RunningJob) -> int | None:
-        match job.id:
-            case "snoozes" if job.id not in slept:
-                slept.add(job.id)
-                raise Snooze(0.01)
-            case "discards":
-                raise Discard("of no use")
-            case "ends":
-                await job.finish(result="itself")
-                return None
-            case "again" if job.id not in slept:
-                slept.add(job.id)
-                await job.resubmit(data=2)
-        return 7
-
-    @app.handler("thread")
-    def thread(job: BlockingJob, n: int) -> int:
-        job.progress(n)
-        return n + 1
-
-    async with running(app) as (served, _):
-        for id in ("snoozes", "discards", "ends", "again"):
-            await served.add(TYPE, id)
-        await served.add("thread", "t", 1)
-        found = {id: await ended(served, id) for id in ("snoozes", "discards", "ends")}
-        await eventually(lambda: _is_finished(served, "again"))
-        again = await served.get(TYPE, "again")
-        assert (await ended(served, "t", "thread")).result == 2
-    assert story(found["snoozes"]) == ["added", "started", "stopped", "started", "finished"]
-    assert (found["snoozes"].attempts, found["snoozes"].result) == (1, 7)
-    assert (found["discards"].outcome, found["discards"].attempts) == (Outcome.FAILED, 1)
-    assert found["ends"].result == "itself"
-    assert (again.data, again.result) == (2, 7)
-
-
-async def _is_finished(served: JobsService, id: str) -> bool:
-    return (await served.get(TYPE, id)).state is JobState.FINISHED
 
 
 async def test_a_job_that_is_canceled_ends_its_handler_at_once() -> None:

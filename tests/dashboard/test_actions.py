@@ -10,7 +10,7 @@ from jobs_service.http.application import Application
 from jobs_service.http.state import ServerOptions
 from jobs_service.runner.commands import COMMAND_TYPE
 from tests.dashboard.support import fill, text
-from tests.http.support import BASE, also_on_a_cluster, served
+from tests.http.support import BASE, served
 
 
 async def form_of(client: httpx.AsyncClient, id: str) -> dict[str, str]:
@@ -19,7 +19,6 @@ async def form_of(client: httpx.AsyncClient, id: str) -> dict[str, str]:
     return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form))
 
 
-@also_on_a_cluster
 async def test_retry_pressed_twice_runs_a_job_once() -> None:
     async with served() as (jobs, client):
         await fill(jobs)
@@ -33,7 +32,6 @@ async def test_retry_pressed_twice_runs_a_job_once() -> None:
         assert "nothing was done" in text((await client.get(answer.headers["location"])).text)
 
 
-@also_on_a_cluster
 @pytest.mark.parametrize("sent", ["seen", "unseen"])
 async def test_cancel_of_a_job_that_has_just_succeeded_keeps_its_result(sent: str) -> None:
     async with served() as (jobs, client):
@@ -48,7 +46,6 @@ async def test_cancel_of_a_job_that_has_just_succeeded_keeps_its_result(sent: st
         assert (await jobs.get("email", "a")).result == 7
 
 
-@also_on_a_cluster
 async def test_signs_of_life_are_no_reason_to_refuse_a_button_but_another_run_is() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 60)
@@ -66,7 +63,6 @@ async def test_signs_of_life_are_no_reason_to_refuse_a_button_but_another_run_is
         assert (await jobs.get("email", "a")).cancel
 
 
-@also_on_a_cluster
 async def test_a_type_is_paused_resumed_and_changed() -> None:
     async with served() as (jobs, client):
         await fill(jobs)
@@ -84,7 +80,6 @@ async def test_a_type_is_paused_resumed_and_changed() -> None:
         assert await jobs.get_type_timeout("email") == 90
 
 
-@also_on_a_cluster
 async def test_a_job_is_cloned_with_other_data() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"n": 2**70})

@@ -14,8 +14,7 @@ from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.service import bulk_actions
 from jobs_service.service.bulk_actions import BulkActions
 from jobs_service.service.selection import Filter
-from tests.dashboard.support import text
-from tests.http.support import also_on_a_cluster, served
+from tests.http.support import served
 
 
 async def fail(jobs: JobsService, number: int, type: Any = "email") -> None:
@@ -39,26 +38,6 @@ def id_of(answer: httpx.Response) -> str:
     return str(httpx.URL(answer.headers["location"]).params["id"])
 
 
-@also_on_a_cluster
-async def test_it_is_counted_and_confirmed_and_touches_only_what_matches() -> None:
-    async with served() as (jobs, client):
-        await fail(jobs, 10)
-        await jobs.add("email", "waits", None)
-        page = await client.get("/bulk/new?type=email&action=resubmit&state=failed&error=TimeoutError")
-        assert "Retry 5 jobs?" in text(page.text)
-        assert (await jobs.counts("email"))["email"].failed == 10
-        form = {"type": "email", "action": "resubmit", "state": "failed", "error": "TimeoutError"}
-        id = id_of(await client.post("/bulk", data=form))
-        job = await ended(jobs, id)
-        assert job.result == {"read": 10, "matched": 5, "changed": 5, "too_large": 0}
-        counts = (await jobs.counts("email"))["email"]
-        assert (counts.failed, counts.ready) == (5, 6)
-        said = text((await client.get(f"/bulk/show?id={id}")).text)
-        assert "changed 5" in said
-        assert "failed with a TimeoutError" in said
-        assert "Retry succeeded email" in text((await client.get("/bulk")).text)
-
-
 def hidden_fields(page: str, button: str) -> dict[str, str]:
     """Return what the form of a button sends."""
     [form] = [form for form in page.split("<form")[1:] if f">{button}" in form.partition("</form>")[0]]
@@ -70,7 +49,6 @@ def hidden_fields(page: str, button: str) -> dict[str, str]:
     }
 
 
-@also_on_a_cluster
 @pytest.mark.parametrize(
     ("action", "query", "number"),
     [
@@ -175,7 +153,6 @@ async def test_a_form_with_something_empty_or_odd_starts_nothing(empty: dict[str
         assert (await jobs.counts("email"))["email"].jobs == 1
 
 
-@also_on_a_cluster
 async def test_canceled_it_ends_and_what_it_has_done_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk_actions, "READ_AT_ONCE", 5)
     async with served() as (jobs, client):

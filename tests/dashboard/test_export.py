@@ -6,10 +6,9 @@ import json
 
 from jobs_service.http.tokens import add_token
 from tests.dashboard.support import fill
-from tests.http.support import also_on_a_cluster, served
+from tests.http.support import served
 
 
-@also_on_a_cluster
 async def test_ndjson_has_every_job_that_matches_as_it_is() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"n": 2**70})

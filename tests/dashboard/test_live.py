@@ -11,9 +11,7 @@ import pytest
 from jobs_service.dashboard import pages
 from jobs_service.http.state import ServerLimits, ServerOptions
 from jobs_service.http.tokens import add_token
-from tests.http.support import also_on_a_cluster, listening
-
-pytestmark = also_on_a_cluster
+from tests.http.support import listening
 
 
 @pytest.fixture(autouse=True)

@@ -6,10 +6,9 @@ import pytest
 from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.dashboard.support import text
-from tests.http.support import also_on_a_cluster, served
+from tests.http.support import served
 
 
-@also_on_a_cluster
 async def test_a_token_becomes_a_cookie_that_leads_to_where_one_wanted_to_go() -> None:
     async with served(options=ServerOptions()) as (jobs, client):
         token = await add_token(jobs, "ada", "read")

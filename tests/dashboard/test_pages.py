@@ -11,7 +11,7 @@ import pytest
 from jobs_service import JobError, JobsService, Outcome
 from jobs_service.http.state import ServerOptions
 from tests.dashboard.support import fill, text
-from tests.http.support import also_on_a_cluster, served
+from tests.http.support import served
 
 PAGES = ("/", "/failures", "/processes", "/periodic", "/supervision", "/health", "/bulk")
 TYPE_PAGES = (
@@ -31,7 +31,6 @@ async def test_an_empty_store_has_all_pages_and_they_name_the_next_step(path: st
 
 
 @pytest.mark.parametrize("path", PAGES + TYPE_PAGES)
-@also_on_a_cluster
 async def test_every_page_of_a_store_with_jobs_is_there_and_has_nothing_of_others(path: str) -> None:
     async with served() as (jobs, client):
         await fill(jobs)
@@ -44,7 +43,6 @@ async def test_every_page_of_a_store_with_jobs_is_there_and_has_nothing_of_other
         assert not re.search(r"""(?:src|href|action)=["'](?!/|#|\?)""", page.text)
 
 
-@also_on_a_cluster
 async def test_the_overview_has_every_type_with_its_jobs_by_state() -> None:
     async with served() as (jobs, client):
         await fill(jobs)
@@ -62,7 +60,6 @@ async def test_the_overview_has_every_type_with_its_jobs_by_state() -> None:
         assert "No type has such a name" in text((await client.get("/?q=nothing")).text)
 
 
-@also_on_a_cluster
 async def test_many_types_are_shown_in_pages_and_sorted_by_what_is_asked() -> None:
     async with served() as (jobs, client):
         for number in range(30):
@@ -81,7 +78,6 @@ async def test_many_types_are_shown_in_pages_and_sorted_by_what_is_asked() -> No
         assert "type-29" in (await client.get("/?sort=ready")).text.split('data-part="types"')[1]
 
 
-@also_on_a_cluster
 async def test_a_type_shows_the_jobs_that_match_its_address() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"to": {"name": "ada"}})
@@ -105,7 +101,6 @@ async def test_a_type_shows_the_jobs_that_match_its_address() -> None:
         assert "/export" not in bad.text
 
 
-@also_on_a_cluster
 async def test_a_page_of_jobs_is_one_screen_and_leads_to_the_next() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 60)
@@ -121,7 +116,6 @@ async def test_a_page_of_jobs_is_one_screen_and_leads_to_the_next() -> None:
         assert seen == [f"{number:03}" for number in range(70)]
 
 
-@also_on_a_cluster
 async def test_a_job_shows_everything_that_is_known_of_it() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"to": "ada", "n": 2**70})
@@ -139,7 +133,6 @@ async def test_a_job_shows_everything_that_is_known_of_it() -> None:
         assert "its type is paused" in text((await client.get("/job?type=email&id=ready")).text)
 
 
-@also_on_a_cluster
 async def test_what_a_job_offers_for_copying_adds_such_a_job_while_it_is_there_itself() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"to": "ada"})
@@ -152,7 +145,6 @@ async def test_what_a_job_offers_for_copying_adds_such_a_job_while_it_is_there_i
         assert added["id"] != "failed"
 
 
-@also_on_a_cluster
 async def test_large_data_are_folded_and_can_be_downloaded_whole() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 60)
@@ -209,7 +201,6 @@ async def test_an_address_that_leads_nowhere_says_why(path: str, status: int, sa
         assert "To the overview" in page.text
 
 
-@also_on_a_cluster
 async def test_names_that_are_no_texts_go_through_addresses_unharmed() -> None:
     async with served() as (jobs, client):
         for type, id in ((("a", 1, b"\x00/"), b"\xff/.."), ("a/b%2Fc?d#e", "é&=+ /../"), (7, "json:x")):

@@ -16,7 +16,7 @@ from jobs_service.layer import rows as process_rows
 from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.dashboard.support import text
-from tests.http.support import also_on_a_cluster, served
+from tests.http.support import served
 from tests.layer.processes import process_row
 
 EVIL = "<img src=x onerror=alert(1)>\u202e'\"{{7*7}}"
@@ -46,7 +46,6 @@ def row(id: str, **more: Any) -> ProcessRow:
     return process_row(id * 12, **{"heard": 1.0, "started": 7200.0, **more})
 
 
-@also_on_a_cluster
 async def test_every_process_is_shown_with_what_it_runs(place: tuple[JobsService, httpx.AsyncClient]) -> None:
     jobs, client = place
     many = tuple(HandlerSlots(f"type-{number}", 1, 0) for number in range(8))
@@ -69,7 +68,6 @@ async def test_every_process_is_shown_with_what_it_runs(place: tuple[JobsService
     assert said.count("End this process") == 4
 
 
-@also_on_a_cluster
 async def test_a_job_leads_to_the_process_that_runs_it(place: tuple[JobsService, httpx.AsyncClient]) -> None:
     jobs, client = place
     await jobs.set_type_timeout("email", 60)
@@ -85,7 +83,6 @@ async def test_a_job_leads_to_the_process_that_runs_it(place: tuple[JobsService,
     assert "one email" in said
 
 
-@also_on_a_cluster
 async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
     async with served() as (jobs, client):
         await put(jobs, row("b", state=ProcessState.STOPPING))

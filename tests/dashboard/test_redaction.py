@@ -9,7 +9,7 @@ from collections import Counter
 import httpx
 
 from tests.dashboard.support import fill
-from tests.http.support import also_on_a_cluster, served
+from tests.http.support import served
 from tests.redacted import SECRET, charge
 
 MOST_PAGES = 150
@@ -24,7 +24,6 @@ def links(base: httpx.URL, text: str) -> set[str]:
     return {url.raw_path.decode() for url in urls if url.host == base.host}
 
 
-@also_on_a_cluster
 async def test_no_page_and_no_export_has_what_is_secret() -> None:
     """Every link is followed, from the first page on."""
     async with served() as (jobs, client):
@@ -47,7 +46,6 @@ async def test_no_page_and_no_export_has_what_is_secret() -> None:
         assert {path.partition("?")[0] for path in seen} >= PAGES
 
 
-@also_on_a_cluster
 async def test_nobody_finds_jobs_by_what_is_secret() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"to": "ada", "password": SECRET})
@@ -58,7 +56,6 @@ async def test_nobody_finds_jobs_by_what_is_secret() -> None:
         assert "Remove 0 jobs?" in (await client.get(f"/bulk/new?type=email&action=remove&data=password~{SECRET}")).text
 
 
-@also_on_a_cluster
 async def test_a_job_with_secrets_is_not_cloned_by_mistake() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"to": "ada", "password": SECRET})

@@ -21,12 +21,12 @@ from tests.hostile.world import World, attempt
 from tests.service.support import empty
 from tests.stores import EVERY_STORE, StoreKind
 
-LEAST_CALLS = 1_000
+LEAST_CALLS = 300
 PROMPT = 60.0
 """Seconds after which a call is taken for hanging."""
-STRIDE = {"memory": 7}
+STRIDE = {"memory": 19}
 """Each target meets one value in so many, others than the target beside it."""
-LONG_STRIDE = 29
+LONG_STRIDE = 67
 
 
 def restarts(node: dict[str, Any]) -> int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 
-from tests.http.support import also_on_a_cluster, problem, served
+from tests.http.support import problem, served
 
 
-@also_on_a_cluster
 async def test_it_lives_is_ready_and_tells_who_asks() -> None:
     async with served() as (_, client):
         assert (await client.get("/livez")).json() == {"status": "alive"}
@@ -16,7 +15,6 @@ async def test_it_lives_is_ready_and_tells_who_asks() -> None:
         assert (await client.get("/v1/supervision")).json()["name"] == "JobsService"
 
 
-@also_on_a_cluster
 async def test_a_service_that_is_left_is_not_ready() -> None:
     async with served() as (jobs, client):
         await jobs.__aexit__(None, None, None)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from tests.dashboard.support import fill
-from tests.http.support import also_on_a_cluster, served
-
-pytestmark = also_on_a_cluster
+from tests.http.support import served
 
 
 async def test_failures_are_grouped_across_types_and_a_group_is_retried_by_its_filter() -> None:

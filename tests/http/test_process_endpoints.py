@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jobs_service import JobsClient, JobsService, ProcessGone, ProcessInfo, ProcessState
 from jobs_service.http.state import ServerOptions
 from jobs_service.model import HandlerSlots, ProcessAction, ProcessRequest
-from tests.http.support import also_on_a_cluster, problem, running, served
+from tests.http.support import problem, running, served
 from tests.http.test_wire import integers, texts, times, types
 
 OPEN = ServerOptions(is_open=True)
@@ -70,7 +70,6 @@ processes = st.builds(
 )
 
 
-@also_on_a_cluster
 async def test_it_is_shown_and_does_what_it_is_asked(tmp_path: Path) -> None:
     file = tmp_path / "audit.jsonl"
     options = ServerOptions(authenticate=lambda scope: ("ada", "admin"), audit_log=str(file))
@@ -92,7 +91,6 @@ async def test_it_is_shown_and_does_what_it_is_asked(tmp_path: Path) -> None:
         ]
 
 
-@also_on_a_cluster
 async def test_who_may_only_write_may_look_and_ask_for_nothing() -> None:
     options = ServerOptions(authenticate=lambda scope: ("ada", "write"))
     async with served(options=options) as (jobs, client), listed(jobs) as process:

@@ -22,14 +22,13 @@ from jobs_service import (
 from jobs_service.client import JobsClient
 from jobs_service.http.tokens import add_token
 from jobs_service.redaction import REDACTED
-from tests.http.support import also_on_a_cluster, events, listening, problem, served
+from tests.http.support import events, listening, problem, served
 
 SECRET = "S3cret-4111-1111"
 JOBS = "/v1/types/pay/jobs"
 LINES = {"Accept": "application/x-ndjson"}
 
 
-@also_on_a_cluster
 async def test_no_answer_has_what_is_secret() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("pay", 60)
@@ -77,7 +76,6 @@ async def test_no_answer_has_what_is_secret() -> None:
         assert sum("[redacted]" in text for text in seen) >= 12
 
 
-@also_on_a_cluster
 async def test_paths_are_set_and_read_over_http() -> None:
     async with listening() as (jobs, client):
         answer = await client.put("/v1/types/pay/redaction", json={"paths": ["card", "**.token", "card"]})
@@ -97,7 +95,6 @@ async def test_paths_are_set_and_read_over_http() -> None:
             assert await remote.redactions() == await jobs.redactions()
 
 
-@also_on_a_cluster
 async def test_nobody_finds_a_job_by_what_is_secret() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("pay", 60)
@@ -119,7 +116,6 @@ async def test_nobody_finds_a_job_by_what_is_secret() -> None:
         assert await matched({"text": SECRET[:6]}) == 0
 
 
-@also_on_a_cluster
 async def test_no_event_has_what_is_secret_and_a_change_of_the_rules_counts_at_once() -> None:
     async with listening() as (jobs, client):
         await jobs.set_type_timeout("pay", 60)
@@ -178,7 +174,6 @@ async def test_what_was_changed_is_told_even_if_what_is_secret_cannot_be_read_th
 MARKED = {"card": {"number": REDACTED}, "note": "again"}
 
 
-@also_on_a_cluster
 async def test_a_client_cannot_write_the_mark_in_the_place_of_a_secret() -> None:
     async with listening() as (jobs, http), JobsClient(str(http.base_url)) as client:
         await jobs.set_type_timeout("pay", 60)

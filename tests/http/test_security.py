@@ -26,7 +26,7 @@ from jobs_service.http.tokens import Role, add_token
 from jobs_service.layer.rows import TOKENS
 from jobs_service.runner.commands import COMMAND_TYPE
 from jobs_service.store import Transaction
-from tests.http.support import BASE, also_on_a_cluster, events, listening, problem, running, served
+from tests.http.support import BASE, events, listening, problem, running, served
 
 OPEN = ServerOptions(is_open=True)
 
@@ -72,7 +72,6 @@ async def test_who_sends_a_token_in_another_way_is_told_how() -> None:
             assert detail == "the header is not as in Authorization: Bearer TOKEN", value
 
 
-@also_on_a_cluster
 async def test_a_token_is_kept_hashed_and_ends_at_once_with_its_streams_and_cookies() -> None:
     async with listening() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
@@ -150,7 +149,6 @@ async def test_a_cookie_that_was_changed_is_none(change: Any) -> None:
         problem(await client.get("/v1/types", headers=headers), 401, "unauthorized")
 
 
-@also_on_a_cluster
 async def test_nobody_gets_in_with_what_a_copy_of_the_store_has() -> None:
     async with served() as (jobs, client):
         token = await add_token(jobs, "ada", "admin")
@@ -168,7 +166,6 @@ async def test_nobody_gets_in_with_what_a_copy_of_the_store_has() -> None:
             problem(await client.get("/v1/types", headers=bearer(value)), 401, "unauthorized")
 
 
-@also_on_a_cluster
 async def test_a_logout_ends_the_login_wherever_its_cookie_is() -> None:
     async with served() as (jobs, client):
         token = await add_token(jobs, "ada", "read")

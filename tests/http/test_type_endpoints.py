@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.http.support import also_on_a_cluster, problem, served
+from tests.http.support import problem, served
 
 
-@also_on_a_cluster
 async def test_a_type_is_made_changed_and_taken_away() -> None:
     async with served() as (jobs, client):
         problem(await client.get("/v1/types/email"), 404, "no-type-timeout")
@@ -21,7 +20,6 @@ async def test_a_type_is_made_changed_and_taken_away() -> None:
         assert await jobs.types() == []
 
 
-@also_on_a_cluster
 async def test_a_type_is_paused_and_resumed() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 30)
@@ -40,7 +38,6 @@ async def test_a_type_is_paused_and_resumed() -> None:
         ("%C3%BC%20%25", "ü %"),
     ],
 )
-@also_on_a_cluster
 async def test_a_type_is_one_segment_whatever_it_is(path: str, type: object) -> None:
     async with served() as (jobs, client):
         response = await client.put(f"/v1/types/{path}", json={"timeout": 5})
@@ -60,7 +57,6 @@ async def test_what_is_no_type_is_refused() -> None:
         problem(await client.put("/v1/types/email", content=b"{", headers=kind), 400, "bad-request")
 
 
-@also_on_a_cluster
 async def test_counts_throughput_and_the_queue() -> None:
     async with served() as (jobs, client):
         await jobs.set_type_timeout("email", 30)

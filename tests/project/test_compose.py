@@ -98,11 +98,6 @@ def test_the_coordinators_are_the_three_servers_at_their_fixed_addresses(
     assert all(int(address.rpartition(".")[2]) < 128 for address in addresses)
 
 
-def test_every_server_is_a_zone_of_its_own_with_its_data_on_a_volume_of_its_own(services: dict[str, Any]) -> None:
-    assert [services[name]["hostname"] for name in SERVERS] == list(SERVERS)
-    assert [services[name]["volumes"] for name in SERVERS] == [[f"{name}-data:/var/fdb/data"] for name in SERVERS]
-
-
 def test_the_store_is_the_cluster_file_that_configure_writes(services: dict[str, Any]) -> None:
     written = services["configure"]["environment"]["FDB_CLUSTER_FILE"]
     (shared,) = services["configure"]["volumes"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jobs_service import JobsService, JobState
 from tests.cli.conftest import Invoke
-from tests.cli.support import HANG, PROGRAM, arrange, environment, event_named, serving
+from tests.cli.support import HANG, arrange, event_named, serving
 
 APPLICATION = """
 import asyncio, json, sys, time
@@ -147,28 +147,3 @@ def event_named_one_of(daemon: subprocess.Popen[str], *names: str) -> str:
         if name in names:
             return name
     raise AssertionError(f"the daemon ended without any of {names}")
-
-
-def test_a_terminal_that_is_gone_ends_it_as_sigterm_does(tmp_path: Path) -> None:
-    (tmp_path / "application.py").write_text(APPLICATION)
-    ours, theirs = os.openpty()
-    with subprocess.Popen(
-        [*PROGRAM, "serve", "application:jobs"],
-        cwd=tmp_path,
-        env=environment({"TERM": "xterm-256color"}),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    ) as daemon:
-        try:
-            os.close(theirs)
-            shown = ""
-            while "serving" not in shown:
-                shown += os.read(ours, 65_536).decode()
-            os.close(ours)
-            # What the kernel does where it is the session's own terminal.
-            daemon.send_signal(signal.SIGHUP)
-            assert daemon.wait(HANG) == 0
-        finally:
-            daemon.kill()
