@@ -178,3 +178,17 @@ async def test_a_job_that_comes_just_before_a_heartbeat_is_kept_alive_as_well() 
                 await asyncio.sleep(0.11)
             for job in await all_ended(jobs, ids):
                 assert story(job) == ["added", "started", "finished"]
+
+
+@in_virtual_time
+async def test_a_job_is_kept_alive_while_its_handler_has_its_grace_after_the_runner_was_stopped() -> None:
+    async with opened(supervise=False) as jobs, opened(store_of(jobs)):
+
+        @jobs.handler(TYPE, timeout=6, grace=60)
+        async def work(job: RunningJob) -> None:
+            await asyncio.sleep(45)
+
+        async with running(jobs):
+            await add(jobs, "a", timeout=6)
+            await asyncio.sleep(5)
+        assert story(await jobs.get(TYPE, "a")) == ["added", "started", "finished"]
