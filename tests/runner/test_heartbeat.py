@@ -111,25 +111,6 @@ async def test_no_job_is_lost_while_the_store_is_away_for_less_than_its_timeout(
             for job in await all_ended(jobs, ["a", "b"]):
                 assert job.result == "done"
                 assert story(job) == ["added", "started", "finished"]
-<<<<<<< HEAD
-=======
-
-
-@in_virtual_time
-async def test_a_job_that_comes_just_before_a_heartbeat_is_kept_alive_as_well() -> None:
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, timeout=3, slots=100)
-        async def work(job: RunningJob) -> None:
-            await asyncio.sleep(30)
-
-        ids = [str(number) for number in range(40)]
-        async with running(jobs):
-            for id in ids:
-                await add(jobs, id)
-                await asyncio.sleep(0.11)
-            for job in await all_ended(jobs, ids):
-                assert story(job) == ["added", "started", "finished"]
 
 
 @in_virtual_time
@@ -144,4 +125,3 @@ async def test_a_job_is_kept_alive_while_its_handler_has_its_grace_after_the_run
             await add(jobs, "a", timeout=6)
             await asyncio.sleep(5)
         assert story(await jobs.get(TYPE, "a")) == ["added", "started", "finished"]
->>>>>>> h-mutants
