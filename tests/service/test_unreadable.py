@@ -23,7 +23,6 @@ from jobs_service import (
     RecordDamaged,
     Removal,
     RunningJob,
-    Settings,
     StoreError,
     WorkerConflict,
 )
@@ -79,6 +78,7 @@ from tests.service.unreadable import (
     put,
     with_broken_notes,
 )
+from tests.stores import settings_with
 from tests.virtual_time import in_virtual_time
 
 UNREADABLE = JobState.UNREADABLE
@@ -453,7 +453,7 @@ async def test_times_that_do_not_parse_are_taken_out_when_they_are_due(quiet: Jo
     async def gone() -> bool:
         return len(await keys_in(jobs, SCHEDULED)) == 1 and not await keys_in(jobs, EXPIRING)
 
-    async with JobsService(jobs.store, settings=Settings(expiry_check_period=0.05)):
+    async with JobsService(jobs.store, settings=settings_with(expiry_check_period=0.05)):
         await eventually(gone)
         assert await drained(jobs) == [J2]
 
