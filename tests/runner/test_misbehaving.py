@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsError, Outcome, Retry, RunningJob, Snooze, WorkerConflict
+from jobs_service import JobsError, JobsService, Outcome, Retry, RunningJob, Snooze, WorkerConflict
 from jobs_service.model import HistoryKind
 from tests.runner.deaf_handlers import DAY, assert_others_go_on, ignoring_cancellation
 from tests.runner.support import TYPE, add, all_ended, ended, moments, opened, running, store_of, story
@@ -227,3 +227,26 @@ async def test_whatever_a_handler_raises_its_run_has_failed(make: Callable[[], E
             job = await ended(jobs, "a")
         assert story(job) == ["added", "started", "crashed", "started", "crashed", "finished"]
         assert (job.error and job.error.type) == type
+
+
+async def test_a_handler_that_blocks_the_loop_is_logged_with_its_name() -> None:
+    """In real time: nothing else tells that the loop stood still."""
+    import time
+
+    jobs = JobsService("memory:")
+
+    @jobs.handler(TYPE)
+    async def stubborn(job: RunningJob) -> str:
+        await asyncio.sleep(0)
+        if job.id == "blocks":
+            time.sleep(1.05)  # noqa: ASYNC251 - what it must not do
+        return "fine"
+
+    with capture_logs() as events:
+        async with jobs, running(jobs):
+            await add(jobs, "blocks", "other")
+            assert [job.result for job in await all_ended(jobs, ["blocks", "other"])] == ["fine", "fine"]
+    (event,) = [event for event in events if event["event"] == "handler_blocked_loop"]
+    assert (event["id"], event["type"]) == ("blocks", TYPE)
+    assert event["handler"].endswith("stubborn")
+    assert event["seconds"] >= 1.05

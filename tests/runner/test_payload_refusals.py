@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs_service import json_data
-from jobs_service.errors import InvalidJob, InvalidSettings
+from jobs_service.errors import InvalidJob, InvalidSettings, JobTooLarge
 from jobs_service.runner.payload import Codec, codec
 from tests.runner.payloads import (
     JSON,
@@ -274,3 +274,9 @@ def test_subclasses_of_json_types_come_back_as_plain_values(annotation: Any, arg
     back = made.decode(data)
     assert back == decoded
     assert repr(back) == repr(decoded)
+
+
+def test_many_values_in_a_subclass_of_dict_are_too_many() -> None:
+    part: Any = [0] * 1000
+    with pytest.raises(JobTooLarge):
+        codec(dict[str, Any] | None).encode(OrderedDict((str(number), part) for number in range(10_000)))

@@ -15,9 +15,9 @@ from tests.virtual_time import in_virtual_time
 PROGRAM = """
 import asyncio, sys, time
 from jobs_service import JobsService
-from jobs_service.runner import loop_watch
+from jobs_service.runner import heartbeat
 
-address, blocked, loop_watch.LONGEST_STANDSTILL, loop_watch.MOST_TIMEOUTS = sys.argv[1], *map(float, sys.argv[2:])
+address, blocked, heartbeat.LONGEST_STANDSTILL, heartbeat.MOST_TIMEOUTS = sys.argv[1], *map(float, sys.argv[2:])
 jobs = JobsService(address)
 has_blocked = asyncio.Event()
 

@@ -9,14 +9,18 @@ from typing import Any
 
 import fdb.tuple
 import pytest
+from structlog.testing import capture_logs
 
 from jobs_service import InvalidJob, InvalidSettings, JobsService, RunningJob
+from jobs_service.errors import TransactionTooOld
 from jobs_service.layer.keyspace import AFTER, PERIODIC, unpack_id
 from jobs_service.model import JobId
+from jobs_service.runner.schedule import MOST_MADE_UP, Every
 from jobs_service.runner.ticker import tick_id
-from jobs_service.store.base import Transaction
+from jobs_service.store.base import Limits, Transaction
+from jobs_service.store.memory import Faults, MemoryTransaction
 from jobs_service.testing import World
-from tests.runner.support import opened, running
+from tests.runner.support import opened, running, store_of
 from tests.runner.ticking import (
     FIRST,
     MINUTE,
@@ -170,3 +174,55 @@ async def test_a_last_tick_that_cannot_be_read_is_forgotten(damage: bytes) -> No
         async with running(jobs):
             await asyncio.sleep(35)
         assert ran == 4  # at 0, 10, 20 and 30 s
+
+
+class _Sizes(Faults):
+    """Refuses transactions that write too many rows, and notes the bytes of the others."""
+
+    def __init__(self, most: int) -> None:
+        self.bytes: list[int] = []
+        self._most = most
+
+    async def before_commit(self, transaction: MemoryTransaction) -> None:
+        if len(transaction.log) > self._most:
+            raise TransactionTooOld("transaction_too_old (1007): this one writes too much")
+        self.bytes.append(transaction.size)
+
+
+@pytest.mark.parametrize("most", [1_000_000, 60])
+@pytest.mark.parametrize("before", [False, True])
+@in_virtual_time
+async def test_ticks_that_are_made_up_for_take_as_many_transactions_as_they_need(
+    monkeypatch: pytest.MonkeyPatch, before: bool, most: int
+) -> None:
+    async with opened() as jobs:
+        store = store_of(jobs)
+        monkeypatch.setattr(store, "limits", Limits(value=2_000, transaction=8_000))
+
+        @jobs.every(60, type="ticking", missed="all", overlap=True, slots=0, keep=None)
+        async def tick(given: str = "x" * 200) -> None:
+            """Nothing."""
+
+        newest = Every(60).previous_at(jobs._context.sources.wall_time())
+        assert newest is not None
+        ids = [tick_id(newest - 60 * back) for back in reversed(range(MOST_MADE_UP))]
+        if before:  # they have run, and run again: what they returned is rewritten
+            await jobs.set_type_timeout("ticking", 60)
+            for id in ids:
+                await jobs.add("ticking", id)
+                job = await jobs.accept("ticking", timeout=0)
+                assert job is not None
+                await job.finish(result="y" * 1_000)
+
+        async def miss(transaction: Transaction) -> None:
+            key = jobs._context.keyspace.sections[PERIODIC] + jobs._context.keyspace.of("ticking").packed
+            transaction.set(key, fdb.tuple.pack((newest - 60.0 * MOST_MADE_UP,)))
+
+        await store.transact(miss)
+        sizes = store.faults = _Sizes(most)
+        with capture_logs() as events:
+            async with running(jobs):
+                await asyncio.sleep(30)
+        assert [job.id async for job in jobs.list("ticking", state="pending")] == ids
+        assert max(sizes.bytes) <= 8_000 // 2
+        assert [event for event in events if event["log_level"] != "debug"] == []

@@ -152,3 +152,27 @@ def test_a_caller_that_is_canceled_does_no_harm() -> None:
     for _ in cancel_at_every_step(scenario):
         pass
     assert answers == [3.0]
+
+
+@in_virtual_time
+async def test_a_second_task_that_waits_for_messages_is_told_so() -> None:
+    actor = Actor("busy")
+    async with running(actor):
+        await settled()
+        with pytest.raises(RuntimeError, match="two tasks wait"):
+            await actor.receive()
+
+
+@in_virtual_time
+async def test_a_cast_is_not_answered_and_an_answer_is_given_once() -> None:
+    class Twice(Actor):
+        async def run(self) -> None:
+            while message := await self.receive():
+                message.reply(1)
+                message.reply(2)
+                message.fail(ValueError("too late"))
+
+    actor = Twice("twice")
+    async with running(actor):
+        actor.cast("nobody waits for this")
+        assert await actor.call("x") == 1

@@ -166,3 +166,14 @@ async def test_a_failed_restart_counts_and_is_tried_again() -> None:
         tell(dynamic.child("a"), "crash")
         await settled()
         assert isinstance(dynamic.cause, SupervisorFailed)
+
+
+@in_virtual_time
+async def test_stopping_a_child_that_is_not_there_does_nothing() -> None:
+    dynamic = DynamicSupervisor("dynamic")
+    async with running(dynamic), running(stranger := Probe("a", Trace())):
+        mine = await dynamic.start_child(probe("a", Trace()))
+        await dynamic.stop_child(stranger)
+        await dynamic.stop_child("nobody")
+        assert stranger.is_alive
+        assert dynamic.children == [mine]

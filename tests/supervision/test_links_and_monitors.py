@@ -138,3 +138,15 @@ async def test_an_observer_that_ends_leaves_nothing_with_those_it_observed() -> 
             observer.monitor(actor)
             assert len(actor._exit_callbacks) == 1
         assert len(actor._exit_callbacks) == 0
+
+
+@in_virtual_time
+async def test_a_monitor_taken_back_says_nothing() -> None:
+    observer = Observer()
+    async with running(observer), running(actor := Probe("a", Trace())):
+        observer.monitor(actor)
+        observer.demonitor(actor)
+        observer.demonitor(actor)
+        await actor.stop()
+        await settled()
+        assert observer.downs == []

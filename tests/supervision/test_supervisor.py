@@ -199,3 +199,23 @@ async def test_run_tree_stops_everything_when_the_notice_of_the_start_fails() ->
     with pytest.raises(ZeroDivisionError):
         await run_tree(of_probes(trace, "ab"), started=lambda: 1 / 0)
     assert trace.starts_and_stops() == ["start a", "start b", "stop b", "stop a"]
+
+
+@in_virtual_time
+async def test_rest_for_one_forgets_temporary_and_restarts_transient_children_of_the_rest() -> None:
+    trace = Trace()
+    specs = [
+        probe("a", trace),
+        probe("b", trace, Restart.TEMPORARY),
+        probe("c", trace, Restart.TRANSIENT),
+        probe("d", trace, Restart.TRANSIENT),
+    ]
+    supervisor = Supervisor("top", specs, strategy=Strategy.REST_FOR_ONE)
+    async with running(supervisor):
+        tell(supervisor.child("c"), "return")
+        await settled()
+        trace.take()
+        tell(supervisor.child("a"), "crash")
+        await settled()
+        assert trace.starts_and_stops() == ["crash a", "stop d", "stop b", "start a", "start c", "start d"]
+        assert [child.name for child in supervisor.children] == ["a", "c", "d"]

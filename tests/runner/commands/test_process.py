@@ -109,6 +109,13 @@ class TestWhatIsKept:
         assert (failed.result.exit_code, failed.result.signal) == (None, None)
         assert "SIGCHLD" in str(failed)
 
+    async def test_of_a_failed_one_the_exit_code_and_the_last_line_of_its_errors(self, way: None) -> None:
+        code = "import sys; print('half'); sys.exit('first\\n\\x1b[31mdisk full')"
+        failed = await failure(*python(code))
+        assert failed.result is not None
+        assert (failed.result.exit_code, failed.result.signal, failed.result.stdout) == (1, None, "half\n")
+        assert str(failed).endswith(r"ended with exit code 1: \x1b[31mdisk full")
+
 
 class TestInput:
     @pytest.mark.parametrize("code", ["import os; os.close(0); print('done')", "print('done')"])

@@ -191,6 +191,19 @@ signal.pause()
         result = await run(*python(FORK + "os.closerange(0, 3); " + PAUSE))
         assert int(result.stdout) not in children()
 
+    async def test_is_ended_when_it_holds_the_output_for_longer(self, way: None) -> None:
+        result = await run(*python(FORK + PAUSE), grace=SHORT)
+        assert is_gone(int(result.stdout))
+
+    async def test_is_ended_when_the_command_is_canceled(self, fifo: Fifo) -> None:
+        code = f"import os, signal, sys\nif os.fork(): signal.pause()\n{SAY_PID}\nsignal.pause()"
+        task = asyncio.create_task(run(*python(code, fifo.path)))
+        child = int(await fifo.line())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert is_gone(child)
+
 
 SAY_PID = 'open(sys.argv[1], "w").write(f"{os.getpid()}\\n")'
 SAY_LEADER = 'open(sys.argv[1], "w").write(f"{leader}\\n")'
