@@ -121,3 +121,17 @@ def test_any_bytes_come_back_however_they_are_cut(contents: list[bytes], size: i
         assert found == [b'{"n":1}', *contents]
 
     asyncio.run(run())
+
+
+async def test_a_preamble_and_an_epilogue_are_passed_over() -> None:
+    assert await _read_all(b"before\r\n--b\r\n\r\nx\r\n--b--\r\nafter", "b", 5) == [b"x"]
+
+
+async def test_a_missing_boundary_is_an_error() -> None:
+    with pytest.raises(ProtocolError, match="boundary"):
+        Parts(_pieces(b"", 1), "")
+
+
+async def test_endless_headers_are_an_error() -> None:
+    with pytest.raises(ProtocolError, match="headers"):
+        await _read_all(b"--b\r\nX: " + b"x" * 200_000, "b", 1000)

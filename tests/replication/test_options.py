@@ -124,3 +124,12 @@ class TestADocument:
         with pytest.raises(InvalidReplication) as refused:
             from_document(**given)
         assert str(refused.value).startswith(message)
+
+    def test_is_an_object(self) -> None:
+        with pytest.raises(InvalidReplication, match="a JSON object"):
+            ReplicationOptions.from_document([])
+
+
+def test_a_source_without_a_target_is_refused() -> None:
+    with pytest.raises(InvalidReplication, match="target: it is missing"):
+        ReplicationOptions.from_data({"source": SOURCE})

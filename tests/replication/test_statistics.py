@@ -16,3 +16,9 @@ def test_a_status_of_couchdb_has_other_names() -> None:
 
 def test_what_is_no_count_is_nothing() -> None:
     assert Statistics.from_data({"docs_read": "many", "docs_written": -1, "missing_found": None}) == Statistics()
+
+
+def test_adding_sums_each_counter() -> None:
+    total = Statistics(docs_read=2, docs_written=1)
+    total.add(Statistics(docs_read=3, doc_write_failures=4))
+    assert total == Statistics(docs_read=5, docs_written=1, doc_write_failures=4)
