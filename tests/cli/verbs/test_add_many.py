@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobsService, names
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, process, started
 
@@ -36,11 +36,13 @@ def test_every_line_becomes_a_job(invoke: Invoke, email: str, tmp_path: Path) ->
     )
     added = invoke("add-many", "email", "jobs", "--store", email)
     assert (added.code, added.out, added.err) == (0, "type email: 4 jobs added\n", "")
-    listed = {job["id"]: job for job in invoke("list", "--store", email, "--json").json_lines}
+    listed = {
+        names.shown(names.from_json(job["id"])): job for job in invoke("list", "--store", email, "--json").json_lines
+    }
     assert listed["1"]["data"] == {"n": 1}
     assert (listed["1"]["priority"], listed["1"]["run_at"]) == (-1, "2100-01-01T00:00:00.000000Z")
     assert (listed['json:"\\n"']["priority"], listed['json:"\\n"']["run_at"]) == ("late", "2100-01-01T00:00:00.000000Z")
-    assert listed['json:{"bytes":"ff"}']["priority"] == 'json:["a"]'
+    assert listed['json:{"bytes":"ff"}']["priority"] == ["a"]
     assert listed["no line feed"]["data"] is None
 
 
