@@ -129,16 +129,3 @@ async def test_while_the_store_is_away_samples_are_late_and_none_is_lost() -> No
                 assert [sample.timeout for sample in listener.told] == [8]
         assert [event["event"] for event in events] == ["store_retry"] * 5
         assert [event["pause"] for event in events] == [0.1, 0.2, 0.4, 0.4, 0.4]
-
-
-@in_virtual_time
-async def test_a_quiet_listener_is_told_of_changes_only() -> None:
-    async with opened() as context:
-        told: list[Sample] = []
-        sampled = Sampled(context.keyspace.of("type"), told.append)
-        sampled.quiet = True
-        samples = [Sample(10, None, 1.0), Sample(10, b"stamp", 2.0), Sample(20, b"stamp", 3.0)]
-        for sample in samples:
-            sampled.take(sample)
-            sampled.take(Sample(sample.timeout, sample.stamp, sample.at + 0.5))
-        assert told == samples

@@ -181,3 +181,12 @@ async def test_logs_name_the_embedded_store_by_its_absolute_path(
             assert jobs.store.address == "lmdb:data"
     named = {entry["event"]: entry["store"] for entry in logged if "store" in entry}
     assert named == dict.fromkeys(["service_opened", "service_closed"], f"lmdb:{tmp_path / 'data'}")
+
+
+async def test_a_type_server_does_not_outlive_the_supervisor_of_its_monitors(jobs: JobsService) -> None:
+    async def has_begun_anew() -> bool:
+        return node(jobs, "type server")["restarts"] == 1
+
+    kill("monitors")
+    await eventually(has_begun_anew)
+    assert node(jobs, "keyspace")["restarts"] == 0
