@@ -83,7 +83,6 @@ async def _fill(store: Store) -> None:
         declared_settings.note_timeout(unit, keys.of("made by enqueue"), 30.0)
         declared_settings.note(unit, keys.of("handled"), declared_settings.Declared(30.0, Retention(None, 5.0)))
         transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
-        transaction.set(keys.sections[keyspace.COUNTS], keys.of("email").packed + b"\x02a\x00")
         rows.write(unit, process_row("0123456789ab"))
         await rows.ask(unit, "0123456789ab", ProcessRequest(ProcessAction.QUIET, "ada", FAR_AWAY))
 

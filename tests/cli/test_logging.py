@@ -34,7 +34,7 @@ def test_elsewhere_every_event_is_a_json_line_on_stderr(capsys: pytest.CaptureFi
 
 FULL_FOR_A_WHILE = """
 import os, resource, sys
-from jobs_service.cli import exits
+from jobs_service.cli import program
 from jobs_service.cli.logging import configure
 import structlog
 
@@ -47,7 +47,7 @@ def log():
         os.truncate(sys.stderr.fileno(), 0)
         structlog.get_logger().info("fits again")
 
-sys.exit(exits.guard(log))
+sys.exit(program.guard(log))
 """
 
 

@@ -105,7 +105,8 @@ async def test_a_waiting_accept_by_a_past_time_finds_a_job_when_those_before_it_
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(quiet.accept(T1, due_by=LONG_AGO - 1))
         await waits(quiet)
-        assert len(await quiet.accept_many(T1, 5, timeout=0)) == 5
+        for count in (4, 1):
+            assert len(await quiet.accept_many(T1, count, timeout=0)) == count
     job = waiting.result()
     assert job is not None
     assert job.id == J1

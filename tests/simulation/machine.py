@@ -284,9 +284,9 @@ class Machine:
     def _note_late(self, descriptor: int) -> None:
         """Note whose file is locked late: others may take that instance for dead, and then it never lives."""
         number = os.fstat(descriptor).st_ino
-        for entry in os.scandir(self.directory / PROCESSES):
-            if entry.inode() == number:
-                self._late.add(bytes.fromhex(entry.name))
+        for file in (self.directory / PROCESSES).iterdir():
+            if file.stat().st_ino == number:
+                self._late.add(bytes.fromhex(file.name))
 
     def _lock(self, descriptor: int) -> bool:
         """Have a process that starts stand still between making its file and locking it."""

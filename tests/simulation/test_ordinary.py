@@ -58,7 +58,7 @@ def test_an_ordinary_test_fails_on_a_cluster_where_its_mutant_is_planted(tmp_pat
 
 
 def test_a_test_that_passes_all_the_same_is_told(tmp_path: Path) -> None:
-    name, test = EVERY[0].name, "tests/test_sources.py::test_seeds_differ_from_each_other"
+    name, test = EVERY[0].name, "tests/test_uncancelable.py::test_work_ends_before_the_cancellation_is_raised"
     result = planted({name: test}, tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
     assert f"{test} passes with the mutant {name!r}" in result.stdout

@@ -45,7 +45,7 @@ def test_constants_are_what_they_were_after_a_run_that_has_drawn_them() -> None:
     constants = [constant for kind in _KINDS for constant in kind.constants]
     before = [getattr(module, name) for module, name, _ in constants]
     drawn = set()
-    for seed in range(100):
+    for seed in range(300):
         with drawn_constants(Choices(Plan(seed))):
             drawn |= {
                 place for place, (module, name, _) in enumerate(constants) if getattr(module, name) != before[place]
