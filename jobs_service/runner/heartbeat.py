@@ -302,9 +302,9 @@ class LoopWatch:
     def _name(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._loop_thread)
-        known, fields = self._handler_of(task)
+        log, fields = self._handler_of(task)
         name = None if task is None else task.get_name()
-        known.warning("loop_blocked", **fields, task=name, seconds=round(seconds, 3), where=_where(frame))
+        log.warning("loop_blocked", **fields, task=name, seconds=round(seconds, 3), where=_where(frame))
 
     def _handler_of(self, task: asyncio.Task[Any] | None) -> tuple[EventLog, dict[str, Any]]:
         """Return the log of the handler that a task runs, and the id of its job."""
