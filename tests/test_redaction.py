@@ -11,7 +11,7 @@ import pytest
 from jobs_service import InvalidSettings, JobError, JobsService, Outcome, RecordDamaged, RunningJob
 from jobs_service.json_data import MAX_DEPTH
 from jobs_service.model import Job
-from jobs_service.redaction import REDACTED, Redaction
+from jobs_service.redaction import NO_REDACTION, REDACTED, Redaction, checked, is_marked
 
 X = REDACTED
 
@@ -67,6 +67,17 @@ def test_a_path_hides_what_it_names_and_nothing_else(path: str, value: Any, show
 def test_what_is_no_path_is_refused(paths: Any) -> None:
     with pytest.raises(InvalidSettings, match="redact"):
         Redaction(paths)
+
+
+def test_a_path_counts_once_and_there_are_at_most_a_hundred() -> None:
+    assert checked(["a", "b", "a"]) == ("a", "b")
+    with pytest.raises(InvalidSettings, match="at most 100"):
+        checked(map(str, range(101)))
+
+
+def test_the_mark_in_data_is_found() -> None:
+    assert is_marked({"a": [X]})
+    assert not is_marked({"a": ["[redacted] not"]})
 
 
 async def finished(data: Any, result: Any = None, error: JobError | None = None, progress: str = "") -> Job:
@@ -150,6 +161,29 @@ def test_a_rule_for_any_depth_costs_no_more_in_nested_data(path: str) -> None:
     assert Redaction([path]).data(lists) == shown
 
 
+async def test_parts_of_errors_and_the_message_of_progress_can_be_hidden_altogether() -> None:
+    job = await finished(None, None, JobError("KeyError", "whatever", "lines"), "half done")
+    shown = Redaction(["error:message", "error:traceback", "progress:"]).job(job)
+    assert shown.error == JobError("KeyError", X, X)
+    assert shown.progress is not None
+    assert shown.progress.message == X
+    assert Redaction(["error:"]).job(job).error == JobError(X, X, X)
+
+
+async def test_short_numbers_are_removed_from_texts_as_words_and_very_short_ones_are_not() -> None:
+    job = await finished({"pin": 4711, "cvv": "123", "n": 1}, None, JobError("E", "pin 4711, cvv=123, 81234 at line 1"))
+    shown = Redaction(["pin", "cvv", "n"]).job(job)
+    assert shown.error is not None
+    assert shown.error.message == f"pin {X}, cvv={X}, 81234 at line 1"
+
+
+async def test_the_texts_of_a_job_with_very_many_secrets_are_hidden_altogether() -> None:
+    job = await finished({"all": [f"secret-{number}" for number in range(1001)]}, None, JobError("E", "ordinary"))
+    shown = Redaction(["all"]).job(job)
+    assert shown.error is not None
+    assert shown.error.message == X
+
+
 async def test_of_what_cannot_be_read_nothing_is_shown() -> None:
     job = await finished({"card": "4111-1111"}, None, JobError("E", "4111-1111"))
     job._record.json = b'{"card": "4111-1111'  # type: ignore[misc]
@@ -157,3 +191,20 @@ async def test_of_what_cannot_be_read_nothing_is_shown() -> None:
     with pytest.raises(RecordDamaged):
         _ = shown.data
     assert shown.error == JobError(X, X, "")
+
+
+async def test_events_are_redacted_alike() -> None:
+    async with JobsService("memory:") as jobs:
+        await jobs.set_type_timeout("pay", 10)
+        await jobs.add("pay", "1", {"card": "4111-1111"})
+        job = await jobs.accept("pay")
+        assert job is not None
+        await job.finish(result={"card": "4111-1111"}, outcome=Outcome.FAILED, error=JobError("E", "4111-1111"))
+        events = [Redaction(["card"]).event(event) async for event in jobs.subscribe("pay", "1")]
+    assert "4111" not in repr([event.to_dict() for event in events])
+
+
+async def test_without_rules_the_job_itself_is_shown() -> None:
+    job = await finished({"a": 1})
+    assert NO_REDACTION.job(job) is job
+    assert not NO_REDACTION

@@ -10,19 +10,27 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.context import attach, detach
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import Span as SdkSpan
+from opentelemetry.sdk.trace import Tracer as SdkTracer
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from structlog.testing import capture_logs
 
 from jobs_service import (
     Discard,
     Job,
+    JobExists,
     JobsService,
     JobTransaction,
     NewJob,
     Retry,
     RunningJob,
     Snooze,
+    run_data,
     tracing,
 )
 from jobs_service.runner.run import NO_END
@@ -113,6 +121,27 @@ async def test_the_context_is_outside_of_the_data_and_workers_of_ones_own_find_i
         assert (await job.finish()).trace_context == job.trace_context
 
 
+async def test_limits_and_context_do_not_disturb_each_other(spans: InMemorySpanExporter) -> None:
+    jobs = JobsService("memory:", supervise=False)
+
+    @jobs.handler("email")
+    async def email() -> None: ...
+
+    async with jobs:
+        job = await jobs.enqueue(email, id="a", max_attempts=3, time_limit=7)
+        assert (job.max_attempts, job.time_limit) == (3, 7)
+        first = job.trace_context
+        running_job = await jobs.accept("email")
+        assert running_job is not None
+        await running_job.finish()
+        again = await jobs.resubmit("email", "a")
+        assert (again.max_attempts, again.time_limit) == (3, 7)
+        assert again.trace_context
+        assert again.trace_context != first
+        [span] = named(spans, "resubmit email")
+        assert f"{context_of(span).span_id:016x}" in again.trace_context["traceparent"]
+
+
 async def test_every_way_to_add_jobs_carries_the_context(spans: InMemorySpanExporter) -> None:
     jobs = JobsService("memory:", supervise=False)
 
@@ -138,6 +167,20 @@ async def test_every_way_to_add_jobs_carries_the_context(spans: InMemorySpanExpo
         (within, request.get_span_context()),
     ):
         assert {job.trace_context["traceparent"].split("-")[2] for job in jobs_of_it} == {f"{context.span_id:016x}"}
+
+
+async def test_tracestate_is_carried(spans: InMemorySpanExporter) -> None:
+    carrier = {"traceparent": f"00-{7:032x}-{8:016x}-01", "tracestate": "vendor=value"}
+    context = TraceContextTextMapPropagator().extract(carrier)
+    async with JobsService("memory:", supervise=False) as jobs:
+        await jobs.set_type_timeout("email", 30)
+        token = attach(context)
+        try:
+            job = await jobs.add("email", "a")
+        finally:
+            detach(token)
+        assert job.trace_context["tracestate"] == "vendor=value"
+        assert job.trace_context["traceparent"].startswith(f"00-{7:032x}-")
 
 
 async def test_ends_are_told_and_errors_without_what_is_secret(spans: InMemorySpanExporter) -> None:
@@ -188,6 +231,76 @@ async def test_ends_are_told_and_errors_without_what_is_secret(spans: InMemorySp
     for span in spans.get_finished_spans():
         assert SECRET not in span.to_json()
     assert NO_END.outcome(False) == "taken over"
+
+
+async def test_an_addition_that_is_refused_is_an_error_without_words(spans: InMemorySpanExporter) -> None:
+    async with JobsService("memory:", supervise=False) as jobs:
+        await jobs.set_type_timeout("email", 30)
+        await jobs.add("email", "a")
+        with pytest.raises(JobExists):
+            await jobs.add("email", "a")
+    span = named(spans, "add email")[1]
+    assert span.status.status_code is StatusCode.ERROR
+    assert span.status.description is None
+    assert (span.attributes or {})["error.type"] == "JobExists"
+    assert not span.events
+
+
+@pytest.mark.parametrize(
+    ("part", "moment"),
+    [
+        (SimpleSpanProcessor, "on_start"),
+        (SimpleSpanProcessor, "on_end"),
+        (SdkTracer, "start_as_current_span"),
+        (TracerProvider, "get_tracer"),
+        (SdkSpan, "set_attribute"),
+        (SdkSpan, "set_status"),
+        (SdkSpan, "get_span_context"),
+    ],
+)
+async def test_tracing_that_fails_costs_no_job_its_addition_or_its_end(
+    spans: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch, part: type, moment: str
+) -> None:
+    jobs = JobsService("memory:")
+    runs: list[int] = []
+
+    @jobs.handler("email", timeout=1)
+    async def email(job: RunningJob) -> int:
+        runs.append(job.attempts)
+        return 7
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a part of the application's tracing has a bug")
+
+    async with jobs:
+        monkeypatch.setattr(part, moment, broken)
+        with capture_logs() as events:
+            await jobs.enqueue(email, id="a")
+            with pytest.raises(JobExists):
+                await jobs.add("email", "a")
+            async with running(jobs):
+                assert await jobs.result(email, "a", timeout=30) == 7
+    assert runs == [1]
+    assert {event["event"] for event in events if event["log_level"] == "error"} == {"tracing_failed"}
+    if part is not SdkSpan:
+        assert spans.get_finished_spans() == ()
+
+
+async def test_attempts_are_siblings(spans: InMemorySpanExporter) -> None:
+    jobs = JobsService("memory:")
+
+    @jobs.handler("email", backoff=0, jitter=0)
+    async def email(job: RunningJob) -> None:
+        if job.attempts < 3:
+            raise ValueError
+
+    async with jobs:
+        await jobs.enqueue(email, id="a")
+        await finished(jobs, "a")
+    [sent] = named(spans, "enqueue email")
+    runs = named(spans, "process email")
+    assert [(span.attributes or {})["jobs_service.job.attempt"] for span in runs] == [1, 2, 3]
+    assert {span.parent.span_id for span in runs if span.parent} == {context_of(sent).span_id}
 
 
 PRODUCER = """
@@ -266,3 +379,9 @@ async def test_without_a_provider_nothing_is_kept(monkeypatch: pytest.MonkeyPatc
         assert (await jobs.add("email", "a")).trace_context == {}
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", trace.NoOpTracerProvider())
     assert tracing.tracer() is None
+
+
+@pytest.mark.parametrize("limits", [b"[null,null,7,8]", b"[null,null,{},[1]]", b'{"a":1,"b":2,"c":3,"d":4}', b'"abcd"'])
+def test_a_context_that_is_none_is_left_out(limits: bytes) -> None:
+    packed = run_data.with_part(run_data.of_values(0, 0, (), None), run_data.LIMITS, limits)
+    assert tracing.carrier_of(packed) == {}

@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsService, RunningJob, StoreError
+from jobs_service import JobsService, Outcome, RunningJob, StoreError
+from jobs_service.model import JobState
 from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.run import Run
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.worker_pool import WorkerPool
-from tests.runner.support import TYPE, add, all_ended, ended, now, opened, running, story
+from tests.runner.support import TYPE, add, all_ended, ended, now, opened, running, stopped, story
 from tests.service.support import kill
 from tests.virtual_time import in_virtual_time
 
+DAY = 86_400.0
 PARTS = [
     f"lane {TYPE!r}",
     f"lane {TYPE!r}/fill",
@@ -141,6 +143,60 @@ async def test_a_worker_pool_that_fails_as_it_accepts_gives_back_its_places(monk
 
 
 @in_virtual_time
+async def test_what_a_failing_worker_pool_has_begun_is_given_back_when_the_runner_stops() -> None:
+    async with opened() as jobs:
+        canceled = register(jobs, DAY, grace=10, timeout=6)
+        run = asyncio.create_task(jobs.run())
+        await add(jobs, "a", "b", timeout=6)
+        await asyncio.sleep(1)
+        for _ in range(8):
+            await asyncio.sleep(0.3)
+            kill_if_alive(f"lane {TYPE!r}")
+        began = now()
+        run.cancel()
+        await asyncio.sleep(5)
+        # Its heart beats on in the grace, in which the worker pool is waiting out its pause.
+        assert {job.state async for job in jobs.list(TYPE)} == {JobState.RUNNING}
+        await asyncio.wait([run])
+        assert run.cancelled()
+        assert now() - began == 10
+        for id in "ab":
+            assert story(await jobs.get(TYPE, id)) == ["added", "started", "stopped"]
+    assert sorted(canceled, key=str) == ["a", "b"]
+
+
+@in_virtual_time
+async def test_an_abandoned_handler_keeps_its_slot_when_the_worker_pool_is_started_again() -> None:
+    release = asyncio.Event()
+    most = inside = 0
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, slots=2, grace=1, time_limit=5, max_attempts=1)
+        async def work(job: RunningJob) -> None:
+            nonlocal most, inside
+            inside += 1
+            most = max(most, inside)
+            try:
+                while job.id != "short" and not release.is_set():
+                    try:
+                        await release.wait()
+                    except asyncio.CancelledError:
+                        continue
+            finally:
+                inside -= 1
+
+        async with running(jobs):
+            await add(jobs, "deaf", "deaf too", "short")
+            await asyncio.sleep(10)
+            kill(f"lane {TYPE!r}")
+            await asyncio.sleep(100)
+            assert (await jobs.get(TYPE, "short")).state is JobState.PENDING
+            release.set()
+            assert (await ended(jobs, "short")).outcome is Outcome.SUCCEEDED
+    assert most == 2
+
+
+@in_virtual_time
 async def test_one_job_that_cannot_be_renewed_costs_no_other_its_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened() as jobs:
         register(jobs, 100, slots=20, timeout=6)
@@ -162,3 +218,38 @@ async def test_one_job_that_cannot_be_renewed_costs_no_other_its_heartbeat(monke
             assert {(*event["ids"], event["count"]) for event in failed} == {("7", 1)}
             for job in await all_ended(jobs, [id for id in ids if id != "7"]):
                 assert story(job) == ["added", "started", "finished"]
+
+
+@in_virtual_time
+async def test_a_heartbeat_whose_bug_hits_every_beat_goes_on_trying(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened() as jobs:
+        register(jobs, 100, timeout=60)
+        beats = 0
+        real = Heartbeat._transact
+
+        async def flaky(self: Heartbeat, batch: Any) -> Any:
+            nonlocal beats
+            beats += 1
+            if beats % 2:
+                raise RuntimeError("a bug")
+            return await real(self, batch)
+
+        monkeypatch.setattr(Heartbeat, "_transact", flaky)
+        async with running(jobs):
+            await add(jobs, "a")
+            assert story(await ended(jobs, "a")) == ["added", "started", "finished"]
+        assert beats > 3
+
+
+@in_virtual_time
+async def test_a_runner_is_stopped_at_once_while_its_parts_wait_out_their_pauses() -> None:
+    async with opened() as jobs:
+        register(jobs, 1)
+        run = asyncio.create_task(jobs.run())
+        await asyncio.sleep(1)
+        for part in (f"lane {TYPE!r}", f"heartbeat {TYPE!r}"):
+            kill(part)
+        await asyncio.sleep(0.01)
+        began = now()
+        await stopped(run)
+        assert now() == began

@@ -185,7 +185,8 @@ async def test_logs_name_the_embedded_store_by_its_absolute_path(
 
 async def test_a_type_server_does_not_outlive_the_supervisor_of_its_monitors(jobs: JobsService) -> None:
     async def has_begun_anew() -> bool:
-        return node(jobs, "type server")["restarts"] == 1
+        restarts: int = node(jobs, "type server")["restarts"]
+        return restarts == 1
 
     kill("monitors")
     await eventually(has_begun_anew)

@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+import structlog
 
 from jobs_service.testing import EPOCH, Deadlock, Livelock, Plan, Process, World
 from jobs_service.testing.loop import SimulatedTask
@@ -58,6 +59,13 @@ def test_the_same_seed_is_the_same_run_in_other_processes_with_other_hashes(whol
 
 
 @pytest.mark.unmeasured
+def test_what_the_environment_sets_changes_nothing(whole: Busy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOBS_SERVICE_ACTIVITY_SAMPLES", "5")
+    monkeypatch.setenv("JOBS_SERVICE_NOTIFY_HOLDOFF", "3")
+    assert Busy(SEED).digest == whole.digest
+
+
+@pytest.mark.unmeasured
 def test_a_plan_of_all_that_happened_is_the_same_run(whole: Busy) -> None:
     choices = whole.world.choices
     plan = Plan(SEED, faults=frozenset(choices.faults), deviations=frozenset(choices.deviations))
@@ -91,6 +99,25 @@ def test_each_process_has_a_clock_of_its_own_that_may_jump() -> None:
     simulate(main)
 
 
+@pytest.mark.parametrize(("ahead", "waits"), [(0, 100), (40, 60), (-40, 140)])
+def test_a_scheduled_job_comes_due_by_the_clock_of_who_looks(ahead: float, waits: float) -> None:
+    async def main(world: World) -> float:
+        accepted: list[float] = []
+
+        async def work(process: Process) -> None:
+            async with process.service(supervise=False) as jobs:
+                await jobs.set_type_timeout("t", 10)
+                await jobs.add("t", "job", run_at=EPOCH + 100)
+                job = await jobs.accept("t")
+                assert job is not None
+                accepted.append(world.loop.time())
+
+        await world.start("worker", work, ahead=ahead).ended()
+        return accepted[0]
+
+    assert waits <= simulate(main) <= waits + 1
+
+
 def test_processes_draw_different_tokens_and_the_same_ones_in_every_run() -> None:
     async def main(world: World) -> list[bytes]:
         async def program(process: Process) -> None:
@@ -108,6 +135,34 @@ def test_processes_draw_different_tokens_and_the_same_ones_in_every_run() -> Non
 # Ends
 
 
+def test_a_program_that_fails_says_why_and_one_that_is_asked_to_stop_stops() -> None:
+    async def main(world: World) -> None:
+        async def failing(process: Process) -> None:
+            raise ValueError("no luck")
+
+        async def endless(process: Process) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                world.note("cleaned up", process)
+
+        failed, stopped = world.start("failing", failing), world.start("endless", endless)
+        await failed.ended()
+        assert repr(failed.failure) == "ValueError('no luck')"
+        await asyncio.sleep(0)
+        stopped.request_stop()
+        await stopped.ended()
+        assert stopped.failure is None
+        assert not failed.alive
+        assert not stopped.alive
+
+    world = World()
+    world.run(main)
+    events = " ".join(world.events)
+    assert "failing.1: failed: ValueError('no luck')" in events
+    assert "endless.1: cleaned up" in events
+
+
 def test_processes_that_are_left_are_stopped_at_the_end_also_paused_ones() -> None:
     async def main(world: World) -> None:
         victim, paused = world.start("victim", Victim(world)), world.start("paused", Victim(world))
@@ -122,6 +177,20 @@ def test_processes_that_are_left_are_stopped_at_the_end_also_paused_ones() -> No
     events = [event.split(maxsplit=1)[1] for event in world.events]
     assert {"victim.1: ended", "paused.1: ended", "victim.1: left outer", "paused.1: left outer"} <= set(events)
     assert world.cluster.idle
+
+
+def test_what_main_returns_or_raises_is_the_worlds_result() -> None:
+    async def returning(world: World) -> int:
+        return 42
+
+    async def raising(world: World) -> None:
+        world.start("victim", Victim(world))
+        await asyncio.sleep(1)
+        raise ValueError("no luck")
+
+    assert World().run(returning) == 42
+    with pytest.raises(ValueError, match="no luck"):
+        World().run(raising)
 
 
 def test_a_deadlock_says_whose_tasks_wait_where_and_leaves_out_the_dead() -> None:
@@ -155,6 +224,69 @@ def test_a_livelock_says_who_went_round_in_circles() -> None:
         World(most_steps=3000).run(main)
     assert str(caught.value).startswith("more than 3000 steps at 0.000 s")
     assert "whirling.1: " in str(caught.value)
+
+
+def test_exceptions_that_reach_nobody_are_collected() -> None:
+    async def main(world: World) -> None:
+        async def failing() -> None:
+            raise ValueError("nobody looks")
+
+        async def program(process: Process) -> None:
+            task = asyncio.create_task(failing())
+            await asyncio.sleep(1)
+            del task
+            gc.collect()  # where the traceback keeps the task, nobody else would
+            asyncio.get_running_loop().call_soon(lambda: 1 // 0)
+            await asyncio.sleep(1)
+
+        await world.start("careless", program).ended()
+
+    world = World()
+    world.run(main)
+    assert len(world.unhandled) == 2
+    assert "ValueError('nobody looks')" in world.unhandled[0]
+    assert "ZeroDivisionError" in world.unhandled[1]
+    assert sum("careless.1: unhandled" in event for event in world.events) == 2
+
+
+def test_tasks_that_nobody_waits_for_are_left_behind() -> None:
+    async def main(world: World) -> None:
+        async def program(process: Process) -> None:
+            asyncio.get_running_loop().stray = asyncio.create_task(  # type: ignore[attr-defined]
+                asyncio.sleep(100), name="stray"
+            )
+
+        await world.start("careless", program).ended()
+        assert world.left_behind() == ["stray"]
+        await asyncio.sleep(200)
+        assert world.left_behind() == []
+
+    simulate(main)
+
+
+def test_the_services_log_is_noted_with_its_process_and_printed_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(world: World) -> None:
+        async def work(process: Process) -> None:
+            async with process.service() as jobs:
+                await jobs.set_type_timeout("t", 10)
+                structlog.get_logger("test").warning("look here", n=1)
+                try:
+                    raise ValueError("no luck")
+                except ValueError:
+                    structlog.get_logger("test").exception("failed")
+
+        await world.start("worker", work).ended()
+
+    before = structlog.get_config()
+    world = World(log_level=10)
+    world.run(main)
+    events = [event.split(maxsplit=1)[1] for event in world.events]
+    assert "worker.1: look here n=1" in events
+    assert "worker.1: failed error=ValueError('no luck')" in events
+    assert any(event.startswith("worker.1: service_opened") for event in events)
+    assert structlog.get_config() == before
+    output = capsys.readouterr()
+    assert output.out == output.err == ""
 
 
 def tasks_alive() -> int:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.errors import StoreFull
+from jobs_service.errors import StoreError, StoreFull
 from jobs_service.store import Store, Transaction
-from tests.contract.support import END, contents
+from jobs_service.store.base import TransactionFunction
+from tests.contract.support import END, contents, patience
 from tests.store.lmdb.test_store import filling, opened
 
 
@@ -46,6 +47,38 @@ async def test_a_full_store_loses_nothing_and_goes_on_reading(path: Path) -> Non
         assert await names_in(store) == names
 
 
+async def test_a_full_store_takes_more_when_something_was_removed(path: Path) -> None:
+    async with opened(path, lmdb_map_size=1 << 20) as store:
+        names = await fill(store, 20_000)
+        for name in names[: len(names) // 2]:
+            await store.transact(clearing(name))
+        kept = names[len(names) // 2 :]
+        assert await names_in(store) == kept
+        await store.transact(filling(b"more", 20_000))
+        assert await names_in(store) == [*kept, b"more"]
+
+
+def clearing(name: bytes) -> TransactionFunction[None]:
+    """Return a function that clears what was filled in under a name."""
+
+    async def function(tr: Transaction) -> None:
+        tr.clear_range(name + b"/", name + b"0")
+
+    return function
+
+
+async def test_who_clears_nothing_in_a_full_store_may_not_add_to_it(path: Path) -> None:
+    async def clear_and_fill(tr: Transaction) -> None:
+        tr.clear_range(b"nobody/", b"nobody0")
+        await filling(b"more", 20_000)(tr)
+
+    async with opened(path, lmdb_map_size=1 << 20) as store:
+        names = await fill(store, 20_000)
+        with pytest.raises(StoreFull):
+            await store.transact(clear_and_fill)
+        assert await names_in(store) == names
+
+
 async def test_a_full_store_can_be_emptied_in_one_transaction(path: Path) -> None:
     async with opened(path, lmdb_map_size=1 << 20) as store:
         await fill(store, 20_000)
@@ -76,3 +109,20 @@ async def test_a_full_store_takes_more_when_opened_with_a_larger_map(path: Path)
     async with opened(path, lmdb_map_size=1 << 22) as store:
         await store.transact(filling(b"more", 20_000))
         assert await names_in(store) == [*names, b"more"]
+
+
+async def test_watches_of_a_transaction_that_does_not_fit_are_lost(path: Path) -> None:
+    async with opened(path, lmdb_map_size=1 << 20) as store:
+        watches = []
+
+        async def function(tr: Transaction) -> None:
+            watches.append(tr.watch(b"a"))
+            await filling(b"more", 3_000_000)(tr)
+
+        with pytest.raises(StoreFull):
+            await store.transact(function)
+        assert watches
+        for watch in watches:
+            async with patience():
+                with pytest.raises(StoreError):
+                    await watch.wait()
