@@ -31,7 +31,19 @@ from tests.service.support import (
 CYCLE: list[Any] = []
 CYCLE.append(CYCLE)
 
-NOT_every_bad_data = pytest.mark.parametrize("data", NOT_JSON.values(), ids=NOT_JSON.keys())
+NOT_JSON: dict[str, Any] = {
+    "integer key": {1: 2},
+    "nested integer key": {"a": [{"b": {1: 2}}]},
+    "bytes": b"x",
+    "set": {1},
+    "object": object(),
+    "date": datetime(2020, 1, 1, tzinfo=UTC),
+    "NaN": float("nan"),
+    "nested NaN": {"a": [1.0, float("nan")]},
+    "infinity": float("-inf"),
+    "cycle": CYCLE,
+}
+every_bad_data = pytest.mark.parametrize("data", NOT_JSON.values(), ids=NOT_JSON.keys())
 
 
 @every_bad_data
