@@ -224,7 +224,7 @@ class _Bad(Exception):
 
 
 def _described(first: int, lines: list[bytes]) -> tuple[list[_NumberedJob], str | None]:
-    """Return the jobs of the lines before a bad one, and what is bad, None for nothing."""
+    """Return the jobs of the lines before a bad one, and its fault; None for no fault."""
     found: list[_NumberedJob] = []
     for number, line in enumerate(lines, first):
         try:

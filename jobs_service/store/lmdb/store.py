@@ -5,7 +5,7 @@ One reader thread serves reads and notices other processes' commits. LMDB's own 
 processes. LMDB never runs on the loop's thread, because a cold page or a busy disk can block for seconds.
 
 The module has more than 600 lines because the store is one class: the loop and both threads share its state, and who
-touches what is seen in one place.
+touches shared data in one place.
 """
 
 from __future__ import annotations
