@@ -4,8 +4,8 @@ One writer thread runs all waiting transaction functions, commits once and only 
 One reader thread serves reads and notices other processes' commits. LMDB's own lock makes that correct across
 processes. LMDB never runs on the loop's thread, because a cold page or a busy disk can block for seconds.
 
-The module has more than 600 lines because the store is one class: the loop and both threads share its state, and who
-touches shared data in one place.
+The module has more than 600 lines because the store is one class: the loop and both threads share its state, and one
+place shows what each touches.
 """
 
 from __future__ import annotations
