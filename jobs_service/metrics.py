@@ -49,9 +49,6 @@ STATES: Final = ("ready", "scheduled", "retrying", "running", "succeeded", "fail
 _MOST_REPLICATIONS: Final = 1000
 """Most replications of each kind with series of their own."""
 
-_AT_ONCE: Final = 50
-"""Queues read at the same time."""
-
 PREFIX: Final = "jobs_service_"
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -328,7 +325,7 @@ async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
         # There may be very many types: the loop goes on meanwhile.
         chosen = await asyncio.to_thread(_chosen, labels, counted)
         own = [type for type, label in chosen.items() if label != OTHERS]
-        queues = await _queues(jobs, own)
+        queues = dict(zip(own, await jobs.queue_states(own), strict=True))
         replications = await _replications(jobs, counted)
     except JobsError:
         return None
@@ -361,15 +358,6 @@ def _by_label(
             continue
         oldest = max((now - queue.ready_since for queue in own if queue.ready_since is not None), default=0.0)
         found[label] = OfTypes(counts, max(oldest, 0.0), sum(queue.paused for queue in own))
-    return found
-
-
-async def _queues(jobs: JobsService, types: list[JobType]) -> dict[JobType, QueueState]:
-    found: dict[JobType, QueueState] = {}
-    for start in range(0, len(types), _AT_ONCE):
-        part = types[start : start + _AT_ONCE]
-        queues = await asyncio.gather(*map(jobs.queue_state, part))
-        found |= zip(part, queues, strict=True)
     return found
 
 

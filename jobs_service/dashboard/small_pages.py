@@ -191,7 +191,7 @@ async def health(visit: Visit, sizes: SizeWatch) -> Response:
     try:
         counts = await visit.counts()
         waiting_types = [type for type, each in counts.items() if each.pending][:MOST_QUEUES]
-        queues = await asyncio.gather(*map(service.queue_state, waiting_types))
+        queues = await service.queue_states(waiting_types)
         others = await service.store.other_processes()
         lately = await visit.last_hour()
     except JobsError as error:

@@ -29,7 +29,7 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import COUNT_PAGE
 from jobs_service.model import Job, JobEvent, JobId, JobState, JobType, RunAt
 from jobs_service.model.job import exact_type
-from jobs_service.model.type_state import Interval, JobsPage, TypeCounts, TypeSettings
+from jobs_service.model.type_state import Interval, JobsPage, QueueState, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.service.store_access import StoreAccess
 from jobs_service.store.base import Transaction, Watch
@@ -46,6 +46,8 @@ _Found: TypeAlias = dict[bytes, tuple[JobType, TypeCounts]]
 _ReadPart: TypeAlias = Callable[[Transaction, bytes | None], Coroutine[Any, Any, tuple[T, bytes | None]]]
 _MOST_LOOKS: Final = 8
 """Most transactions per page; each reads 2,000 rows at most."""
+_QUEUES_AT_ONCE: Final = 100
+"""Types whose queues are read at the same time."""
 _SETTINGS_AT_ONCE: Final = 200
 """Types whose settings one transaction reads."""
 _TYPES_AT_ONCE: Final = 5000
@@ -91,6 +93,16 @@ async def type_settings(access: StoreAccess, types: Iterable[JobType]) -> list[T
     found: list[TypeSettings] = []
     for first in range(0, len(keys), _SETTINGS_AT_ONCE):
         found += await access.read(partial(activity.settings_of, types=keys[first : first + _SETTINGS_AT_ONCE]))
+    return found
+
+
+async def queue_states(access: StoreAccess, types: Iterable[JobType]) -> list[QueueState]:
+    """Return the states of types' queues; see JobsService.queue_states."""
+    keys = [access.keys(type) for type in types]
+    found: list[QueueState] = []
+    for first in range(0, len(keys), _QUEUES_AT_ONCE):
+        part = keys[first : first + _QUEUES_AT_ONCE]
+        found += await asyncio.gather(*(access.read(partial(reads.queue_state, keys=each)) for each in part))
     return found
 
 

@@ -264,6 +264,10 @@ class JobsService:
         keys = self._access.keys(type)
         return await self._access.read(lambda transaction: reads.queue_state(transaction, keys))
 
+    async def queue_states(self, types: Iterable[JobType]) -> list[QueueState]:
+        """Return the states of several types' queues, in the order of the types; see `queue_state`."""
+        return await queries.queue_states(self._access, types)
+
     async def last_ticks(self) -> dict[JobType, float]:
         """Return the time of each periodic type's last tick, seconds since the epoch.
 

@@ -16,7 +16,16 @@ from tests.service.support import T1, TIMEOUT, listed
 
 HERE_ONLY = {"handler", "every", "cron", "commands", "configure", "reload", "handlers", "periodic", "slot_uses"}
 OF_THE_STORE = {"store", "asgi"}
-FOR_INTERFACES = {"ask_process", "before_leaving", "listed", "process_id", "remote", "type_settings", "wall_time"}
+FOR_INTERFACES = {
+    "ask_process",
+    "before_leaving",
+    "listed",
+    "process_id",
+    "queue_states",
+    "remote",
+    "type_settings",
+    "wall_time",
+}
 
 
 def public(owner: type) -> set[str]:

@@ -33,7 +33,10 @@ LEFT_OUT: Final = {
     "JobsService.commands": "runs real processes",
     "JobsService.asgi": "the simulation has no network",
     **dict.fromkeys(
-        [f"JobsService.{name}" for name in ("ask_process", "before_leaving", "listed", "type_settings", "wall_time")],
+        [
+            f"JobsService.{name}"
+            for name in ("ask_process", "before_leaving", "listed", "queue_states", "type_settings", "wall_time")
+        ],
         "is for interfaces",
     ),
     "JobsService.cron(timezone)": "tests/runner/test_schedule.py",

@@ -15,12 +15,11 @@ from jobs_service.names import printable, shown
 from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
-    from jobs_service import JobsService, JobType, QueueState, TypeCounts
+    from jobs_service import JobsService
     from jobs_service.service.failures import Failures, Group, Outage
 
 RECOVERY_TIME = 1.5
 """Seconds within which a running process monitor takes back the jobs of a dead process."""
-AT_ONCE = 100
 """Types read at the same time."""
 
 MaxWaitOption = Annotated[
@@ -85,16 +84,13 @@ def health(
 async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     import asyncio
 
+    from jobs_service.model.job import exact_type
     from jobs_service.service.failures import last_hour
 
     types = await jobs.types()
-    states: list[tuple[JobType, QueueState]] = []
-    counted: dict[JobType, TypeCounts] = {}
-    for at in range(0, len(types), AT_ONCE):
-        some = types[at : at + AT_ONCE]
-        states += zip(some, await asyncio.gather(*map(jobs.queue_state, some)), strict=True)
-        for counts in await asyncio.gather(*map(jobs.counts, some)):
-            counted |= counts
+    states = [*zip(types, await jobs.queue_states(types), strict=True)]
+    exist = {*map(exact_type, types)}
+    counted = {type: counts for type, counts in (await jobs.counts()).items() if type in exist}
     now = Sources().wall_time()
     oldest = max(
         (

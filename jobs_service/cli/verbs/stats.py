@@ -89,9 +89,8 @@ def print_counted(found: Sequence[CountedType], as_json: bool) -> None:
 
 async def counted(jobs: JobsService, only: Any = None) -> list[CountedType]:
     """Return the counts of each type, also of types without jobs."""
-    found = []
-    for type, counts in (await jobs.counts(only)).items():
-        found.append(CountedType(type, counts, await jobs.queue_state(type)))
+    counts = await jobs.counts(only)
+    found = map(CountedType, counts, counts.values(), await jobs.queue_states(counts))
     return sorted(found, key=lambda row: shown(row.type))
 
 

@@ -109,15 +109,9 @@ def clear_timeout(
 
 
 async def _read(jobs: JobsService) -> list[_Type]:
-    from jobs_service.errors import NoTypeTimeout
-
-    found = []
-    for type, counts in (await jobs.counts()).items():
-        try:
-            timeout: float | None = await jobs.get_type_timeout(type)
-        except NoTypeTimeout:  # its jobs remain
-            timeout = None
-        found.append(_Type(type, timeout, await jobs.paused(type), counts))
+    counts = await jobs.counts()
+    settings = await jobs.type_settings(counts)
+    found = [_Type(type, its.timeout, its.paused, counts[type]) for type, its in zip(counts, settings, strict=True)]
     return sorted(found, key=lambda row: shown(row.type))
 
 
