@@ -78,7 +78,7 @@ class Settings(BaseSettings):
     notify_holdoff: Seconds = Field(0.05, ge=0, le=3600)
     """Least time between two reads of changes, per subscribed type."""
     activity_batch: int = Field(1000, ge=1, le=100_000)
-    """Lost jobs re-enqueued per transaction, at first."""
+    """Most lost jobs that one transaction re-enqueues."""
     transaction_timeout: Seconds = Field(10.0, gt=0, le=3600)
     """Longest time for one transaction, retries included; then StoreUnavailable is raised."""
     max_restarts: int = Field(3, ge=0, le=1000)
@@ -119,10 +119,6 @@ class Settings(BaseSettings):
     """Due jobs made ready, or expired ones removed, per transaction: those who wait for one do not wait for long."""
     notifier_batch: ClassVar[int] = 1000
     """Jobs that a notifier reads per transaction; what they have in bytes sets a smaller bound."""
-    activity_batch_factor: ClassVar[float] = 0.75
-    """Factor by which `activity_batch` shrinks when its transaction was too large or too slow; as in couch_jobs."""
-    activity_batch_increment: ClassVar[int] = 100
-    """Jobs by which it grows when its transaction fit; as in couch_jobs."""
     type_idle_after: ClassVar[float] = 10.0
     """Seconds without activity after which a type counts as idle, if none of its jobs runs, or comes due or expires
     soon. Idle types take neither memory nor time; a type that is used every few seconds does not come and go."""

@@ -29,7 +29,7 @@ from jobs_service.errors import (
 from jobs_service.layer import counters, declared_settings
 from jobs_service.layer.damage import remove_damaged
 from jobs_service.layer.entry import Entry, JobSnapshot
-from jobs_service.layer.keyspace import Place, TypeKeys, pack_priority, pack_type, place_of, unpacked_type
+from jobs_service.layer.keyspace import Place, TypeKeys, pack_priority, pack_type, unpacked_type
 from jobs_service.layer.record import Record
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob, Removal
@@ -107,11 +107,6 @@ def new_job_spec(type: JobType, job: Any) -> Spec:
     if not isinstance(job, NewJob):
         raise InvalidJob(f"a job of type {kind_of(job)}; add_many takes NewJob objects").about(type)
     return spec_of(type, job.id, job.data, job.priority, job.run_at)
-
-
-def check_id(keys: TypeKeys, id: Any) -> JobId:
-    """Return the id, checked."""
-    return place_of(keys, id)[1]
 
 
 # Operations

@@ -468,12 +468,6 @@ class Keyspace:
         if _class_of(keys.type) is str:
             self._by_name[keys.type] = keys
 
-    def split_data_key(self, key: bytes) -> tuple[TypeKeys, JobId]:
-        """Return the type's keys and the id of a DATA key."""
-        packed = key[len(self.sections[DATA]) :]
-        type, id = fdb.tuple.unpack(packed)
-        return self.stored(type), id
-
 
 class TypeFinder:
     """Finds the types of many keys, one after the other: keys of one type mostly come together.

@@ -146,7 +146,6 @@ class Status(enum.StrEnum):
     """Its record is damaged, or a newer version wrote it."""
 
 
-UNFINISHED = (Status.READY, Status.SCHEDULED, Status.RETRYING, Status.RUNNING)
 ENDED: Final = (Status.SUCCEEDED, Status.FAILED, Status.CANCELED)
 COUNTED: Final[tuple[Status, ...]] = tuple(each for each in Status if each is not Status.UNREADABLE)
 """Statuses with figures on pages, in their order."""

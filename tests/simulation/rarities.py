@@ -23,8 +23,6 @@ _WITH_SETTINGS: Final = 0.04
 """The share of runs in which the settings below are drawn."""
 
 _SETTINGS: Final[Mapping[str, Sequence[Any]]] = {
-    "activity_batch_factor": (0.01, 0.5, 0.99),
-    "activity_batch_increment": (0, 1, 100_000),
     "expiry_check_period": (0.2, 60.0),
     "retry_backoff": (0.001, 0.3, 2.0),
     "max_restarts": (0, 1, 1000),

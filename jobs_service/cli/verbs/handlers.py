@@ -133,7 +133,9 @@ def periodic(
 
 async def _ticks(jobs: JobsService) -> list[_PeriodicRow]:
     """Return the periodic types in the store."""
-    return [_PeriodicRow(type, last, await jobs.paused(type)) for type, last in (await jobs.last_ticks()).items()]
+    ticks = await jobs.last_ticks()
+    settings = await jobs.type_settings(ticks)
+    return [_PeriodicRow(type, last, its.paused) for (type, last), its in zip(ticks.items(), settings, strict=True)]
 
 
 def _scheduled(registered: dict[Any, Periodic], seen: dict[Any, _PeriodicRow]) -> list[_PeriodicRow]:
