@@ -28,7 +28,7 @@ from jobs_service.errors import (
 )
 from jobs_service.http import problems
 from jobs_service.http.tokens import Identity
-from jobs_service.layer import activity, changes
+from jobs_service.layer import activity, changes, counters
 from jobs_service.layer.changes import Position
 from jobs_service.layer.creation import no_type
 from jobs_service.layer.keyspace import TypeKeys, is_id, pack_id, unpack_id
@@ -484,9 +484,10 @@ async def existing(service: JobsService, keys: list[TypeKeys]) -> set[TypeKeys]:
     """Return the types that exist or have jobs; following another type would leave rows of it in the store."""
     read = await service.remote.access.read(lambda transaction: activity.samples(transaction, keys))
     found = {each for each, (timeout, _) in zip(keys, read, strict=True) if timeout}
-    if len(found) < len(keys):
-        counts = await service.counts()
-        found |= {each for each in keys if each.type in counts and counts[each.type].jobs}
+    others = [each for each in keys if each not in found]
+    if others:
+        counts = await service.remote.access.read(lambda transaction: counters.of_types(transaction, others))
+        found |= {each for each, its in zip(others, counts, strict=True) if its is not None and its.jobs}
     return found
 
 
