@@ -22,7 +22,6 @@ from jobs_service.http.streams import ClientPresence, Gone
 from jobs_service.http.tokens import Role
 from jobs_service.log import EventLog
 from jobs_service.model import Job, Outcome, RunningJob
-from jobs_service.model.job import exact_type
 from jobs_service.service.remote import RunEnd
 
 log = EventLog("jobs_service.http")
@@ -64,7 +63,7 @@ async def give_back(call: Call) -> Response:
 
 def _key(call: Call) -> tuple[str, Any, str]:
     """Return the key under which an accept is remembered: only its own caller finds it again."""
-    return call.who.name, exact_type(call.type), call.body.key
+    return call.who.name, call.type, call.body.key
 
 
 class _Accepting(Response):

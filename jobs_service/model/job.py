@@ -102,26 +102,6 @@ def unpack_priority(packed: bytes) -> Priority:
     return priority
 
 
-class ExactType(tuple[Any, ...]):
-    """A tuple type as the key of a dict. In Python (1,), (True,) and (1.0,) are equal, as are (0.0,) and (-0.0,)."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, tuple) and tuple.__eq__(self, other) and tuple.__repr__(self) == tuple.__repr__(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return tuple.__hash__(self)
-
-
-def exact_type(type: JobType) -> JobType:
-    """Return a type as a key that is equal to the same type only."""
-    return ExactType(type) if isinstance(type, tuple) else type
-
-
 # Status: one word for state and outcome, the same in every view
 
 

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from jobs_service.actors.context import log
 from jobs_service.model import JobType
-from jobs_service.model.job import exact_type
 from jobs_service.runner.active_runs import ActiveRuns, SlotLimit
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat, LoopWatch
@@ -135,7 +134,7 @@ class Runner:
     def slot_uses(self) -> dict[JobType, SlotUse]:
         """Return the slots and the taken slots of each handler, by type."""
         return {
-            exact_type(runs.handler.type): SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed)
+            runs.handler.type: SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed)
             for runs in self._runs.values()
         }
 

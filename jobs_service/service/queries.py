@@ -28,7 +28,6 @@ from jobs_service.layer.reads import LARGEST_CHUNK, Unreadable, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import COUNT_PAGE
 from jobs_service.model import Job, JobEvent, JobId, JobState, JobType, RunAt
-from jobs_service.model.job import exact_type
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.service.store_access import StoreAccess
@@ -110,7 +109,7 @@ async def rules(access: StoreAccess) -> dict[JobType, Redaction]:
     """Return the types with secret fields; see JobsService.redactions."""
     keyspace = access.keyspace
     parts = _parts(access, lambda transaction, after: declared_settings.redactions_page(transaction, keyspace, after))
-    return {exact_type(type): found async for part in parts for type, found in part}
+    return {type: found async for part in parts for type, found in part}
 
 
 async def last_ticks(access: StoreAccess) -> dict[JobType, float]:
@@ -128,7 +127,7 @@ async def counts(access: StoreAccess, type: JobType | None) -> dict[JobType, Typ
     if type is not None:
         keys = access.keys(type)
         found = await access.read(lambda transaction: _of_type(transaction, keyspace, keys))
-        return {} if found is None else {exact_type(keys.type): found}
+        return {} if found is None else {keys.type: found}
     none = TypeCounts()
     counted: _Found = {pack_type(type): (type, none) for type in await types(access)}
     async for part in _parts(access, lambda transaction, after: counters.page(transaction, keyspace, after)):
@@ -142,7 +141,7 @@ async def counts(access: StoreAccess, type: JobType | None) -> dict[JobType, Typ
     # Both were read in this order, so sorting has little to do.
     for number, packed in enumerate(sorted(counted), 1):
         each_type, ordered_counts = counted[packed]
-        ordered[exact_type(each_type)] = ordered_counts
+        ordered[each_type] = ordered_counts
         if not number % _TYPES_AT_ONCE:
             await asyncio.sleep(0)
     return ordered
@@ -371,8 +370,8 @@ async def redactor(jobs: Iterable[Job], rules_of: Callable[[JobType], Awaitable[
         jobs: of any types. Rules are read after the jobs: they include the rules at the time when each job was added.
         rules_of: reads the rules of a type; called once per type.
     """
-    rules = {type: await rules_of(type) for type in dict.fromkeys(exact_type(job.type) for job in jobs)}
-    return lambda job: rules[exact_type(job.type)].job(job)
+    rules = {type: await rules_of(type) for type in dict.fromkeys(job.type for job in jobs)}
+    return lambda job: rules[job.type].job(job)
 
 
 async def rules_of_changed(service: JobsService, type: JobType) -> Redaction:

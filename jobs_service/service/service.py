@@ -42,7 +42,6 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many
-from jobs_service.model.job import exact_type
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
@@ -796,12 +795,12 @@ class JobsService:
     @property
     def handlers(self) -> dict[JobType, Handler[Any, Any]]:
         """The handlers by type."""
-        return {exact_type(handler.type): handler for handler in self._registry.handlers.values()}
+        return {handler.type: handler for handler in self._registry.handlers.values()}
 
     @property
     def periodic(self) -> dict[JobType, Periodic]:
         """The periodic handlers by type, with their schedules and policies for missed ticks."""
-        return {exact_type(each.handler.type): each for each in self._registry.periodic}
+        return {each.handler.type: each for each in self._registry.periodic}
 
     def configure(self, type: JobType, **changes: Unpack[ChangeableOptions]) -> None:
         """Change options of a handler, also while it runs.
