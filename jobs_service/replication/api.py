@@ -100,7 +100,7 @@ async def replicate_as(jobs: JobsService, options: ReplicationOptions, name: str
     async def add(tx: JobTransaction) -> Job:
         installation = await installation_id(tx, new)
         # The code of a filter is at the source, which may be away now: the name stands for it in the job's id.
-        id = options.ids(installation, options.filter)[0]
+        id = options.id(installation, options.filter)
         await _make_type(tx, type)
         data = {"installation": installation, "options": masked(options), **({"name": name} if name else {})}
         try:

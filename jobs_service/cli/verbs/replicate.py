@@ -241,7 +241,7 @@ def _options(
             raise typer.BadParameter("name SOURCE and TARGET, or a document with --from-document")
         else:
             options = ReplicationOptions.from_data({"source": source, "target": target, **given})
-        options.ids("", None)  # finds errors in the addresses
+        options.id("", None)  # finds errors in the addresses
         return options, name
     except (InvalidReplication, InvalidEndpoint) as error:
         raise typer.BadParameter(str(error)) from None
