@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from jobs_service import Discard, HistoryKind, JobCanceled, JobsError, JobsService, RunningJob, Snooze, StoreError
 from jobs_service.log import EventLog
-from jobs_service.replication.api import Starts
 from jobs_service.replication.bodies import takes_encoded
 from jobs_service.replication.changes import ChangeQueue, ChangesReader, ThroughSequence
 from jobs_service.replication.checkpoints import (
@@ -41,6 +40,7 @@ from jobs_service.replication.options import InvalidReplication, ReplicationOpti
 from jobs_service.replication.pipeline import Pipeline
 from jobs_service.replication.stored import (
     CredentialsMissing,
+    Starts,
     is_wanted,
     progress_message,
     take_wanted,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.arguments import check_limit, check_page_size, check_positive, check_state, to_seconds
 from jobs_service.errors import (
     InvalidJob,
@@ -30,7 +30,6 @@ from jobs_service.layer.transaction import COUNT_PAGE
 from jobs_service.model import Job, JobEvent, JobId, JobState, JobType, RunAt
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
-from jobs_service.service.store_access import StoreAccess
 from jobs_service.store.base import Transaction, Watch
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.subscriptions import Hub, Subscription
 from jobs_service.arguments import IfExists, Spread, check_keep, check_seconds, check_timeout
 from jobs_service.batching import GroupCommit
@@ -59,7 +59,6 @@ from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.presence import HandlerRuns, Presence, checked
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
-from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
 from jobs_service.service.transactions import Transactions
 from jobs_service.settings import STORE_VARIABLE, Settings
