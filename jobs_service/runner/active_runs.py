@@ -25,6 +25,7 @@ from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.run import NO_END, Run, RunEnd, StopReason, traceback_of
 from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.surroundings import Around
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import own_task
 
@@ -164,6 +165,7 @@ class ActiveRuns:
         service: the service in which the runner runs.
         handler: the handler.
         slot_limit: shared by all handlers.
+        around: the handler's middleware and resources; None for none.
 
     Attributes:
         handler: as given.
@@ -178,7 +180,13 @@ class ActiveRuns:
         queue_watch, cancel_watch: the watches on which the worker pool waits, if any; fired to make it read again.
     """
 
-    def __init__(self, service: ServiceAccess, handler: Handler[Any, Any], slot_limit: SlotLimit) -> None:
+    def __init__(
+        self,
+        service: ServiceAccess,
+        handler: Handler[Any, Any],
+        slot_limit: SlotLimit,
+        around: Around | None = None,
+    ) -> None:
         self.handler = handler
         self.log = log.bind(type=handler.type, handler=handler.name)
         self.busy = 0
@@ -194,7 +202,7 @@ class ActiveRuns:
         self._service = service
         self._slot_limit = slot_limit
         self._loop = asyncio.get_running_loop()
-        self._execution = Execution(handler, service.sources, self._blocked)
+        self._execution = Execution(handler, service.sources, self._blocked, around)
         self._ends = RunEndings(service, handler.type, self._execution, self.log, self._forget)
         self._worker = JobWorker(service.worker, self, handler.results)
         self._by_lock: dict[bytes, Run] = {}

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import re
 import types
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar, copy_context
 from typing import Any, Final, Protocol, TypeVar
 
@@ -55,6 +55,7 @@ from jobs_service.runner.run import (
     history_of,
     leaves,
 )
+from jobs_service.runner.surroundings import Around
 from jobs_service.sources import Sources
 
 JobT = TypeVar("JobT", bound=Job)
@@ -188,17 +189,23 @@ class Execution:
         handler: the handler.
         sources: wall-clock time and randomness.
         blocked: called with a job and the seconds for which its handler blocked the loop.
+        around: middleware and resources; None for none.
 
     Attributes:
         redaction: rules that redact the log's events about the jobs.
     """
 
     def __init__(
-        self, handler: Handler[Any, Any], sources: Sources, blocked: Callable[[RunningJob, float], None]
+        self,
+        handler: Handler[Any, Any],
+        sources: Sources,
+        blocked: Callable[[RunningJob, float], None],
+        around: Around | None = None,
     ) -> None:
         self._handler = handler
         self._sources = sources
         self._blocked = blocked
+        self._around = around
         self.redaction = handler.redaction or NO_REDACTION
 
     @property
@@ -229,7 +236,8 @@ class Execution:
             if handler.kind == "thread":
                 result = await self._in_thread(run, args)
             else:  # the most frequent case: it has no coroutine of its own, because each one costs time
-                steps = Steps(handler.call(job, args), functools.partial(self._blocked, job))
+                work = handler.call(job, args) if self._around is None else self._within(self._around, job, args)
+                steps = Steps(work, functools.partial(self._blocked, job))
                 result = await steps
                 _note_overtime(run, steps)
         except GeneratorExit:
@@ -259,11 +267,23 @@ class Execution:
         handler, job = self._handler, run.job
         blocking = BlockingJob(job, asyncio.get_running_loop())
         run.announce = blocking.announce_stop
-        result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
+        around = self._around
+        if around is None:
+            result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
+        else:
+            resources = around.resources()
+            result = await around.call(
+                job, lambda: in_thread(lambda: handler.call(blocking, args, resources), blocking.stop)
+            )
         # The result of a canceled job is of no use, whether its function has read `stopping` or not.
         if result is None and (blocking.has_heeded or run.stop_reason is StopReason.CANCELED) and not run.written:
             return _GIVEN_BACK
         return result
+
+    def _within(self, around: Around, job: RunningJob, args: Any) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of a handler with what is around it."""
+        handler, resources = self._handler, around.resources()
+        return around.call(job, lambda: handler.call(job, args, resources))
 
     def _returned(self, run: Run, result: Any) -> RunEnd:
         job = run.job

@@ -15,6 +15,7 @@ from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat, LoopWatch
 from jobs_service.runner.options import KEEP_TICKS
 from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.surroundings import Surroundings
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import SlotSharing, WorkerPool
 from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
@@ -55,6 +56,7 @@ class Runner:
         service: the service in which it runs.
         handlers: the handlers, each of another type.
         periodic: the handlers among them whose jobs a schedule adds.
+        surroundings: their middleware and resources.
         max_jobs: most jobs of all handlers together; None for the sum of their slots.
         started: called once, when all types exist and the accepts begin.
         ended: called when the runner stops accepting jobs, and at each end of jobs after that.
@@ -69,6 +71,7 @@ class Runner:
         service: ServiceAccess,
         handlers: Sequence[Handler[Any, Any]],
         periodic: Sequence[Periodic],
+        surroundings: Surroundings,
         max_jobs: int | None,
         started: Callable[[], object],
         ended: Callable[[], object] | None = None,
@@ -81,7 +84,12 @@ class Runner:
         self.is_draining = False
         # Not a task: nobody else waits for it.
         self._asked_to_stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._runs = {handler.packed: ActiveRuns(service, handler, self._slot_limit) for handler in handlers}
+        self._surroundings = surroundings
+        self._handlers = handlers
+        self._runs = {
+            handler.packed: ActiveRuns(service, handler, self._slot_limit, surroundings.of(handler))
+            for handler in handlers
+        }
         self._loop_watch = LoopWatch(service, [*self._runs.values()])
         self._worker_pools: dict[bytes, WorkerPool] = {}
         self._changed = asyncio.Event()
@@ -101,8 +109,13 @@ class Runner:
         """Run jobs until `stop`, or until the caller is canceled; then let running jobs end within their grace.
 
         Raises:
+            JobsError: a resource cannot be opened.
             SupervisorFailed: a worker pool never starts.
         """
+        async with self._surroundings.open(self._handlers):
+            await self._run()
+
+    async def _run(self) -> None:
         task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         self._loop_watch.start()
         try:

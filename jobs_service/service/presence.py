@@ -238,7 +238,8 @@ class HandlerRuns:
                 started()
 
         periodic = [each for each in self._registry.periodic if each.handler in handlers]
-        runner = Runner(self._service, handlers, periodic, max_jobs, begun, self._presence.changed)
+        around = self._registry.surroundings()
+        runner = Runner(self._service, handlers, periodic, around, max_jobs, begun, self._presence.changed)
         runner.set_quiet(self._presence.is_quiet)
         self._registry.runner = runner
         try:
