@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -21,7 +22,7 @@ from jobs_service.errors import (
     job_name,
     shown,
 )
-from jobs_service.layer import activity, counters, damage, declared_settings, reads
+from jobs_service.layer import activity, counters, damage, declared_settings, jobs_by_time, reads
 from jobs_service.layer.declared_settings import ALL_SECRET
 from jobs_service.layer.keyspace import Keyspace, Place, TypeKeys, pack_id, pack_type
 from jobs_service.layer.reads import LARGEST_CHUNK, Unreadable, list_page
@@ -52,6 +53,8 @@ _TYPES_AT_ONCE: Final = 5000
 """Types per yield to the event loop while the result is built."""
 _AHEAD: Final = 3600.0
 """Seconds by which the clocks of other processes may be ahead."""
+_TYPES_PER_LOOK: Final = 50
+"""Types per transaction of a search for ids."""
 _WATCH_HOLDOFF: Final = 0.02
 """Least seconds between two reads of a job while waiting for its end."""
 
@@ -330,18 +333,18 @@ async def page(
     after: str | None,
     newest_first: bool,
     prefix: JobId | None,
+    by_time: bool,
     now: float,
 ) -> JobsPage:
     """Return a page of a type's jobs; see JobsService.page."""
     keys = access.keys(type)
     most = check_positive("limit", limit)
-    terms = reads.terms(state, after, newest_first, prefix, now)
+    terms = reads.terms(state, after, newest_first, prefix, now, by_time)
     jobs: list[Job] = []
     place = terms.after
+    read = jobs_by_time.page if terms.merged else reads.page
     for _ in range(_MOST_LOOKS):
-        found, place = await access.read(
-            partial(reads.page, keys=keys, terms=terms, after=place, most=most - len(jobs))
-        )
+        found, place = await access.read(partial(read, keys=keys, terms=terms, after=place, most=most - len(jobs)))
         jobs += found
         if place is None or len(jobs) == most:
             break
@@ -391,3 +394,33 @@ async def rules_of_changed(service: JobsService, type: JobType) -> Redaction:
 def unreadable(job: Job | JobEvent, error: RecordDamaged) -> Job:
     """Return a stand-in for a job with a damaged part: its state is "unreadable", and its error says why."""
     return Job(job.type, job.id, Unreadable(error))
+
+
+async def beginning_with(
+    access: StoreAccess, types: Sequence[JobType], prefix: JobId, most: int, seconds: float
+) -> tuple[list[tuple[JobType, JobId]], int]:
+    """Return jobs whose ids begin with a prefix, by type.
+
+    Args:
+        access: of the service.
+        types: to look at, in this order.
+        prefix: of the ids.
+        most: jobs in all, and per type a quarter of them.
+        seconds: after which no further types are looked at.
+
+    Returns:
+        The jobs, and the number of types that were looked at.
+
+    Raises:
+        InvalidJob: the prefix can begin no id.
+    """
+    begins, until = pack_id(prefix)[:-1], time.monotonic() + seconds
+    found: list[tuple[JobType, JobId]] = []
+    looked_at = 0
+    for first in range(0, len(types), _TYPES_PER_LOOK):
+        part = [access.keys(type) for type in types[first : first + _TYPES_PER_LOOK]]
+        found += await access.read(partial(reads.beginning_with, types=part, prefix=begins, most=max(most // 4, 1)))
+        looked_at += len(part)
+        if len(found) >= most or time.monotonic() > until:
+            break
+    return found[:most], looked_at

@@ -444,6 +444,7 @@ class JobsService(Handlers):
         after: str | None = None,
         newest_first: bool = False,
         prefix: JobId | None = None,
+        by_time: bool = False,
     ) -> JobsPage:
         """Return a page of a type's jobs, read by bounded transactions, however many jobs there are.
 
@@ -459,11 +460,17 @@ class JobsService(Handlers):
             after: `next` of the previous page with otherwise the same arguments; None to begin.
             newest_first: whether to read in reverse order: the latest failures, the highest ids.
             prefix: only jobs whose ids begin with it, a str or bytes.
+            by_time: whether jobs of other states, and of all together, are ordered by their last events, not by their
+                ids. The indexes of ready, scheduled, running, failed and expiring jobs are merged for that: scheduled
+                jobs come as they become due, and unreadable jobs and ended ones that are kept for ever are left out.
+                Without effect with a prefix.
 
         Raises:
             InvalidJob: an invalid state, number, prefix or `after`.
         """
-        return await queries.page(self._access, type, state, limit, after, newest_first, prefix, self.wall_time())
+        return await queries.page(
+            self._access, type, state, limit, after, newest_first, prefix, by_time, self.wall_time()
+        )
 
     async def active_ids(self, type: JobType) -> list[JobId]:
         """Return the ids of the type's running jobs, the longest silent first."""
