@@ -20,6 +20,7 @@ from jobs_service import run_data, tracing
 from jobs_service.arguments import json_of
 from jobs_service.errors import (
     CommitUnknown,
+    Discard,
     InvalidJob,
     JobCanceled,
     JobsError,
@@ -67,6 +68,9 @@ MOST_REFUSALS: Final = 14
 
 FIRST_PAUSE_AFTER_REFUSAL: Final = 1.0
 """Seconds of pause after the first refusal; each further one doubles it."""
+
+_LONGEST_CHAIN: Final = 20
+"""Most errors of a chain of causes and contexts that are looked at; a chain can be a circle."""
 
 _REFUSED: Final = re.compile(r"refused: (\d+): ")
 
@@ -328,7 +332,7 @@ class Execution:
             return RunEnd(None, error=describe(raised), raised=raised) if run.written else NO_END
         canceled = any(isinstance(each, JobCanceled) for each in own)
         error = decisive(raised)
-        if why is not None and (canceled or isinstance(error, asyncio.CancelledError)):
+        if why is not None and (canceled or _comes_of_cancellation(error)):
             return self.end_of_stopped(job, why)
         if canceled:
             return self._canceled()
@@ -478,6 +482,20 @@ def _note_overtime(run: Run, steps: Steps) -> None:
     deadline = run.deadline
     if deadline is not None and run.stop_reason is None and steps.began <= deadline < asyncio.get_running_loop().time():
         run.stop_reason = StopReason.OVERTIME
+
+
+def _comes_of_cancellation(error: BaseException | None) -> bool:
+    """Return whether an error is a cancellation, or was raised while one was handled, by a driver or in a clean-up.
+
+    Retry, Snooze and Discard are what the handler wants, whatever made it raise them.
+    """
+    if isinstance(error, Retry | Snooze | Discard):
+        return False
+    for _ in range(_LONGEST_CHAIN):
+        if error is None or isinstance(error, asyncio.CancelledError):
+            break
+        error = error.__cause__ or error.__context__
+    return isinstance(error, asyncio.CancelledError)
 
 
 def _is_canceled() -> bool:
