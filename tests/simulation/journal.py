@@ -20,7 +20,7 @@ from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, Outcome
 from jobs_service.runner import execution
-from jobs_service.store.overlay import HeldBack
+from jobs_service.store.sync_transaction import HeldBack
 from tests.simulation.entry import UNOBSERVED, Entry
 from tests.simulation.journal_reads import readers
 from tests.simulation.model_job import Change, Said
