@@ -12,7 +12,7 @@ import re
 import types
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar, copy_context
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from structlog.contextvars import bind_contextvars
 
@@ -56,6 +56,9 @@ from jobs_service.runner.run import (
     leaves,
 )
 from jobs_service.sources import Sources
+
+if TYPE_CHECKING:
+    from jobs_service.runner.process_pool import ProcessPool
 
 JobT = TypeVar("JobT", bound=Job)
 
@@ -188,15 +191,21 @@ class Execution:
         handler: the handler.
         sources: wall-clock time and randomness.
         blocked: called with a job and the seconds for which its handler blocked the loop.
+        pool: runs an isolated handler's function; None for other handlers.
 
     Attributes:
         redaction: rules that redact the log's events about the jobs.
     """
 
     def __init__(
-        self, handler: Handler[Any, Any], sources: Sources, blocked: Callable[[RunningJob, float], None]
+        self,
+        handler: Handler[Any, Any],
+        sources: Sources,
+        blocked: Callable[[RunningJob, float], None],
+        pool: ProcessPool | None = None,
     ) -> None:
         self._handler = handler
+        self._pool = pool
         self._sources = sources
         self._blocked = blocked
         self.redaction = handler.redaction or NO_REDACTION
@@ -228,6 +237,8 @@ class Execution:
         try:
             if handler.kind == "thread":
                 result = await self._in_thread(run, args)
+            elif handler.kind == "isolated":
+                result = await self._in_process(run)
             else:  # the most frequent case: it has no coroutine of its own, because each one costs time
                 steps = Steps(handler.call(job, args), functools.partial(self._blocked, job))
                 result = await steps
@@ -260,10 +271,17 @@ class Execution:
         blocking = BlockingJob(job, asyncio.get_running_loop())
         run.announce = blocking.announce_stop
         result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
+        return self._nothing(run, blocking.has_heeded) if result is None else result
+
+    async def _in_process(self, run: Run) -> Any:
+        assert self._pool is not None
+        returned = await self._pool.call(self._handler, run)
+        return returned if returned.json or returned.unfit else self._nothing(run, returned.heeded)
+
+    def _nothing(self, run: Run, has_heeded: bool) -> object:
+        """Return the result of a plain function that has returned None."""
         # The result of a canceled job is of no use, whether its function has read `stopping` or not.
-        if result is None and (blocking.has_heeded or run.stop_reason is StopReason.CANCELED) and not run.written:
-            return _GIVEN_BACK
-        return result
+        return _GIVEN_BACK if (has_heeded or run.stop_reason is StopReason.CANCELED) and not run.written else None
 
     def _returned(self, run: Run, result: Any) -> RunEnd:
         job = run.job
@@ -274,12 +292,15 @@ class Execution:
             return self.end_of_stopped(job, run.stop_reason)
         if result is _GIVEN_BACK:
             return self.end_of_stopped(job, run.stop_reason or StopReason.ENDING)
+        if self._pool is not None and result is not None:
+            failed = result.unfit and self._failed_for_good(job, InvalidJob(result.unfit))
+            return failed or _succeeded(result.json, self._options.max_history)
         try:
             if (run.written or run.ending) and isinstance(result, Job):
                 result = None  # the handler returned what `job.finish()` returned, for instance
             json = b"" if result is None else json_of(job.type, job.id, self._handler.results.encode(result))
         except BaseException as error:  # to read an object of the user's runs its code, which may raise anything
-            return self._failed_for_good(job, _unfit(result, error))
+            return self._failed_for_good(job, unfit(result, error))
         return _succeeded(json, self._options.max_history)
 
     def too_large(self, job: RunningJob, error: Exception) -> RunEnd:
@@ -300,7 +321,7 @@ class Execution:
     def _raised(self, run: Run, raised: BaseException) -> RunEnd:
         job, why = run.job, run.stop_reason
         # A handler may work on other jobs as well; a WorkerConflict or JobCanceled about those is an ordinary error.
-        own = [each for each in leaves(raised) if isinstance(each, JobsError) and _is_about(each, job)]
+        own = [each for each in leaves(raised) if isinstance(each, JobsError) and is_about(each, job)]
         if why is StopReason.TAKEN:
             return NO_END
         if any(isinstance(each, WorkerConflict) for each in own):
@@ -449,7 +470,8 @@ def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
-def _is_about(error: JobsError, job: RunningJob) -> bool:
+def is_about(error: JobsError, job: RunningJob) -> bool:
+    """Return whether an error is about this job."""
     return (error.type, error.id) == (job.type, job.id)
 
 
@@ -466,7 +488,13 @@ def _is_canceled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _unfit(result: Any, error: BaseException) -> JobsError:
+def unfit(result: Any, error: BaseException) -> JobsError:
+    """Return the error for what a handler has returned and JSON cannot carry.
+
+    Args:
+        result: returned by the handler.
+        error: raised by its encoding.
+    """
     if issubclass(type(result), types.CoroutineType):
         return InvalidJob(f"the handler returned the coroutine {result.__qualname__} instead of awaiting it")
     why = str(error) if isinstance(error, InvalidJob | JobTooLarge) else brief(describe(error), _MOST_OF_A_REASON)
