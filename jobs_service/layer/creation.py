@@ -28,9 +28,8 @@ from jobs_service.errors import (
 )
 from jobs_service.layer import counters, declared_settings
 from jobs_service.layer.damage import remove_damaged
-from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.keyspace import Place, TypeKeys, pack_priority, pack_type, unpacked_type
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import Entry, JobSnapshot, Record
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob, Removal
 from jobs_service.model.enqueueing import UNIQUE, Enqueueable, How, delay_of, is_unique, one_value, rule_of, unique_key

@@ -26,6 +26,7 @@ from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.run import NO_END, Run, RunEnd, StopReason, traceback_of
 from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.surroundings import Around
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import own_task
 
@@ -168,6 +169,7 @@ class ActiveRuns:
         service: the service in which the runner runs.
         handler: the handler.
         slot_limit: shared by all handlers.
+        around: the handler's middleware and resources; None for none.
         pool: runs isolated handlers; None for other handlers.
 
     Attributes:
@@ -188,6 +190,7 @@ class ActiveRuns:
         service: ServiceAccess,
         handler: Handler[Any, Any],
         slot_limit: SlotLimit,
+        around: Around | None = None,
         pool: ProcessPool | None = None,
     ) -> None:
         self.handler = handler
@@ -205,7 +208,7 @@ class ActiveRuns:
         self._service = service
         self._slot_limit = slot_limit
         self._loop = asyncio.get_running_loop()
-        self._execution = Execution(handler, service.sources, self._blocked, pool)
+        self._execution = Execution(handler, service.sources, self._blocked, around, pool)
         self._ends = RunEndings(service, handler.type, self._execution, self.log, self._forget)
         self._worker = JobWorker(service.worker, self, handler.results)
         self._by_lock: dict[bytes, Run] = {}

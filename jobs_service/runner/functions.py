@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import os
 import threading
 import types
 import typing
@@ -69,6 +70,13 @@ def module_name(module: types.ModuleType) -> str:
     return file.stem
 
 
+def place_of(function: Any) -> str:
+    """Return the name of a function with its file and line, for messages about two functions."""
+    code = getattr(unwrapped(body(function)), "__code__", None)
+    where = "" if code is None else f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
+    return name_of(function) + where
+
+
 def refused(function: Any, why: str) -> InvalidSettings:
     """Return the error for a function that cannot be a handler."""
     return InvalidSettings(f"{name_of(function)} cannot be a handler: {why}")
@@ -112,21 +120,20 @@ def _frames_around(qualname: str, globals: dict[str, Any]) -> Iterator[types.Fra
         frame = frame.f_back
 
 
-def resolved(function: Any, parameter: inspect.Parameter, scope: Scope) -> Any:
+def resolved(function: Any, parameter: inspect.Parameter, scope: Scope, role: str = "be a handler") -> Any:
     """Return a parameter's annotation with all strings in it evaluated.
 
     Raises:
-        InvalidSettings: it cannot be evaluated.
+        InvalidSettings: it cannot be evaluated, so that the function cannot have its role.
     """
     if parameter.annotation is parameter.empty:
         return parameter.empty
     try:
         return evaluated(parameter.name, parameter.annotation, scope)
     except Exception as error:  # evaluating an annotation runs the user's code
-        raise refused(
-            function,
-            f"the annotation {shown(parameter.annotation)} of parameter {parameter.name} cannot be resolved: "
-            f"{in_one_line(str(error), 80)}",
+        raise InvalidSettings(
+            f"{name_of(function)} cannot {role}: the annotation {shown(parameter.annotation)} of parameter "
+            f"{parameter.name} cannot be resolved: {in_one_line(str(error), 80)}"
         ) from None
 
 

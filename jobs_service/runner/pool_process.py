@@ -406,10 +406,10 @@ class _Process:
                 except MemoryError:
                     raise
                 except BaseException as error:
-                    return "returned", b"", str(unfit(result, error)), blocking.has_heeded
+                    return "raised", "discard", None, JobError(InvalidJob.__name__, str(unfit(result, error)), "")
         except BaseException as error:
             return "raised", *_told(error, job, memory)
-        return "returned", json, "", blocking.has_heeded
+        return "returned", json, blocking.has_heeded
 
 
 @contextmanager

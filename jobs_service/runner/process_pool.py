@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from jobs_service.errors import (
     Discard,
@@ -52,20 +52,6 @@ _HINTS: Final = {
 }
 
 
-class Returned(NamedTuple):
-    """The result of a function in another process.
-
-    Attributes:
-        json: the encoded result; empty for None.
-        unfit: the reason why what it returned is no result; empty if it is one.
-        heeded: whether the function has seen that it was to stop.
-    """
-
-    json: bytes
-    unfit: str
-    heeded: bool
-
-
 def python(entry: str, descriptor: int) -> list[str]:
     """Return the command of a Python process that calls `entry`, "module:function", with an inherited descriptor."""
     module, _, function = entry.partition(":")
@@ -98,8 +84,11 @@ class ProcessPool:
         if self._starting is None or (self._starting.done() and (self._nursery is None or self._nursery.is_gone)):
             self._starting = own_task(self._start(), name="nursery")
 
-    async def call(self, handler: Handler[Any, Any], run: Run) -> Returned:
+    async def call(self, handler: Handler[Any, Any], run: Run) -> tuple[bytes, bool]:
         """Run a job's function in a process.
+
+        Returns:
+            Its encoded result, empty for None; and whether the function has seen that it was to stop.
 
         A cancellation with a message asks the function to stop; a second one kills its process and the children of
         that, as does at once overtime, and a cancellation without a message.
@@ -113,16 +102,14 @@ class ProcessPool:
             run.limit()
         run.announce = process.announce
         try:
-            returned = await process.run(
-                run, (self._numbers[handler.packed], *parts(run.job), handler.options.memory_limit)
-            )
+            job = self._numbers[handler.packed], *parts(run.job), handler.options.memory_limit
+            return await process.run(run, job)
         finally:
             run.announce = None
             if process.is_fit:
                 self._idle.append(process)
             else:
                 process.kill()
-        return returned
 
     async def close(self) -> None:
         """Kill all processes and their children, and end the nursery."""
@@ -166,6 +153,11 @@ def _place_of(handler: Handler[Any, Any]) -> tuple[str, str]:
         found = getattr(found, part, None)
     if module is None or (found.function if isinstance(found, Handler) else found) is not function:
         raise refused(function, "isolated=True: its process finds it by its name, and that is no function of a module")
+    if handler.resources:
+        names = ", ".join(handler.resources)
+        raise refused(
+            function, f"isolated=True: {names} would be a resource of another process; open it in the function"
+        )
     try:
         return module_name(module), name
     except InvalidSettings as error:
@@ -312,7 +304,7 @@ class _Process(asyncio.Protocol):
 
     # The job
 
-    async def run(self, run: Run, job: tuple[Any, ...]) -> Returned:
+    async def run(self, run: Run, job: tuple[Any, ...]) -> tuple[bytes, bool]:
         """Run a job's function; see ProcessPool.call."""
         self._answer = answer = self._loop.create_future()
         self._operate = partial(self._do, run.job)
@@ -340,7 +332,8 @@ class _Process(asyncio.Protocol):
             raise standing_for(JobsError(""), self._death(said[0], job[-1]))
         *said, self.is_fit = said
         if kind == "returned":
-            return Returned(*said)
+            json, has_heeded = said
+            return json, has_heeded
         raise _raised(run.job, *said)
 
     def announce(self) -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jobs_service.actors.context import log
 from jobs_service.model import JobType
-from jobs_service.model.job import exact_type
 from jobs_service.runner.active_runs import ActiveRuns, SlotLimit
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat, LoopWatch
 from jobs_service.runner.options import KEEP_TICKS
 from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.surroundings import Surroundings
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import SlotSharing, WorkerPool
 from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
@@ -59,6 +59,7 @@ class Runner:
         service: the service in which it runs.
         handlers: the handlers, each of another type.
         periodic: the handlers among them whose jobs a schedule adds.
+        surroundings: their middleware and resources.
         max_jobs: most jobs of all handlers together; None for the sum of their slots.
         started: called once, when all types exist and the accepts begin.
         ended: called when the runner stops accepting jobs, and at each end of jobs after that.
@@ -74,6 +75,7 @@ class Runner:
         service: ServiceAccess,
         handlers: Sequence[Handler[Any, Any]],
         periodic: Sequence[Periodic],
+        surroundings: Surroundings,
         max_jobs: int | None,
         started: Callable[[], object],
         ended: Callable[[], object] | None = None,
@@ -87,10 +89,16 @@ class Runner:
         self.is_draining = False
         # Not a task: nobody else waits for it.
         self._asked_to_stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._surroundings = surroundings
+        self._handlers = handlers
         self._pool = _pool_of(handlers, setup)
         self._runs = {
             handler.packed: ActiveRuns(
-                service, handler, self._slot_limit, self._pool if handler.kind == "isolated" else None
+                service,
+                handler,
+                self._slot_limit,
+                surroundings.of(handler),
+                self._pool if handler.kind == "isolated" else None,
             )
             for handler in handlers
         }
@@ -113,8 +121,13 @@ class Runner:
         """Run jobs until `stop`, or until the caller is canceled; then let running jobs end within their grace.
 
         Raises:
+            JobsError: a resource cannot be opened.
             SupervisorFailed: a worker pool never starts.
         """
+        async with self._surroundings.open(self._handlers):
+            await self._run()
+
+    async def _run(self) -> None:
         task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         self._loop_watch.start()
         if self._pool is not None:
@@ -148,7 +161,7 @@ class Runner:
     def slot_uses(self) -> dict[JobType, SlotUse]:
         """Return the slots and the taken slots of each handler, by type."""
         return {
-            exact_type(runs.handler.type): SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed)
+            runs.handler.type: SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed)
             for runs in self._runs.values()
         }
 

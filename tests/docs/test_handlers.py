@@ -16,7 +16,7 @@ import jobs_service
 from jobs_service.runner.options import HandlerOptions
 from tests.docs.pages import examples, rows, section
 
-APPLICATION, SERVER, PROGRAM, INVOICE, SCAN, REPORT, RENDER = examples("docs/handlers.md")
+APPLICATION, SERVER, PROGRAM, INVOICE, MAIL, SCAN, REPORT, RENDER = examples("docs/handlers.md")
 [PERIODIC] = examples("docs/periodic.md")
 
 INVOICES = """
@@ -112,6 +112,28 @@ def test_a_program_that_runs_handlers_itself_ends_by_a_signal_with_exit_code_0(
             server.kill()
     assert server.returncode == 0, errors
     assert "Traceback" not in errors
+
+
+MAILS = """
+import asyncio
+from mail import jobs, welcome
+
+async def main():
+    async with jobs:
+        running = asyncio.create_task(jobs.run())
+        job = await jobs.enqueue(welcome, "ada", id="a")
+        print(job.type, await jobs.result(welcome, job.id, timeout=60))
+        running.cancel()
+        await asyncio.wait([running])
+
+asyncio.run(main())
+"""
+
+
+def test_a_module_of_handlers_has_its_middleware_and_resources(tmp_path: Path) -> None:
+    (tmp_path / "mail.py").write_text(MAIL, encoding="utf-8")
+    said = _run(MAILS, tmp_path)
+    assert said == ["connected", "a sent to ada", "mail.welcome sent to ada", "closed"]
 
 
 def test_the_ends_of_a_run_are_what_the_handler_says(served: Path) -> None:
