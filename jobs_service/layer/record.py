@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from jobs_service import run_data
 from jobs_service.arguments import EARLIEST, LATEST
@@ -201,6 +201,12 @@ class Record:
         self.next = next
         self.json = json
         self.run_data = run_data
+
+    def __reduce__(self) -> Any:
+        # For other processes, which have no use for a seq that is not known yet.
+        seq = self.seq_bytes or bytes(STAMP_BYTES + 2)
+        moves = (self.priority, self.run_at, self.outcome, self.cancel, self.next, self.json, self.run_data)
+        return Record, (self.lock, self.place, seq, *moves)
 
     @property
     def state(self) -> JobState:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jobs_service.actors.context import log
 from jobs_service.model import JobType
@@ -20,6 +20,9 @@ from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import SlotSharing, WorkerPool
 from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
 from jobs_service.uncancelable import own_task, through_cancellation
+
+if TYPE_CHECKING:
+    from jobs_service.runner.process_pool import ProcessPool
 
 _NAME: Final = "runner"
 
@@ -60,6 +63,7 @@ class Runner:
         max_jobs: most jobs of all handlers together; None for the sum of their slots.
         started: called once, when all types exist and the accepts begin.
         ended: called when the runner stops accepting jobs, and at each end of jobs after that.
+        setup: called first in the processes of isolated handlers; it can be pickled.
 
     Attributes:
         tree: the supervisor.
@@ -75,6 +79,7 @@ class Runner:
         max_jobs: int | None,
         started: Callable[[], object],
         ended: Callable[[], object] | None = None,
+        setup: Callable[[], object] | None = None,
     ) -> None:
         self._service = service
         self._unprepared = {handler.packed for handler in handlers}
@@ -86,8 +91,15 @@ class Runner:
         self._asked_to_stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._surroundings = surroundings
         self._handlers = handlers
+        self._pool = _pool_of(handlers, setup)
         self._runs = {
-            handler.packed: ActiveRuns(service, handler, self._slot_limit, surroundings.of(handler))
+            handler.packed: ActiveRuns(
+                service,
+                handler,
+                self._slot_limit,
+                surroundings.of(handler),
+                self._pool if handler.kind == "isolated" else None,
+            )
             for handler in handlers
         }
         self._loop_watch = LoopWatch(service, [*self._runs.values()])
@@ -118,6 +130,8 @@ class Runner:
     async def _run(self) -> None:
         task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         self._loop_watch.start()
+        if self._pool is not None:
+            self._pool.start()
         try:
             await asyncio.wait([task, self._asked_to_stop], return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
@@ -194,6 +208,8 @@ class Runner:
             tree.cancel()
             await asyncio.wait([tree])
             await self._loop_watch.end()
+            if self._pool is not None:
+                await self._pool.close()
 
     async def _drain(self) -> None:
         busy = sum(runs.busy for runs in self._runs.values())
@@ -206,6 +222,15 @@ class Runner:
         for failure in await asyncio.gather(*drains, return_exceptions=True):
             if isinstance(failure, BaseException):
                 log.error("runner_end_failed", exc_info=failure)
+
+
+def _pool_of(handlers: Sequence[Handler[Any, Any]], setup: Callable[[], object] | None) -> ProcessPool | None:
+    isolated = [handler for handler in handlers if handler.kind == "isolated"]
+    if not isolated:
+        return None
+    from jobs_service.runner.process_pool import ProcessPool
+
+    return ProcessPool(isolated, setup)
 
 
 def log_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Handler[Any, Any]]) -> None:
