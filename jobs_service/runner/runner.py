@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from jobs_service import job_context
 from jobs_service.actors.context import log
 from jobs_service.model import JobType
 from jobs_service.model.job import exact_type
@@ -117,7 +118,8 @@ class Runner:
             await self._run()
 
     async def _run(self) -> None:
-        task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
+        with job_context.without():  # handlers run in their jobs' contexts, not in that of who runs them
+            task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         self._loop_watch.start()
         try:
             await asyncio.wait([task, self._asked_to_stop], return_when=asyncio.FIRST_COMPLETED)
