@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         SupervisorFailed,
         WorkerConflict,
     )
+    from jobs_service.job_context import context
     from jobs_service.layer.transaction import JobTransaction
     from jobs_service.model import (
         EndedJob,
@@ -141,6 +142,7 @@ __all__ = [
     "Totals",
     "TypeCounts",
     "WorkerConflict",
+    "context",
 ]
 
 _HOMES = (
@@ -150,6 +152,7 @@ _HOMES = (
     "model.type_state",
     "redaction",
     "settings",
+    "job_context",
     "actors.subscriptions",
     "runner.options",
     "runner.handler",

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from jobs_service import json_types, tracing
+from jobs_service import job_context, json_types, tracing
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
 from jobs_service.http import (
     bodies,
@@ -155,7 +155,8 @@ class Application:
                 await _read_body(call, endpoint, headers)
             return await endpoint.handle(call)
         trace = tracing.within(headers.first("traceparent"), headers.first("tracestate"))
-        with self.state.place(who, origin.client), trace:
+        context = job_context.of_request(headers.first(job_context.HEADER.lower()))
+        with self.state.place(who, origin.client), trace, context:
             await _read_body(call, endpoint, headers)
             response = await endpoint.handle(call)
             await response(scope, receive, send)
