@@ -34,7 +34,7 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="ADDRESS",
-        help="lmdb:PATH (embedded), fdb:[CLUSTER_FILE] (FoundationDB) or memory: (gone at the end). "
+        help="lmdb:PATH or sqlite:PATH (embedded), fdb:[CLUSTER_FILE] (FoundationDB) or memory: (gone at the end). "
         "Default: the variable JOBS_SERVICE_STORE, else lmdb:jobs-data.",
     ),
 ]

@@ -145,6 +145,8 @@ def require_store(address: str) -> None:
 def missing_store(address: str) -> str | None:
     """Return the path of an embedded store that does not exist; None if the store exists or is of another kind."""
     scheme, _, path = address.partition(":")
+    if scheme == "sqlite" and path:
+        return None if Path(path).exists() else path
     if scheme != "lmdb" or not path or Path(path).is_file() or Path(path, "data.mdb").exists():
         return None
     return path

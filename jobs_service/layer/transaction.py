@@ -107,6 +107,28 @@ class JobTransaction:
         self._unit.has_application = True
         return self._unit.transaction
 
+    async def sql(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement on your own tables in an `sqlite:` store's file: its rows and the jobs are one commit.
+
+        It sees the rows that this transaction has written, and no other's before their commit. An error that leaves
+        the transaction function, whichever it is, rolls back what the function has done, rows and jobs.
+
+        Args:
+            statement: one SQL statement.
+            parameters: the values of its `?`; or one mapping, of its `:name`.
+
+        Returns:
+            The rows, as tuples; empty for a statement without any, so `insert ... returning id` has one.
+
+        Raises:
+            sqlite3.Error: SQLite refuses the statement, as for a violated constraint.
+            TransactionTooOld: the function, with this statement, has run for 5 s, and is rolled back.
+            StoreError: the store is no `sqlite:` store, or the statement would commit, attach a file, or change the
+                table of the jobs.
+        """
+        self._unit.has_application = True
+        return await self._unit.transaction.sql(statement, *parameters)
+
     # Types
 
     async def set_type_timeout(self, type: JobType, seconds: Duration) -> None:

@@ -72,9 +72,9 @@ class JobsService(Handlers):
     """Durable background jobs: an async context manager with every operation on jobs.
 
     Args:
-        store: an address (`lmdb:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the address in
-            JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last service to
-            close also closes the Store, unless the application itself has opened it.
+        store: an address (`lmdb:PATH`, `sqlite:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the
+            address in JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last
+            service to close also closes the Store, unless the application itself has opened it.
         settings: None for those of the environment.
         supervise: whether to run the supervisor tree. Without it this service does not notice lost jobs, and
             subscribing raises; meant for short-lived callers that only add jobs or look them up.

@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from jobs_service.sources import Sources
     from jobs_service.store import Store
 
-FromArgument = Annotated[str, typer.Argument(metavar="FROM", help="The store that has the jobs: lmdb:PATH.")]
+FromArgument = Annotated[
+    str, typer.Argument(metavar="FROM", help="The store that has the jobs: lmdb:PATH, sqlite:PATH.")
+]
 ToArgument = Annotated[
-    str, typer.Argument(metavar="TO", help="The store that gets them, made if it is missing: lmdb:PATH, fdb:FILE.")
+    str, typer.Argument(metavar="TO", help="The store that gets them, made if it is missing: sqlite:PATH, fdb:FILE.")
 ]
 AnewOption = Annotated[
     bool, typer.Option("--anew", help="First remove what a copy that was cut off has left in TO; then begin anew.")
