@@ -19,6 +19,7 @@ from jobs_service.cli.verbs.copy import copy
 from jobs_service.cli.verbs.handlers import handlers, periodic
 from jobs_service.cli.verbs.health import failures, health
 from jobs_service.cli.verbs.list import list_jobs, show
+from jobs_service.cli.verbs.outbox import outbox_app
 from jobs_service.cli.verbs.processes import processes_app, workers
 from jobs_service.cli.verbs.remove import remove, resubmit
 from jobs_service.cli.verbs.replicate import replicate, replications
@@ -104,6 +105,7 @@ def application() -> typer.Typer:
     app.command("replicate", cls=Verb)(replicate)
     app.command("replications", cls=Verb)(replications)
     app.command("serve", cls=Verb)(serve)
+    app.add_typer(outbox_app(), name="outbox")
     app.add_typer(token_app(), name="token")
     app.command("backup", cls=Verb)(backup)
     app.command("copy", cls=Verb)(copy)

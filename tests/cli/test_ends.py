@@ -32,7 +32,7 @@ from tests.cli.support import (
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
     *("redact", "stats", "top", "workers", "failures", "periodic", "handlers", "health", "replicate", "replications"),
-    *("serve", "backup", "copy", "completion", "types", "processes", "token"),
+    *("serve", "backup", "copy", "completion", "types", "processes", "token", "outbox"),
 ]
 READING = [
     ["types"],

@@ -168,6 +168,10 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["list", "email", "--data", HERE],
     ["list", "email", "--prefix", HERE, "--text", HERE],
     ["failures", HERE],
+    ["outbox", "init", HERE],
+    ["outbox", "sql", HERE],
+    ["outbox", "show", "sqlite:" + HERE],
+    ["outbox", "retry", "sqlite:app.db", HERE],
 ]
 
 
