@@ -1,6 +1,7 @@
 """Jobs, running jobs, jobs to be added, and events, as applications see them; and the terms and words for them.
 
 The module has more than 600 lines because a job is one thing: a running job is a job with the operations of its worker.
+"""
 
 from __future__ import annotations
 
