@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.subscriptions import Hub, Subscription
@@ -63,6 +63,9 @@ from jobs_service.service.transactions import Transactions
 from jobs_service.settings import STORE_VARIABLE, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
+
+if TYPE_CHECKING:
+    from jobs_service.service.bulk_actions import BulkActions
 
 T = TypeVar("T")
 
@@ -911,6 +914,15 @@ class JobsService(Handlers):
     def remote(self) -> Remote:
         """The operations that a server for other programs needs beside those of this class."""
         return self._remote
+
+    @cached_property
+    def bulk_actions(self) -> BulkActions:
+        """The engine that changes all jobs that match a filter. It stops when the service is left."""
+        from jobs_service.service.bulk_actions import BulkActions
+
+        engine = BulkActions(self)
+        self.before_leaving(engine.close)
+        return engine
 
     def supervision(self) -> dict[str, Any]:
         """Return the supervisor tree as plain data.
