@@ -39,10 +39,6 @@ def comparable(value: Any) -> Any:
     """Return what can be compared with what another reader has made of the same bytes: NaN too."""
     if isinstance(value, tuple):
         return tuple(map(comparable, value))
-    if isinstance(value, fdb.tuple.SingleFloat):
-        return "single", struct.pack(">f", value.value)
-    if isinstance(value, reader.Single):
-        return "single", struct.pack(">f", value)
     return (type(value), struct.pack(">d", value)) if isinstance(value, float) else (type(value), value)
 
 

@@ -17,8 +17,8 @@ from jobs_service.actors.context import Context, DutifulActor, log
 from jobs_service.errors import StoreError
 from jobs_service.layer import rows, running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
-from jobs_service.layer.entry import JobSnapshot
 from jobs_service.layer.keyspace import Place
+from jobs_service.layer.record import JobSnapshot
 from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, JobType, ProcessRequest

@@ -79,7 +79,7 @@ async def run(
 
     service = RemoteAccess(worker, jobs.settings)
     await service.check_allowed(handler.type for handler in handlers)
-    runner = Runner(service, handlers, periodic, max_jobs, begun)
+    runner = Runner(service, handlers, periodic, registry.surroundings(), max_jobs, begun)
     registry.runner = runner
     try:
         await runner.run()

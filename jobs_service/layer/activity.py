@@ -15,7 +15,6 @@ from jobs_service.layer.counters import EXPIRED
 from jobs_service.layer.creation import no_type
 from jobs_service.layer.damage import take_out
 from jobs_service.layer.declared_settings import Declared
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import (
     ACTIVITY_TIMEOUT,
     AFTER,
@@ -32,7 +31,7 @@ from jobs_service.layer.keyspace import (
     unpack_id,
     unpacked,
 )
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import Entry, Record
 from jobs_service.layer.running_jobs import lose
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, JobState, JobType

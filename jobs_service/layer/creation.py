@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import fdb.tuple
 
-from jobs_service import json_data, run_data, tracing
+from jobs_service import job_context, json_data, run_data, tracing
 from jobs_service.arguments import EnqueueRule, IfExists, check_duration, exact_int, to_seconds
 from jobs_service.durations import Bounds
 from jobs_service.errors import (
@@ -28,9 +28,8 @@ from jobs_service.errors import (
 )
 from jobs_service.layer import counters, declared_settings
 from jobs_service.layer.damage import remove_damaged
-from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.keyspace import Place, TypeKeys, pack_priority, pack_type, unpacked_type
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import Entry, JobSnapshot, Record
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob, Removal
 from jobs_service.model.enqueueing import UNIQUE, Enqueueable, How, delay_of, is_unique, one_value, rule_of, unique_key
@@ -57,7 +56,7 @@ class Spec:
         InvalidJob: a value that no job can have.
     """
 
-    __slots__ = ("is_marked", "json", "limits", "priority", "redaction", "run_at", "trace", "unique_for")
+    __slots__ = ("context", "is_marked", "json", "limits", "priority", "redaction", "run_at", "trace", "unique_for")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
         # The job's own limits in place of its handler's options, in the form of run data; None keeps the present ones.
@@ -67,6 +66,7 @@ class Spec:
         # Seconds after its end for which a job still counts as the requested one, like an unfinished job.
         self.unique_for = 0.0
         self.trace = tracing.current() if MODULE in modules else None
+        self.context = job_context.current()
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
         # Whether the data may contain the replacement of a secret.
         self.is_marked = self.json is not None and MARK in self.json
@@ -74,8 +74,9 @@ class Spec:
         self.run_at = run_at if run_at is None or run_at is UNSET else to_seconds(run_at)
 
     def size(self) -> int:
-        """Return the bytes of its data."""
-        return 0 if self.json is None else len(self.json)
+        """Return the bytes of its data and its context, the latter at most."""
+        size = 0 if self.json is None else len(self.json)
+        return size if self.context is None else size + job_context.MOST_BYTES
 
     def applied_to(self, record: Record) -> tuple[bytes, bytes, float | None]:
         """Return (json, priority, run_at) of the record with the spec's changes."""
@@ -308,9 +309,16 @@ def _create(unit: UnitOfWork, entry: Entry, spec: Spec) -> None:
         raise InvalidJob("a new job has data and a priority; only resubmit may leave them as they are").about(
             entry.keys.type, entry.id
         )
-    trace = spec.trace or unit.trace
-    limits = spec.limits if trace is None else tracing.with_trace(spec.limits, trace)
+    limits, trace, context = spec.limits, spec.trace or unit.trace, spec.context or unit.context
+    if trace is not None or context is not None:
+        limits = run_data.limits_json(*_two(limits), trace, context)
     unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at, limits)
+
+
+def _two(limits: bytes | None) -> tuple[int | None, float | None]:
+    """Return the limits of a spec as values."""
+    most, seconds = (None, None) if limits is None else json_data.decode(limits)
+    return most, seconds
 
 
 def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, wholly: bool = False) -> None:
@@ -318,7 +326,7 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, who
 
     Args:
         unit, entry, record, spec: the unit of work, the job, its record, and the wanted state.
-        wholly: whether to drop all settings of an earlier call: its limits and its trace.
+        wholly: whether to drop all settings of an earlier call: its limits, its trace and its context.
     """
     if record.state is JobState.RUNNING:
         following = spec.next_of(record)
@@ -337,11 +345,12 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, who
         moved.run_data = run_data.with_event(record.run_data, HistoryKind.ADDED, unit.now)
     else:
         moved.run_data = run_data.started_anew(record.run_data, unit.now)
-    limits = spec.limits
-    if (trace := spec.trace or unit.trace) is not None:
-        if limits is None and not wholly:
-            limits = run_data.limits_json(*run_data.limits_of(moved.run_data))
-        limits = tracing.with_trace(limits, trace)
+    limits, trace, context = spec.limits, spec.trace or unit.trace, spec.context or unit.context
+    if trace is not None or context is not None:
+        of_before = b"" if wholly else moved.run_data
+        before = run_data.origin_of(of_before)
+        two = run_data.limits_of(of_before) if limits is None else _two(limits)
+        limits = run_data.limits_json(*two, trace or before[0], context or before[1])
     if limits is not None or wholly:
         moved.run_data = run_data.with_part(moved.run_data, run_data.LIMITS, limits)
     unit.replace(

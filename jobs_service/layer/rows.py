@@ -32,8 +32,8 @@ from jobs_service.arguments import EARLIEST, LATEST, IfExists
 from jobs_service.errors import ProcessGone, StoreError, in_one_line, shown
 from jobs_service.layer import creation
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.keyspace import AFTER, COPYING, Keyspace, Place, TypeKeys, pack_seconds, unpacked
+from jobs_service.layer.record import Entry, JobSnapshot
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId
 from jobs_service.model.process import (

@@ -16,9 +16,8 @@ from jobs_service.layer import declared_settings
 from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, FAILED, LOST, RELEASED
 from jobs_service.layer.creation import Spec, refuse_mark
 from jobs_service.layer.damage import take_out
-from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.keyspace import ACTIVITY, AFTER, DATA, STAMP_CODE, Keyspace, Place, TypeFinder, unpack_id
-from jobs_service.layer.record import NextRun, Record, lock_in
+from jobs_service.layer.record import Entry, JobSnapshot, NextRun, Record, lock_in
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Ending, Job, JobError, Outcome, RunningJob
 from jobs_service.model.type_state import Retention

@@ -26,11 +26,10 @@ from jobs_service.durations import Duration
 from jobs_service.errors import StoreError
 from jobs_service.layer import activity, creation, queue, reads, running_jobs
 from jobs_service.layer.creation import handler_of, new_job_spec, wanted
-from jobs_service.layer.entry import Entry, enqueued_job, job_of, jobs_listed, naming_its_job, running_job
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
 from jobs_service.layer.queue import QueueReads, Spreading, terms
 from jobs_service.layer.reads import Listing, list_page
-from jobs_service.layer.record import NewSeq
+from jobs_service.layer.record import Entry, NewSeq, enqueued_job, job_of, jobs_listed, naming_its_job, running_job
 from jobs_service.layer.running_jobs import encoded_ending
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import (

@@ -12,9 +12,8 @@ from jobs_service.errors import RecordDamaged, StoreError
 from jobs_service.layer import activity, declared_settings, running_jobs
 from jobs_service.layer.batch_bounds import Batch
 from jobs_service.layer.declared_settings import Declared
-from jobs_service.layer.entry import running_job
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import Record, running_job
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobState, JobType, RunningJob, Worker

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobs_service import __version__
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.processes import ProcessRowWriter, all_rows
 from jobs_service.arguments import exact_int
 from jobs_service.errors import InvalidSettings, JobsError, ProcessGone, shown
@@ -24,7 +24,6 @@ from jobs_service.runner.runner import Runner, log_retention
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import Lifecycle
-from jobs_service.service.store_access import StoreAccess
 from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
 from jobs_service.uncancelable import through_cancellation
 
@@ -243,7 +242,8 @@ class HandlerRuns:
                 started()
 
         periodic = [each for each in self._registry.periodic if each.handler in handlers]
-        runner = Runner(self._service, handlers, periodic, max_jobs, begun, self._presence.changed)
+        around = self._registry.surroundings()
+        runner = Runner(self._service, handlers, periodic, around, max_jobs, begun, self._presence.changed)
         runner.set_quiet(self._presence.is_quiet)
         self._registry.runner = runner
         try:

@@ -252,6 +252,7 @@ async def pages(
     most: int | None = None,
     after: str | None = None,
     newest_first: bool = False,
+    by_time: bool = False,
     now: float | None = None,
     meant: Callable[[Job], bool] | None = None,
 ) -> AsyncGenerator[Selected]:
@@ -268,6 +269,7 @@ async def pages(
         most: limit of yielded jobs in total; None for all.
         after: `next` of an earlier page with otherwise the same arguments; None to begin.
         newest_first: whether to read in reverse order.
+        by_time: whether to read in the order of last events, as for JobsService.page.
         now: time for the filter's ages, seconds since the epoch; None for the time of each read.
         meant: further test, called with each redacted job that matches; None for no test.
 
@@ -280,7 +282,13 @@ async def pages(
     size = read if wanted.needs_reading or meant is not None else int(min(read, left))
     while True:
         found = await service.page(
-            type, state=wanted.state, prefix=wanted.prefix, limit=size, after=after, newest_first=newest_first
+            type,
+            state=wanted.state,
+            prefix=wanted.prefix,
+            limit=size,
+            after=after,
+            newest_first=newest_first,
+            by_time=by_time,
         )
         # Read after the jobs, so that it is not older than they are.
         rules = await service.get_redaction(type)

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.subscriptions import Hub, Subscription
 from jobs_service.arguments import IfExists, Spread, check_keep, check_seconds, check_timeout
 from jobs_service.batching import GroupCommit
@@ -42,26 +42,22 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many
-from jobs_service.model.job import exact_type
 from jobs_service.model.process import OutboxInfo
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
-from jobs_service.runner.handler import Handler, Registration, registration
-from jobs_service.runner.options import KEEP_TICKS, ChangeableOptions, HandlerKeywords, handler_options
+from jobs_service.runner.options import ChangeableOptions, HandlerKeywords, handler_options
 from jobs_service.runner.runner import SlotUse
-from jobs_service.runner.schedule import Cron, Every, Missed, parse_every
-from jobs_service.runner.ticker import Periodic
 from jobs_service.service import presence, queries, waiting
 from jobs_service.service.acceptor import AbandonedJobs, Acceptor, WaitingWorkers
 from jobs_service.service.creating import Creator
 from jobs_service.service.handler_registry import HandlerRegistry, check_settings
+from jobs_service.service.handlers import Handlers
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.presence import HandlerRuns, Presence, checked
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
-from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
 from jobs_service.service.transactions import Transactions
 from jobs_service.settings import STORE_VARIABLE, Settings
@@ -73,7 +69,7 @@ T = TypeVar("T")
 DEFAULT_STORE: Final = "lmdb:jobs-data"
 
 
-class JobsService:
+class JobsService(Handlers):
     """Durable background jobs: an async context manager with every operation on jobs.
 
     Args:
@@ -118,7 +114,7 @@ class JobsService:
         self._lifecycle = Lifecycle(context, access, hub, operations, lines, abandoned, supervised=supervise)
         tree = self._tree = self._lifecycle.tree
 
-        registry = self._registry = HandlerRegistry()
+        registry = self._registry = HandlerRegistry()  # in place of that of a module
         self._transactions = Transactions(context, access, tree, abandoned, spreading, registry.handlers)
         worker = self._worker = RunningJobCalls(access, operations, self._transactions)
         self._blocks = Blocks(sources, worker, self.settings.pending_batch, access.check_open)
@@ -449,6 +445,7 @@ class JobsService:
         after: str | None = None,
         newest_first: bool = False,
         prefix: JobId | None = None,
+        by_time: bool = False,
     ) -> JobsPage:
         """Return a page of a type's jobs, read by bounded transactions, however many jobs there are.
 
@@ -464,11 +461,17 @@ class JobsService:
             after: `next` of the previous page with otherwise the same arguments; None to begin.
             newest_first: whether to read in reverse order: the latest failures, the highest ids.
             prefix: only jobs whose ids begin with it, a str or bytes.
+            by_time: whether jobs of other states, and of all together, are ordered by their last events, not by their
+                ids. The indexes of ready, scheduled, running, failed and expiring jobs are merged for that: scheduled
+                jobs come as they become due, and unreadable jobs and ended ones that are kept for ever are left out.
+                Without effect with a prefix.
 
         Raises:
             InvalidJob: an invalid state, number, prefix or `after`.
         """
-        return await queries.page(self._access, type, state, limit, after, newest_first, prefix, self.wall_time())
+        return await queries.page(
+            self._access, type, state, limit, after, newest_first, prefix, by_time, self.wall_time()
+        )
 
     async def active_ids(self, type: JobType) -> list[JobId]:
         """Return the ids of the type's running jobs, the longest silent first."""
@@ -711,76 +714,20 @@ class JobsService:
 
     # Handlers
 
-    def handler(self, type: JobType, **options: Unpack[HandlerKeywords]) -> Registration:
-        """Return a decorator that makes a function the handler of a type: `run` calls it for each of the type's jobs.
-
-        The function is a coroutine function, or a plain function, which runs in a thread of its own. It is called as
-        `f(job)`, `f(args)`, `f(job, args)` or `f()`: the parameter named `job` gets the RunningJob (in a plain function
-        a BlockingJob), the other one the job's data, decoded by its annotation: a dataclass, TypedDict, msgspec.Struct,
-        pydantic model or JSON type. The return value is the job's result. An exception is the job's error, and the job
-        runs again later, unless its attempts are used up; the exceptions Retry, Snooze and Discard change that.
+    def include(self, handlers: Handlers, *, prefix: str = "") -> None:
+        """Take over the handlers of another module, with their schedules, middleware and resources.
 
         Args:
-            type: of the jobs.
-            options: see HandlerOptions.
+            handlers: the module's; nothing more can be registered there afterwards.
+            prefix: is put before the types of its handlers, which must then be strings.
 
         Raises:
-            InvalidSettings: an option out of range, a function that cannot be a handler, or a second handler.
+            InvalidSettings: a type that has a handler here already, a class that another function provides, a handler
+                that needs a resource which nobody provides, or an invalid prefix. Then nothing is taken over.
         """
-        return registration(type, handler_options(options), self._registry.register)
-
-    def every(
-        self,
-        period: Duration,
-        *,
-        type: JobType | None = None,
-        missed: Missed | str = Missed.ONCE,
-        overlap: bool = False,
-        **options: Unpack[HandlerKeywords],
-    ) -> Registration:
-        """Return a decorator that makes a function the handler of periodic jobs, one per period.
-
-        There is one job per tick, however many processes run the handler; its id is the tick's time in UTC. The ticks
-        of a period are its multiples since the epoch.
-
-        Args:
-            period: a duration: seconds, a timedelta, or a text such as "90s", "5m", "1h30m", "2d".
-            type: of the jobs; None for the function's name.
-            missed: policy for ticks at which no process ran, the type was paused, or the previous tick's job had not
-                finished: "skip", "once" (one job for the newest of them) or "all" (jobs for the newest 100).
-            overlap: whether a tick's job may run before the previous tick's job has finished.
-            options: see HandlerOptions.
-
-        Raises:
-            InvalidJob: an invalid period.
-            InvalidSettings: as `handler`.
-        """
-        schedule, wanted = Every(parse_every(period)), handler_options(options, keep=KEEP_TICKS)
-        return self._registry.register_periodic(schedule, type, missed, overlap, wanted)
-
-    def cron(
-        self,
-        expression: str,
-        *,
-        timezone: str = "UTC",
-        type: JobType | None = None,
-        missed: Missed | str = Missed.ONCE,
-        overlap: bool = False,
-        **options: Unpack[HandlerKeywords],
-    ) -> Registration:
-        """Return a decorator that makes a function the handler of periodic jobs at the times of a cron expression.
-
-        Args:
-            expression: minute, hour, day of month, month, day of week.
-            timezone: of the expression's times, an IANA name.
-            type, missed, overlap, options: as for `every`.
-
-        Raises:
-            InvalidJob: an invalid cron expression or time zone.
-            InvalidSettings: as `handler`.
-        """
-        schedule, wanted = Cron(expression, timezone), handler_options(options, keep=KEEP_TICKS)
-        return self._registry.register_periodic(schedule, type, missed, overlap, wanted)
+        if not isinstance(handlers, Handlers) or isinstance(handlers, JobsService):
+            raise InvalidSettings(f"include({shown(handlers)}): {a_kind_of(handlers)}; allowed are Handlers")
+        self._registry.include(handlers._registry, prefix)
 
     def commands(self, **options: Unpack[HandlerKeywords]) -> None:
         """Run command jobs in this service: every program that can add jobs to the store can then run any command here.
@@ -793,16 +740,6 @@ class JobsService:
         """
         options.setdefault("max_attempts", 1)
         self._registry.register(command_handler(handler_options(options)))
-
-    @property
-    def handlers(self) -> dict[JobType, Handler[Any, Any]]:
-        """The handlers by type."""
-        return {exact_type(handler.type): handler for handler in self._registry.handlers.values()}
-
-    @property
-    def periodic(self) -> dict[JobType, Periodic]:
-        """The periodic handlers by type, with their schedules and policies for missed ticks."""
-        return {exact_type(each.handler.type): each for each in self._registry.periodic}
 
     def configure(self, type: JobType, **changes: Unpack[ChangeableOptions]) -> None:
         """Change options of a handler, also while it runs.

@@ -17,8 +17,7 @@ from jobs_service.model import UNSET, Job, JobId, JobState, JobType, RunningJob,
 from jobs_service.model.enqueueing import Enqueue, EnqueueMany
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
-from jobs_service.store.overlay import HeldBack
-from jobs_service.store.sync_transaction import PlainTransaction, drive
+from jobs_service.store.sync_transaction import HeldBack, PlainTransaction, drive
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from jobs_service import Settings
 from jobs_service.layer import activity, creation
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import AFTER, Keyspace, TypeKeys, pack_id
+from jobs_service.layer.record import Entry
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction

@@ -10,8 +10,8 @@ import pytest
 from jobs_service import JobTooLarge, Outcome, run_data
 from jobs_service.layer import activity, creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.record import Entry
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET

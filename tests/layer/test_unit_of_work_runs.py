@@ -9,10 +9,9 @@ import pytest
 from jobs_service import JobTooLarge, Outcome, StoreError, run_data
 from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import AFTER, pack_id
 from jobs_service.layer.queue import AcceptTerms
-from jobs_service.layer.record import READY, Record
+from jobs_service.layer.record import READY, Entry, Record
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.model import UNSET
 from tests.layer.support import Layer, layer

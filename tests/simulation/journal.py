@@ -13,15 +13,14 @@ from typing import Any, TypeAlias
 
 from jobs_service.layer import activity, creation, far_ahead, queue, running_jobs
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.entry import Entry as Touched
-from jobs_service.layer.entry import JobSnapshot
 from jobs_service.layer.keyspace import TypeKeys, pack_id
-from jobs_service.layer.record import NextRun, Record
+from jobs_service.layer.record import Entry as Touched
+from jobs_service.layer.record import JobSnapshot, NextRun, Record
 from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, Outcome
 from jobs_service.runner import execution
-from jobs_service.store.overlay import HeldBack
+from jobs_service.store.sync_transaction import HeldBack
 from tests.simulation.entry import UNOBSERVED, Entry
 from tests.simulation.journal_reads import readers
 from tests.simulation.model_job import Change, Said

@@ -88,12 +88,11 @@ def health(
 async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     import asyncio
 
-    from jobs_service.model.job import exact_type
     from jobs_service.service.failures import last_hour
 
     types = await jobs.types()
     states = [*zip(types, await jobs.queue_states(types), strict=True)]
-    exist = {*map(exact_type, types)}
+    exist = {*types}
     counted = {type: counts for type, counts in (await jobs.counts()).items() if type in exist}
     now = Sources().wall_time()
     oldest = max(

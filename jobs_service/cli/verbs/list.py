@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -260,11 +260,16 @@ def _description(job: Job) -> list[tuple[str, str]]:
         ("cancel", "yes" if job.cancel else "no"),
         ("seq", job.seq.hex() if job.seq else "-"),
         ("attempts", str(job.attempts)),
+        *([("context", printable(_words(job.context)))] if job.context else []),
         ("progress", "-" if progress is None else output.progress_text(progress)),
         *_labeled("data", _json_lines(job.data)),
         *_labeled("result", _json_lines(job.result)),
         *_labeled("error", ["-"] if job.error is None else _error_lines(job.error)),
     ]
+
+
+def _words(context: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in context.items())
 
 
 def _labeled(label: str, lines: list[str]) -> list[tuple[str, str]]:

@@ -154,7 +154,7 @@ def replicate(
         raise typer.BadParameter(f"it never ends; leave --wait or {how} out", param_hint="--wait")
 
     async def add(jobs: JobsService) -> Job:
-        from jobs_service.replication.api import replicate_as
+        from jobs_service.replication.stored import replicate_as
 
         return await replicate_as(jobs, options, name)
 
@@ -184,10 +184,10 @@ def replications(context: typer.Context, store: StoreOption = None, as_json: Jso
     """
 
     async def body(jobs: JobsService) -> list[_Row]:
-        from jobs_service.replication import api
+        from jobs_service.replication import stored
         from jobs_service.replication.stored import ReplicationStatus
 
-        shown = [await output.without(jobs, job) async for job in api.replications(jobs)]
+        shown = [await output.without(jobs, job) async for job in stored.replications(jobs)]
         return [_Row(job, ReplicationStatus.of(job)) for job in shown]
 
     output.rows(COLUMNS, program.run(context, store, body), _form, as_json, "there are no replications")
@@ -201,8 +201,8 @@ def _take_over(context: typer.Context, store: str | None, database: str, as_json
             "it needs aiohttp: pip install 'jobs-service[replication]'", param_hint="--from-database"
         )
     from jobs_service import JobsError
-    from jobs_service.replication.api import replicate_database
     from jobs_service.replication.contract import ReplicationError
+    from jobs_service.replication.stored import replicate_database
 
     async def body(jobs: JobsService) -> list[tuple[str, Job | JobsError]]:
         return [each async for each in replicate_database(jobs, database)]
@@ -241,7 +241,7 @@ def _options(
             raise typer.BadParameter("name SOURCE and TARGET, or a document with --from-document")
         else:
             options = ReplicationOptions.from_data({"source": source, "target": target, **given})
-        options.ids("", None)  # finds errors in the addresses
+        options.id("", None)  # finds errors in the addresses
         return options, name
     except (InvalidReplication, InvalidEndpoint) as error:
         raise typer.BadParameter(str(error)) from None

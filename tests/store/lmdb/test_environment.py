@@ -107,4 +107,4 @@ def test_environments_are_opened_in_one_module() -> None:
         for file in package.rglob("*.py")
         if (found := re.findall(r"lmdb\.(?:open|Environment)\(|from lmdb import\b", file.read_text()))
     }
-    assert places == {"store/lmdb/environment.py": 2}
+    assert places == {"store/lmdb/data_file.py": 2}
