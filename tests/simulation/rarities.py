@@ -72,7 +72,7 @@ _CONSTANTS: Final[Sequence[_Constant]] = (
     (batching, "_MOST_BYTES", (1, 2_000)),
     (batching, "_READ_TOGETHER", (1, 3)),
     (reads, "FIRST_CHUNK", (1, 2)),
-    (reads, "_MOST_ROWS", (3, 10)),
+    (reads, "MOST_ROWS", (3, 10)),
     (reads, "_MOST_BYTES", (1, 1_000)),
     (changes, "_LARGEST_READ", (1, 500)),
     (embedded, "_MAX_BATCH", (1, 2, 3)),
@@ -112,7 +112,7 @@ _OF_DRILLS: Final = _Kind(
     1.0,
     _HALF,
     (
-        (reads, "_MOST_ROWS", (2, 5)),
+        (reads, "MOST_ROWS", (2, 5)),
         (schedule, "PUNCTUAL", (4.0,)),
         (heartbeat, "LONG_RUN", (4.0,)),
         (transaction, "COUNT_PAGE", _FEW_KEYS),
