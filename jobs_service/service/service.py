@@ -55,7 +55,7 @@ from jobs_service.service.handler_registry import HandlerRegistry, check_setting
 from jobs_service.service.handlers import Handlers
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.local_access import LocalAccess
-from jobs_service.service.presence import HandlerRuns, Presence, checked
+from jobs_service.service.presence import HandlerRuns, Presence, checked, run_processes
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
@@ -776,6 +776,7 @@ class JobsService(Handlers):
         *,
         types: Iterable[JobType] | None = None,
         max_jobs: int | None = None,
+        processes: int | None = None,
         started: Callable[[], object] | None = None,
     ) -> None:
         """Run the jobs of handlers until the caller is canceled, or this process is asked to stop.
@@ -788,16 +789,21 @@ class JobsService(Handlers):
         Args:
             types: types to run the handlers of; None for all.
             max_jobs: limit of simultaneous jobs over all types; None for the sum of the handlers' slots.
+            processes: number of worker processes that run the handlers, each with its own slots and `max_jobs`; those
+                that end are restarted. They import the module that has this service. None to run the handlers here.
             started: called once, when all types exist and accepting has begun.
 
         Raises:
-            InvalidSettings: there is no handler, or none for one of the types, or max_jobs is out of range.
+            InvalidSettings: there is no handler, or none for one of the types, max_jobs or processes is out of range,
+                or other processes can neither find this service nor share its store.
             SupervisorFailed: a handler's worker pool cannot be started at all. A pool that fails later is restarted
                 without limit and affects no other pool. If another task has entered the service, the error is raised
                 out of the body of its `async with` as well.
             JobsError: the handlers run already, or the service was opened on another event loop.
         """
         handlers = checked(self._registry, types, max_jobs)
+        if processes is not None:
+            return await run_processes(self, handlers, max_jobs, processes, started)
         if not self._lifecycle.is_entered:
             async with self:
                 return await self.run(types=[handler.type for handler in handlers], max_jobs=max_jobs, started=started)
