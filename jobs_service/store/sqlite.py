@@ -104,7 +104,7 @@ def store_error(address: str, error: Exception) -> Exception:
     if code in _LOCKED:
         return StoreUnavailable(f"store {address} is locked by another program ({error}); try again later")
     if code == sqlite3.SQLITE_READONLY:
-        return StoreError(f"store {address} may only be read ({error}): nothing was written")
+        return StoreError(f"store {address} is on a read-only file system or write-protected: nothing was written")
     return StoreError(f"store {address} failed: {error}")
 
 
