@@ -360,7 +360,10 @@ class SqliteEngine(Engine):
         if not write or self.use.is_read_only:
             connection = self._writer if write else self._reader
             connection.execute("begin")
-            return self._begun(connection, writes=False)
+            state = self._begun(connection, writes=False)
+            if write:
+                self._measure(state.number)
+            return state
         # The processes of this package take turns at a lock that wakes the next one at once, which SQLite's does not.
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         try:
