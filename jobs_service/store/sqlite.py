@@ -104,7 +104,7 @@ def store_error(address: str, error: Exception) -> Exception:
     if code in _LOCKED:
         return StoreUnavailable(f"store {address} is locked by another program ({error}); try again later")
     if code == sqlite3.SQLITE_READONLY:
-        return StoreError(f"store {address} may only be read ({error}): nothing was written")
+        return StoreError(f"store {address} is on a read-only file system or write-protected: nothing was written")
     return StoreError(f"store {address} failed: {error}")
 
 
@@ -360,7 +360,10 @@ class SqliteEngine(Engine):
         if not write or self.use.is_read_only:
             connection = self._writer if write else self._reader
             connection.execute("begin")
-            return self._begun(connection, writes=False)
+            state = self._begun(connection, writes=False)
+            if write:
+                self._measure(state.number)
+            return state
         # The processes of this package take turns at a lock that wakes the next one at once, which SQLite's does not.
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         try:
