@@ -18,6 +18,7 @@ from structlog.contextvars import bind_contextvars
 
 from jobs_service import run_data, tracing
 from jobs_service.arguments import json_of
+from jobs_service.blocking import LoopCalls
 from jobs_service.errors import (
     CommitUnknown,
     InvalidJob,
@@ -257,7 +258,7 @@ class Execution:
 
     async def _in_thread(self, run: Run, args: Any) -> Any:
         handler, job = self._handler, run.job
-        blocking = BlockingJob(job, asyncio.get_running_loop())
+        blocking = BlockingJob(job, LoopCalls(asyncio.get_running_loop()))
         run.announce = blocking.announce_stop
         result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
         # The result of a canceled job is of no use, whether its function has read `stopping` or not.

@@ -22,6 +22,7 @@ from jobs_service.settings import Settings
 from jobs_service.store.base import Limits, Watch
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb.process_locks import close_file
+from jobs_service.store.lmdb.shared import SharedEnvironment
 from jobs_service.store.lmdb.threads import Deadlines, ThreadAnswer, ThreadCall
 from jobs_service.store.lmdb.transaction import LmdbTransaction
 from jobs_service.testing import Process
@@ -343,7 +344,7 @@ class EmbeddedStore(LmdbStore):
             machine.tell(own)
 
     def _commit(
-        self, environment: lmdb.Environment, batch: deque[ThreadCall[Any]], answers: list[ThreadAnswer]
+        self, environment: SharedEnvironment, batch: deque[ThreadCall[Any]], answers: list[ThreadAnswer]
     ) -> list[Watch]:
         self._committing = answers
         try:

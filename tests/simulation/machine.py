@@ -12,8 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-import lmdb
-
 from jobs_service.settings import Settings
 from jobs_service.store.base import Limits
 from jobs_service.store.lmdb import process_locks
@@ -21,6 +19,7 @@ from jobs_service.store.lmdb import store as opening
 from jobs_service.store.lmdb import store as reader
 from jobs_service.store.lmdb import store as writer
 from jobs_service.store.lmdb.process_locks import PROCESSES, FileUse, close_file, open_file
+from jobs_service.store.lmdb.shared import SharedEnvironment
 from jobs_service.store.lmdb.threads import ThreadAnswer
 from jobs_service.store.lmdb.transaction import apply_log
 from jobs_service.store.overlay import CLEAR, SET
@@ -83,7 +82,7 @@ class Machine:
         self.died: dict[bytes, float] = {}
         self.on_death: Callable[[bytes], object] = lambda instance: None
         self._late = set[bytes]()
-        self._environment: lmdb.Environment | None = None
+        self._environment: SharedEnvironment | None = None
         self._shared = SimpleNamespace()
         self._slow: dict[str, bool] = {}
         self._random = world.choices.stream("embedded")
@@ -319,7 +318,7 @@ class Machine:
             flags = environment.flags()
             if settings.durable and not (flags["sync"] and flags["metasync"]):
                 self.world.unhandled.append(f"a durable store is opened without its flushes: {flags}")
-            for name in ("begin", "reader_check", "stat", "info", "readers", "copyfd"):
+            for name in ("begin", "reader_check", "stat", "info", "readers", "copyfd", "uses"):
                 setattr(self._shared, name, getattr(environment, name))
             self._shared.close = lambda: None
         return self._shared

@@ -21,6 +21,7 @@ from jobs_service.settings import Settings
 from jobs_service.sources import go_on
 from jobs_service.store.base import SYSTEM_KEYS
 from jobs_service.store.lmdb.process_locks import DATA_FILE, LOCK_FILE, FileUse, check_meta_pages, check_pages
+from jobs_service.store.lmdb.shared import SharedEnvironment, open_environments
 from jobs_service.store.lmdb.transaction import LmdbTransaction, grows, is_out_of_room, store_error
 
 log = EventLog("jobs_service.store")
@@ -58,7 +59,7 @@ _RECENTLY: Final = 0.25
 
 def open_environment(
     path: Path, settings: Settings, use: FileUse, at: Callable[[str], object] = go_on
-) -> lmdb.Environment:
+) -> SharedEnvironment:
     """Open or make the LMDB environment, check that it is complete, and check or write its format version.
 
     An empty data file counts as a new one: it remains if there was no room to make the file.
@@ -86,28 +87,31 @@ def open_environment(
                 _make_file(path / LOCK_FILE, _write_lock_file, at)
             at("opening: has made the files")
             use.take_files()
-            environment = lmdb.open(
-                str(path),
-                map_size=map_size(settings.lmdb_map_size),
-                max_readers=_MAX_READERS,
-                max_spare_txns=1,
-                metasync=settings.durable,
-                meminit=True,  # otherwise the unused part of a page has whatever was in the program's freed memory
-                readahead=False,
-                readonly=use.is_read_only,
-            )
+            options = {
+                "map_size": map_size(settings.lmdb_map_size),
+                "max_readers": _MAX_READERS,
+                "max_spare_txns": 1,
+                "metasync": settings.durable,
+                "meminit": True,  # otherwise the unused part of a page has whatever was in the program's freed memory
+                "readahead": False,
+                "readonly": use.is_read_only,
+            }
+
+            def check(environment: SharedEnvironment) -> None:
+                try:
+                    at("opening: has opened")
+                    environment.reader_check()
+                    _check_pages(environment, path)
+                    _check_format(environment, path)
+                    at("opening: has checked the format")
+                except (OSError, lmdb.Error) as error:
+                    raise store_error(f"lmdb:{path}", error) from error
+
+            environment = open_environments().take(path, path / DATA_FILE, options, check)
             undo.callback(environment.close)
             use.share()
         except (OSError, lmdb.Error) as error:
             raise _refusal(path, error, settings) from error
-        try:
-            at("opening: has opened")
-            environment.reader_check()
-            _check_pages(environment, path)
-            _check_format(environment, path)
-            at("opening: has checked the format")
-        except (OSError, lmdb.Error) as error:
-            raise store_error(f"lmdb:{path}", error) from error
         undo.pop_all()
     return environment
 
@@ -118,8 +122,8 @@ def _refusal(path: Path, error: Exception, settings: Settings) -> StoreError:
         return StoreError(f"{path / DATA_FILE} is no embedded store: {error}")
     if "already open" in str(error):
         return StoreError(
-            f"{path} is open in this process already, or was when it was forked; "
-            "give that service's `store` to the second one"
+            f"{path} was in use at the moment when this process was forked, and is of no use in it: open stores after "
+            "forking, or start processes anew (multiprocessing: spawn)"
         )
     if is_out_of_room(error):
         return store_error(f"lmdb:{path}", error)
@@ -187,7 +191,7 @@ def flush_directories(*paths: Path) -> None:
                 os.close(descriptor)
 
 
-def _check_pages(environment: lmdb.Environment, path: Path) -> None:
+def _check_pages(environment: SharedEnvironment, path: Path) -> None:
     """Refuse a data file that lacks pages, before LMDB reads more than its meta pages."""
     for _ in range(_MOST_LOOKS):
         try:
@@ -202,7 +206,7 @@ def _check_pages(environment: lmdb.Environment, path: Path) -> None:
     )
 
 
-def _check_format(environment: lmdb.Environment, path: Path) -> None:
+def _check_format(environment: SharedEnvironment, path: Path) -> None:
     with environment.begin() as transaction:
         found = transaction.get(_FORMAT_KEY)
         empty = not transaction.cursor().first()
@@ -219,7 +223,7 @@ def _check_format(environment: lmdb.Environment, path: Path) -> None:
         )
 
 
-def copy_environment(environment: lmdb.Environment, path: Path, at: Callable[[str], object] = go_on) -> int:
+def copy_environment(environment: SharedEnvironment, path: Path, at: Callable[[str], object] = go_on) -> int:
     """Write a compacted copy to a new file, under a temporary name until it is complete.
 
     Args:
@@ -300,7 +304,7 @@ class StoreRoom:
         self._disk_share = 0.0
         self._filling = False
 
-    def measure(self, environment: lmdb.Environment, number: int) -> None:
+    def measure(self, environment: SharedEnvironment, number: int) -> None:
         """Measure the room, if it may have changed much; called at the begin of each LMDB transaction.
 
         Args:
@@ -394,7 +398,7 @@ class StoreRoom:
         )
 
 
-def _has_old_reader(environment: lmdb.Environment, number: int) -> bool:
+def _has_old_reader(environment: SharedEnvironment, number: int) -> bool:
     """Whether a reader uses an old state: LMDB must keep every page of it."""
     rows = [row.split() for row in environment.readers().splitlines()[1:]]
     return any(len(row) == 3 and row[2].isdigit() and int(row[2]) < number - 2 for row in rows)

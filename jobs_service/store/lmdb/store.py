@@ -41,6 +41,7 @@ from jobs_service.store.base import (
 )
 from jobs_service.store.lmdb.environment import StoreRoom, copy_environment, open_environment
 from jobs_service.store.lmdb.process_locks import FileUse, ProcessLocks
+from jobs_service.store.lmdb.shared import SharedEnvironment
 from jobs_service.store.lmdb.threads import Deadlines, MemoryMap, ThreadAnswer, ThreadCall, failed
 from jobs_service.store.lmdb.transaction import LmdbTransaction, TransactionState, apply_log, store_error
 from jobs_service.store.lmdb.watches import Watches
@@ -94,7 +95,7 @@ class LmdbStore(Store):
         self._pid = 0
         self._directory: Path | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._environment: lmdb.Environment | None = None
+        self._environment: SharedEnvironment | None = None
         self._watches = Watches(self._at)
         self._when_lost: dict[Callable[[StoreLost], object], None] = {}
         self._copying: set[asyncio.Future[int]] = set()
@@ -454,12 +455,13 @@ class LmdbStore(Store):
         if reader.ident is not None:
             reader.join()
         processes.leave()
-        self.instance = b""
+        if self._processes is processes:  # it has not been opened again meanwhile
+            self.instance = b""
         environment.close()
         use.end()
         self._tell(_succeed, ended)
 
-    def _write(self, environment: lmdb.Environment, batch: deque[ThreadCall[Any]]) -> None:
+    def _write(self, environment: SharedEnvironment, batch: deque[ThreadCall[Any]]) -> None:
         """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""
         while batch:
             answers: list[ThreadAnswer] = []
@@ -480,7 +482,7 @@ class LmdbStore(Store):
                 self._send_answers(self._write_deadlines, answers, fired)
 
     def _commit(
-        self, environment: lmdb.Environment, batch: deque[ThreadCall[Any]], answers: list[ThreadAnswer]
+        self, environment: SharedEnvironment, batch: deque[ThreadCall[Any]], answers: list[ThreadAnswer]
     ) -> list[Watch]:
         """Run requests from the front of the batch in one LMDB transaction, commit, and return the watches to fire.
 
@@ -490,7 +492,8 @@ class LmdbStore(Store):
         if self._use.lost is not None:
             raise self._use.lost
         self._at("writer: begins")
-        transaction = self._map.begin(write=not self._use.is_read_only)
+        map = self._map
+        transaction = map.begin(write=not self._use.is_read_only)
         self._at("writer: has begun")
         watched: list[Watch] = []
         try:
@@ -549,7 +552,7 @@ class LmdbStore(Store):
             self._tell(lose, watched)
             raise
         finally:
-            self._map.end()
+            map.end()
             self._counters.transactions += len(answers)
             for answer in answers:
                 if answer.transaction is not None:
@@ -563,7 +566,7 @@ class LmdbStore(Store):
                 answer.transaction.stamp.value = answer.stamp
         return self._watches.changed(written, number)
 
-    def _retry_alone(self, environment: lmdb.Environment, answers: list[ThreadAnswer], error: StoreError) -> None:
+    def _retry_alone(self, environment: SharedEnvironment, answers: list[ThreadAnswer], error: StoreError) -> None:
         """After a failed commit, give each request its own commit, so that only the guilty one fails."""
         for answer in answers:
             alone: list[ThreadAnswer] = []
@@ -611,7 +614,7 @@ class LmdbStore(Store):
                 self._send_answers(self._read_deadlines, failed(batch, store_error(self.address, error)), [])
         self._at("reader: ends")
 
-    def _read(self, environment: lmdb.Environment, batch: list[ThreadCall[Any]]) -> None:
+    def _read(self, environment: SharedEnvironment, batch: list[ThreadCall[Any]]) -> None:
         """Check for other processes' commits, run a batch of reads on one state, and answer them.
 
         Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import lmdb
 
 from jobs_service.errors import StoreError, StoreUnavailable
 from jobs_service.store.base import TransactionFunction, Watch
+from jobs_service.store.lmdb.shared import SharedEnvironment
 from jobs_service.store.lmdb.transaction import LmdbTransaction
 
 T = TypeVar("T")
@@ -180,18 +180,15 @@ class MemoryMap:
 
     def __init__(
         self,
-        environment: lmdb.Environment,
+        environment: SharedEnvironment,
         grown: Callable[[int], object],
         failed: Callable[[lmdb.Error], Exception],
     ) -> None:
         self._environment = environment
+        self._uses = environment.uses
         self._grown = grown
         self._failed = failed
-        self._users = 0
-        # Each commit takes it: as a plain lock it costs a third of a condition.
-        self._counting = threading.Lock()
-        self._unused = threading.Condition(self._counting)
-        self._waiting = 0
+        self.end = self._uses.end
 
     def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
         """Begin a transaction; the caller calls `end` after its end.
@@ -199,9 +196,12 @@ class MemoryMap:
         Raises:
             lmdb.Error: the begin failed; do not call `end`.
         """
+        uses = self._uses
         for _ in range(_MOST_TRIES):
-            with self._counting:
-                self._users += 1
+            with uses.counting:
+                if uses.failure is not None:
+                    raise self._failed(uses.failure)
+                uses.number += 1
             try:
                 return self._environment.begin(write=write)
             except lmdb.MapResizedError:
@@ -211,13 +211,6 @@ class MemoryMap:
                 self.end()
                 raise
         raise lmdb.MapResizedError(f"it was grown {_MOST_TRIES} times meanwhile")
-
-    def end(self) -> None:
-        """Note the end of a transaction."""
-        with self._counting:
-            self._users -= 1
-            if self._waiting and not self._users:
-                self._unused.notify_all()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -230,14 +223,13 @@ class MemoryMap:
             self.end()
 
     def _grow(self) -> None:
-        with self._unused:
-            self._waiting += 1
-            self._unused.wait_for(lambda: not self._users)
-            self._waiting -= 1
+        with self._uses.counting:
+            self._uses.until_unused()
             before = self._environment.info()["map_size"]
             try:
                 self._environment.set_mapsize(0)
             except lmdb.Error as error:
+                self._uses.failure = error
                 raise self._failed(error) from error
             size = self._environment.info()["map_size"]
         if size > before:
