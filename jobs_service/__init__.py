@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         SupervisorFailed,
         WorkerConflict,
     )
+    from jobs_service.job_context import context
     from jobs_service.layer.transaction import JobTransaction
     from jobs_service.model import (
         EndedJob,
@@ -69,14 +70,16 @@ if TYPE_CHECKING:
     from jobs_service.model.type_state import QueueState, Retention
     from jobs_service.redaction import Redaction
     from jobs_service.runner.functions import BlockingJob
-    from jobs_service.runner.handler import Handler
+    from jobs_service.runner.handler import PROVIDED, Handler
     from jobs_service.runner.options import HandlerOptions
     from jobs_service.service import JobsService
+    from jobs_service.service.handlers import Handlers
     from jobs_service.settings import Settings
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PROVIDED",
     "AccessDenied",
     "BlockingJob",
     "CommandFailed",
@@ -86,6 +89,7 @@ __all__ = [
     "Handler",
     "HandlerOptions",
     "HandlerSlots",
+    "Handlers",
     "Histogram",
     "HistoryEvent",
     "HistoryKind",
@@ -138,6 +142,7 @@ __all__ = [
     "Totals",
     "TypeCounts",
     "WorkerConflict",
+    "context",
 ]
 
 _HOMES = (
@@ -147,6 +152,7 @@ _HOMES = (
     "model.type_state",
     "redaction",
     "settings",
+    "job_context",
     "actors.subscriptions",
     "runner.options",
     "runner.handler",

@@ -26,6 +26,7 @@ from anyio.from_thread import start_blocking_portal
 
 from jobs_service.actors import subscriptions
 from jobs_service.blocking import LoopCalls, running_loop
+from jobs_service.client import JobsClient as AsyncJobsClient
 from jobs_service.durations import Duration
 from jobs_service.errors import JobsError, ServiceClosed
 from jobs_service.layer.plain_transaction import PlainJobTransaction as JobTransaction
@@ -47,14 +48,12 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from jobs_service.client import JobsClient as AsyncJobsClient
-
 __all__ = ["BlockingJob", "JobTransaction", "JobsClient", "JobsService", "Subscription"]
 
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
-ServiceT = TypeVar("ServiceT", bound="AsyncJobsService | AsyncJobsClient")
+ServiceT = TypeVar("ServiceT", bound=AsyncJobsService | AsyncJobsClient)
 
 # Inside a class that has a method `list`, the builtin goes by this name.
 _Jobs: TypeAlias = list[Job]
@@ -275,7 +274,6 @@ class _Face(Generic[ServiceT]):
     # Reading jobs
 
     get = _plain(AsyncJobsService.get)
-    page = _plain(AsyncJobsService.page)
     active_ids = _plain(AsyncJobsService.active_ids)
     pending_count = _plain(AsyncJobsService.pending_count)
     oldest_ready = _plain(AsyncJobsService.oldest_ready)
@@ -520,6 +518,7 @@ class JobsService(_Face[AsyncJobsService]):
         """The same service for coroutines: opened by `async with`, it is open there for both."""
         return self._service
 
+    page = _plain(AsyncJobsService.page)
     type_settings = _plain(AsyncJobsService.type_settings)
     queue_states = _plain(AsyncJobsService.queue_states)
 
@@ -549,6 +548,9 @@ class JobsService(_Face[AsyncJobsService]):
     every = _same(AsyncJobsService.every)
     cron = _same(AsyncJobsService.cron)
     commands = _same(AsyncJobsService.commands)
+    include = _same(AsyncJobsService.include)
+    middleware = _same(AsyncJobsService.middleware)
+    provide = _same(AsyncJobsService.provide)
     configure = _same(AsyncJobsService.configure)
     reload = _same(AsyncJobsService.reload)
     run = _until_closed(AsyncJobsService.run)
@@ -606,7 +608,7 @@ class JobsService(_Face[AsyncJobsService]):
         return before
 
 
-class JobsClient(_Face["AsyncJobsClient"]):
+class JobsClient(_Face[AsyncJobsClient]):
     """A JobsService in another process, over HTTP: the operations of jobs_service.JobsClient as plain methods.
 
     See JobsService for how they are called.
@@ -628,10 +630,8 @@ class JobsClient(_Face["AsyncJobsClient"]):
         transport: httpx.AsyncBaseTransport | None = None,
         sources: Sources | None = None,
     ) -> None:
-        from jobs_service.client import JobsClient  # with HTTP, which others do not need
-
         self._make = functools.partial(
-            JobsClient, url, token=token, timeout=timeout, verify=verify, transport=transport, sources=sources
+            AsyncJobsClient, url, token=token, timeout=timeout, verify=verify, transport=transport, sources=sources
         )
         super().__init__(self._make())
 
@@ -640,9 +640,8 @@ class JobsClient(_Face["AsyncJobsClient"]):
         """The address of the server."""
         return self._service.url
 
-    def supervision(self) -> dict[str, Any]:
-        """Return the server's supervisor tree as plain data; see JobsService.supervision."""
-        return self._where().call(self._service.supervision)
+    page = _plain(AsyncJobsClient.page)
+    supervision = _plain(AsyncJobsClient.supervision)
 
     def run(
         self,

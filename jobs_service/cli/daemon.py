@@ -25,10 +25,10 @@ from jobs_service.cli import program
 from jobs_service.errors import a_kind_of
 from jobs_service.names import one_line, printable, shown
 from jobs_service.runner.commands import kill_all
-from jobs_service.service.bulk_actions import BulkActions
 
 if TYPE_CHECKING:
     from jobs_service.http.server import Address, Server
+    from jobs_service.outbox.relays import Relay
 
 HINT = "MODULE:ATTR"
 _THIS_PACKAGE: Final = str(Path(__file__).parents[1])
@@ -52,7 +52,11 @@ log = structlog.get_logger("jobs_service.cli")
 
 
 def serve(
-    service: JobsService, types: Sequence[JobType] | None, max_jobs: int | None, http: Address | None = None
+    service: JobsService,
+    types: Sequence[JobType] | None,
+    max_jobs: int | None,
+    http: Address | None = None,
+    relays: Sequence[Relay] = (),
 ) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
@@ -64,13 +68,14 @@ def serve(
         types: the types of the handlers to run; None for all.
         max_jobs: most jobs that run at the same time; None for the number of the handlers' slots.
         http: the address of the HTTP server; None for no server.
+        relays: of outboxes; they begin when the types of the handlers exist.
 
     Returns:
         The exit code. If handlers have left threads or tasks behind, the process ends with it after LAST_GRACE.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
-    daemon = Daemon(service, types, max_jobs, http)
+    daemon = Daemon(service, types, max_jobs, http, relays)
     runner = asyncio.Runner()
     loop = runner.get_loop()
 
@@ -109,19 +114,25 @@ class Daemon:
 
     Args:
         service: the service, not open yet.
-        types, max_jobs, http: see `serve`.
+        types, max_jobs, http, relays: see `serve`.
 
     Attributes:
         is_ending: whether a signal or a request has told it to end; the next signal ends it at once.
     """
 
     def __init__(
-        self, service: JobsService, types: Sequence[JobType] | None, max_jobs: int | None, http: Address | None = None
+        self,
+        service: JobsService,
+        types: Sequence[JobType] | None,
+        max_jobs: int | None,
+        http: Address | None = None,
+        relays: Sequence[Relay] = (),
     ) -> None:
         self._service = service
         self._served = types
         self._max_jobs = max_jobs
         self._http = http
+        self._relays = relays
         self._server: Server | None = None
         self.is_ending = False
         self._stop = asyncio.Event()
@@ -135,27 +146,40 @@ class Daemon:
             SupervisorFailed: the tree, or the handlers' runner, gave up.
         """
         listed = self._service.listed(self._stop_on_request)
-        async with self._service as jobs, listed, self._bulk_actions_run(), self._served_over_http():
-            if not jobs.handlers:
-                if self._http is None:
-                    log.warning("no_handlers", hint=NO_HANDLERS)
+        async with (
+            self._service as jobs,
+            listed,
+            self._served_over_http(),
+            asyncio.TaskGroup() as group,
+        ):
+            tasks: list[asyncio.Task[None]] = []
+
+            def ready() -> None:
+                tasks.extend(group.create_task(relay.run()) for relay in self._relays)
                 self._ready()
-                await self._stop.wait()
+
+            if jobs.handlers:
+                run = jobs.run(types=self._served, max_jobs=self._max_jobs, started=ready)
+                tasks.append(group.create_task(run))
             else:
-                async with asyncio.TaskGroup() as group:
-                    running = group.create_task(
-                        jobs.run(types=self._served, max_jobs=self._max_jobs, started=self._ready)
-                    )
-                    await self._stop.wait()
-                    # Waiting HTTP requests are answered at once, not after the end of the last handler.
-                    await self._leave_http()
-                    running.cancel()
+                if self._http is None and not self._relays:
+                    log.warning("no_handlers", hint=NO_HANDLERS)
+                ready()
+            await self._stop.wait()
+            # Waiting HTTP requests are answered at once, not after the end of the last handler.
+            await self._leave_http()
+            for task in tasks:
+                task.cancel()
         log.info("stopped")
 
     @asynccontextmanager
     async def _served_over_http(self) -> AsyncIterator[None]:
-        """Run the HTTP server, if there is an address for it, while the block runs."""
+        """Run the HTTP server, if there is an address for it, while the block runs.
+
+        Bulk actions are run with it or without, including unfinished ones of other processes.
+        """
         if self._http is None:
+            self._service.bulk_actions.start()
             yield
             return
         from jobs_service.http.server import serving
@@ -169,22 +193,6 @@ class Daemon:
     async def _leave_http(self) -> None:
         if self._server is not None:
             await self._server.end_waiting()
-
-    @asynccontextmanager
-    async def _bulk_actions_run(self) -> AsyncIterator[None]:
-        """Run bulk actions while the block runs, including unfinished ones of other processes.
-
-        With an HTTP server this does nothing, because the server runs them.
-        """
-        if self._http is not None:
-            yield
-            return
-        actions = BulkActions(self._service)
-        actions.start()
-        try:
-            yield
-        finally:
-            await actions.close()
 
     def stop(self, number: signal.Signals) -> None:
         """Let `run` end."""

@@ -50,6 +50,8 @@ class PlainJobTransaction:
         """The store's transaction: your own keys, in FoundationDB's vocabulary."""
         return PlainTransaction(lambda: self._operations().kv)
 
+    sql = _plain(JobTransaction.sql)
+
     # Types
 
     set_type_timeout = _plain(JobTransaction.set_type_timeout)

@@ -35,6 +35,7 @@ __all__ = [
     "CommandFailed",
     "CommandResult",
     "command_handler",
+    "ended_how",
     "kill_all",
     "run_command",
 ]
@@ -473,6 +474,11 @@ def _complaint(command: Command, result: CommandResult, in_time: bool) -> str:
         how = "ended, but its exit code was taken by somebody else in this process, or SIGCHLD is ignored"
     last = result.stderr.strip().rpartition("\n")[2]
     return f"command {shown(command.argv[0])} {how}" + (f": {in_one_line(last, 120)}" if last else "")
+
+
+def ended_how(code: int) -> str:
+    """Return the words for a process's exit code, which is negative for a signal."""
+    return f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
 
 
 def _signal_name(number: int) -> str:

@@ -7,10 +7,12 @@ import contextlib
 import contextvars
 import functools
 import inspect
+import os
 import threading
 import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 from jobs_service.arguments import check_duration
@@ -52,6 +54,29 @@ def name_of(function: Any) -> str:
         function = function.func
     named = function if hasattr(function, "__qualname__") and hasattr(function, "__module__") else type(function)
     return in_one_line(f"{named.__module__}.{named.__qualname__}".replace(".<locals>", ""), 120)
+
+
+def module_name(module: types.ModuleType) -> str:
+    """Return the name by which another process imports a module; of the program itself, the name of its file.
+
+    Raises:
+        InvalidSettings: the program is no file that can be imported.
+    """
+    if module.__name__ != "__main__":
+        return module.__name__
+    if (spec := getattr(module, "__spec__", None)) is not None:
+        return str(spec.name)
+    file = Path(getattr(module, "__file__", None) or "")
+    if file.suffix != ".py":
+        raise InvalidSettings("the program has no file whose name ends with .py, which another process could import")
+    return file.stem
+
+
+def place_of(function: Any) -> str:
+    """Return the name of a function with its file and line, for messages about two functions."""
+    code = getattr(unwrapped(body(function)), "__code__", None)
+    where = "" if code is None else f" ({os.path.basename(code.co_filename)}:{code.co_firstlineno})"
+    return name_of(function) + where
 
 
 def refused(function: Any, why: str) -> InvalidSettings:
@@ -97,21 +122,20 @@ def _frames_around(qualname: str, globals: dict[str, Any]) -> Iterator[types.Fra
         frame = frame.f_back
 
 
-def resolved(function: Any, parameter: inspect.Parameter, scope: Scope) -> Any:
+def resolved(function: Any, parameter: inspect.Parameter, scope: Scope, role: str = "be a handler") -> Any:
     """Return a parameter's annotation with all strings in it evaluated.
 
     Raises:
-        InvalidSettings: it cannot be evaluated.
+        InvalidSettings: it cannot be evaluated, so that the function cannot have its role.
     """
     if parameter.annotation is parameter.empty:
         return parameter.empty
     try:
         return evaluated(parameter.name, parameter.annotation, scope)
     except Exception as error:  # evaluating an annotation runs the user's code
-        raise refused(
-            function,
-            f"the annotation {shown(parameter.annotation)} of parameter {parameter.name} cannot be resolved: "
-            f"{in_one_line(str(error), 80)}",
+        raise InvalidSettings(
+            f"{name_of(function)} cannot {role}: the annotation {shown(parameter.annotation)} of parameter "
+            f"{parameter.name} cannot be resolved: {in_one_line(str(error), 80)}"
         ) from None
 
 
@@ -294,7 +318,7 @@ class BlockingJob(Job):
 
     __slots__ = ("_calls", "_job", "_stop")
 
-    def __init__(self, job: RunningJob, calls: LoopCalls, stop: _Stop | None = None) -> None:
+    def __init__(self, job: RunningJob, calls: LoopCalls | None, stop: _Stop | None = None) -> None:
         super().__init__(job.type, job.id, job._record)
         self._job = job
         self._calls = calls
@@ -390,11 +414,19 @@ class BlockingJob(Job):
         return stopping
 
     def _alive(self, operation: Callable[[], Coroutine[Any, Any, RunningJob]]) -> BlockingJob:
-        return BlockingJob(self._do(operation), self._calls, self._stop)
+        return self._later(self._do(operation))
+
+    def _later(self, job: RunningJob) -> BlockingJob:
+        """Return the same job as it is now."""
+        return BlockingJob(job, self._calls, self._stop)
 
     def _do(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if self._heeded(self._stop.now.is_set()):
-            raise JobCanceled(f"job {job_name(self.type, self.id)} is to stop: return now", type=self.type, id=self.id)
+            raise self._stop_now()
         # It would wait for the loop, and the loop, or the store's thread, for the transaction function that called it.
         self._job._service()._check_caller()
+        assert self._calls is not None
         return self._calls.call(operation)
+
+    def _stop_now(self) -> JobCanceled:
+        return JobCanceled(f"job {job_name(self.type, self.id)} is to stop: return now", type=self.type, id=self.id)

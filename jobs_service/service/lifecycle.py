@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from jobs_service.actors.context import Context, KeyspaceKeeper
+from jobs_service.actors.context import Context, KeyspaceKeeper, StoreAccess, being_left
 from jobs_service.actors.processes import ProcessMonitor
 from jobs_service.actors.subscriptions import Hub, other_loop
 from jobs_service.actors.type_server import TypeServer
@@ -20,7 +20,6 @@ from jobs_service.log import EventLog
 from jobs_service.model import JobType
 from jobs_service.runner.runner import Runner
 from jobs_service.service.acceptor import AbandonedJobs, WaitingWorkers
-from jobs_service.service.store_access import StoreAccess, being_left
 from jobs_service.settings import log_unknown_variables
 from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
 from jobs_service.uncancelable import through_cancellation

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobs_service import __version__
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.processes import ProcessRowWriter, all_rows
 from jobs_service.arguments import exact_int
 from jobs_service.errors import InvalidSettings, JobsError, ProcessGone, shown
@@ -18,12 +18,12 @@ from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.log import EventLog
 from jobs_service.model import HandlerSlots, JobType, ProcessAction, ProcessInfo, ProcessRequest, ProcessState
+from jobs_service.model.process import OutboxInfo
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.runner import Runner, log_retention
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import Lifecycle
-from jobs_service.service.store_access import StoreAccess
 from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
 from jobs_service.uncancelable import through_cancellation
 
@@ -48,11 +48,13 @@ class Presence:
     Attributes:
         id: of the process in the list; empty while it is not listed.
         is_quiet: whether the process was asked to take no more jobs.
+        outboxes: the outboxes whose rows this process moves, by name.
     """
 
     def __init__(self, context: Context, registry: HandlerRegistry) -> None:
         self.id = ""
         self.is_quiet = False
+        self.outboxes: dict[str, OutboxInfo] = {}
         self._context = context
         self._registry = registry
         self._role = ""
@@ -137,6 +139,7 @@ class Presence:
             sum(use.busy for use in uses.values()),
             handlers,
             unnamed,
+            outboxes=tuple(self.outboxes.values()),
         )
         return ProcessRow(info, context.settings.process_heartbeat, context.store.instance)
 
@@ -239,7 +242,8 @@ class HandlerRuns:
                 started()
 
         periodic = [each for each in self._registry.periodic if each.handler in handlers]
-        runner = Runner(self._service, handlers, periodic, max_jobs, begun, self._presence.changed)
+        around = self._registry.surroundings()
+        runner = Runner(self._service, handlers, periodic, around, max_jobs, begun, self._presence.changed)
         runner.set_quiet(self._presence.is_quiet)
         self._registry.runner = runner
         try:

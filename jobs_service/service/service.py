@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.subscriptions import Hub, Subscription
 from jobs_service.arguments import IfExists, Spread, check_keep, check_seconds, check_timeout
 from jobs_service.batching import GroupCommit
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, a_kind_of, shown
-from jobs_service.layer import activity, declared_settings, reads
+from jobs_service.layer import reads, type_settings
 from jobs_service.layer.queue import Spreading, terms
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import (
@@ -42,43 +42,43 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many
-from jobs_service.model.job import exact_type
+from jobs_service.model.process import OutboxInfo
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
-from jobs_service.runner.handler import Handler, Registration, registration
-from jobs_service.runner.options import KEEP_TICKS, ChangeableOptions, HandlerKeywords, handler_options
+from jobs_service.runner.options import ChangeableOptions, HandlerKeywords, handler_options
 from jobs_service.runner.runner import SlotUse
-from jobs_service.runner.schedule import Cron, Every, Missed, parse_every
-from jobs_service.runner.ticker import Periodic
 from jobs_service.service import presence, queries, waiting
 from jobs_service.service.acceptor import AbandonedJobs, Acceptor, WaitingWorkers
 from jobs_service.service.creating import Creator
 from jobs_service.service.handler_registry import HandlerRegistry, check_settings
+from jobs_service.service.handlers import Handlers
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.presence import HandlerRuns, Presence, checked
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
-from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
 from jobs_service.service.transactions import Transactions
 from jobs_service.settings import STORE_VARIABLE, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
 
+if TYPE_CHECKING:
+    from jobs_service.service.bulk_actions import BulkActions
+
 T = TypeVar("T")
 
 DEFAULT_STORE: Final = "lmdb:jobs-data"
 
 
-class JobsService:
+class JobsService(Handlers):
     """Durable background jobs: an async context manager with every operation on jobs.
 
     Args:
-        store: an address (`lmdb:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the address in
-            JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last service to
-            close also closes the Store, unless the application itself has opened it.
+        store: an address (`lmdb:PATH`, `sqlite:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the
+            address in JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last
+            service to close also closes the Store, unless the application itself has opened it.
         settings: None for those of the environment.
         supervise: whether to run the supervisor tree. Without it this service does not notice lost jobs, and
             subscribing raises; meant for short-lived callers that only add jobs or look them up.
@@ -100,7 +100,7 @@ class JobsService:
         _check_kinds(store, settings, supervise, sources)
         self.settings = settings if settings is not None else Settings()
         self._given = store, supervise, sources
-        self._registry = HandlerRegistry()
+        self._registry = HandlerRegistry()  # in place of that of a module
         self._wire()
 
     def _wire(self) -> None:
@@ -159,7 +159,7 @@ class JobsService:
             StoreError: the store failed.
         """
         keys, checked = self._access.keys(type), check_seconds(seconds)
-        await self._access.transact(lambda unit: activity.set_type_timeout(unit, keys, checked))
+        await self._access.transact(lambda unit: type_settings.set_type_timeout(unit, keys, checked))
         self._tree.timeout_changed(keys)
 
     async def get_type_timeout(self, type: JobType) -> float:
@@ -169,12 +169,12 @@ class JobsService:
             NoTypeTimeout: the type does not exist.
         """
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: activity.type_timeout(transaction, keys))
+        return await self._access.read(lambda transaction: type_settings.type_timeout(transaction, keys))
 
     async def clear_type_timeout(self, type: JobType) -> None:
         """Remove a type: its jobs stay, but no new ones can be added. A missing type is no error."""
         keys = self._access.keys(type)
-        await self._access.transact(lambda unit: activity.clear_type_timeout(unit, keys))
+        await self._access.transact(lambda unit: type_settings.clear_type_timeout(unit, keys))
         self._tree.timeout_set(keys)
 
     async def types(self) -> list[JobType]:
@@ -187,7 +187,7 @@ class JobsService:
         Args:
             types: any types; the timeout of one that does not exist is None.
         """
-        return await queries.type_settings(self._access, types)
+        return await queries.settings_of_types(self._access, types)
 
     async def pause(self, type: JobType) -> None:
         """Stop accepting jobs of a type, in all processes, until `resume`; running jobs go on.
@@ -197,17 +197,17 @@ class JobsService:
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
-        await self._access.transact(lambda unit: activity.pause(unit, keys))
+        await self._access.transact(lambda unit: type_settings.pause(unit, keys))
 
     async def resume(self, type: JobType) -> None:
         """Accept jobs of a type again; a type that is not paused is no error. Raises like `pause`."""
         keys = self._access.keys(type)
-        await self._access.transact(lambda unit: activity.resume(unit, keys))
+        await self._access.transact(lambda unit: type_settings.resume(unit, keys))
 
     async def paused(self, type: JobType) -> bool:
         """Return whether a type is paused."""
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: activity.is_paused(transaction, keys))
+        return await self._access.read(lambda transaction: type_settings.is_paused(transaction, keys))
 
     async def set_retention(
         self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
@@ -227,7 +227,7 @@ class JobsService:
         """
         keys = self._access.keys(type)
         retention = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
-        await self._access.transact(lambda unit: activity.set_retention(unit, keys, retention))
+        await self._access.transact(lambda unit: type_settings.set_retention(unit, keys, retention))
 
     async def get_retention(self, type: JobType) -> Retention:
         """Return how long finished jobs of a type are kept: `keep` and `keep_failed`, seconds; None for ever."""
@@ -249,12 +249,12 @@ class JobsService:
             StoreError: the store failed.
         """
         keys, rules = self._access.keys(type), Redaction(paths)
-        await self._access.transact(lambda unit: declared_settings.set_redaction(unit, keys, rules))
+        await self._access.transact(lambda unit: type_settings.set_redaction(unit, keys, rules))
 
     async def get_redaction(self, type: JobType) -> Redaction:
         """Return the secret fields of a type's jobs; read them after the jobs that are to be shown."""
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: declared_settings.redaction(transaction, keys))
+        return await self._access.read(lambda transaction: type_settings.redaction(transaction, keys))
 
     async def redactions(self) -> dict[JobType, Redaction]:
         """Return the types whose jobs have secret fields, with these fields."""
@@ -456,6 +456,7 @@ class JobsService:
         after: str | None = None,
         newest_first: bool = False,
         prefix: JobId | None = None,
+        by_time: bool = False,
     ) -> JobsPage:
         """Return a page of a type's jobs, read by bounded transactions, however many jobs there are.
 
@@ -471,11 +472,17 @@ class JobsService:
             after: `next` of the previous page with otherwise the same arguments; None to begin.
             newest_first: whether to read in reverse order: the latest failures, the highest ids.
             prefix: only jobs whose ids begin with it, a str or bytes.
+            by_time: whether jobs of other states, and of all together, are ordered by their last events, not by their
+                ids. The indexes of ready, scheduled, running, failed and expiring jobs are merged for that: scheduled
+                jobs come as they become due, and unreadable jobs and ended ones that are kept for ever are left out.
+                Without effect with a prefix.
 
         Raises:
             InvalidJob: an invalid state, number, prefix or `after`.
         """
-        return await queries.page(self._access, type, state, limit, after, newest_first, prefix, self.wall_time())
+        return await queries.page(
+            self._access, type, state, limit, after, newest_first, prefix, by_time, self.wall_time()
+        )
 
     async def active_ids(self, type: JobType) -> list[JobId]:
         """Return the ids of the type's running jobs, the longest silent first."""
@@ -718,76 +725,20 @@ class JobsService:
 
     # Handlers
 
-    def handler(self, type: JobType, **options: Unpack[HandlerKeywords]) -> Registration:
-        """Return a decorator that makes a function the handler of a type: `run` calls it for each of the type's jobs.
-
-        The function is a coroutine function, or a plain function, which runs in a thread of its own. It is called as
-        `f(job)`, `f(args)`, `f(job, args)` or `f()`: the parameter named `job` gets the RunningJob (in a plain function
-        a BlockingJob), the other one the job's data, decoded by its annotation: a dataclass, TypedDict, msgspec.Struct,
-        pydantic model or JSON type. The return value is the job's result. An exception is the job's error, and the job
-        runs again later, unless its attempts are used up; the exceptions Retry, Snooze and Discard change that.
+    def include(self, handlers: Handlers, *, prefix: str = "") -> None:
+        """Take over the handlers of another module, with their schedules, middleware and resources.
 
         Args:
-            type: of the jobs.
-            options: see HandlerOptions.
+            handlers: the module's; nothing more can be registered there afterwards.
+            prefix: is put before the types of its handlers, which must then be strings.
 
         Raises:
-            InvalidSettings: an option out of range, a function that cannot be a handler, or a second handler.
+            InvalidSettings: a type that has a handler here already, a class that another function provides, a handler
+                that needs a resource which nobody provides, or an invalid prefix. Then nothing is taken over.
         """
-        return registration(type, handler_options(options), self._registry.register)
-
-    def every(
-        self,
-        period: Duration,
-        *,
-        type: JobType | None = None,
-        missed: Missed | str = Missed.ONCE,
-        overlap: bool = False,
-        **options: Unpack[HandlerKeywords],
-    ) -> Registration:
-        """Return a decorator that makes a function the handler of periodic jobs, one per period.
-
-        There is one job per tick, however many processes run the handler; its id is the tick's time in UTC. The ticks
-        of a period are its multiples since the epoch.
-
-        Args:
-            period: a duration: seconds, a timedelta, or a text such as "90s", "5m", "1h30m", "2d".
-            type: of the jobs; None for the function's name.
-            missed: policy for ticks at which no process ran, the type was paused, or the previous tick's job had not
-                finished: "skip", "once" (one job for the newest of them) or "all" (jobs for the newest 100).
-            overlap: whether a tick's job may run before the previous tick's job has finished.
-            options: see HandlerOptions.
-
-        Raises:
-            InvalidJob: an invalid period.
-            InvalidSettings: as `handler`.
-        """
-        schedule, wanted = Every(parse_every(period)), handler_options(options, keep=KEEP_TICKS)
-        return self._registry.register_periodic(schedule, type, missed, overlap, wanted)
-
-    def cron(
-        self,
-        expression: str,
-        *,
-        timezone: str = "UTC",
-        type: JobType | None = None,
-        missed: Missed | str = Missed.ONCE,
-        overlap: bool = False,
-        **options: Unpack[HandlerKeywords],
-    ) -> Registration:
-        """Return a decorator that makes a function the handler of periodic jobs at the times of a cron expression.
-
-        Args:
-            expression: minute, hour, day of month, month, day of week.
-            timezone: of the expression's times, an IANA name.
-            type, missed, overlap, options: as for `every`.
-
-        Raises:
-            InvalidJob: an invalid cron expression or time zone.
-            InvalidSettings: as `handler`.
-        """
-        schedule, wanted = Cron(expression, timezone), handler_options(options, keep=KEEP_TICKS)
-        return self._registry.register_periodic(schedule, type, missed, overlap, wanted)
+        if not isinstance(handlers, Handlers) or isinstance(handlers, JobsService):
+            raise InvalidSettings(f"include({shown(handlers)}): {a_kind_of(handlers)}; allowed are Handlers")
+        self._registry.include(handlers._registry, prefix)
 
     def commands(self, **options: Unpack[HandlerKeywords]) -> None:
         """Run command jobs in this service: every program that can add jobs to the store can then run any command here.
@@ -800,16 +751,6 @@ class JobsService:
         """
         options.setdefault("max_attempts", 1)
         self._registry.register(command_handler(handler_options(options)))
-
-    @property
-    def handlers(self) -> dict[JobType, Handler[Any, Any]]:
-        """The handlers by type."""
-        return {exact_type(handler.type): handler for handler in self._registry.handlers.values()}
-
-    @property
-    def periodic(self) -> dict[JobType, Periodic]:
-        """The periodic handlers by type, with their schedules and policies for missed ticks."""
-        return {exact_type(each.handler.type): each for each in self._registry.periodic}
 
     def configure(self, type: JobType, **changes: Unpack[ChangeableOptions]) -> None:
         """Change options of a handler, also while it runs.
@@ -900,6 +841,18 @@ class JobsService:
         """
         return self._presence.listed(presence.DAEMON, stop)
 
+    @property
+    def outboxes(self) -> dict[str, OutboxInfo]:
+        """The outboxes whose rows this process moves into the store, by name."""
+        return self._presence.outboxes
+
+    def outbox_changed(self, info: OutboxInfo) -> None:
+        """Take over the state of an outbox from its relay; `processes` shows it at once if its error is another."""
+        before = self.outboxes.get(info.name)
+        self.outboxes[info.name] = info
+        if before is None or before.error != info.error:
+            self._presence.changed()
+
     async def quiet_process(self, id: str) -> ProcessInfo:
         """Have a process take no more jobs for its handlers; running jobs go on, and the process stays.
 
@@ -969,6 +922,15 @@ class JobsService:
     def remote(self) -> Remote:
         """The operations that a server for other programs needs beside those of this class."""
         return self._remote
+
+    @cached_property
+    def bulk_actions(self) -> BulkActions:
+        """The engine that changes all jobs that match a filter. It stops when the service is left."""
+        from jobs_service.service.bulk_actions import BulkActions
+
+        engine = BulkActions(self)
+        self.before_leaving(engine.close)
+        return engine
 
     def supervision(self) -> dict[str, Any]:
         """Return the supervisor tree as plain data.

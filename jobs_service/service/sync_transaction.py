@@ -15,8 +15,7 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Worker
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
-from jobs_service.store.overlay import HeldBack
-from jobs_service.store.sync_transaction import PlainTransaction, drive
+from jobs_service.store.sync_transaction import HeldBack, PlainTransaction, drive
 
 _MOST_MOVES: Final = 0x8000
 """Moves of jobs after which the next block counts from zero again: more than fit into a transaction, and half of the

@@ -3,8 +3,16 @@
 It knows nothing of jobs, and needs only asyncio.
 """
 
-from jobs_service.supervision.actor import Actor, Down, Message
-from jobs_service.supervision.process import ActorStopped, Killed, Node, SupervisedProcess, UnknownMessage
+from jobs_service.supervision.process import (
+    Actor,
+    ActorStopped,
+    Down,
+    Killed,
+    Message,
+    Node,
+    SupervisedProcess,
+    UnknownMessage,
+)
 from jobs_service.supervision.supervisor import (
     ChildSpec,
     DynamicSupervisor,

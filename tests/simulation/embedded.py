@@ -20,11 +20,10 @@ from greenlet import getcurrent, greenlet
 
 from jobs_service.settings import Settings
 from jobs_service.store.base import Limits, Watch
+from jobs_service.store.embedded import Deadlines, Engine, ThreadAnswer, ThreadCall
+from jobs_service.store.files import close_file
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.process_locks import close_file
-from jobs_service.store.lmdb.shared import SharedEnvironment
-from jobs_service.store.lmdb.threads import Deadlines, ThreadAnswer, ThreadCall
-from jobs_service.store.lmdb.transaction import LmdbTransaction
+from jobs_service.store.lmdb.store import LmdbTransaction
 from jobs_service.testing import Process
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class SteppedThread:
         self._polling = False
         self._name = name
         self._greenlet = greenlet(self._run)
-        self.is_writer = name == "lmdb-writer"
+        self.is_writer = name.endswith("-writer")
 
     def start(self) -> None:
         """Begin, as soon as the loop comes by."""
@@ -227,7 +226,7 @@ class Observed(LmdbTransaction):
         self.commit_version: int | None = None
         self.written: dict[bytes, bytes | None] = {}
         self.journal: list[Any] = []
-        self.number = self._state._transaction.id()
+        self.number = self._state.number
 
     __hash__ = object.__hash__
 
@@ -331,7 +330,7 @@ class EmbeddedStore(LmdbStore):
         """Whether there is not room for all that several requests have written together."""
         return len(self._committing) > 1 and self.machine.world.choices.fault("batch") is not None
 
-    def _run(self, answer: ThreadAnswer, own: Any) -> None:
+    def _run(self, engine: Engine, answer: ThreadAnswer, own: Any) -> None:
         machine = self.machine
         own.process = self.process
         if own._read_only:
@@ -339,16 +338,14 @@ class EmbeddedStore(LmdbStore):
         else:
             before = sum(each.stamp is not None for each in self._committing)
             own.version = machine.version_of_commit.get(own.number - 1, 0) + before
-        super()._run(answer, own)
+        super()._run(engine, answer, own)
         if own._read_only and answer.error is None and own._state.failure is None:
             machine.tell(own)
 
-    def _commit(
-        self, environment: SharedEnvironment, batch: deque[ThreadCall[Any]], answers: list[ThreadAnswer]
-    ) -> list[Watch]:
+    def _commit(self, engine: Engine, batch: deque[ThreadCall[Any]], answers: list[ThreadAnswer]) -> list[Watch]:
         self._committing = answers
         try:
-            fired = super()._commit(environment, batch, answers)
+            fired = super()._commit(engine, batch, answers)
         finally:
             self.machine.release(self)
             self._committing = []

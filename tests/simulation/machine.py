@@ -13,16 +13,14 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from jobs_service.settings import Settings
+from jobs_service.store import embedded, process_locks
 from jobs_service.store.base import Limits
-from jobs_service.store.lmdb import process_locks
-from jobs_service.store.lmdb import store as opening
-from jobs_service.store.lmdb import store as reader
-from jobs_service.store.lmdb import store as writer
-from jobs_service.store.lmdb.process_locks import PROCESSES, FileUse, close_file, open_file
+from jobs_service.store.embedded import ThreadAnswer
+from jobs_service.store.files import FileUse, close_file, open_file
+from jobs_service.store.lmdb import store as lmdb_store
 from jobs_service.store.lmdb.shared import SharedEnvironment
-from jobs_service.store.lmdb.threads import ThreadAnswer
-from jobs_service.store.lmdb.transaction import apply_log
-from jobs_service.store.overlay import CLEAR, SET
+from jobs_service.store.lmdb.store import PROCESSES, LmdbEngine
+from jobs_service.store.overlay import CLEAR, SET, apply_log
 from jobs_service.testing import Process, World
 from tests.simulation.embedded import EmbeddedStore, Killed, Mailbox, Observed, SteppedThread
 
@@ -97,16 +95,15 @@ class Machine:
     def running_world(self) -> Iterator[None]:
         """Have stores be of this machine until left; then nothing is left of it."""
         stand_ins: list[tuple[Any, str, Any]] = [
-            (opening, "threading", SimpleNamespace(Thread=SteppedThread)),
-            (opening, "SimpleQueue", Mailbox),
-            (writer, "open_environment", self._open),
-            (writer, "LmdbTransaction", Observed),
-            (reader, "LmdbTransaction", Observed),
-            (writer, "apply_log", _apply_log),
+            (embedded, "threading", SimpleNamespace(Thread=SteppedThread)),
+            (embedded, "SimpleQueue", Mailbox),
+            (embedded, "apply_log", _apply_log),
+            (lmdb_store, "open_environment", self._open),
+            (LmdbEngine, "transaction", Observed),
             (process_locks, "lock_file", self._lock),
         ]
         before = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
-        self._really_open = vars(writer)["open_environment"]
+        self._really_open = vars(lmdb_store)["open_environment"]
         self._really_lock = vars(process_locks)["lock_file"]
         cluster = self.world.cluster
         disconnect = cluster.disconnect
@@ -313,7 +310,7 @@ class Machine:
 
     def _open(self, path: Path, settings: Settings, use: FileUse, at: object) -> Any:
         if self._environment is None:
-            self._use = FileUse(path, "simulated")
+            self._use = FileUse(path, "simulated", [], processes=path / PROCESSES, gate=path)
             self._environment = environment = self._really_open(path, settings, self._use)
             flags = environment.flags()
             if settings.durable and not (flags["sync"] and flags["metasync"]):

@@ -25,7 +25,7 @@ from tests.stores import EVERY_KIND, EVERY_STORE, StoreKind, one_of
 store_kind = one_of(EVERY_STORE)
 any_store = one_of(EVERY_KIND)
 
-FOR_SERVERS = {"asgi", "before_leaving", "listed", "remote"}
+FOR_SERVERS = {"asgi", "before_leaving", "bulk_actions", "listed", "outbox_changed", "outboxes", "remote"}
 """Of the asyncio service: they are for servers, which run on an event loop."""
 OF_ITS_OWN = {"asynchronous", "close", "open"}
 NEEDING_THE_STORE = {"transact", "within"}

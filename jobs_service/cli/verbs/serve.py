@@ -13,6 +13,7 @@ from jobs_service.names import PREFIX, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
+    from jobs_service.outbox.relays import Relay
 
 ApplicationArgument = Annotated[
     str | None,
@@ -29,6 +30,16 @@ CommandsOption = Annotated[
 ]
 ReplicationsOption = Annotated[
     bool, typer.Option("--replications", help="Run replications too; needs the extra `replication`.")
+]
+OutboxOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outbox",
+        metavar="URL",
+        envvar="JOBS_SERVICE_OUTBOX",
+        help="Move the jobs in this database's outbox into the store: postgresql://... or sqlite:PATH; several times "
+        "for several.",
+    ),
 ]
 TypesOption = Annotated[
     list[str] | None,
@@ -73,6 +84,7 @@ def serve(
     application: ApplicationArgument = None,
     commands: CommandsOption = False,
     replications: ReplicationsOption = False,
+    outbox: OutboxOption = None,
     types: TypesOption = None,
     max_jobs: MaxJobsOption = None,
     http: HttpOption = None,
@@ -133,7 +145,15 @@ def serve(
         address = Address(http, options, tls_certificate, tls_key)
     elif any((read_only, allow_host, proxy, http_prefix, tls_certificate, tls_key, audit_log, environment, colour)):
         raise typer.BadParameter("the options about HTTP need it", param_hint="--http")
-    raise typer.Exit(daemon.serve(service, _handled(service, types), max_jobs, address))
+    raise typer.Exit(daemon.serve(service, _handled(service, types), max_jobs, address, _relays(service, outbox)))
+
+
+def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:
+    if not urls:
+        return []
+    from jobs_service.outbox.relays import Relay
+
+    return [Relay(service, url) for url in dict.fromkeys(urls)]
 
 
 def _ip_address(text: str) -> str:

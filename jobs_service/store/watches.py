@@ -1,4 +1,4 @@
-"""The watches of the embedded store, whose commits come from several threads and processes."""
+"""The watches of an embedded store, whose commits come from several threads and processes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Watches:
     def __init__(self, at: Callable[[str], object] = go_on) -> None:
         self._at = at
         self._lock = threading.Lock()
-        # key -> watch -> the LMDB transaction whose state its baseline is from
+        # key -> watch -> the number of the state that its baseline is from
         self._by_key: dict[bytes, dict[Watch, int]] = {}
         # The value that the watches of each key expect, and the sorted keys, None after they have changed.
         self._expected: dict[bytes, bytes | _Several | None] = {}
@@ -47,7 +47,7 @@ class Watches:
             return sum(map(len, self._by_key.values()))
 
     def register(self, watches: list[Watch], number: int) -> None:
-        """Keep the watches, with baselines from the state of this LMDB transaction, until they fire."""
+        """Keep the watches, with baselines from the state of this number, until they fire."""
         with self._lock:
             for watch in watches:
                 key = watch.key
@@ -76,7 +76,7 @@ class Watches:
         """Remove and return the watches (on these keys, or all) whose keys have another value in this state.
 
         Args:
-            state, number: state and number of the looking LMDB transaction.
+            state, number: the state that is looked at, and its number.
             keys: keys of the watches; None for all.
         """
         values = self._unexpected(state) if keys is None else {key: state.get(key) for key in keys}
@@ -102,7 +102,7 @@ class Watches:
             expected = self._expected.copy()
             order = self._order
         if order is None:
-            order = sorted(expected)  # neighbouring keys share pages, so LMDB finds them faster
+            order = sorted(expected)  # neighbouring keys share pages, so they are found faster
             with self._lock:
                 if self._expected.keys() == expected.keys():
                     self._order = order
