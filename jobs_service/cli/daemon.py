@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 import typer
 
-from jobs_service import InvalidSettings, JobsService, JobType, Settings
+from jobs_service import InvalidSettings, JobsService, JobType, Settings, sync
 from jobs_service.cli import program
 from jobs_service.cli.worker import Parent, end_after
 from jobs_service.errors import a_kind_of
@@ -308,6 +308,8 @@ def load(name: str) -> JobsService:
             found = getattr(found, attribute)
         except AttributeError:
             raise typer.BadParameter(f"module {module_name} has no {path}", param_hint=HINT) from None
+    if isinstance(found, sync.JobsService):
+        found = found.asynchronous
     if not isinstance(found, JobsService):
         raise typer.BadParameter(f"{name} is {a_kind_of(found)}, not a JobsService", param_hint=HINT)
     return found

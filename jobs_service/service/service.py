@@ -99,6 +99,13 @@ class JobsService(Handlers):
     ) -> None:
         _check_kinds(store, settings, supervise, sources)
         self.settings = settings if settings is not None else Settings()
+        self._given = store, supervise, sources
+        self._registry = HandlerRegistry()  # in place of that of a module
+        self._wire()
+
+    def _wire(self) -> None:
+        """Make all parts of the service: at first, and in a process that was forked while it was open."""
+        store, supervise, sources = self._given
         sources = sources if sources is not None else Sources()
         if store is None:
             store = os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
@@ -117,7 +124,8 @@ class JobsService(Handlers):
         self._lifecycle = Lifecycle(context, access, hub, operations, lines, abandoned, supervised=supervise)
         tree = self._tree = self._lifecycle.tree
 
-        registry = self._registry = HandlerRegistry()  # in place of that of a module
+        registry = self._registry
+        registry.runner = None
         self._transactions = Transactions(context, access, tree, abandoned, spreading, registry.handlers)
         worker = self._worker = RunningJobCalls(access, operations, self._transactions)
         self._blocks = Blocks(sources, worker, self.settings.pending_batch, access.check_open)
