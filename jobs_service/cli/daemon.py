@@ -25,7 +25,6 @@ from jobs_service.cli import program
 from jobs_service.errors import a_kind_of
 from jobs_service.names import one_line, printable, shown
 from jobs_service.runner.commands import kill_all
-from jobs_service.service.bulk_actions import BulkActions
 
 if TYPE_CHECKING:
     from jobs_service.http.server import Address, Server
@@ -150,7 +149,6 @@ class Daemon:
         async with (
             self._service as jobs,
             listed,
-            self._bulk_actions_run(),
             self._served_over_http(),
             asyncio.TaskGroup() as group,
         ):
@@ -176,8 +174,12 @@ class Daemon:
 
     @asynccontextmanager
     async def _served_over_http(self) -> AsyncIterator[None]:
-        """Run the HTTP server, if there is an address for it, while the block runs."""
+        """Run the HTTP server, if there is an address for it, while the block runs.
+
+        Bulk actions are run with it or without, including unfinished ones of other processes.
+        """
         if self._http is None:
+            self._service.bulk_actions.start()
             yield
             return
         from jobs_service.http.server import serving
@@ -191,22 +193,6 @@ class Daemon:
     async def _leave_http(self) -> None:
         if self._server is not None:
             await self._server.end_waiting()
-
-    @asynccontextmanager
-    async def _bulk_actions_run(self) -> AsyncIterator[None]:
-        """Run bulk actions while the block runs, including unfinished ones of other processes.
-
-        With an HTTP server this does nothing, because the server runs them.
-        """
-        if self._http is not None:
-            yield
-            return
-        actions = BulkActions(self._service)
-        actions.start()
-        try:
-            yield
-        finally:
-            await actions.close()
 
     def stop(self, number: signal.Signals) -> None:
         """Let `run` end."""

@@ -63,7 +63,6 @@ class Dashboard:
         self._counts = SharedCounts(state.service)
         self._sizes = SizeWatch()
         self._bulk: BulkActions = state.bulk
-        state.service.before_leaving(self._bulk.close)
 
     def routes(self) -> list[Route]:
         """Return the routes of all pages."""

@@ -21,7 +21,6 @@ from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobsError, WorkerConflict, job_name
 from jobs_service.layer import creation, queue, rows, running_jobs
 from jobs_service.layer.creation import NamedHandler, wanted
-from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import Place, pack_priority, place_of
 from jobs_service.layer.record import ZERO_PRIORITY, Record, enqueued_job, job_of
 from jobs_service.layer.rows import RepeatableRequest as RepeatableRequest
@@ -29,6 +28,7 @@ from jobs_service.layer.rows import Repeated as Repeated
 from jobs_service.layer.rows import SessionRow as SessionRow
 from jobs_service.layer.rows import TokenRow as TokenRow
 from jobs_service.layer.running_jobs import LockStatus, RunReport
+from jobs_service.layer.type_settings import Declared
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Job, JobError, JobId, JobType, NewJob, Outcome, Priority, RunAt, RunningJob
 from jobs_service.model.enqueueing import Enqueueable, How

@@ -89,6 +89,8 @@ class WithinTransaction:
         """The transaction itself: your own keys, in FoundationDB's vocabulary; written at once, not at the end."""
         return PlainTransaction(self._entered)
 
+    sql = _plain(JobTransaction.sql)
+
     # Types
 
     set_type_timeout = _plain(JobTransaction.set_type_timeout)

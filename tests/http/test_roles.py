@@ -19,18 +19,21 @@ from jobs_service.runner.commands import COMMAND_TYPE
 from tests.http.support import problem, served
 
 INTERNAL = sorted(map(str, INTERNAL_TYPES))
-SAYS_WHAT_RUNS = (
-    "/jobs",
-    "/accept",
-    "/give_back",
-    "/alive",
-    "/ends",
-    "/declare",
-    "/update",
-    "/progress",
-    "/finish",
-    "/release",
-    "/resubmit",
+SAYS_WHAT_RUNS = tuple(
+    f"/{verb}"
+    for verb in [
+        "jobs",
+        "accept",
+        "give_back",
+        "alive",
+        "ends",
+        "declare",
+        "update",
+        "progress",
+        "finish",
+        "release",
+        "resubmit",
+    ]
 )
 LOCK = "00" * 16
 BODIES: dict[str, dict[str, Any]] = {

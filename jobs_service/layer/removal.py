@@ -1,4 +1,4 @@
-"""Stray index entries, which point at no readable job, and jobs whose records cannot be read.
+"""Removal of jobs: by their creators, and when they expire; and of index entries that point at no readable job.
 
 A fault, or a process of a newer version, may leave a record that cannot be decoded, an index entry that cannot
 be parsed, or one that belongs to no job. None of them may stop the work on other jobs. So code that reads an index and
@@ -12,24 +12,103 @@ import contextlib
 from collections import Counter
 from typing import Final
 
-from jobs_service.layer.counters import lane_of_damaged
+from jobs_service import run_data
+from jobs_service.errors import (
+    RecordDamaged,
+)
+from jobs_service.layer.counters import EXPIRED, lane_of_damaged
+from jobs_service.layer.creation import not_found
 from jobs_service.layer.keyspace import (
     AFTER,
     SET_ASIDE,
     TIME_BYTES,
+    TIME_CODE,
     Keyspace,
     Place,
     TypeFinder,
     TypeKeys,
     end_of_priority,
     is_id,
+    next_time,
+    pack_seconds,
 )
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model import JobState, Removal
 from jobs_service.store.base import Snapshot
 
 _SEQ_BYTES: Final = 12
+
+
 _LOOKED_AT: Final = 1000
 """Entries of each index that are searched for a job with an unreadable record."""
+
+
+# Jobs
+
+
+async def remove(unit: UnitOfWork, place: Place, force: bool) -> Removal:
+    """Remove a job; a running one is asked to stop, unless force is set.
+
+    Raises:
+        JobNotFound: there is no such job.
+        RecordDamaged: its record cannot be read, and force is not set.
+    """
+    try:
+        entry = await unit.load(place)
+    except RecordDamaged:
+        if not force:
+            raise
+        await remove_damaged(unit, place)
+        unit.take_away(place[0])
+        return Removal.REMOVED
+    record = entry.record
+    if record is None:
+        raise not_found(entry)
+    if record.state is JobState.RUNNING:
+        if not record.cancel or force:
+            unit.take_away(entry.keys)
+        if not force:
+            if not record.cancel:
+                unit.replace(entry, record.canceled())
+            return Removal.CANCELED
+    unit.remove(entry)
+    return Removal.REMOVED
+
+
+async def next_expiry(transaction: Snapshot, keys: TypeKeys) -> float | None:
+    """Return when the next finished job expires, seconds since the epoch; None if none expires."""
+    begin, end = keys.expiring + TIME_CODE, keys.expiring + TIME_CODE + AFTER
+    return next_time(await transaction.get_range(begin, end, limit=1), len(keys.expiring))
+
+
+async def remove_expired(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int) -> int:
+    """Remove finished jobs that expire by `until`, the earliest first; return their number.
+
+    One call removes at most `limit` jobs, and no more than a transaction can hold: call again until it returns 0.
+    """
+    found = await unit.transaction.snapshot.get_range(
+        keys.expiring, keys.expiring + pack_seconds(until) + AFTER, limit=limit
+    )
+    offset = len(keys.expiring) + TIME_BYTES
+    entries = await unit.load_fitting(keys, [key[offset:] for key, _ in found])
+    removed = 0
+    for (key, _), entry in zip(found, entries, strict=False):
+        record = entry.record
+        # One that was resubmitted does not expire any more.
+        expires = (
+            None if record is None or record.state is not JobState.FINISHED else run_data.expires_at(record.run_data)
+        )
+        if expires is not None and expires <= until:
+            unit.remove(entry)
+            unit.happened(keys, EXPIRED)
+            removed += 1
+        else:
+            # A stray entry must not stay in the way for ever.
+            take_out(unit, keys, key, entry.packed_id)
+    return removed
+
+
+# Damage
 
 
 def take_out(unit: UnitOfWork, keys: TypeKeys, index_key: bytes, packed_id: bytes | None) -> None:
