@@ -73,7 +73,7 @@ _CONSTANTS: Final[Sequence[_Constant]] = (
     (batching, "_READ_TOGETHER", (1, 3)),
     (reads, "FIRST_CHUNK", (1, 2)),
     (reads, "MOST_ROWS", (3, 10)),
-    (reads, "_MOST_BYTES", (1, 1_000)),
+    (reads, "MOST_BYTES", (1, 1_000)),
     (changes, "_LARGEST_READ", (1, 500)),
     (embedded, "_MAX_BATCH", (1, 2, 3)),
     (embedded, "_MAX_BATCH_BYTES", (1, 1_000)),
