@@ -246,9 +246,7 @@ def _require_shared(service: JobsService) -> None:
     from jobs_service.store.memory import MemoryStore
 
     if isinstance(service.store, MemoryStore):
-        raise typer.BadParameter(
-            "memory: is of one process; use lmdb:, sqlite: or fdb:", param_hint="--processes"
-        )
+        raise typer.BadParameter("memory: is of one process; use lmdb:, sqlite: or fdb:", param_hint="--processes")
 
 
 def _ip_address(text: str) -> str:
