@@ -1,6 +1,8 @@
 """The product of `@jobs.handler(...)`: a function, its calling convention and its options.
 
 All errors of a handler are found here, at its registration, and not when its first job comes.
+
+The module has more than 600 lines because a handler is one thing: signature, options and the typed forms of its call.
 """
 
 from __future__ import annotations

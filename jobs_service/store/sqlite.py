@@ -3,6 +3,8 @@
 SQLite's locks are byte ranges of files and know no process ids, so containers can share the file. Nothing here opens
 the file, or the two beside it, but through SQLite: the end of any other descriptor would end the locks of all
 connections of this process, also the application's.
+
+The module has more than 600 lines because the engine is one class, with the connections that it keeps.
 """
 
 from __future__ import annotations
