@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -59,6 +59,7 @@ def serve(
     max_jobs: int | None,
     http: Address | None = None,
     parent: Parent | None = None,
+    setup: Callable[[], object] | None = None,
 ) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
@@ -72,13 +73,14 @@ def serve(
         http: the address of the HTTP server; None for no server.
         parent: the parent of this worker process, which ends it by SIGTERM, at once by SIGQUIT, and by its own end.
             None for a daemon by itself.
+        setup: called first in the processes of isolated handlers.
 
     Returns:
         The exit code. If handlers have left threads or tasks behind, the process ends with it after LAST_GRACE.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
-    daemon = Daemon(service, types, max_jobs, http, parent)
+    daemon = Daemon(service, types, max_jobs, http, parent, setup)
     runner = asyncio.Runner()
     loop = runner.get_loop()
 
@@ -156,7 +158,7 @@ class Daemon:
 
     Args:
         service: the service, not open yet.
-        types, max_jobs, http, parent: see `serve`.
+        types, max_jobs, http, parent, setup: see `serve`.
 
     Attributes:
         is_ending: whether a signal or a request has told it to end; the next signal ends it at once.
@@ -169,8 +171,10 @@ class Daemon:
         max_jobs: int | None,
         http: Address | None = None,
         parent: Parent | None = None,
+        setup: Callable[[], object] | None = None,
     ) -> None:
         self._parent = parent
+        self._setup = setup
         self._service = service
         self._served = types
         self._max_jobs = max_jobs
@@ -197,7 +201,7 @@ class Daemon:
             else:
                 async with asyncio.TaskGroup() as group:
                     running = group.create_task(
-                        jobs.run(types=self._served, max_jobs=self._max_jobs, started=self._ready)
+                        jobs.run(types=self._served, max_jobs=self._max_jobs, started=self._ready, setup=self._setup)
                     )
                     if self._parent is not None and self._parent.is_limited:
                         limits = group.create_task(self._parent.limits(jobs, self._stop_on_request))

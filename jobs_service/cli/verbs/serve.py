@@ -190,8 +190,6 @@ def work(
     service = JobsService(store) if application is None else load(application)
     if parent is not None:
         _require_shared(service)
-    # The processes of isolated handlers log as this one does.
-    service._registry.setup = partial(configure, log_level, sys.stderr.isatty() if people is None else people)
     if commands and not _runs_commands(service):
         service.commands()
     if replications:
@@ -217,14 +215,14 @@ def work(
         (read_only, allow_host, proxy, http_prefix, tls_certificate, tls_key, audit_log, environment, colour)
     ):
         raise typer.BadParameter("the options about HTTP need it", param_hint="--http")
-    return daemon.serve(service, _handled(service, types), max_jobs, address, parent)
+    # The processes of isolated handlers log as this one does.
+    setup = partial(configure, log_level, sys.stderr.isatty() if people is None else people)
+    return daemon.serve(service, _handled(service, types), max_jobs, address, parent, setup)
 
 
 def _require_shared(service: JobsService) -> None:
     """Refuse a store that processes cannot share."""
-    from jobs_service.store.memory import MemoryStore
-
-    if isinstance(service.store, MemoryStore):
+    if service.store.location.startswith("memory:"):
         raise typer.BadParameter("memory: is a store of one process; use lmdb: or fdb:", param_hint="--processes")
 
 
