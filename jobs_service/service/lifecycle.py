@@ -37,6 +37,8 @@ class Lifecycle:
     Attributes:
         is_entered: whether the service is open.
         loop: event loop of the last opening.
+        give_up: leaves the service for those who have opened it on behalf of others, so that it may be opened here;
+            None while there are none.
         supervised: see above.
         tree: the supervisor tree.
     """
@@ -54,6 +56,7 @@ class Lifecycle:
     ) -> None:
         self.is_entered = False
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.give_up: Callable[[], Awaitable[None]] | None = None
         self.supervised = supervised
         self.tree = ServiceTree(context, hub, self._fail)
         self._context = context
@@ -83,6 +86,8 @@ class Lifecycle:
             StoreError: the store cannot be opened, or is half a copy.
             SupervisorFailed: the tree cannot be started.
         """
+        if self.is_entered and self.give_up is not None:
+            await self.give_up()
         if self.is_entered:
             raise JobsError("this service is open already; make another JobsService for a second one")
         self.is_entered = True

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.subscriptions import Hub, Subscription
@@ -55,7 +55,7 @@ from jobs_service.service.handler_registry import HandlerRegistry, check_setting
 from jobs_service.service.handlers import Handlers
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.local_access import LocalAccess
-from jobs_service.service.presence import HandlerRuns, Presence, checked
+from jobs_service.service.presence import HandlerRuns, Presence, checked, run_processes
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
@@ -63,6 +63,9 @@ from jobs_service.service.transactions import Transactions
 from jobs_service.settings import STORE_VARIABLE, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
+
+if TYPE_CHECKING:
+    from jobs_service.service.bulk_actions import BulkActions
 
 T = TypeVar("T")
 
@@ -96,6 +99,13 @@ class JobsService(Handlers):
     ) -> None:
         _check_kinds(store, settings, supervise, sources)
         self.settings = settings if settings is not None else Settings()
+        self._given = store, supervise, sources
+        self._registry = HandlerRegistry()  # in place of that of a module
+        self._wire()
+
+    def _wire(self) -> None:
+        """Make all parts of the service: at first, and in a process that was forked while it was open."""
+        store, supervise, sources = self._given
         sources = sources if sources is not None else Sources()
         if store is None:
             store = os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
@@ -114,7 +124,8 @@ class JobsService(Handlers):
         self._lifecycle = Lifecycle(context, access, hub, operations, lines, abandoned, supervised=supervise)
         tree = self._tree = self._lifecycle.tree
 
-        registry = self._registry = HandlerRegistry()  # in place of that of a module
+        registry = self._registry
+        registry.runner = None
         self._transactions = Transactions(context, access, tree, abandoned, spreading, registry.handlers)
         worker = self._worker = RunningJobCalls(access, operations, self._transactions)
         self._blocks = Blocks(sources, worker, self.settings.pending_batch, access.check_open)
@@ -773,6 +784,7 @@ class JobsService(Handlers):
         *,
         types: Iterable[JobType] | None = None,
         max_jobs: int | None = None,
+        processes: int | None = None,
         started: Callable[[], object] | None = None,
     ) -> None:
         """Run the jobs of handlers until the caller is canceled, or this process is asked to stop.
@@ -785,16 +797,21 @@ class JobsService(Handlers):
         Args:
             types: types to run the handlers of; None for all.
             max_jobs: limit of simultaneous jobs over all types; None for the sum of the handlers' slots.
+            processes: number of worker processes that run the handlers, each with its own slots and `max_jobs`; those
+                that end are restarted. They import the module that has this service. None to run the handlers here.
             started: called once, when all types exist and accepting has begun.
 
         Raises:
-            InvalidSettings: there is no handler, or none for one of the types, or max_jobs is out of range.
+            InvalidSettings: there is no handler, or none for one of the types, max_jobs or processes is out of range,
+                or other processes can neither find this service nor share its store.
             SupervisorFailed: a handler's worker pool cannot be started at all. A pool that fails later is restarted
                 without limit and affects no other pool. If another task has entered the service, the error is raised
                 out of the body of its `async with` as well.
             JobsError: the handlers run already, or the service was opened on another event loop.
         """
         handlers = checked(self._registry, types, max_jobs)
+        if processes is not None:
+            return await run_processes(self, handlers, max_jobs, processes, started)
         if not self._lifecycle.is_entered:
             async with self:
                 return await self.run(types=[handler.type for handler in handlers], max_jobs=max_jobs, started=started)
@@ -911,6 +928,15 @@ class JobsService(Handlers):
     def remote(self) -> Remote:
         """The operations that a server for other programs needs beside those of this class."""
         return self._remote
+
+    @cached_property
+    def bulk_actions(self) -> BulkActions:
+        """The engine that changes all jobs that match a filter. It stops when the service is left."""
+        from jobs_service.service.bulk_actions import BulkActions
+
+        engine = BulkActions(self)
+        self.before_leaving(engine.close)
+        return engine
 
     def supervision(self) -> dict[str, Any]:
         """Return the supervisor tree as plain data.

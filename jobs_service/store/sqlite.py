@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -104,7 +105,7 @@ def store_error(address: str, error: Exception) -> Exception:
     if code in _LOCKED:
         return StoreUnavailable(f"store {address} is locked by another program ({error}); try again later")
     if code == sqlite3.SQLITE_READONLY:
-        return StoreError(f"store {address} may only be read ({error}): nothing was written")
+        return StoreError(f"store {address} is on a read-only file system or write-protected: nothing was written")
     return StoreError(f"store {address} failed: {error}")
 
 
@@ -299,6 +300,37 @@ class SqliteTransaction(EmbeddedTransaction):
 # The engine
 
 
+class _FilesOfProcess:
+    """The files that are open in this process: a forked child inherits SQLite's account of their locks, not the locks.
+
+    Attributes:
+        open: their real paths.
+        inherited: those that were open at the fork of this process.
+    """
+
+    def __init__(self) -> None:
+        self.open: list[Path] = []
+        self.inherited: list[Path] = []
+        os.register_at_fork(after_in_child=self._forked)
+
+    def check(self, file: Path) -> None:
+        """Refuse an inherited file, which this process would damage."""
+        if file in self.inherited:
+            raise StoreError(
+                f"{file} was open when this process was forked, and SQLite cannot open it in the child, too: open the "
+                "store after forking, or start processes anew (multiprocessing: spawn)"
+            )
+
+    def _forked(self) -> None:
+        self.inherited += self.open
+        self.open.clear()
+
+
+@functools.cache
+def _files_of_process() -> _FilesOfProcess:
+    return _FilesOfProcess()
+
+
 class SqliteEngine(Engine):
     """Two connections to one SQLite file: the writer's and the reader's."""
 
@@ -315,6 +347,7 @@ class SqliteEngine(Engine):
         # SQLite follows symbolic links before it names the files beside the store.
         self._file = file = Path(os.path.realpath(self.path))
         self._log, index = Path(f"{file}-wal"), Path(f"{file}-shm")
+        _files_of_process().check(file)
         self.processes = Path(f"{file}-processes")
         self.room = StoreRoom(file, self.location)
         self.use = use = FileUse(
@@ -347,8 +380,10 @@ class SqliteEngine(Engine):
                 raise self._refusal(error) from error
             self.at("opening: has opened")
             undo.pop_all()
+        _files_of_process().open.append(file)
 
     def close(self) -> None:
+        _files_of_process().open.remove(self._file)
         for connection in (self._reader, self._writer):
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
@@ -360,7 +395,10 @@ class SqliteEngine(Engine):
         if not write or self.use.is_read_only:
             connection = self._writer if write else self._reader
             connection.execute("begin")
-            return self._begun(connection, writes=False)
+            state = self._begun(connection, writes=False)
+            if write:
+                self._measure(state.number)
+            return state
         # The processes of this package take turns at a lock that wakes the next one at once, which SQLite's does not.
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         try:

@@ -185,7 +185,7 @@ def populated(invoke: Invoke, email: str) -> str:
 
 def assert_unharmed(invoke: Invoke, address: str) -> None:
     """Fail unless store and canary are as they should be."""
-    assert invoke("show", "email", "canary", "--json", "--store", address).json["data"] == {"tweet": [1, 2.5, None]}
+    assert invoke("show", "email", "canary", "-o", "json", "--store", address).json["data"] == {"tweet": [1, 2.5, None]}
 
     async def check(jobs: JobsService) -> None:
         await assert_sound(jobs.store)

@@ -65,7 +65,7 @@ class _StoreState(NamedTuple):
 
 
 def health(
-    context: typer.Context, max_wait: MaxWaitOption = None, store: StoreOption = None, as_json: JsonOption = False
+    context: typer.Context, max_wait: MaxWaitOption = None, store: StoreOption = None, as_json: JsonOption = None
 ) -> None:
     """Say in one line whether jobs are run and watched over.
 
@@ -212,11 +212,11 @@ FAILURE_COLUMNS = (
     Column("since", lambda group: _ago(group.first), whole=True),
     Column("last", lambda group: _ago(group.last), whole=True),
     Column("types", _types),
-    Column("error", _error, cut=True),
+    Column("error", _error, below=True),
 )
 
 
-def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Group failed and retrying jobs by what went wrong.
 
     It looks at 200 failed jobs, the newest, of the 20 types with most of them, at as many that wait for another attempt
