@@ -171,7 +171,9 @@ async def periodic(visit: Visit) -> Response:
                 "next": None if upcoming is None or math.isinf(upcoming) else upcoming,
             }
         )
-    return page(visit, "periodic.html", {"rows": rows, "now": visit.now}, live={"of": "types"})
+    stored = await service.schedules.list()
+    context = {"rows": rows, "schedules": stored, "now": visit.now}
+    return page(visit, "periodic.html", context, live={"of": "types"})
 
 
 async def supervision(visit: Visit) -> Response:

@@ -25,6 +25,7 @@ from jobs_service.http import (
     gate,
     job_endpoints,
     problems,
+    schedule_endpoints,
     type_endpoints,
     worker_endpoints,
 )
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
 log = EventLog("jobs_service.http")
 
-REGISTERED: Final = (daemon_endpoints, event_endpoints, job_endpoints, type_endpoints, worker_endpoints)
+REGISTERED: Final = (
+    *(daemon_endpoints, event_endpoints, job_endpoints, schedule_endpoints, type_endpoints, worker_endpoints),
+)
 """The modules whose import has filled ENDPOINTS."""
 
 _DASHBOARD: Final = "jobs_service.dashboard"

@@ -22,7 +22,7 @@ from jobs_service.runner.runner import Runner
 from jobs_service.service.acceptor import AbandonedJobs, WaitingWorkers
 from jobs_service.service.store_access import StoreAccess, being_left
 from jobs_service.settings import log_unknown_variables
-from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
+from jobs_service.supervision import Actor, ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
 from jobs_service.uncancelable import through_cancellation
 
 log = EventLog("jobs_service")
@@ -233,7 +233,10 @@ class ServiceTree:
 
     Attributes:
         root: the supervisor at its top; None before the service was opened with supervision.
+        make_schedules: makes the actor for the store's schedules; the service sets it.
     """
+
+    make_schedules: Callable[[], Actor]
 
     def __init__(self, context: Context, hub: Hub, failed: Callable[[SupervisorFailed], None]) -> None:
         self.root: Supervisor | None = None
@@ -279,11 +282,14 @@ class ServiceTree:
             notifiers[:] = [DynamicSupervisor("notifiers", max_restarts=10, restart_period=3.0)]
             return notifiers[0]
 
+        def make_server() -> TypeServer:
+            return TypeServer(context, hub, monitors[0], notifiers[0], self.make_schedules)
+
         children = [
             ChildSpec("keyspace", lambda: KeyspaceKeeper(context), Restart.PERMANENT),
             ChildSpec("monitors", make_monitors, Restart.PERMANENT),
             ChildSpec("notifiers", make_notifiers, Restart.PERMANENT),
-            ChildSpec("type server", lambda: TypeServer(context, hub, monitors[0], notifiers[0]), Restart.PERMANENT),
+            ChildSpec("type server", make_server, Restart.PERMANENT),
         ]
         if context.store.instance:
             # Last, so that no other child is restarted when it fails.

@@ -32,7 +32,7 @@ from tests.cli.support import (
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
     *("redact", "stats", "top", "workers", "failures", "periodic", "handlers", "health", "replicate", "replications"),
-    *("serve", "backup", "copy", "completion", "types", "processes", "token"),
+    *("serve", "backup", "copy", "completion", "types", "processes", "schedules", "token"),
 ]
 READING = [
     ["types"],
@@ -51,6 +51,8 @@ READING = [
     ["processes"],
     ["processes", "stop", "0123456789ab"],
     ["periodic"],
+    ["schedules"],
+    ["schedules", "pause", "nightly"],
     ["health"],
     ["watch", "email"],
 ]

@@ -175,6 +175,11 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["list", "email", "--data", HERE],
     ["list", "email", "--prefix", HERE, "--text", HERE],
     ["failures", HERE],
+    ["schedules", "set", HERE, "email", "--every", "1d"],
+    ["schedules", "set", "daily", HERE, "--cron", HERE],
+    ["schedules", "set", "daily", "email", "--every", HERE, "--data", HERE, "--missed", HERE],
+    ["schedules", "set", "daily", "email", "--cron", "@daily", "--timezone", HERE],
+    ["schedules", "pause", HERE],
 ]
 
 
