@@ -242,7 +242,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.path))
     for item in items:
         # A suite of the service runs the same lines on every store; the suites of the stores themselves are measured.
-        again = "simulated" in item.name or ("lmdb" in item.name and item.path.parent == TESTS / "service")
+        again = "simulated" in item.name or (
+            item.path.parent == TESTS / "service" and ("lmdb" in item.name or "sqlite" in item.name)
+        )
         if again or _is_unmeasured(item.path):
             item.add_marker("unmeasured")
 

@@ -24,7 +24,7 @@ from jobs_service.layer.keyspace import ACTIVITY, HOURS, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Transaction, Watch
-from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Restart, SupervisedProcess
+from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, SupervisedProcess
 
 _WAKE_UP: Final = "wake up"
 """The message that a duty of the server may be due."""
@@ -131,7 +131,7 @@ class TypeServer(DutifulActor):
         while True:
             message = await self.receive(self._wait())
             if message is not None:
-                await self.handle(message.body)
+                await self.handle(message)
             await self._take_turn()
 
     async def handle(self, message: object) -> None:
@@ -235,8 +235,7 @@ class TypeServer(DutifulActor):
     async def _serve_schedules(self, whether: bool) -> None:
         if whether and self._schedules is None:
             actor = self._schedules = self._make_schedules()
-            spec: ChildSpec[SupervisedProcess] = ChildSpec(actor.name, lambda: actor, Restart.TEMPORARY)
-            self.monitor(await self._monitor_supervisor.start_child(spec))
+            self.monitor(await self._monitor_supervisor.start_child(ChildSpec(actor.name, lambda: actor)))
         elif not whether and self._schedules is not None:
             actor, self._schedules = self._schedules, None
             await self._stop_child(self._monitor_supervisor, actor)
@@ -407,7 +406,7 @@ class TypeServer(DutifulActor):
     # Children
 
     async def _start_child(self, supervisor: DynamicSupervisor, keys: TypeKeys, actor: Actor) -> None:
-        self.monitor(await supervisor.start_child(ChildSpec(keys.name, lambda: actor, Restart.TEMPORARY)))
+        self.monitor(await supervisor.start_child(ChildSpec(keys.name, lambda: actor)))
 
     async def _stop_child(self, supervisor: DynamicSupervisor, process: SupervisedProcess) -> None:
         self.demonitor(process)

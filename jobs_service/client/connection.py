@@ -499,17 +499,16 @@ def segment(value: Any) -> str:
 
 
 def named(value: Any, form: Callable[[Any], Any] = names.name) -> Any:
-    """Return a type, an id or a priority in a form for requests, usually as JSON; the server checks the rest.
+    """Return a type, an id or a priority in a form for requests, usually as JSON; the server checks ids.
 
     Raises:
-        InvalidJob: it has no such form.
+        InvalidJob, JobTooLarge: it has no such form.
     """
-    if not isinstance(value, str | bytes | int | tuple) or isinstance(value, bool):
-        raise InvalidJob(f"{shown(value)}: {a_kind_of(value)}; allowed are str, bytes, int and tuples of these")
+    names.check_name("name", value)
     try:
         return form(value)
-    except Exception:  # any error of the tuple layer for values that it cannot encode
-        raise InvalidJob(f"{shown(value)}: the tuple layer cannot encode it") from None
+    except UnicodeEncodeError:
+        raise InvalidJob(f"name {shown(value)}: not UTF-8 (a lone surrogate)") from None
 
 
 def time(value: Any) -> Any:

@@ -21,11 +21,11 @@ from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_l
 from jobs_service.http import (
     bodies,
     daemon_endpoints,
-    event_endpoints,
     gate,
     job_endpoints,
     problems,
     schedule_endpoints,
+    streams,
     type_endpoints,
     worker_endpoints,
 )
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 
 log = EventLog("jobs_service.http")
 
-REGISTERED: Final = (
-    *(daemon_endpoints, event_endpoints, job_endpoints, schedule_endpoints, type_endpoints, worker_endpoints),
-)
+REGISTERED: Final = (daemon_endpoints, job_endpoints, schedule_endpoints, streams, type_endpoints, worker_endpoints)
 """The modules whose import has filled ENDPOINTS."""
 
 _DASHBOARD: Final = "jobs_service.dashboard"
@@ -147,6 +145,8 @@ class Application:
         request = Request(scope, receive, send)
         call = Call(self.state, request, who, origin.client, origin.is_secure)
         call.named(found.names)
+        if endpoint.role is Role.WORK:  # every address for workers is of one type
+            call.check_may_run(call.type)
         # Repeated names are all kept.
         _check_query(call, endpoint, [(name, value) for name, value in query if name not in found.used])
         if endpoint.is_health:

@@ -344,13 +344,6 @@ class FinishForm(LockForm):
     error: ErrorForm | None = None
 
 
-class FailForm(LockForm):
-    """The failure of a run."""
-
-    error: ErrorForm
-    data: Json = None
-
-
 class HeldForm(LockForm):
     """A running job."""
 
@@ -446,18 +439,6 @@ class ResubmitForm(Changes):
 
     lock: Lock | None = None
     seq: Seq | None = None
-
-
-class EndedForm(FinishForm):
-    """The end of one of several runs."""
-
-    id: Name
-
-
-class EndedForms(Form):
-    """The ends of several runs."""
-
-    jobs: list[EndedForm] = Field(max_length=MOST_AT_ONCE)
 
 
 # Events

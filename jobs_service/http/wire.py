@@ -392,12 +392,6 @@ class ProblemForm(BaseModel):
     detail: str
 
 
-class EndedAnswer(BaseModel):
-    """The results of ending several runs, in their order: jobs, or problems."""
-
-    jobs: list[dict[str, Any]]
-
-
 class LocksAnswer(BaseModel):
     """The states of locks, in their order: held, canceled or taken."""
 

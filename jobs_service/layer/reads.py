@@ -17,7 +17,6 @@ from jobs_service.arguments import EARLIEST, LATEST, check_state, member
 from jobs_service.errors import InvalidJob, RecordDamaged, a_kind_of, shown
 from jobs_service.layer import queue
 from jobs_service.layer.batch_bounds import SHARE
-from jobs_service.layer.damage import id_of_ready
 from jobs_service.layer.keyspace import (
     AFTER,
     DATA,
@@ -37,6 +36,7 @@ from jobs_service.layer.keyspace import (
 )
 from jobs_service.layer.queue import LONG_PAGE, MOST_TAKEN, is_due
 from jobs_service.layer.record import READY, SCHEDULED, ZERO_PRIORITY, Record
+from jobs_service.layer.removal import id_of_ready
 from jobs_service.model import Job, JobId, JobState, JobType, Outcome
 from jobs_service.model.job import Status
 from jobs_service.model.type_state import FOR_EVER, QueueState, Retention
@@ -48,12 +48,13 @@ LARGEST_CHUNK: Final = 256
 """Rows that are read at once: first and at most. A transaction can read as many, however large their records are."""
 _GROWTH: Final = 4
 
-_MOST_ROWS: Final = 2000
-_MOST_BYTES: Final = 1_000_000
+MOST_ROWS: Final = 2000
+MOST_BYTES: Final = 1_000_000
 """Rows, and bytes of records, that one transaction reads."""
 
 _BY_ID: Final = b"i"
 _RETRYING: Final = b"t"
+_BY_TIME: Final = b"m"
 _INDEXES: Final = {
     Status.READY: b"r",
     Status.SCHEDULED: b"s",
@@ -62,6 +63,14 @@ _INDEXES: Final = {
     Status.FAILED: b"f",
 }
 """The first byte of a cursor: the order of its place."""
+_MERGED: Final = {
+    None: b"rsafe",
+    JobState.PENDING: b"rs",
+    JobState.FINISHED: b"fe",
+    Status.SUCCEEDED: b"e",
+    Status.CANCELED: b"e",
+}
+"""The indexes that are merged to list jobs in a state by the times of their last events."""
 
 _MOST_LOOKS: Final = 32
 """Most ready jobs of a type that are read to find the oldest one: the first of each priority, up to so many."""
@@ -213,11 +222,12 @@ class Terms(NamedTuple):
     """The terms of a page.
 
     Attributes:
-        order: b"i" by id, otherwise an index's order.
-        fits: whether a job found by its id is wanted.
+        order: b"i" by id, b"m" by time, otherwise an index's order.
+        fits: whether a job found by its id, or by time, is wanted.
         prefix: of packed ids; empty for all.
         newest_first: whether to read from the other end.
         after: the end of the page before, in this order; None to begin.
+        merged: orders of the indexes that make up the order by time.
     """
 
     order: bytes
@@ -225,6 +235,7 @@ class Terms(NamedTuple):
     prefix: bytes
     newest_first: bool
     after: bytes | None
+    merged: bytes = b""
 
 
 class FoundJobs(NamedTuple):
@@ -239,7 +250,7 @@ class FoundJobs(NamedTuple):
     last: bytes | None
 
 
-def terms(state: Any, after: Any, newest_first: Any, prefix: Any, now: float) -> Terms:
+def terms(state: Any, after: Any, newest_first: Any, prefix: Any, now: float, by_time: Any = False) -> Terms:
     """Return the checked terms of a page.
 
     Raises:
@@ -249,7 +260,9 @@ def terms(state: Any, after: Any, newest_first: Any, prefix: Any, now: float) ->
     status = member(Status, state)
     order = _BY_ID if status is None else _INDEXES.get(status, _BY_ID)
     begins = b"" if prefix is None else pack_id(prefix)[:-1]
-    return Terms(order, fits, begins, bool(newest_first), None if after is None else _decoded(after, order))
+    merged = _MERGED.get(member(JobState, state) if status is None else status, b"") if by_time and not begins else b""
+    order = _BY_TIME if merged else order
+    return Terms(order, fits, begins, bool(newest_first), None if after is None else _decoded(after, order), merged)
 
 
 def cursor(terms: Terms, place: bytes) -> str:
@@ -281,9 +294,9 @@ async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes
         most: most jobs.
     """
     head, end = _range(keys, terms)
-    begin, start = head, len(_head(keys, terms.order))
+    begin, start = head, len(head_of(keys, terms.order))
     if after is not None:
-        place = _head(keys, terms.order) + after
+        place = head_of(keys, terms.order) + after
         begin, end = (begin, min(end, place)) if terms.newest_first else (max(begin, place + b"\x00"), end)
     jobs: list[Job] = []
     rows = size = 0
@@ -291,11 +304,11 @@ async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes
     chunk = min(FIRST_CHUNK + 1, most + 1)
     while True:
         found = await transaction.get_range(begin, end, limit=chunk, reverse=terms.newest_first)
-        ids = [_id_in(keys, terms.order, row) for row in found]
+        ids = [id_in(keys, terms.order, row) for row in found]
         wanted = [id for id in ids if id is not None and id.startswith(terms.prefix)]
         raws = await _records(transaction, keys, terms.order, found, wanted)
         for (key, _), id in zip(found, ids, strict=True):
-            if len(jobs) == most or size > _MOST_BYTES:
+            if len(jobs) == most or size > MOST_BYTES:
                 return FoundJobs(jobs, last)
             last = key[start:]
             raw = None if id is None else raws.get(id)
@@ -305,13 +318,13 @@ async def page(transaction: Snapshot, keys: TypeKeys, terms: Terms, after: bytes
         rows += len(found)
         if len(found) < chunk:
             return FoundJobs(jobs, None)
-        if rows >= _MOST_ROWS:
+        if rows >= MOST_ROWS:
             return FoundJobs(jobs, last)
         if terms.newest_first:
             end = found[-1][0]
         else:
             begin = found[-1][0] + b"\x00"
-        fitting = (_MOST_BYTES - size) * rows // max(size, 1)
+        fitting = (MOST_BYTES - size) * rows // max(size, 1)
         # Where all so far were wanted, the next ones probably are.
         missing = most + 1 - len(jobs) if len(jobs) == rows else LARGEST_CHUNK
         chunk = max(1, min(_GROWTH * chunk, LARGEST_CHUNK, fitting, missing))
@@ -326,7 +339,7 @@ async def _records(
     return dict(zip(ids, await transaction.get_many([keys.data + id for id in ids]), strict=True))
 
 
-def _head(keys: TypeKeys, order: bytes) -> bytes:
+def head_of(keys: TypeKeys, order: bytes) -> bytes:
     """Return the prefix of all keys of an order."""
     return {
         _BY_ID: keys.data,
@@ -335,11 +348,12 @@ def _head(keys: TypeKeys, order: bytes) -> bytes:
         _RETRYING: keys.retrying,
         b"a": keys.activity,
         b"f": keys.failed,
+        b"e": keys.expiring,
     }[order]
 
 
 def _range(keys: TypeKeys, terms: Terms) -> tuple[bytes, bytes]:
-    head = _head(keys, terms.order)
+    head = head_of(keys, terms.order)
     if terms.order not in (_BY_ID, _RETRYING) or not terms.prefix:
         return head, head + AFTER
     # Bytes may go on with 0xff, and no prefix consists of them alone: it begins with the code of its kind.
@@ -347,12 +361,12 @@ def _range(keys: TypeKeys, terms: Terms) -> tuple[bytes, bytes]:
     return head + terms.prefix, head + kept[:-1] + bytes((kept[-1] + 1,))
 
 
-def _id_in(keys: TypeKeys, order: bytes, row: KeyValue) -> bytes | None:
+def id_in(keys: TypeKeys, order: bytes, row: KeyValue) -> bytes | None:
     """Return the packed id in a row; None if it has none."""
     key, value = row
     if order == b"r":
         return id_of_ready(keys, key)
-    behind = len(_head(keys, order)) + (TIME_BYTES if order == b"s" else 0)
+    behind = len(head_of(keys, order)) + (TIME_BYTES if order in b"se" else 0)
     id = value if order in b"af" else key[behind:]
     return id if is_id(id) else None
 
@@ -376,16 +390,30 @@ def _fitting(keys: TypeKeys, terms: Terms, id: bytes, raw: bytes, place: bytes) 
         b"r": record.place == READY and not job.retrying,
         b"s": record.place == SCHEDULED and not job.retrying,
         _RETRYING: job.retrying,
-        b"a": record.lock is not None and STAMP_CODE + _seq(record) == place,
-        b"f": record.outcome is Outcome.FAILED and STAMP_CODE + _seq(record) == place,
+        b"a": record.lock is not None and STAMP_CODE + seq_of(record) == place,
+        b"f": record.outcome is Outcome.FAILED and STAMP_CODE + seq_of(record) == place,
     }
     if is_there[terms.order]:
         yield job
 
 
-def _seq(record: Record) -> bytes:
+def seq_of(record: Record) -> bytes:
+    """Return the seq of a stored record."""
     assert isinstance(record.seq, bytes)
     return record.seq
+
+
+async def beginning_with(
+    transaction: Snapshot, types: Sequence[TypeKeys], prefix: bytes, most: int
+) -> list[tuple[JobType, JobId]]:
+    """Return the first jobs of each type whose packed ids begin with a prefix, `most` of each."""
+    found: list[tuple[JobType, JobId]] = []
+    for keys in types:
+        begin, end = _range(keys, Terms(_BY_ID, None, prefix, False, None))
+        rows = await transaction.get_range(begin, end, limit=most)
+        ids = [key[len(keys.data) :] for key, _ in rows]
+        found += [(keys.type, unpack_id(id)) for id in ids if is_id(id)]
+    return found
 
 
 # The state of types: each call costs the same however many jobs there are

@@ -32,9 +32,20 @@ from jobs_service.layer.counters import (
     lane_of_damaged,
     new_tally,
 )
-from jobs_service.layer.entry import Entry, JobSnapshot, check_size, clear_index, scheduled_key, write_index
 from jobs_service.layer.keyspace import STAMP_CODE, Keyspace, Place, TypeKeys, is_id, pack_seconds, unpack_id
-from jobs_service.layer.record import LOCK_BYTES, READY, SCHEDULED, NewSeq, Record
+from jobs_service.layer.record import (
+    LOCK_BYTES,
+    READY,
+    SCHEDULED,
+    Entry,
+    JobSnapshot,
+    NewSeq,
+    Record,
+    check_size,
+    clear_index,
+    scheduled_key,
+    write_index,
+)
 from jobs_service.model import Outcome
 from jobs_service.model.type_state import FOR_EVER, Retention
 from jobs_service.run_data import NEWEST

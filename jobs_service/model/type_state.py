@@ -175,20 +175,21 @@ class Histogram:
         return self.sum / count if count else None
 
     def percentile(self, p: float) -> float | None:
-        """Return an upper bound of the given percentile in seconds, at most twice the exact value.
+        """Return the given percentile in seconds, interpolated within its bucket: at most a factor of two off.
 
         Args:
             p: from 0 to 100.
 
         Returns:
-            The end of the percentile's bucket, or the beginning of the last bucket; None if there are no times.
+            The seconds; None if there are no times.
         """
-        wanted = max(1, math.ceil(self.count * min(max(p, 0), 100) / 100))
+        wanted = self.count * min(max(p, 0), 100) / 100
         seen = 0
-        for count, bound in zip(self.counts, _BOUNDS, strict=True):
+        for bucket, count in enumerate(self.counts):
+            if count and seen + count >= wanted:
+                # Within a bucket the logarithms of times are taken to be spread evenly.
+                return float(2.0 ** (FIRST_POWER + bucket + max(wanted - seen, 0) / count))
             seen += count
-            if seen >= wanted:
-                return bound if bound != math.inf else _BOUNDS[-2]
         return None
 
 

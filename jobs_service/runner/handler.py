@@ -26,8 +26,8 @@ JobT = TypeVar("JobT", BlockingJob, RunningJob, Job)
 JobT_contra = TypeVar("JobT_contra", BlockingJob, RunningJob, Job, contravariant=True)
 ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
 
-Kind: TypeAlias = Literal["coroutine", "thread", "command"]
-"""Where a handler runs: on the loop, in a worker thread, or as its own process."""
+Kind: TypeAlias = Literal["coroutine", "thread", "isolated", "command"]
+"""Where a handler runs: on the loop, in a worker thread, in a process of a pool, or as its own process."""
 
 _JOB: Final = "job"
 _JOB_CLASSES: Final = frozenset({"RunningJob", "BlockingJob"})
@@ -314,7 +314,16 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         self.function: Callable[..., Any] = function
         self.options = HandlerOptions() if options is None else options
         self._redaction = self.options.redaction
-        self.kind: Kind = kind or found_kind
+        self.kind: Kind = kind or ("isolated" if self.options.isolated else found_kind)
+        if self.options.isolated and found_kind == "coroutine":
+            raise refused(
+                function, "isolated=True is for plain functions, and it is a coroutine function: make it `def`"
+            )
+        if self.options.isolated and signature.resources:
+            raise refused(function, "isolated=True is for functions without resources, which another process has open")
+        if self.options.memory_limit is not None and not self.options.isolated:
+            limit = f"memory_limit={self.options.memory_limit}"
+            raise refused(function, f"{limit} is for isolated handlers: add isolated=True")
         self.takes_job = signature.takes_job
         self.takes_args = signature.takes_args
         self.takes_keywords = signature.takes_keywords
@@ -334,6 +343,11 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         if prefix and isinstance(self.type, str):
             self.type = prefix + self.type
             self.packed = pack_type(self.type)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a plain function: it has no task that could be canceled."""
+        return self.kind in ("thread", "isolated")
 
     @property
     def timeout(self) -> float:

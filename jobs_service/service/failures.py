@@ -178,6 +178,7 @@ class Outage:
         ended: number of ended runs.
         minutes: length of the window that was counted.
         retrying: number of its jobs that wait for another attempt now.
+        since: number of minutes, the present one included, in which runs have crashed in this share without a break.
     """
 
     type: JobType
@@ -185,6 +186,7 @@ class Outage:
     ended: int
     minutes: int
     retrying: int
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +196,12 @@ class LastHour:
     Attributes:
         totals: counts over the types that ever had a crashed, failed or lost run, MOST_TYPES at most.
         outages: the types whose runs crash, most crashes first.
+        by_type: counts of each of these types with a failed or lost run.
     """
 
     totals: Totals
     outages: tuple[Outage, ...]
+    by_type: Mapping[JobType, Totals]
 
 
 async def last_hour(service: JobsService, counts: Mapping[JobType, TypeCounts]) -> LastHour:
@@ -214,18 +218,19 @@ async def last_hour(service: JobsService, counts: Mapping[JobType, TypeCounts]) 
     async def minutes_of(type: JobType) -> list[Interval]:
         return (await service.throughput(type, since=now - 3600, until=now))[-_WINDOWS[-1][0] :]
 
-    totals: list[Totals] = []
+    by_type: dict[JobType, Totals] = {}
     outages: list[Outage] = []
     suspects = suspects[:MOST_TYPES]
     for at in range(0, len(suspects), _AT_ONCE):
         some = suspects[at : at + _AT_ONCE]
         for type, found in zip(some, await asyncio.gather(*map(minutes_of, some)), strict=True):
             minutes = [each.totals for each in found]
-            totals.append(Totals.together(minutes))
+            by_type[type] = Totals.together(minutes)
             if (outage := outage_of(type, minutes, counts[type].retrying)) is not None:
                 outages.append(outage)
     outages.sort(key=lambda outage: -outage.crashed)
-    return LastHour(Totals.together(totals), tuple(outages))
+    failed = {type: each for type, each in by_type.items() if each.failed or each.lost}
+    return LastHour(Totals.together([*by_type.values()]), tuple(outages), failed)
 
 
 def outage_of(type: JobType, minutes: Sequence[Totals], retrying: int) -> Outage | None:
@@ -243,7 +248,19 @@ def outage_of(type: JobType, minutes: Sequence[Totals], retrying: int) -> Outage
         ended = crashed + happened.succeeded + happened.released
         enough = max(crashed, retrying) >= LEAST_CRASHES
         if crashed and enough and crashed >= least * ended:
-            return Outage(type, crashed, ended, number, retrying)
+            return Outage(type, crashed, ended, number, retrying, _bad_minutes(minutes, _WINDOWS[1][1]))
         if number == _WINDOWS[0][0] and ended >= _ENOUGH and crashed < _WINDOWS[1][1] * ended:
             return None  # the earlier outage is over
     return None
+
+
+def _bad_minutes(minutes: Sequence[Totals], least: float) -> int:
+    """Return for how many minutes back the share of crashes has been so high; minutes without runs do not count."""
+    bad = 0
+    for back, each in enumerate(reversed(minutes), 1):
+        crashed = max(each.crashed, each.failed)
+        ended = crashed + each.succeeded + each.released
+        if ended and crashed < least * ended:
+            break
+        bad = back if crashed else bad
+    return bad

@@ -10,7 +10,6 @@ from typing import Any, TypeVar, Unpack
 
 from jobs_service.durations import Duration
 from jobs_service.model import JobType
-from jobs_service.model.job import exact_type
 from jobs_service.runner.handler import Handler, Registration
 from jobs_service.runner.options import KEEP_TICKS, HandlerKeywords, handler_options
 from jobs_service.runner.schedule import Cron, Every, Missed, parse_every
@@ -135,9 +134,9 @@ class Handlers:
     @property
     def handlers(self) -> dict[JobType, Handler[Any, Any]]:
         """The handlers by type."""
-        return {exact_type(handler.type): handler for handler in self._registry.handlers.values()}
+        return {handler.type: handler for handler in self._registry.handlers.values()}
 
     @property
     def periodic(self) -> dict[JobType, Periodic]:
         """The periodic handlers by type, with their schedules and policies for missed ticks."""
-        return {exact_type(each.handler.type): each for each in self._registry.periodic}
+        return {each.handler.type: each for each in self._registry.periodic}

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, Final, Literal
 
 from jobs_service import run_data, tracing
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.subscriptions import Hub
 from jobs_service.arguments import IfExists, Spread, check_if_exists, check_keep, check_seconds, check_timeout, json_of
 from jobs_service.batching import GroupCommit
@@ -21,15 +21,14 @@ from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobsError, WorkerConflict, job_name
 from jobs_service.layer import creation, queue, rows, running_jobs
 from jobs_service.layer.creation import NamedHandler, wanted
-from jobs_service.layer.declared_settings import Declared
-from jobs_service.layer.entry import enqueued_job, job_of
 from jobs_service.layer.keyspace import Place, pack_priority, place_of
-from jobs_service.layer.record import ZERO_PRIORITY, Record
+from jobs_service.layer.record import ZERO_PRIORITY, Record, enqueued_job, job_of
 from jobs_service.layer.rows import RepeatableRequest as RepeatableRequest
 from jobs_service.layer.rows import Repeated as Repeated
 from jobs_service.layer.rows import SessionRow as SessionRow
 from jobs_service.layer.rows import TokenRow as TokenRow
 from jobs_service.layer.running_jobs import LockStatus, RunReport
+from jobs_service.layer.type_settings import Declared
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Job, JobError, JobId, JobType, NewJob, Outcome, Priority, RunAt, RunningJob
 from jobs_service.model.enqueueing import How
@@ -44,7 +43,6 @@ from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import ServiceTree
 from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.running_job_calls import RunningJobCalls
-from jobs_service.service.store_access import StoreAccess
 from jobs_service.store.base import Watch
 
 _HEAD: Final = 500

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from jobs_service import json_data
-from jobs_service.actors.context import Context, DutifulActor
+from jobs_service.actors.context import Context, DutifulActor, StoreAccess
 from jobs_service.durations import Duration
 from jobs_service.layer.creation import handler_of
 from jobs_service.model import UNSET, JobType
@@ -22,7 +22,6 @@ from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.stored_schedules import StoredPeriodic, checked_name, defined, times_of
 from jobs_service.runner.ticker import Ticker
 from jobs_service.service.handler_registry import HandlerRegistry, checked_policy
-from jobs_service.service.store_access import StoreAccess
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Transaction, Watch
 

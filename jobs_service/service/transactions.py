@@ -9,19 +9,18 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
 from jobs_service import job_context, tracing
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, StoreAccess, running_code
 from jobs_service.durations import Duration
 from jobs_service.errors import CommitUnknown, JobsError, StoreUnavailable, WorkerConflict, a_kind_of, shown
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.queue import QueueReads, Spreading
+from jobs_service.layer.record import Entry
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobType, RunningJob, Worker
 from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.service.acceptor import AbandonedJobs
 from jobs_service.service.lifecycle import ServiceTree
-from jobs_service.service.store_access import StoreAccess, running_code
 from jobs_service.store.sync_transaction import no_coroutine
 
 T = TypeVar("T")

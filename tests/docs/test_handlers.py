@@ -16,12 +16,12 @@ import jobs_service
 from jobs_service.runner.options import HandlerOptions
 from tests.docs.pages import examples, rows, section
 
-APPLICATION, SERVER, PROGRAM, INVOICE, MAIL, CONTEXT, SCAN, REPORT = examples("docs/handlers.md")
+APPLICATION, SERVER, PROGRAM, INVOICE, MAIL, CONTEXT, SCAN, REPORT, RENDER = examples("docs/handlers.md")
 PERIODIC, SCHEDULES = examples("docs/periodic.md")
 
 INVOICES = """
 import asyncio
-from app import address, invoice, jobs, scan
+from app import address, invoice, jobs, render, scan
 
 async def main():
     async with jobs:
@@ -38,6 +38,8 @@ async def main():
         print(await jobs.transact(lambda tx: tx.kv.get(b"bills/i7")))
         scanned = await jobs.enqueue(scan, ["cat", "dog"])
         print(await jobs.result(scan, scanned.id, timeout=60))
+        rendered = await jobs.enqueue(render, [1, 2, 3])
+        print(await jobs.result(render, rendered.id, timeout=60))
 
 asyncio.run(main())
 """
@@ -47,7 +49,9 @@ asyncio.run(main())
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with the application, which a daemon serves."""
     directory = tmp_path_factory.mktemp("readme")
-    (directory / "app.py").write_text("\n\n".join((APPLICATION, REPORT, INVOICE, SCAN, PERIODIC)), encoding="utf-8")
+    (directory / "app.py").write_text(
+        "\n\n".join((APPLICATION, REPORT, INVOICE, SCAN, RENDER, PERIODIC)), encoding="utf-8"
+    )
     daemon = subprocess.Popen(
         [sys.executable, "-m", "jobs_service", "serve", "app:jobs"],
         cwd=directory,
@@ -179,7 +183,7 @@ def test_a_context_goes_with_a_job_to_its_log_lines(tmp_path: Path) -> None:
 
 
 def test_the_ends_of_a_run_are_what_the_handler_says(served: Path) -> None:
-    assert _run(INVOICES, served) == ["7", "no such total", "0", "5", "b'paid'", "2"]
+    assert _run(INVOICES, served) == ["7", "no such total", "0", "5", "b'paid'", "2", "36"]
 
 
 def test_every_option_is_in_the_table() -> None:
@@ -194,7 +198,7 @@ def test_every_option_is_in_the_table() -> None:
     for name, field in HandlerOptions.__dataclass_fields__.items():
         value = field.default
         said = words.get(str(value), str(value)) if name.startswith("keep") else str(value)
-        if name in ("time_limit", "redact"):
+        if name in ("time_limit", "redact", "memory_limit"):
             said = "none"
         assert defaults[name] == (f"{value:g}" if type(value) is float and said == str(value) else said), name
 

@@ -84,6 +84,7 @@ FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     43: (("SESSIONS", (_time, check_text), values.session),),
     50: (("PROCESSES", (check_process_id,), values.process),),
     51: (("PROCESS_REQUESTS", (check_process_id,), values.process_request),),
+    52: (("OUTBOXES", (check_text,), values.outbox),),
 }
 
 

@@ -98,6 +98,35 @@ async def test_pages_have_all_jobs_once_from_either_end(
     assert await ids(quiet, limit=limit, newest_first=True, **terms) == expected[::-1]
 
 
+TIMES: list[tuple[str | None, list[str]]] = [
+    (None, ["r1", "c1", "f2", "f1", "s1", "later", "q2", "q1"]),
+    ("pending", ["later", "q2", "q1"]),
+    ("finished", ["c1", "f2", "f1", "s1"]),
+    ("succeeded", ["s1"]),
+    ("running", ["r1"]),
+]
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+@pytest.mark.parametrize(("state", "newest"), TIMES)
+async def test_pages_by_time_have_all_jobs_once_in_the_order_of_their_last_events(
+    quiet: JobsService, state: str | None, newest: list[str], limit: int
+) -> None:
+    await quiet.set_retention(T1, keep=3600, keep_failed=7200)
+    await one_of_each(quiet)
+    assert await ids(quiet, state=state, by_time=True, newest_first=True, limit=limit) == newest
+    assert await ids(quiet, state=state, by_time=True, limit=limit) == newest[::-1]
+
+
+async def test_pages_by_time_read_on_behind_many_jobs_in_other_states(quiet: JobsService) -> None:
+    await quiet.set_retention(T1, keep=3600, keep_failed=3600)
+    await quiet.add_many(T1, [NewJob(f"{number:03}") for number in range(50)])
+    for number in range(50):
+        outcome = Outcome.SUCCEEDED if number in (0, 49) else Outcome.FAILED
+        await (await accepted(quiet)).finish(outcome=outcome)
+    assert await ids(quiet, state="succeeded", by_time=True, newest_first=True, limit=1) == ["049", "000"]
+
+
 async def test_the_latest_failure_is_the_first_of_the_newest_whatever_its_id(quiet: JobsService) -> None:
     await quiet.add_many(T1, [NewJob("b", priority=1), NewJob("a", priority=2), NewJob("c", priority=3)])
     for _ in range(3):
@@ -112,9 +141,12 @@ def test_a_histogram_has_percentiles_and_a_mean() -> None:
     histogram = Histogram(tuple(counts), 103.001)
     assert histogram.count == 5
     assert histogram.mean == pytest.approx(20.6, abs=0.01)
-    assert histogram.percentile(50) == 2.0
-    assert histogram.percentile(0) == 2**-9
+    assert histogram.percentile(50) == pytest.approx(2**0.25)
+    assert histogram.percentile(0) == 2**-10
     assert histogram.percentile(100) == 128.0
+    even = Histogram(tuple(1000 if 8 <= bucket < 12 else 0 for bucket in range(32)))
+    for percent in (10, 50, 95):
+        assert even.percentile(percent) == pytest.approx(2 ** (-2 + 4 * percent / 100))
     assert Histogram().percentile(50) is None
     assert Histogram().mean is None
 

@@ -61,7 +61,7 @@ def schedules_app() -> typer.Typer:
     return app
 
 
-def schedules(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def schedules(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Show or change the schedules in the store.
 
     Schedules in the code of applications are others: jobs-service periodic shows these.
@@ -88,7 +88,7 @@ def set_schedule(
     missed: MissedOption = "once",
     overlap: OverlapOption = False,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Make a schedule that adds jobs of a type, or change it."""
     named = parse_type(type)
@@ -102,17 +102,17 @@ def set_schedule(
     _told(program.run(context, store, body, rehearsal=body), as_json)
 
 
-def pause(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def pause(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Hold up the ticks of a schedule until it is resumed."""
     _change(context, store, name, "pause", as_json)
 
 
-def resume(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def resume(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Let a schedule tick again."""
     _change(context, store, name, "resume", as_json)
 
 
-def remove(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def remove(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Remove a schedule; the jobs that it has added stay."""
     program.run(context, store, lambda jobs: jobs.schedules.remove(name))
     if as_json:
@@ -121,7 +121,7 @@ def remove(context: typer.Context, name: NameArgument, store: StoreOption = None
         output.line(f"schedule {printable(name)}: removed; its jobs stay")
 
 
-def _change(context: typer.Context, store: str | None, name: str, action: str, as_json: bool) -> None:
+def _change(context: typer.Context, store: str | None, name: str, action: str, as_json: output.Json) -> None:
     async def body(jobs: JobsService) -> StoredSchedule:
         return await _shown(jobs, await getattr(jobs.schedules, action)(name))
 
@@ -134,7 +134,7 @@ async def _shown(jobs: JobsService, found: StoredSchedule) -> StoredSchedule:
     return await without_secrets(jobs, found)
 
 
-def _told(found: StoredSchedule, as_json: bool) -> None:
+def _told(found: StoredSchedule, as_json: output.Json) -> None:
     if as_json:
         output.json_line(found.to_dict())
         return

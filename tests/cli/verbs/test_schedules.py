@@ -30,9 +30,9 @@ def test_they_are_made_shown_paused_and_removed(invoke: Invoke, email: str) -> N
     assert " ".join(first).startswith("daily news email 0 0 * * * UTC 20")
     assert " ".join(second) == "often email every 1m30s all yes"
     assert "next at" in invoke("schedules", "resume", "often", *store).out
-    [daily, often] = invoke("schedules", "--json", *store).json_lines
+    [daily, often] = invoke("schedules", "-o", "json", *store).json_lines
     assert (daily["data"], daily["cron"], often["every"], often["paused"]) == ({"to": "ada"}, "0 0 * * *", 90.0, False)
-    assert invoke("schedules", "remove", "often", "--json", *store).json == {"name": "often", "removed": True}
+    assert invoke("schedules", "remove", "often", "-o", "json", *store).json == {"name": "often", "removed": True}
     assert invoke("schedules", "remove", "daily news", *store).out == "schedule daily news: removed; its jobs stay\n"
 
 
