@@ -58,6 +58,7 @@ from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.presence import HandlerRuns, Presence, checked, run_processes
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
+from jobs_service.service.schedules import Schedules, ScheduleServer
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
 from jobs_service.service.transactions import Transactions
 from jobs_service.settings import STORE_VARIABLE, Settings
@@ -135,6 +136,8 @@ class JobsService(Handlers):
         self._remote = Remote(context, access, operations, acceptor, worker, registry, tree, hub, for_runner)
         self._presence = Presence(context, registry)
         self._runs = HandlerRuns(context, registry, self._lifecycle, self._presence, for_runner)
+        self._schedules = Schedules(context, access, registry)
+        tree.make_schedules = lambda: ScheduleServer(context, for_runner)
 
     async def __aenter__(self) -> Self:
         await self._lifecycle.enter()
@@ -927,6 +930,11 @@ class JobsService(Handlers):
             raise InvalidSettings("HTTP needs starlette: pip install 'jobs-service[http]'")
         # Imported by name because the HTTP interface is a floor above.
         return import_module("jobs_service.http.application").mounted(self, options)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules in the store, which programs and operators change at runtime."""
+        return self._schedules
 
     @property
     def remote(self) -> Remote:

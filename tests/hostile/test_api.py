@@ -100,6 +100,7 @@ def test_every_public_operation_is_a_target() -> None:
         "middleware",
         "provide",
         "include",
+        "schedules",
         "commands",
         "configure",
         "reload",
