@@ -172,6 +172,13 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["outbox", "sql", HERE],
     ["outbox", "show", "sqlite:" + HERE],
     ["outbox", "retry", "sqlite:app.db", HERE],
+    ["retry", "email", HERE],
+    ["retry", HERE, "x"],
+    ["retry", "email", "--error", HERE, "--yes"],
+    ["cancel", "email", HERE],
+    ["run", "email", HERE],
+    ["list", "-o", HERE],
+    ["stats", "email", "--since", HERE],
 ]
 
 
