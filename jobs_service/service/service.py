@@ -99,6 +99,13 @@ class JobsService(Handlers):
     ) -> None:
         _check_kinds(store, settings, supervise, sources)
         self.settings = settings if settings is not None else Settings()
+        self._given = store, supervise, sources
+        self._registry = HandlerRegistry()  # in place of that of a module
+        self._wire()
+
+    def _wire(self) -> None:
+        """Make all parts of the service: at first, and in a process that was forked while it was open."""
+        store, supervise, sources = self._given
         sources = sources if sources is not None else Sources()
         if store is None:
             store = os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
@@ -117,7 +124,8 @@ class JobsService(Handlers):
         self._lifecycle = Lifecycle(context, access, hub, operations, lines, abandoned, supervised=supervise)
         tree = self._tree = self._lifecycle.tree
 
-        registry = self._registry = HandlerRegistry()  # in place of that of a module
+        registry = self._registry
+        registry.runner = None
         self._transactions = Transactions(context, access, tree, abandoned, spreading, registry.handlers)
         worker = self._worker = RunningJobCalls(access, operations, self._transactions)
         self._blocks = Blocks(sources, worker, self.settings.pending_batch, access.check_open)
@@ -778,6 +786,7 @@ class JobsService(Handlers):
         max_jobs: int | None = None,
         processes: int | None = None,
         started: Callable[[], object] | None = None,
+        setup: Callable[[], object] | None = None,
     ) -> None:
         """Run the jobs of handlers until the caller is canceled, or this process is asked to stop.
 
@@ -792,6 +801,8 @@ class JobsService(Handlers):
             processes: number of worker processes that run the handlers, each with its own slots and `max_jobs`; those
                 that end are restarted. They import the module that has this service. None to run the handlers here.
             started: called once, when all types exist and accepting has begun.
+            setup: called first in the processes of isolated handlers, to configure logging for instance; a function of
+                a module, or a functools.partial of one. Worker processes have their own.
 
         Raises:
             InvalidSettings: there is no handler, or none for one of the types, max_jobs or processes is out of range,
@@ -806,10 +817,11 @@ class JobsService(Handlers):
             return await run_processes(self, handlers, max_jobs, processes, started)
         if not self._lifecycle.is_entered:
             async with self:
-                return await self.run(types=[handler.type for handler in handlers], max_jobs=max_jobs, started=started)
+                types = [handler.type for handler in handlers]
+                return await self.run(types=types, max_jobs=max_jobs, started=started, setup=setup)
         self._lifecycle.check_can_run()
         self.reload(self.settings)
-        await self._runs.run(handlers, max_jobs, started)
+        await self._runs.run(handlers, max_jobs, started, setup)
 
     def slot_uses(self) -> dict[JobType, SlotUse]:
         """Return the slots, and the busy ones among them, of the handlers that `run` runs in this process, by type."""

@@ -203,8 +203,6 @@ def work(
     service = JobsService(store) if application is None else load(application)
     if parent is not None:
         _require_shared(service)
-    # The processes of isolated handlers log as this one does.
-    service._registry.setup = partial(configure, log_level, sys.stderr.isatty() if people is None else people)
     if commands and not _runs_commands(service):
         service.commands()
     if replications:
@@ -230,7 +228,10 @@ def work(
         (read_only, allow_host, proxy, http_prefix, tls_certificate, tls_key, audit_log, environment, colour)
     ):
         raise typer.BadParameter("the options about HTTP need it", param_hint="--http")
-    return daemon.serve(service, _handled(service, types), max_jobs, address, _relays(service, outbox), parent)
+    # The processes of isolated handlers log as this one does.
+    setup = partial(configure, log_level, sys.stderr.isatty() if people is None else people)
+    relays = _relays(service, outbox)
+    return daemon.serve(service, _handled(service, types), max_jobs, address, relays, parent, setup)
 
 
 def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:
@@ -243,9 +244,7 @@ def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:
 
 def _require_shared(service: JobsService) -> None:
     """Refuse a store that processes cannot share."""
-    from jobs_service.store.memory import MemoryStore
-
-    if isinstance(service.store, MemoryStore):
+    if service.store.location.startswith("memory:"):
         raise typer.BadParameter("memory: is of one process; use lmdb:, sqlite: or fdb:", param_hint="--processes")
 
 
