@@ -177,6 +177,13 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["schedules", "set", "daily", "email", "--every", HERE, "--data", HERE, "--missed", HERE],
     ["schedules", "set", "daily", "email", "--cron", "@daily", "--timezone", HERE],
     ["schedules", "pause", HERE],
+    ["retry", "email", HERE],
+    ["retry", HERE, "x"],
+    ["retry", "email", "--error", HERE, "--yes"],
+    ["cancel", "email", HERE],
+    ["run", "email", HERE],
+    ["list", "-o", HERE],
+    ["stats", "email", "--since", HERE],
 ]
 
 
