@@ -80,6 +80,7 @@ async def _fill(store: Store) -> None:
         type_settings.note(unit, keys.of("handled"), type_settings.Declared(30.0, Retention(None, 5.0)))
         transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
         rows.write(unit, process_row("0123456789ab"))
+        rows.note_relayed(unit, "shop", "7d1f", ["4a", "4b"])
         await rows.ask(unit, "0123456789ab", ProcessRequest(ProcessAction.QUIET, "ada", FAR_AWAY))
 
     async def settle(transaction: Transaction) -> None:

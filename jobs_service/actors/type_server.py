@@ -24,7 +24,7 @@ from jobs_service.layer.keyspace import ACTIVITY, HOURS, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Transaction, Watch
-from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Restart, SupervisedProcess
+from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, SupervisedProcess
 
 _WAKE_UP: Final = "wake up"
 """The message that a duty of the server may be due."""
@@ -121,7 +121,7 @@ class TypeServer(DutifulActor):
         while True:
             message = await self.receive(self._wait())
             if message is not None:
-                await self.handle(message.body)
+                await self.handle(message)
             await self._take_turn()
 
     async def handle(self, message: object) -> None:
@@ -386,7 +386,7 @@ class TypeServer(DutifulActor):
     # Children
 
     async def _start_child(self, supervisor: DynamicSupervisor, keys: TypeKeys, actor: Actor) -> None:
-        self.monitor(await supervisor.start_child(ChildSpec(keys.name, lambda: actor, Restart.TEMPORARY)))
+        self.monitor(await supervisor.start_child(ChildSpec(keys.name, lambda: actor)))
 
     async def _stop_child(self, supervisor: DynamicSupervisor, process: SupervisedProcess) -> None:
         self.demonitor(process)

@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from jobs_service.errors import (
@@ -30,11 +29,11 @@ from jobs_service.errors import (
     in_one_line,
 )
 from jobs_service.model import JobError, RunningJob
-from jobs_service.runner.commands import ended_how
-from jobs_service.runner.functions import in_thread, module_name, refused
+from jobs_service.runner.functions import in_thread, refused
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.pool_process import BORN, ENDED, FORK, KILL, READY, SIZE, THREADED, UNIT, Orders, frame, parts
 from jobs_service.runner.run import Run, StopReason, standing_for
+from jobs_service.spawning import ended_how, module_name, python
 from jobs_service.uncancelable import outlast, own_task
 
 _CLOSING: Final = 1.0
@@ -50,14 +49,6 @@ _HINTS: Final = {
     -signal.SIGABRT: ": code that is not Python has given up",
     -signal.SIGKILL: ", not by the runner: the system does so when memory runs out",
 }
-
-
-def python(entry: str, descriptor: int) -> list[str]:
-    """Return the command of a Python process that calls `entry`, "module:function", with an inherited descriptor."""
-    module, _, function = entry.partition(":")
-    root = str(Path(__file__).parents[2])
-    code = f"import sys; sys.path.insert(0, {root!r}); from {module} import {function}; {function}({descriptor})"
-    return [sys.executable, "-P", "-c", code]
 
 
 class ProcessPool:

@@ -3,6 +3,8 @@
 SQLite's locks are byte ranges of files and know no process ids, so containers can share the file. Nothing here opens
 the file, or the two beside it, but through SQLite: the end of any other descriptor would end the locks of all
 connections of this process, also the application's.
+
+The module has more than 600 lines because the engine is one class, with the connections that it keeps.
 """
 
 from __future__ import annotations
@@ -333,6 +335,37 @@ class SqliteTransaction(EmbeddedTransaction):
 # The engine
 
 
+class _FilesOfProcess:
+    """The files that are open in this process: a forked child inherits SQLite's account of their locks, not the locks.
+
+    Attributes:
+        open: their real paths.
+        inherited: those that were open at the fork of this process.
+    """
+
+    def __init__(self) -> None:
+        self.open: list[Path] = []
+        self.inherited: list[Path] = []
+        os.register_at_fork(after_in_child=self._forked)
+
+    def check(self, file: Path) -> None:
+        """Refuse an inherited file, which this process would damage."""
+        if file in self.inherited:
+            raise StoreError(
+                f"{file} was open when this process was forked, and SQLite cannot open it in the child, too: open the "
+                "store after forking, or start processes anew (multiprocessing: spawn)"
+            )
+
+    def _forked(self) -> None:
+        self.inherited += self.open
+        self.open.clear()
+
+
+@functools.cache
+def _files_of_process() -> _FilesOfProcess:
+    return _FilesOfProcess()
+
+
 class SqliteEngine(Engine):
     """Two connections to one SQLite file: the writer's and the reader's."""
 
@@ -349,6 +382,7 @@ class SqliteEngine(Engine):
         # SQLite follows symbolic links before it names the files beside the store.
         self._file = file = Path(os.path.realpath(self.path))
         self._log, index = Path(f"{file}-wal"), Path(f"{file}-shm")
+        _files_of_process().check(file)
         self.processes = Path(f"{file}-processes")
         self.room = StoreRoom(file, self.location)
         self.use = use = FileUse(
@@ -381,8 +415,10 @@ class SqliteEngine(Engine):
                 raise self._refusal(error) from error
             self.at("opening: has opened")
             undo.pop_all()
+        _files_of_process().open.append(file)
 
     def close(self) -> None:
+        _files_of_process().open.remove(self._file)
         for connection in (self._reader, self._writer):
             with contextlib.suppress(sqlite3.Error):
                 connection.close()

@@ -12,14 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-import lmdb
-
 from jobs_service.settings import Settings
 from jobs_service.store import embedded, process_locks
 from jobs_service.store.base import Limits
 from jobs_service.store.embedded import ThreadAnswer
 from jobs_service.store.files import FileUse, close_file, open_file
 from jobs_service.store.lmdb import store as lmdb_store
+from jobs_service.store.lmdb.shared import SharedEnvironment
 from jobs_service.store.lmdb.store import PROCESSES, LmdbEngine
 from jobs_service.store.overlay import CLEAR, SET, apply_log
 from jobs_service.testing import Process, World
@@ -83,7 +82,7 @@ class Machine:
         self.died: dict[bytes, float] = {}
         self.on_death: Callable[[bytes], object] = lambda instance: None
         self._late = set[bytes]()
-        self._environment: lmdb.Environment | None = None
+        self._environment: SharedEnvironment | None = None
         self._shared = SimpleNamespace()
         self._slow: dict[str, bool] = {}
         self._random = world.choices.stream("embedded")
@@ -319,7 +318,7 @@ class Machine:
             flags = environment.flags()
             if settings.durable and not (flags["sync"] and flags["metasync"]):
                 self.world.unhandled.append(f"a durable store is opened without its flushes: {flags}")
-            for name in ("begin", "reader_check", "stat", "info", "readers", "copyfd"):
+            for name in ("begin", "reader_check", "stat", "info", "readers", "copyfd", "uses"):
                 setattr(self._shared, name, getattr(environment, name))
             self._shared.close = lambda: None
         return self._shared

@@ -7,6 +7,8 @@ import filecmp
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -21,6 +23,7 @@ from jobs_service.store import sqlite as module
 from jobs_service.store.files import file_system
 from jobs_service.store.sqlite import FORMAT, TABLE, SqliteEngine, SqliteStore
 from tests.contract.support import contents, patience, value_of, write
+from tests.store.lmdb.lmdb_process import ROOT
 from tests.store.sqlite.application import Application, signing_up
 from tests.store.sqlite.conftest import opened
 
@@ -225,6 +228,54 @@ async def test_a_file_that_was_cut_off_is_damage(path: Path) -> None:
         await write(store, {b"%d" % number: bytes(50_000) for number in range(10)})
     os.truncate(path, 20_000)
     assert "is damaged" in await refusal(path)
+
+
+FORK = """
+import asyncio, os, sys
+from jobs_service.errors import StoreError
+from jobs_service.settings import Settings
+from jobs_service.store.sqlite import SqliteStore
+from tests.contract.support import contents, write
+
+async def child(path):
+    try:
+        await SqliteStore(path, settings=Settings()).open()
+    except StoreError as error:
+        print(error, flush=True)
+    other = SqliteStore(path + ".other", settings=Settings())
+    await other.open()
+    await other.close()
+
+async def main(path, then):
+    store = SqliteStore(path, settings=Settings())
+    await store.open()
+    await then(store)
+
+async def fork(store):
+    await write(store, {b"parent": b"1"})
+    if (pid := os.fork()) == 0:
+        os._exit(42 + await_in_new_loop(child(store.path.as_posix())))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    await write(store, {b"parent": b"2"})
+    print(await contents(store))
+    await store.close()
+
+def await_in_new_loop(coroutine):
+    asyncio._set_running_loop(None)
+    asyncio.run(coroutine)
+    return 0
+
+asyncio.run(main(sys.argv[1], fork))
+"""
+
+
+async def test_a_file_that_was_open_at_a_fork_is_refused_in_the_child(path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(path)]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    refused, *rest = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "was open when this process was forked" in refused
+    assert rest == ["42", str({b"parent": b"2"})]
 
 
 async def test_two_stores_of_one_process_share_a_file(path: Path) -> None:
