@@ -128,7 +128,6 @@ async def _picked(visit: Visit, fields: list[tuple[str, str]]) -> tuple[Asked, l
     return Asked(action, type, Filter(), moment, visit.role.name), ids
 
 
-
 async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
     """Start the confirmed bulk action."""
     fields = await fields_of(visit)
