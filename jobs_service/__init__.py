@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ProcessGone,
         RecordDamaged,
         Retry,
+        ScheduleNotFound,
         ServiceClosed,
         Snooze,
         StoreDamaged,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         SupervisorFailed,
         WorkerConflict,
     )
+    from jobs_service.job_context import context
     from jobs_service.layer.transaction import JobTransaction
     from jobs_service.model import (
         EndedJob,
@@ -66,17 +68,20 @@ if TYPE_CHECKING:
         TypeCounts,
     )
     from jobs_service.model.command_result import CommandFailed
+    from jobs_service.model.schedule import StoredSchedule
     from jobs_service.model.type_state import QueueState, Retention
     from jobs_service.redaction import Redaction
     from jobs_service.runner.functions import BlockingJob
-    from jobs_service.runner.handler import Handler
+    from jobs_service.runner.handler import PROVIDED, Handler
     from jobs_service.runner.options import HandlerOptions
     from jobs_service.service import JobsService
+    from jobs_service.service.handlers import Handlers
     from jobs_service.settings import Settings
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PROVIDED",
     "AccessDenied",
     "BlockingJob",
     "CommandFailed",
@@ -86,6 +91,7 @@ __all__ = [
     "Handler",
     "HandlerOptions",
     "HandlerSlots",
+    "Handlers",
     "Histogram",
     "HistoryEvent",
     "HistoryKind",
@@ -125,6 +131,7 @@ __all__ = [
     "Retention",
     "Retry",
     "RunningJob",
+    "ScheduleNotFound",
     "ServiceClosed",
     "Settings",
     "Snooze",
@@ -133,20 +140,24 @@ __all__ = [
     "StoreFull",
     "StoreLost",
     "StoreUnavailable",
+    "StoredSchedule",
     "Subscription",
     "SupervisorFailed",
     "Totals",
     "TypeCounts",
     "WorkerConflict",
+    "context",
 ]
 
 _HOMES = (
     "errors",
     "model",
     "model.command_result",
+    "model.schedule",
     "model.type_state",
     "redaction",
     "settings",
+    "job_context",
     "actors.subscriptions",
     "runner.options",
     "runner.handler",

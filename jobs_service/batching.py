@@ -22,9 +22,9 @@ from jobs_service.arguments import ADAPTIVE
 from jobs_service.errors import OTHER_LOOP, RecordDamaged, StoreDamaged, StoreError, StoreFull
 from jobs_service.layer import queue
 from jobs_service.layer.batch_bounds import TOO_MUCH, Batch, Pace
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.queue import AcceptTerms, EmptyQueue, QueueReads, Spreading
+from jobs_service.layer.record import Entry
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.uncancelable import own_task
 

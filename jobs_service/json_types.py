@@ -136,7 +136,7 @@ AS_NAME: Final = _form(
             {"type": "string"},
             {"type": "integer"},
             {"type": "array"},
-            {"type": "object", "properties": {"bytes": {"type": "string"}, "packed": {"type": "string"}}},
+            {"type": "object", "properties": {"bytes": {"type": "string"}}},
         ],
     },
 )

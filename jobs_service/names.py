@@ -1,24 +1,69 @@
-"""Types, ids and priorities as text and as JSON, and back, in the same form on the command line and over HTTP.
+"""Types, ids and priorities: their check, and their forms as text and as JSON on the command line and over HTTP.
 
 A string is written as it is. All other values, and strings that would not survive a terminal or a shell (empty, with
 spaces around them, with control characters, starting with "-" or "json:"), are written as `json:` and a JSON value:
-`json:7`, `json:["a",1]` for a tuple, `json:{"bytes":"00ff"}` for bytes in hexadecimal, `json:"\n"`. Other values of
-the tuple layer (a UUID, a number that is not finite) are `{"packed":"…"}`, their encoding in hexadecimal.
+`json:7`, `json:["a",1]` for a tuple, `json:{"bytes":"00ff"}` for bytes in hexadecimal, `json:"\n"`.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import re
-from typing import TYPE_CHECKING, Any, NoReturn
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 from urllib.parse import quote
+
+from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of
+from jobs_service.errors import shown as quoted
 
 if TYPE_CHECKING:
     from jobs_service.run_data import JobError
 
 PREFIX = "json:"
+MAX_NESTING: Final = 50
+"""Most levels of tuples in a type or a priority: any stack can decode them."""
+
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
+_MAX_INTEGER_BITS: Final = 8 * 255
+_MAX_BYTES: Final = 20_000
+"""Approximate most bytes in tuples: more than the longest key of any store, and quickly counted."""
+
+
+def check_name(what: str, value: Any) -> None:
+    """Refuse what can be no type or priority; text that is not UTF-8 is found when it is encoded.
+
+    Args:
+        what: the argument's name, for messages.
+        value: allowed are str, bytes, int, and tuples of these.
+
+    Raises:
+        InvalidJob: the value is something else, is nested too deeply, or has an integer of too many bits.
+        JobTooLarge: it holds more than any key.
+    """
+    if isinstance(value, str | bytes):
+        return
+    tuples: list[tuple[Any, ...]] = [(value,)]
+    left = _MAX_BYTES
+    for _ in range(MAX_NESTING + 1):
+        deeper = []
+        for each in chain.from_iterable(tuples):
+            if isinstance(each, int) and not isinstance(each, bool):
+                if each.bit_length() > _MAX_INTEGER_BITS:
+                    refused = f"an integer of {each.bit_length()} bits; {_MAX_INTEGER_BITS} are allowed"
+                    raise InvalidJob(f"{what} {quoted(value)}: {refused}")
+                continue
+            if not isinstance(each, str | bytes | tuple):
+                allowed = "allowed are str, bytes, int and tuples of these"
+                raise InvalidJob(f"{what} {quoted(value)}: {a_kind_of(each)}; {allowed}")
+            left -= 1 + len(each)
+            if left < 0:
+                raise JobTooLarge(f"{what}: tuples of more than {_MAX_BYTES} bytes; no store takes so long a key")
+            if isinstance(each, tuple):
+                deeper.append(each)
+        if not deeper:
+            return
+        tuples = deeper
+    raise InvalidJob(f"{what} {quoted(value)}: nested deeper than {MAX_NESTING} levels")
 
 
 # As text
@@ -81,19 +126,10 @@ def segment(value: Any) -> str:
 
 
 def name(value: Any) -> Any:
-    """Return a type, an id or a priority: bytes as {"bytes": hexadecimal}, a tuple as a list, str and int as they are.
-
-    Other values of the tuple layer (a UUID, a number that is not finite) become {"packed": hexadecimal encoding}.
-    """
-    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
+    """Return a type, id or priority: bytes as {"bytes": hexadecimal}, a tuple as a list, str and int as they are."""
     if isinstance(value, bytes):
         return {"bytes": value.hex()}
-    if isinstance(value, tuple | list):
-        return [name(item) for item in value]
-    import fdb.tuple  # a client needs no store
-
-    return {"packed": fdb.tuple.pack((value,)).hex()}
+    return [name(item) for item in value] if isinstance(value, tuple) else value
 
 
 def from_json(value: Any) -> Any:
@@ -108,12 +144,9 @@ def from_json(value: Any) -> Any:
         return tuple(from_json(item) for item in value)
     if not isinstance(value, dict):
         return value
-    match list(value.items()):
-        case [("bytes", str(digits))]:
-            return _from_hexadecimal(digits)
-        case [("packed", str(digits))]:
-            return _unpacked(_from_hexadecimal(digits))
-    raise ValueError('the only objects allowed are {"bytes":"HEX"} and {"packed":"HEX"}')
+    if len(value) == 1 and isinstance(digits := value.get("bytes"), str):
+        return _from_hexadecimal(digits)
+    raise ValueError('the only object allowed is {"bytes":"HEX"}')
 
 
 def error(value: JobError | None) -> dict[str, str] | None:
@@ -169,16 +202,6 @@ def _from_hexadecimal(digits: str) -> bytes:
         return bytes.fromhex(digits)
     except ValueError:
         raise ValueError(f"{brief(digits)} is not hexadecimal") from None
-
-
-def _unpacked(packed: bytes) -> Any:
-    import fdb.tuple
-
-    try:
-        (value,) = fdb.tuple.unpack(packed)
-    except Exception:  # The decoder of the tuple layer raises many kinds of errors.
-        raise ValueError(f"{brief(packed.hex())} is not one value in the tuple layer's encoding") from None
-    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

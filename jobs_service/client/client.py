@@ -74,7 +74,6 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many, one_value, unique_key
-from jobs_service.model.job import exact_type
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts
 from jobs_service.redaction import Redaction
 from jobs_service.service import waiting
@@ -215,9 +214,7 @@ class JobsClient:
         """Return the types with secret fields, and these fields; see JobsService.redactions."""
         return await self._get(
             "/v1/redactions",
-            lambda form: {
-                exact_type(json_types.name_of(each["type"])): Redaction(each["paths"]) for each in form["types"]
-            },
+            lambda form: {json_types.name_of(each["type"]): Redaction(each["paths"]) for each in form["types"]},
         )
 
     async def queue_state(self, type: JobType) -> QueueState:

@@ -19,10 +19,10 @@ from jobs_service.errors import JobNotFound, JobsError, StoreError, StoreUnavail
 from jobs_service.http import problems, wire
 from jobs_service.layer import running_jobs
 from jobs_service.layer.batch_bounds import Batch
-from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.queue import AcceptTerms, EmptyQueue
 from jobs_service.layer.running_jobs import LockStatus, RunReport
+from jobs_service.layer.type_settings import Declared
 from jobs_service.model import UNSET, HistoryKind, JobError, JobType, Outcome, RunningJob, unpack_priority
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
@@ -79,7 +79,7 @@ async def run(
 
     service = RemoteAccess(worker, jobs.settings)
     await service.check_allowed(handler.type for handler in handlers)
-    runner = Runner(service, handlers, periodic, max_jobs, begun)
+    runner = Runner(service, handlers, periodic, registry.surroundings(), max_jobs, begun)
     registry.runner = runner
     try:
         await runner.run()

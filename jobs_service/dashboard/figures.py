@@ -25,7 +25,7 @@ SLOW: Final = 60.0
 SPARK: Final = 24.0
 """Height of a small chart, in units of the drawing."""
 
-_LMDB: Final = "lmdb:"
+_EMBEDDED: Final = ("lmdb", "sqlite")
 _MOST_SIZES: Final = 60
 """Most sizes that are remembered."""
 _SIZES_APART: Final = 60.0
@@ -368,13 +368,16 @@ class SizeWatch:
         self._seen: deque[tuple[float, int]] = deque(maxlen=_MOST_SIZES)
 
     def look(self, location: str) -> StoreSize | None:
-        """Return the size of a store and its growth; None for a store that is no directory."""
-        if not location.startswith(_LMDB):
+        """Return the size of a store and its growth; None for a store that is none of files."""
+        scheme, _, path = location.partition(":")
+        if scheme not in _EMBEDDED:
             return None
-        directory = location.removeprefix(_LMDB)
         try:
-            files = [entry.stat() for entry in os.scandir(directory) if entry.is_file()]
-            room = os.statvfs(directory)
+            if scheme == "lmdb":
+                files = [entry.stat() for entry in os.scandir(path) if entry.is_file()]
+            else:
+                files = [os.stat(name) for name in (path, f"{path}-wal") if os.path.exists(name)]
+            room = os.statvfs(path)
         except OSError:
             return None
         size, now = sum(found.st_blocks * 512 for found in files), time.time()

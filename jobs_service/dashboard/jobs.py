@@ -20,7 +20,7 @@ from jobs_service.errors import RecordDamaged
 from jobs_service.http import wire
 from jobs_service.http.audit import chosen
 from jobs_service.model import HistoryEvent, HistoryKind, Job, JobId, JobType
-from jobs_service.model.job import Status, exact_type, status_of
+from jobs_service.model.job import Status, status_of
 from jobs_service.names import shown
 from jobs_service.replication.stored import ReplicationStatus
 from jobs_service.service.selection import Filter, matching, pages
@@ -128,7 +128,7 @@ def attempts_text(job: Job, most: int | None) -> str:
 
 def most_attempts(service: JobsService, type: JobType) -> int | None:
     """Return how often a type's jobs are tried, if this process has the handler."""
-    handler = service.handlers.get(exact_type(type))
+    handler = service.handlers.get(type)
     return None if handler is None else handler.options.max_attempts
 
 

@@ -65,16 +65,14 @@ class Audit:
             jobs: number of changed jobs.
             what: parameters of the change, and the filter of its jobs; no job contents.
         """
-        about = {key: value for key, value in (("type", type), ("id", id), ("what", what or None)) if value is not None}
-        log.info("http_changed", who=who, address=address, action=action, **about, jobs=jobs)
+        log.info("http_changed", who=who, address=address, action=action, **_about(type, id, what), jobs=jobs)
         self._write(who, address, action, type, id, jobs, what)
 
     def exported(
         self, who: str, address: str, type: Any, id: Any = None, jobs: int = 1, what: Mapping[str, Any] | None = None
     ) -> None:
         """Note an export of jobs as a file, of all types if `type` is None; arguments as for `changed`."""
-        about = {key: value for key, value in (("type", type), ("id", id), ("what", what or None)) if value is not None}
-        log.info("http_exported", who=who, address=address, **about, jobs=jobs)
+        log.info("http_exported", who=who, address=address, **_about(type, id, what), jobs=jobs)
         self._write(who, address, "export", type, id, jobs, what)
 
     def logged_in(self, who: str, address: str) -> None:
@@ -152,6 +150,10 @@ def chosen(filter: Mapping[str, Any]) -> dict[str, Any]:
     """Return a filter for the audit log: tests of data are reduced to the names of their fields."""
     given = {key: value for key, value in filter.items() if value not in (None, "", ())}
     return {key: _fields(value) if key == "data" else value for key, value in given.items()}
+
+
+def _about(type: Any, id: Any, what: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {key: value for key, value in (("type", type), ("id", id), ("what", what or None)) if value is not None}
 
 
 def _fields(data: Any) -> list[str]:

@@ -273,6 +273,21 @@ class CancelForm(Form):
     seq: Seq | None = None
 
 
+# Schedules
+
+
+class ScheduleForm(Form):
+    """A schedule: either `every`, or `cron` and its time zone."""
+
+    type: Name
+    data: Json = None
+    every: Seconds | None = None
+    cron: str | None = None
+    timezone: str = "UTC"
+    missed: Literal["skip", "once", "all"] = "once"
+    overlap: bool = False
+
+
 # Workers
 
 
@@ -327,13 +342,6 @@ class FinishForm(LockForm):
     outcome: Literal["succeeded", "failed", "canceled"] = "succeeded"
     result: Json = None
     error: ErrorForm | None = None
-
-
-class FailForm(LockForm):
-    """The failure of a run."""
-
-    error: ErrorForm
-    data: Json = None
 
 
 class HeldForm(LockForm):
@@ -431,18 +439,6 @@ class ResubmitForm(Changes):
 
     lock: Lock | None = None
     seq: Seq | None = None
-
-
-class EndedForm(FinishForm):
-    """The end of one of several runs."""
-
-    id: Name
-
-
-class EndedForms(Form):
-    """The ends of several runs."""
-
-    jobs: list[EndedForm] = Field(max_length=MOST_AT_ONCE)
 
 
 # Events

@@ -177,7 +177,6 @@ async def cancel(call: Call) -> Response:
 )
 async def resubmit(call: Call) -> Response:
     form: forms.ResubmitForm = call.body
-    call.check_may_run(call.type)
     if form.lock is not None:
         if form.seq is not None:
             raise InvalidJob("seq goes without a lock: who has the lock knows the job").about(call.type, call.id)

@@ -147,6 +147,7 @@ def error_of(found: Mapping[str, Any]) -> JobsError:
 def _name(value: Any) -> Any:
     """Return a type or id as JSON; None for an invalid one, which an error may name."""
     try:
-        return names.name(value)
-    except Exception:  # any error of the tuple layer for values that it cannot encode
+        names.check_name("type", value)
+    except JobsError:
         return None
+    return names.name(value)

@@ -15,14 +15,13 @@ from starlette.types import Receive, Scope, Send
 from jobs_service import json_types
 from jobs_service.errors import JobsError, StoreError, WorkerConflict
 from jobs_service.http import forms, problems, wire
-from jobs_service.http.endpoint import Call, answer, endpoint, long_answer, pieces
+from jobs_service.http.endpoint import Call, answer, endpoint, pieces
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import Accept
 from jobs_service.http.streams import ClientPresence, Gone
 from jobs_service.http.tokens import Role
 from jobs_service.log import EventLog
-from jobs_service.model import Job, Outcome, RunningJob
-from jobs_service.model.job import exact_type
+from jobs_service.model import Outcome, RunningJob
 from jobs_service.service.remote import RunEnd
 
 log = EventLog("jobs_service.http")
@@ -41,7 +40,6 @@ log = EventLog("jobs_service.http")
     is_long=True,
 )
 async def accept(call: Call) -> Response:
-    call.check_may_run(call.type)
     if call.state.closing.is_set():
         # Not an empty answer: a client would repeat the request at once.
         raise Refusal("busy", "the server is about to end; ask the next one", headers={"Retry-After": "1"})
@@ -64,7 +62,7 @@ async def give_back(call: Call) -> Response:
 
 def _key(call: Call) -> tuple[str, Any, str]:
     """Return the key under which an accept is remembered: only its own caller finds it again."""
-    return call.who.name, exact_type(call.type), call.body.key
+    return call.who.name, call.type, call.body.key
 
 
 class _Accepting(Response):
@@ -152,7 +150,6 @@ async def _give_back(jobs: Sequence[RunningJob]) -> None:
     answers={200: wire.JobForm},
 )
 async def update(call: Call) -> Response:
-    call.check_may_run(call.type)
     if not call.body.healthy:
         return answer(wire.running_job(await _held(call).update(call.body.get("data"))))
     job = await call.remote.runs.healthy(call.type, call.id, call.body.lock)
@@ -171,7 +168,6 @@ async def update(call: Call) -> Response:
 )
 async def progress(call: Call) -> Response:
     form: forms.SaidProgress = call.body
-    call.check_may_run(call.type)
     # The record has the number of the attempt.
     running = call.remote.running(await call.service.get(call.type, call.id), form.lock)
     found = await running.progress(form.done, form.total, form.message)
@@ -187,51 +183,12 @@ async def progress(call: Call) -> Response:
     answers={200: wire.JobForm},
 )
 async def finish(call: Call) -> Response:
-    call.check_may_run(call.type)
-    return answer(await call.state.changed_form(await _finished(call, call.id, call.body)))
-
-
-async def _finished(call: Call, id: Any, form: forms.FinishForm) -> Job:
+    form: forms.FinishForm = call.body
     error = None if form.error is None else form.error.error
-    job: RunningJob = call.remote.held(call.type, id, form.lock)
-    return await job.finish(form.get("data"), outcome=Outcome(form.outcome), result=form.get("result"), error=error)
-
-
-@endpoint(
-    "POST",
-    "/v1/types/{type}/finish",
-    Role.WORK,
-    "End several runs, each as if alone",
-    takes=forms.EndedForms,
-    answers={200: wire.EndedAnswer},
-)
-async def finish_several(call: Call) -> Response:
-    call.check_may_run(call.type)
-
-    async def one(form: forms.EndedForm) -> Job | dict[str, Any]:
-        try:
-            return await _finished(call, form.id, form)
-        except JobsError as error:
-            return {"problem": problems.problem(error)}
-
-    ended = await asyncio.gather(*map(one, call.body.jobs))
-    shown = await call.state.changed_forms(each for each in ended if isinstance(each, Job))
-    return await long_answer("jobs", (next(shown) if isinstance(each, Job) else each for each in ended))
-
-
-@endpoint(
-    "POST",
-    "/v1/types/{type}/jobs/{id}/fail",
-    Role.WORK,
-    "End a run as failed; it is not tried again by itself",
-    takes=forms.FailForm,
-    answers={200: wire.JobForm},
-)
-async def fail(call: Call) -> Response:
-    form: forms.FailForm = call.body
-    call.check_may_run(call.type)
-    found = await _held(call).finish(form.get("data"), outcome=Outcome.FAILED, error=form.error.error)
-    return answer(await call.state.changed_form(found))
+    job = await _held(call).finish(
+        form.get("data"), outcome=Outcome(form.outcome), result=form.get("result"), error=error
+    )
+    return answer(await call.state.changed_form(job))
 
 
 @endpoint(
@@ -243,7 +200,6 @@ async def fail(call: Call) -> Response:
     answers={200: wire.JobForm},
 )
 async def release(call: Call) -> Response:
-    call.check_may_run(call.type)
     return answer(await call.state.changed_form(await _held(call).release()))
 
 
@@ -265,7 +221,6 @@ def _held(call: Call) -> RunningJob:
 )
 async def declare(call: Call) -> Response:
     form: forms.DeclaredForm = call.body
-    call.check_may_run(call.type)
     # An operator needs the same roles for these settings.
     may: dict[str, bool] = {"may_change": call.who.role >= Role.WRITE, "may_show": call.who.role >= Role.ADMIN}
     kept = form.keep, form.keep_failed
@@ -285,7 +240,6 @@ async def declare(call: Call) -> Response:
 )
 async def alive(call: Call) -> Response:
     form: forms.AliveForm = call.body
-    call.check_may_run(call.type)
     held = [(each.id, each.lock) for each in form.jobs]
     return answer({"locks": await call.remote.runs.alive(call.type, held, renew=form.renew)})
 
@@ -300,7 +254,6 @@ async def alive(call: Call) -> Response:
 )
 async def ends(call: Call) -> Response:
     form: forms.RunEndForms = call.body
-    call.check_may_run(call.type)
     errors = await call.remote.runs.end_all(call.type, [*map(_end, form.jobs)], len(call.raw))
     return answer({"ends": [*map(_problem, errors)]})
 

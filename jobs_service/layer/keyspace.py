@@ -31,6 +31,9 @@
 | (REDACTION, type)                       | paths        | secret fields were declared                 |
 | (LAST, type, id)                        | a record     | the job has left with its end: see `layer/changes.py` |
 | (RETRYING, type, id)                    | nothing      | pending, and its last run has crashed       |
+| (SCHEDULES, name)                       | JSON         | the schedule was set: see `runner/stored_schedules.py` |
+| (SCHEDULES)                             | counter      | bumped when a schedule is set or removed    |
+| (AWAKE, null)                           | nothing      | there are schedules                         |
 
 Prefixes are computed once per type. Ids, times and stamps are encoded here rather than by the tuple layer's own, twenty
 times slower code; the bytes are the same, and the tests compare them.
@@ -41,14 +44,14 @@ from __future__ import annotations
 import math
 import struct
 import threading
-import uuid
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import fdb.tuple
 
-from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of, in_one_line, shown
+from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, a_kind_of, in_one_line, shown
 from jobs_service.model import JobId, JobType
+from jobs_service.names import check_name
 
 STAMP_CODE: Final = b"\x33"
 """The tuple layer's code before the 12 bytes of a versionstamp."""
@@ -69,15 +72,7 @@ SMALLEST_INT: Final = 0x0C
 ZERO: Final = 0x14
 LARGEST_INT: Final = 0x1C
 _ZERO_PRIORITY: Final[bytes] = fdb.tuple.pack((0,))
-MAX_NESTING: Final = 50
-"""Most levels of tuples in a type or a priority: any stack can decode them."""
-
-_MAX_INTEGER_BITS: Final = 8 * 255
-_MAX_NAME: Final = 20_000
-"""Approximate most bytes in tuples: more than the longest key of any store, and quickly counted."""
-
 PLAIN_IDS: Final = frozenset({str, bytes})
-_ELEMENTS: Final = (str, bytes, int, float, type(None), uuid.UUID, fdb.tuple.SingleFloat)
 
 DATA: Final = 1
 READY: Final = 2
@@ -106,7 +101,8 @@ FAILED: Final = 24
 REDACTION: Final = 25
 LAST: Final = 26
 RETRYING: Final = 27
-_SECTIONS: Final = 27
+SCHEDULES: Final = 28
+_SECTIONS: Final = 28
 
 _GOES_ON: Final = 0xFF
 _class_of = type
@@ -122,12 +118,9 @@ _LEAST_BEHIND_TYPE: Final = 1 + 13 + 2
 
 def pack_type(type: Any) -> bytes:
     """Return the tuple layer's encoding of a type, checked."""
-    if not _is_name(type):
-        refused = f"type {shown(type)}: {a_kind_of(type)}; allowed are str, bytes, int and tuples of these"
-        raise InvalidJob(refused).about(type)
     try:
         return _pack("type", type)
-    except (InvalidJob, JobTooLarge) as error:
+    except JobsError as error:
         raise error.about(type) from None
 
 
@@ -135,20 +128,21 @@ def unpacked_type(packed: bytes) -> JobType:
     """Return the type that was packed, as every process reads it.
 
     Raises:
-        ValueError: the bytes are no type, or not in the tuple layer's form; fdb.tuple raises other errors as well.
+        ValueError, InvalidJob: the bytes are no type, or not in the tuple layer's form; fdb.tuple raises other errors
+            as well.
     """
     type: JobType = fdb.tuple.unpack(packed)[0]
     if fdb.tuple.pack((type,)) != packed:
         # In a damaged store: under these keys no reader would find the jobs of the type.
         raise ValueError(f"{packed!r} is no type as the tuple layer packs it")
+    check_name("type", type)
     return type
 
 
 def type_in(packed: bytes) -> JobType | None:
     """Return the type in these bytes of a row; None if they are invalid, in a damaged store."""
     try:
-        type = unpacked_type(packed)
-        return type if _is_name(type) else None
+        return unpacked_type(packed)
     except Exception:  # fdb.tuple raises many kinds of errors for bytes that are no tuple
         return None
 
@@ -157,10 +151,6 @@ def pack_priority(priority: Any) -> bytes:
     """Return the tuple layer's encoding of a priority, checked."""
     if type(priority) is int and priority == 0:
         return _ZERO_PRIORITY
-    if not _is_name(priority):
-        raise InvalidJob(
-            f"priority {shown(priority)}: {a_kind_of(priority)}; allowed are int, str, bytes and tuples of these"
-        )
     return _pack("priority", priority)
 
 
@@ -248,58 +238,14 @@ def next_time(found: Sequence[tuple[bytes, bytes]], offset: int) -> float | None
     return 0.0 if packed < _FIRST_POSITIVE else None
 
 
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str | bytes | int | tuple) and not isinstance(value, bool)
-
-
 def _pack(what: str, value: Any) -> bytes:
+    check_name(what, value)
     try:
-        if not isinstance(value, str | bytes):
-            _Elements().check(value, MAX_NESTING)
         packed: bytes = fdb.tuple.pack((value,))
-    except (TypeError, ValueError, OverflowError, struct.error) as error:
+    except ValueError as error:  # of a lone surrogate
         why = in_one_line(str(error), 100)
         raise InvalidJob(f"{what} {shown(value)}: the tuple layer cannot encode it: {why}") from None
     return packed
-
-
-class _Elements:
-    """Checks that the tuple layer can encode a value, and that a key has room for it."""
-
-    def __init__(self) -> None:
-        self._left = _MAX_NAME
-
-    def check(self, value: Any, levels: int) -> None:
-        """Check a value and its elements.
-
-        Raises:
-            ValueError: something in it cannot be encoded.
-            JobTooLarge: it holds more than any key.
-        """
-        self._take(1)
-        if isinstance(value, tuple | list):
-            if not levels:
-                raise ValueError(f"nested deeper than {MAX_NESTING} levels")
-            for item in value:
-                self.check(item, levels - 1)
-        elif isinstance(value, str | bytes):
-            self._take(len(value))
-        elif isinstance(value, int):
-            _check_bits(value)
-        elif isinstance(value, fdb.tuple.Versionstamp):
-            raise ValueError("a versionstamp, which only a commit makes")
-        elif not isinstance(value, _ELEMENTS):
-            raise ValueError(a_kind_of(value))
-
-    def _take(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise JobTooLarge(f"tuples of more than {_MAX_NAME} bytes; no store takes so long a key")
-
-
-def _check_bits(value: int) -> None:
-    if value.bit_length() > _MAX_INTEGER_BITS:
-        raise ValueError(f"an integer of {value.bit_length()} bits; {_MAX_INTEGER_BITS} are allowed")
 
 
 # Keys
@@ -391,9 +337,7 @@ class TypeKeys:
     @property
     def name(self) -> str:
         """The type's name in names of its processes, unique among types."""
-        name = repr(self.type)
-        # The tuple layer tells NaNs apart that look alike.
-        return f"{name} {self.packed.hex()}" if "nan" in name and type(self.type) is tuple else name
+        return repr(self.type)
 
     def __repr__(self) -> str:
         return f"TypeKeys({self.type!r})"
@@ -424,7 +368,7 @@ class Keyspace:
             InvalidJob: the type is invalid.
             JobTooLarge: the store would take no key of a job of that type.
         """
-        # Only str looks up by value: 1, True and 1.0 are equal, but encoded differently.
+        # Only str looks up by value: True and 1.0, which are no types, are equal to 1.
         if _class_of(type) is str:
             keys = self._by_name.get(type)
             if keys is not None:
@@ -444,7 +388,7 @@ class Keyspace:
         """Return the keys of a type in its packed form.
 
         Raises:
-            ValueError: the bytes are no type; fdb.tuple raises other errors as well.
+            ValueError, InvalidJob: the bytes are no type; fdb.tuple raises other errors as well.
         """
         keys = self._by_packed.get(packed)
         if keys is None:

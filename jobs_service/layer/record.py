@@ -1,8 +1,8 @@
-"""One state of a job: the value of its DATA key, and the moves from one state to the next.
+"""A job as the store has it: its record with the moves from one state to the next, its index entries and its size.
 
-The bytes are a fixed head, then the optional fields, then the JSON, which is decoded on demand. On two cores, with
-CPython 3.11 and a head of twice the length, packing takes 0.4 microseconds and unpacking 0.5; the same fields as a
-tuple-layer tuple take 9.0 and 8.3. Integers are big-endian:
+The bytes are a fixed head, then the optional fields, then the JSON, which is decoded on demand. With CPython 3.11
+packing takes half a microsecond and unpacking as much; the same fields as a tuple-layer tuple take 9.0 and 8.3.
+Integers are big-endian:
 
 | offset | bytes | field                                                                                             |
 |--------|-------|---------------------------------------------------------------------------------------------------|
@@ -17,21 +17,24 @@ tuple-layer tuple take 9.0 and 8.3. Integers are big-endian:
 |        | 10+q  | if resubmit: the next run's run_at (8), q (2) and priority (q)                                    |
 |        | 4+n   | if run data: n (4) and the run data (jobs_service/run_data.py)                                    |
 |        | rest  | data as JSON, UTF-8; nothing for None                                                             |
+
+The module has more than 600 lines because the bytes, their index entries and their sizes follow from each other.
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from typing import Final, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from jobs_service import run_data
 from jobs_service.arguments import EARLIEST, LATEST
-from jobs_service.errors import RecordDamaged
-from jobs_service.layer.keyspace import is_priority
-from jobs_service.model import JobState, Outcome, Priority, unpack_priority
+from jobs_service.errors import JobTooLarge, RecordDamaged, job_name
+from jobs_service.layer.keyspace import STAMP_CODE, Place, TypeKeys, is_priority, pack_seconds
+from jobs_service.model import Enqueued, Job, JobId, JobState, Outcome, Priority, RunningJob, Worker, unpack_priority
 from jobs_service.run_data import HEAD_BYTES, HistoryKind
-from jobs_service.store.base import STAMP_BYTES, CommitStamp
+from jobs_service.store.base import LONGEST_STAMPED_KEY, OFFSET_BYTES, STAMP_BYTES, CommitStamp, Limits, Transaction
 
 VERSION: Final = 1
 LOCK_BYTES: Final = 16
@@ -77,27 +80,7 @@ DECODED: Final = tuple(
 )
 """Place, outcome and cancel flag by flags; and whether the rest of the record must be checked as well."""
 
-ENDED: Final = {
-    outcome: code << OUTCOME_SHIFT | RUN_DATA for code, outcome in enumerate(OUTCOMES) if outcome is not None
-}
-"""The flags of finished jobs."""
-
 ZERO_PRIORITY: Final = b"\x14"
-
-# Nearly all records are of jobs with the default priority that run or do not: two layouts, each one step.
-USUAL_PRIORITY: Final = len(ZERO_PRIORITY).to_bytes(2, "big") + ZERO_PRIORITY
-AT_PRIORITY: Final = slice(HEAD.size - 2, HEAD.size + len(ZERO_PRIORITY))
-USUAL_AT_REST: Final[dict[bytes, tuple[int, Outcome | None]]] = {
-    bytes((VERSION, READY | RUN_DATA)): (READY, None),
-    **{bytes((VERSION, flags)): (0, outcome) for outcome, flags in ENDED.items()},
-}
-AT_REST_HEAD = struct.Struct(">2x12sd3xI")
-AT_REST_AFTER_STAMP = struct.Struct(">2sd3sI")
-USUAL_RUNNING: Final = bytes((VERSION, RUNNING | RUN_DATA))
-RUNNING_HEAD = struct.Struct(f">2x12sd3x{LOCK_BYTES}sI")
-RUNNING_AFTER_STAMP = struct.Struct(f">2sd3s{LOCK_BYTES}sI")
-LEAST_AT_REST: Final = AT_REST_HEAD.size + HEAD_BYTES
-LEAST_RUNNING: Final = RUNNING_HEAD.size + HEAD_BYTES
 
 NextRun: TypeAlias = tuple[bytes, float | None]
 """Priority and run_at of the run after the present one."""
@@ -199,6 +182,12 @@ class Record:
         self.json = json
         self.run_data = run_data
 
+    def __reduce__(self) -> Any:
+        # For other processes, which have no use for a seq that is not known yet.
+        seq = self.seq_bytes or bytes(STAMP_BYTES + 2)
+        moves = (self.priority, self.run_at, self.outcome, self.cancel, self.next, self.json, self.run_data)
+        return Record, (self.lock, self.place, seq, *moves)
+
     @property
     def state(self) -> JobState:
         """Derived: a running job has a lock, a finished one neither lock nor queue entry, a pending one is the rest."""
@@ -265,29 +254,8 @@ class Record:
 
     def around_stamp(self) -> tuple[bytes, bytes]:
         """Return the bytes before and after the versionstamp."""
-        seq, run_data = self.seq, self.run_data
+        seq = self.seq
         order = seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:]  # type: ignore[index]
-        if (
-            self.priority == ZERO_PRIORITY
-            and self.run_at is None
-            and self.next is None
-            and run_data
-            and not self.cancel
-        ):
-            # Nearly all records have one of two layouts, which a single struct packs in three quarters of the time of
-            # `_around_stamp` (0.27 of 0.35 microseconds).
-            lock, outcome = self.lock, self.outcome
-            if lock is None:
-                flags = self.place | (RUN_DATA if outcome is None else ENDED[outcome])
-                after = AT_REST_AFTER_STAMP.pack(order, NAN, USUAL_PRIORITY, len(run_data))
-                return BEFORE_STAMP[flags], after + run_data + self.json
-            if outcome is None and not self.place:
-                after = RUNNING_AFTER_STAMP.pack(order, NAN, USUAL_PRIORITY, lock, len(run_data))
-                return USUAL_RUNNING, after + run_data + self.json
-        return self._around_stamp(order)
-
-    def _around_stamp(self, order: bytes) -> tuple[bytes, bytes]:
-        """Return the bytes before and after the versionstamp, for a record of any layout."""
         flags = self.place
         tail = self.json
         if self.run_data:
@@ -324,28 +292,6 @@ class Record:
         Raises:
             RecordDamaged: the bytes are no record, or one of a newer version.
         """
-        if raw[AT_PRIORITY] == USUAL_PRIORITY:
-            # Again the two usual layouts, unpacked in one step. As their heads are compared as a whole, only the checks
-            # of lengths and time are left of those in `_decode` (a sixth faster for running jobs).
-            kind = raw[:2]
-            if kind == USUAL_RUNNING and len(raw) >= LEAST_RUNNING:
-                seq, run_at, lock, size = RUNNING_HEAD.unpack_from(raw)
-                end = RUNNING_HEAD.size + size
-                if run_at != run_at and size >= HEAD_BYTES and end <= len(raw):
-                    run_data = raw[RUNNING_HEAD.size : end]
-                    return cls(lock, 0, seq, ZERO_PRIORITY, None, None, False, None, raw[end:], run_data)
-            elif (rest := USUAL_AT_REST.get(kind)) is not None and len(raw) >= LEAST_AT_REST:
-                seq, run_at, size = AT_REST_HEAD.unpack_from(raw)
-                end = AT_REST_HEAD.size + size
-                if run_at != run_at and size >= HEAD_BYTES and end <= len(raw):
-                    run_data = raw[AT_REST_HEAD.size : end]
-                    place, outcome = rest
-                    return cls(None, place, seq, ZERO_PRIORITY, None, outcome, False, None, raw[end:], run_data)
-        return cls._decode(raw, checked)
-
-    @classmethod
-    def _decode(cls, raw: bytes, checked: bool) -> Record:
-        """Return the record, of any layout; see `decode`."""
         try:
             version, flags, seq, run_at, size = HEAD.unpack_from(raw)
             if version != VERSION:
@@ -452,3 +398,200 @@ class Record:
             self.json,
             self.run_data,
         )
+
+
+# Entries
+
+
+T = TypeVar("T")
+
+_KEY_OVERHEAD: Final = 13
+
+_SHARE_OF_RUNS: Final = 32
+"""This part of a record is kept free for data about the job's runs beside a result: 3,125 bytes."""
+
+
+# Entries
+
+
+class JobSnapshot(NamedTuple):
+    """A job at one moment of a transaction.
+
+    Attributes:
+        keys, id: the job.
+        record: None if there is none.
+        enqueued: the effect of `enqueue`; None after other operations.
+    """
+
+    keys: TypeKeys
+    id: JobId
+    record: Record | None
+    enqueued: Enqueued | None = None
+
+
+class Entry:
+    """One touched job: its place in the keyspace, whether the store has it, and its present record, None for none.
+
+    Attributes:
+        counted: the record that the store has, with which the job is counted; None if it cannot be read, or for none.
+    """
+
+    __slots__ = ("changed", "counted", "enqueued", "id", "keys", "packed_id", "record", "stored")
+
+    def __init__(self, keys: TypeKeys, id: JobId, packed_id: bytes, raw: bytes | None) -> None:
+        self.keys = keys
+        self.id = id
+        self.packed_id = packed_id
+        self.stored = raw is not None
+        self.record = self.counted = None if raw is None else Record.decode(raw, True)
+        self.changed = False
+        self.enqueued: Enqueued | None = None
+
+    def seen(self) -> JobSnapshot:
+        """Return a copy of the job's present state; later operations of the transaction change the entry itself."""
+        # Made as the tuple that it is: each operation has one, and JobSnapshot's own function takes twice as long.
+        return tuple.__new__(JobSnapshot, (self.keys, self.id, self.record, self.enqueued))
+
+
+def write_index(transaction: Transaction, entry: Entry, record: Record) -> None:
+    """Write the index entry of a stored record."""
+    keys = entry.keys
+    assert isinstance(record.seq, bytes)
+    if record.lock is not None:
+        transaction.set(keys.activity_head + record.seq, entry.packed_id)
+    elif record.place == READY:
+        run_at = b"" if record.run_at is None else pack_seconds(record.run_at)
+        transaction.set(ready_key(entry, record), run_at)
+    elif record.place == SCHEDULED:
+        transaction.set(scheduled_key(entry, record), record.priority)
+    else:
+        if record.outcome is Outcome.FAILED:
+            transaction.set(keys.failed_head + record.seq, entry.packed_id)
+        if (expires := run_data.expires_at(record.run_data)) is not None:
+            transaction.set(keys.expiring + pack_seconds(expires) + entry.packed_id, b"")
+
+
+def clear_index(transaction: Transaction, entry: Entry, record: Record) -> None:
+    """Clear a job's index entry in the store, if it has one."""
+    keys = entry.keys
+    if record.place == SCHEDULED:
+        transaction.clear(scheduled_key(entry, record))
+    elif record.seq.__class__ is not bytes:
+        return  # this transaction made it pending: its index entry is written by `flush` only
+    elif record.lock is not None:
+        transaction.clear(keys.activity_head + record.seq)
+    elif record.place == READY:
+        transaction.clear(ready_key(entry, record))
+    else:
+        if record.outcome is Outcome.FAILED:
+            transaction.clear(keys.failed_head + record.seq)
+        if (expires := run_data.expires_at(record.run_data)) is not None:
+            transaction.clear(keys.expiring + pack_seconds(expires) + entry.packed_id)
+
+
+def ready_key(entry: Entry, record: Record) -> bytes:
+    """Return the record's READY key."""
+    assert isinstance(record.seq, bytes)
+    return entry.keys.ready + record.priority + STAMP_CODE + record.seq + entry.packed_id
+
+
+def scheduled_key(entry: Entry, record: Record) -> bytes:
+    """Return the record's SCHEDULED key."""
+    assert record.run_at is not None
+    return entry.keys.scheduled + pack_seconds(record.run_at) + entry.packed_id
+
+
+def running_job(entry: Entry | JobSnapshot, worker: Worker | None) -> RunningJob:
+    """Return the entry as the application's running job."""
+    assert entry.record is not None
+    return RunningJob(entry.keys.type, entry.id, entry.record, worker)
+
+
+def job_of(entry: Entry | JobSnapshot) -> Job:
+    """Return the entry as the application's job."""
+    assert entry.record is not None
+    return Job(entry.keys.type, entry.id, entry.record)
+
+
+def enqueued_job(entry: Entry | JobSnapshot) -> Job:
+    """Return the result of `enqueue`: the entry as the application's job, with the effect of the call."""
+    job = job_of(entry)
+    job._enqueued = entry.enqueued
+    return job
+
+
+async def naming_its_job(place: Place, work: Awaitable[T]) -> T:
+    """Return the result of an operation on a job; an error about an unreadable part of its record names the job."""
+    try:
+        return await work
+    except RecordDamaged as error:
+        raise error.of(place[0].type, place[1]) from None
+
+
+def jobs_listed(entry: Entry, state: Callable[[Job], bool] | None) -> list[Job]:
+    """Return the entry as the application's job, in a list; empty if the job is gone, or in another state."""
+    if entry.record is None:
+        return []
+    job = job_of(entry)
+    return [job] if state is None or state(job) else []
+
+
+# Sizes
+
+
+def room_left(limits: Limits, record: Record) -> int:
+    """Return the bytes by which a job's data and result may still grow together; below 0 if they are too large.
+
+    An accepted job has room for its end: the newest events of its history, the class and the first thousand characters
+    of its error, the numbers of its progress, its limits and the context of its trace.
+    """
+    # FoundationDB adds an offset to a stamped value. Any store's records can be copied to a cluster.
+    return limits.value - OFFSET_BYTES - record.kept_size(limits.value // _SHARE_OF_RUNS)
+
+
+def refuse_too_large(
+    limits: Limits, keys: TypeKeys, id: JobId, packed_id: bytes, record: Record, limit: str = "the store's limit"
+) -> None:
+    """Check that a store takes the record and the keys of a job in every state until it has ended.
+
+    Args:
+        limits: of the store.
+        keys, id, packed_id: the job.
+        record: of the job, already shrunk.
+        limit: name of the store's limit, for messages.
+
+    Raises:
+        JobTooLarge: the store does not take them.
+    """
+    left = room_left(limits, record)
+    if left < 0:
+        raise JobTooLarge(
+            f"job {job_name(keys.type, id)}: its record takes {limits.value - left} bytes, with "
+            f"{limits.value // _SHARE_OF_RUNS} that are kept for its end; {limit} is {limits.value}"
+        ).about(keys.type, id)
+    size = len(keys.ready) + len(packed_id) + _longest_priority(record) + _KEY_OVERHEAD
+    if limits.key > LONGEST_STAMPED_KEY:
+        size += OFFSET_BYTES
+    if size > limits.key:
+        raise JobTooLarge(
+            f"job {job_name(keys.type, id)}: type, priority and id make a key of {size} bytes; {limit} is {limits.key}"
+        ).about(keys.type, id)
+
+
+def _longest_priority(record: Record) -> int:
+    """Return the bytes of the longer priority of this run and the next."""
+    return len(record.priority) if record.next is None else max(len(record.priority), len(record.next[0]))
+
+
+def check_size(limits: Limits, entry: Entry, record: Record) -> None:
+    """Refuse a record that may not fit until its job has ended, or whose keys may not."""
+    before = entry.record
+    record.fit(limits.value - OFFSET_BYTES)
+    if (
+        before is not None
+        and room_left(limits, record) >= room_left(limits, before)
+        and record.encoded_size() <= limits.value
+        and _longest_priority(record) <= _longest_priority(before)
+    ):
+        return  # Nothing was added to it: an accepted job goes on to its end, even if another store accepted it.
+    refuse_too_large(limits, entry.keys, entry.id, entry.packed_id, record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from jobs_service.model.job import UNSET as UNSET
 from jobs_service.model.job import EndedJob as EndedJob
+from jobs_service.model.job import Ending as Ending
 from jobs_service.model.job import Enqueued as Enqueued
 from jobs_service.model.job import Job as Job
 from jobs_service.model.job import JobEvent as JobEvent
@@ -14,9 +15,13 @@ from jobs_service.model.job import JobType as JobType
 from jobs_service.model.job import NewJob as NewJob
 from jobs_service.model.job import Outcome as Outcome
 from jobs_service.model.job import Priority as Priority
+from jobs_service.model.job import ProgressReport as ProgressReport
 from jobs_service.model.job import Removal as Removal
+from jobs_service.model.job import ResubmitFlag as ResubmitFlag
 from jobs_service.model.job import RunAt as RunAt
+from jobs_service.model.job import RunningJob as RunningJob
 from jobs_service.model.job import Unset as Unset
+from jobs_service.model.job import Worker as Worker
 from jobs_service.model.job import next_run as next_run
 from jobs_service.model.job import unpack_priority as unpack_priority
 from jobs_service.model.process import HandlerSlots as HandlerSlots
@@ -24,11 +29,6 @@ from jobs_service.model.process import ProcessAction as ProcessAction
 from jobs_service.model.process import ProcessInfo as ProcessInfo
 from jobs_service.model.process import ProcessRequest as ProcessRequest
 from jobs_service.model.process import ProcessState as ProcessState
-from jobs_service.model.running_job import Ending as Ending
-from jobs_service.model.running_job import ProgressReport as ProgressReport
-from jobs_service.model.running_job import ResubmitFlag as ResubmitFlag
-from jobs_service.model.running_job import RunningJob as RunningJob
-from jobs_service.model.running_job import Worker as Worker
 from jobs_service.model.type_state import Histogram as Histogram
 from jobs_service.model.type_state import Interval as Interval
 from jobs_service.model.type_state import JobsPage as JobsPage

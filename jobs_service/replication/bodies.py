@@ -262,30 +262,32 @@ class DecodedAttachment:
         Raises:
             ProtocolError: the bytes are not compressed as the document says.
         """
-        decoder, count = zlib.decompressobj(_GZIP), 0
-        try:
-            async with aclosing(self.compressed.chunks()) as chunks:
-                async for chunk in chunks:
-                    rest = chunk
-                    while rest:
-                        piece = decoder.decompress(rest, _PIECE)
-                        rest = decoder.unconsumed_tail
-                        count += len(piece)
-                        if piece and count <= self.length:
-                            yield piece
-        except zlib.error:
-            count = -1
-        if count != self.length or not decoder.eof:
-            raise ProtocolError(f"attachment {self.name!r} is not compressed as its document says")
+        count, wrong = 0, f"attachment {self.name!r} is not compressed as its document says"
+        async with aclosing(self.compressed.chunks()) as chunks:
+            async for piece in decompressed(chunks, _GZIP, wrong):
+                count += len(piece)
+                if count <= self.length:
+                    yield piece
+        if count != self.length:
+            raise ProtocolError(wrong)
 
 
-async def decompressed(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Decompress an answer that a proxy has compressed unasked, by gzip or deflate.
+async def decompressed(
+    chunks: AsyncIterator[bytes],
+    header: int = _ANY_HEADER,
+    wrong: str = "an answer is not compressed as its headers say",
+) -> AsyncGenerator[bytes, None]:
+    """Decompress bytes, such as an answer that a proxy has compressed unasked.
+
+    Args:
+        chunks: the compressed bytes.
+        header: zlib's number for the kinds of headers allowed.
+        wrong: the message of the error.
 
     Raises:
         ProtocolError: the bytes are not compressed, or the end is missing.
     """
-    decoder = zlib.decompressobj(_ANY_HEADER)
+    decoder = zlib.decompressobj(header)
     try:
         async for chunk in chunks:
             rest = chunk
@@ -295,9 +297,9 @@ async def decompressed(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes, No
                 if piece:
                     yield piece
     except zlib.error:
-        raise ProtocolError("an answer is not compressed as its headers say") from None
+        raise ProtocolError(wrong) from None
     if not decoder.eof:
-        raise ProtocolError("a compressed answer was cut off")
+        raise ProtocolError(wrong)
 
 
 def takes_encoded(target: DatabaseInfo) -> bool:

@@ -12,7 +12,6 @@ from jobs_service.log import EventLog
 from jobs_service.replication.contract import (
     Change,
     ChangesFeed,
-    Database,
     EndOfChanges,
     MaxBackoff,
     ReplicationError,
@@ -20,6 +19,7 @@ from jobs_service.replication.contract import (
     Seq,
     ServerSilent,
 )
+from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.options import ReplicationOptions
 from jobs_service.replication.tally import ReplicationTally
 
@@ -53,7 +53,7 @@ class ChangesReader:
 
     def __init__(
         self,
-        source: Database,
+        source: HttpDatabase,
         queue: ChangeQueue,
         options: ReplicationOptions,
         tally: ReplicationTally,

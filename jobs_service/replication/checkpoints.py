@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any, Final
 
-from jobs_service.replication.contract import Database, DatabaseInfo, LocalConflict, ReplicationError, Seq
+from jobs_service.replication.contract import DatabaseInfo, LocalConflict, ReplicationError, Seq
+from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.options import VERSION
 from jobs_service.replication.tally import Statistics
 
@@ -59,14 +60,14 @@ class Checkpoints:
 
     Args:
         source, target: the databases.
-        ids: the replication's ids, of all versions, newest first.
+        id: of the replication.
         started: the start of this run.
     """
 
-    def __init__(self, source: Database, target: Database, ids: Sequence[str], started: datetime) -> None:
+    def __init__(self, source: HttpDatabase, target: HttpDatabase, id: str, started: datetime) -> None:
         self._source = source
         self._target = target
-        self._ids = ids
+        self._id = id
         self._started = started
         self._ancestor = Ancestor()
         self._revisions: dict[str, str | None] = {}
@@ -82,7 +83,7 @@ class Checkpoints:
         self._instances = (source_info.instance_start_time, target_info.instance_start_time)
         logs: dict[str, dict[str, Any] | None] = {}
 
-        async def read(database: Database, which: str) -> None:
+        async def read(database: HttpDatabase, which: str) -> None:
             logs[which] = await self._read(database, which)
 
         await run_together(read(self._source, "source"), read(self._target, "target"))
@@ -107,15 +108,10 @@ class Checkpoints:
         await self._put(self._source, "source", log)
         await self._put(self._target, "target", log)
 
-    async def _read(self, database: Database, which: str) -> dict[str, Any] | None:
-        for id in self._ids:
-            log = await database.local(id)
-            if log is not None:
-                # A log of an older version is written anew under the present id.
-                self._revisions[which] = log.get("_rev") if id == self._ids[0] else None
-                return log
-        self._revisions[which] = None
-        return None
+    async def _read(self, database: HttpDatabase, which: str) -> dict[str, Any] | None:
+        log = await database.local(self._id)
+        self._revisions[which] = None if log is None else log.get("_rev")
+        return log
 
     async def _commit(self) -> None:
         source, target = await asyncio.gather(
@@ -153,18 +149,18 @@ class Checkpoints:
             "history": [session, *self._ancestor.history][:MOST_HISTORY],
         }
 
-    async def _put(self, database: Database, which: str, log: dict[str, Any]) -> None:
+    async def _put(self, database: HttpDatabase, which: str, log: dict[str, Any]) -> None:
         revision = self._revisions[which]
         body = {**log, "_rev": revision} if revision else log
         try:
-            self._revisions[which] = await database.put_local(self._ids[0], body)
+            self._revisions[which] = await database.put_local(self._id, body)
         except LocalConflict as conflict:
             # An earlier try of this run may have been written though its answer was lost.
-            there = await database.local(self._ids[0]) or {}
+            there = await database.local(self._id) or {}
             if there.get("session_id") != log["session_id"]:
                 problem = f"the checkpoint on the {which} was written by somebody else: {conflict}"
                 raise CheckpointFailed(problem) from conflict
-            self._revisions[which] = await database.put_local(self._ids[0], {**log, "_rev": there["_rev"]})
+            self._revisions[which] = await database.put_local(self._id, {**log, "_rev": there["_rev"]})
         except ReplicationError as error:
             problem = f"the checkpoint could not be written to the {which}: {error}"
             raise CheckpointFailed(problem, status=error.status, transient=error.transient) from error

@@ -1,4 +1,4 @@
-"""The pipeline's view of a database: errors, records, and the protocol `Database`, which `HttpDatabase` implements."""
+"""Errors of a replication, and the records that go between the pipeline and a database."""
 
 from __future__ import annotations
 
@@ -141,13 +141,12 @@ class ChangesFeed:
     doc_ids: Sequence[str] | None = None
     selector: Mapping[str, Any] | None = None
     view: str | None = None
-    seq_interval: int | None = None
     heartbeat: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A row of the feed: the leaf revisions of one document. `seq` is None in rows skipped by `seq_interval`."""
+    """A row of the feed: the leaf revisions of one document. `seq` is None where a server leaves it out."""
 
     seq: Seq | None
     id: str
@@ -222,89 +221,3 @@ class RevisionRefusal:
     """The server's own error code, such as "forbidden", "not_found", "illegal_docid"."""
     reason: str = ""
     status: int | None = None
-
-
-# The protocol
-
-
-class Database(Protocol):
-    """One end of a replication. Methods retry requests where that is safe, and raise a `ReplicationError` in the end.
-
-    After an error with `transient` set another call may succeed later.
-    """
-
-    @property
-    def masked(self) -> str:
-        """The address without credentials, for display."""
-
-    async def info(self) -> DatabaseInfo:
-        """Return the database's description of itself. Raises `DatabaseMissing`."""
-
-    async def create(self, parameters: Mapping[str, Any] | None = None) -> bool:
-        """Create the database, with `parameters` in the query (q, n, partitioned). Return False if it existed."""
-
-    def changes(self, since: Seq, feed: ChangesFeed) -> AsyncGenerator[Change | EndOfChanges | FeedHeartbeat, None]:
-        """Yield the rows after `since`; a normal feed ends with `EndOfChanges`.
-
-        Close the iterator (`aclosing`). There are no retries here: after an error begin again from the last sequence.
-        """
-
-    async def revs_diff(self, revs: Mapping[str, Sequence[str]]) -> dict[str, Missing]:
-        """Return the revisions that the database lacks, by document id.
-
-        Raises `BadBatch` if the database refuses some document ids: divide the request.
-        """
-
-    async def bulk_get(
-        self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
-    ) -> list[list[Document | RevisionRefusal]]:
-        """Return documents by (id, revision, ancestors at the target), in order.
-
-        Attachments are stubs; with `inline`, attachments that no ancestor has come as `data`.
-
-        Raises `NotSupported` if the server has no such request, `TooLarge` if the answer exceeds the bound in bytes of
-        this database: ask for fewer documents.
-        """
-
-    def open_revs(
-        self, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
-    ) -> AsyncGenerator[Document | RevisionRefusal, None]:
-        """Yield these revisions of one document, with attachments streamed unless one of `ancestors` has them.
-
-        Each document's attachments must be read, or left, before the next document is requested. Close the iterator
-        (`aclosing`). After an error in the middle begin again with the remaining revisions.
-        """
-
-    async def bulk_docs(self, documents: Sequence[bytes]) -> list[RevisionRefusal]:
-        """Write documents, each encoded as JSON, with their own revisions; return the refusals.
-
-        Raises `TooLarge` or `BadBatch` if the whole request was refused and nothing was written: divide it.
-        """
-
-    async def put(self, document: Document) -> RevisionRefusal | None:
-        """Write one document with its attachments, streamed.
-
-        Attachments can be read once: with `attachments` a failure raises an error with `transient` set, and the caller
-        opens the revision again. Raises `MissingStub`: open it again, without ancestors.
-        """
-
-    async def document(self, id: str) -> dict[str, Any] | None:
-        """Return a document's winning revision without attachments, such as a filter's design document; or None."""
-
-    async def local(self, id: str) -> dict[str, Any] | None:
-        """Return the document `_local/ID` (give the id without the prefix), or None."""
-
-    async def put_local(self, id: str, body: Mapping[str, Any]) -> str:
-        """Write `_local/ID` (with the `_rev` of an existing document) and return its new revision.
-
-        Raises `LocalConflict`.
-        """
-
-    async def ensure_full_commit(self) -> str:
-        """Make all writes durable; return the instance's start time ("0" if the server has none)."""
-
-    async def takes_writes(self) -> bool:
-        """Return whether the database takes writes now; the check writes a document `_local/jobs_service-probe`."""
-
-    async def close(self) -> None:
-        """Close the connections."""

@@ -77,7 +77,11 @@ async def open_database(
 
 
 class HttpDatabase:
-    """A `Database` over HTTP. Close it."""
+    """One end of a replication. Close it.
+
+    Methods retry requests where that is safe, and raise a `ReplicationError` in the end. After an error with
+    `transient` set another call may succeed later.
+    """
 
     def __init__(
         self,
@@ -108,7 +112,7 @@ class HttpDatabase:
         await self._http.close()
 
     async def info(self) -> DatabaseInfo:
-        """Return the database's description of itself."""
+        """Return the database's description of itself. Raises `DatabaseMissing`."""
         answer = await self._http.request("GET")
         form = _form(answer)
         if answer.status != 200:
@@ -119,7 +123,7 @@ class HttpDatabase:
         return DatabaseInfo(str(form.get("db_name", "")), form["update_seq"], start, count, form)
 
     async def create(self, parameters: Mapping[str, Any] | None = None) -> bool:
-        """Create the database; False: it existed."""
+        """Create the database, with `parameters` in the query (q, n, partitioned). Return False if it existed."""
         query = [
             (name, value if isinstance(value, str) else json.dumps(value)) for name, value in (parameters or {}).items()
         ]
@@ -133,7 +137,10 @@ class HttpDatabase:
     async def changes(
         self, since: Seq, feed: ChangesFeed
     ) -> AsyncGenerator[Change | EndOfChanges | FeedHeartbeat, None]:
-        """Yield the rows after `since`."""
+        """Yield the rows after `since`; a normal feed ends with `EndOfChanges`.
+
+        Close the iterator (`aclosing`). There are no retries here: after an error begin again from the last sequence.
+        """
         if feed.limit is None and feed.until is None:
             method, query, body = feed_request(since, feed, None)
             silent = _SILENT_BEATS * feed.heartbeat
@@ -166,7 +173,10 @@ class HttpDatabase:
             since = end.last_seq
 
     async def revs_diff(self, revs: Mapping[str, Sequence[str]]) -> dict[str, Missing]:
-        """Return the missing ones of these revisions."""
+        """Return the revisions that the database lacks, by document id.
+
+        Raises `BadBatch` if the database refuses some document ids: divide the request.
+        """
         answer = await self._post("/_revs_diff", encoded(revs))
         if answer.status == 400:
             raise BadBatch(f"{self.masked} refuses names of documents: {self._reason(answer)}", status=400)
@@ -182,7 +192,13 @@ class HttpDatabase:
     async def bulk_get(
         self, wanted: Sequence[tuple[str, str, Sequence[str]]], *, inline: bool = False
     ) -> list[list[Document | RevisionRefusal]]:
-        """Return documents from one answer."""
+        """Return documents by (id, revision, ancestors at the target), in order.
+
+        Attachments are stubs; with `inline`, attachments that no ancestor has come as `data`.
+
+        Raises `NotSupported` if the server has no such request, `TooLarge` if the answer exceeds the bound in bytes of
+        this database: ask for fewer documents.
+        """
         docs = [{"id": id, "rev": rev} | ({"atts_since": list(since)} if since else {}) for id, rev, since in wanted]
         query = [("revs", "true"), ("latest", "true"), ("attachments", "true" if inline else "false")]
         if not inline:
@@ -202,7 +218,11 @@ class HttpDatabase:
     async def open_revs(
         self, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
     ) -> AsyncGenerator[Document | RevisionRefusal, None]:
-        """Yield these revisions, with the attachments that the ancestors lack."""
+        """Yield these revisions of one document, with attachments streamed unless one of `ancestors` has them.
+
+        Each document's attachments must be read, or left, before the next document is requested. Close the iterator
+        (`aclosing`). After an error in the middle begin again with the remaining revisions.
+        """
         path = _path(id)
         groups = self._groups(path, revs, ancestors)
         while groups:
@@ -222,7 +242,10 @@ class HttpDatabase:
             groups = groups[1:]
 
     async def bulk_docs(self, documents: Sequence[bytes]) -> list[RevisionRefusal]:
-        """Write documents with their own revisions; return the refusals."""
+        """Write documents, each encoded as JSON, with their own revisions; return the refusals.
+
+        Raises `TooLarge` or `BadBatch` if the whole request was refused and nothing was written: divide it.
+        """
         body = b'{"new_edits":false,"docs":[' + b",".join(documents) + b"]}"
         answer = await self._post("/_bulk_docs", body)
         if answer.status == 413:
@@ -238,7 +261,11 @@ class HttpDatabase:
         return [replace(each, reason=self.endpoint.redacted(each.reason)) for each in refusals]
 
     async def put(self, document: Document) -> RevisionRefusal | None:
-        """Write one document, its attachments streamed."""
+        """Write one document with its attachments, streamed.
+
+        Attachments can be read once: with `attachments` a failure raises an error with `transient` set, and the caller
+        opens the revision again. Raises `MissingStub`: open it again, without ancestors.
+        """
         path, query = _path(document.id), [("new_edits", "false")]
         key = (document.id, document.rev)
         if not document.attachments:
@@ -257,7 +284,7 @@ class HttpDatabase:
         return self._written(document, path, answer)
 
     async def document(self, id: str) -> dict[str, Any] | None:
-        """Return the winning revision, or None."""
+        """Return a document's winning revision without attachments, such as a filter's design document; or None."""
         return await self._maybe(_path(id))
 
     async def all_documents(self) -> AsyncGenerator[dict[str, Any], None]:
@@ -276,11 +303,14 @@ class HttpDatabase:
             after = [("startkey", json.dumps(rows[-1]["id"])), ("skip", "1")]
 
     async def local(self, id: str) -> dict[str, Any] | None:
-        """Return the document `_local/ID`, or None."""
+        """Return the document `_local/ID` (give the id without the prefix), or None."""
         return await self._maybe(_local_path(id))
 
     async def put_local(self, id: str, body: Mapping[str, Any]) -> str:
-        """Write `_local/ID`; return its new revision."""
+        """Write `_local/ID` (with the `_rev` of an existing document) and return its new revision.
+
+        Raises `LocalConflict`.
+        """
         path = _local_path(id)
         answer = await self._http.request("PUT", path, body=encoded({**body, "_id": f"_local/{id}"}))
         if answer.status == 409:
@@ -290,7 +320,7 @@ class HttpDatabase:
         return str(_form(answer).get("rev", ""))
 
     async def takes_writes(self) -> bool:
-        """Return whether the database takes a write now."""
+        """Return whether the database takes writes now; the check writes a document `_local/jobs_service-probe`."""
         try:
             there = await self.local(_PROBE) or {}
             await self.put_local(_PROBE, {name: there[name] for name in ("_rev",) if name in there})
@@ -301,7 +331,7 @@ class HttpDatabase:
         return True
 
     async def ensure_full_commit(self) -> str:
-        """Make writes durable; return the instance's start time."""
+        """Make all writes durable; return the instance's start time ("0" if the server has none)."""
         answer = await self._post("/_ensure_full_commit", b"")
         if answer.status not in (200, 201, 202):
             raise self._error("POST", "/_ensure_full_commit", answer)
@@ -439,8 +469,6 @@ def feed_request(since: Seq, feed: ChangesFeed, limit: int | None) -> tuple[str,
         query.append(("heartbeat", str(max(1, round(feed.heartbeat * 1000)))))
     if limit is not None:
         query.append(("limit", str(limit)))
-    if feed.seq_interval is not None:
-        query.append(("seq_interval", str(feed.seq_interval)))
     if feed.doc_ids is not None:
         return "POST", [*query, ("filter", "_doc_ids")], encoded({"doc_ids": list(feed.doc_ids)})
     if feed.selector is not None:

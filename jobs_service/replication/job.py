@@ -7,14 +7,13 @@ import copy
 import dataclasses
 import math
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from jobs_service import Discard, HistoryKind, JobCanceled, JobsError, JobsService, RunningJob, Snooze, StoreError
 from jobs_service.log import EventLog
-from jobs_service.replication.api import Starts
 from jobs_service.replication.bodies import takes_encoded
 from jobs_service.replication.changes import ChangeQueue, ChangesReader, ThroughSequence
 from jobs_service.replication.checkpoints import (
@@ -25,7 +24,6 @@ from jobs_service.replication.checkpoints import (
     run_together,
 )
 from jobs_service.replication.contract import (
-    Database,
     DatabaseInfo,
     DatabaseMissing,
     DocumentNotWritten,
@@ -42,6 +40,7 @@ from jobs_service.replication.options import InvalidReplication, ReplicationOpti
 from jobs_service.replication.pipeline import Pipeline
 from jobs_service.replication.stored import (
     CredentialsMissing,
+    Starts,
     is_wanted,
     progress_message,
     take_wanted,
@@ -129,8 +128,8 @@ async def _replicate(
     secrets: SecretSource | None,
     watch: OptionsWatch,
 ) -> dict[str, Any]:
-    def ids(filter_code: str | None) -> list[str]:
-        return options.ids(str(data.get("installation")), filter_code)
+    def id_of(filter_code: str | None) -> str:
+        return options.id(str(data.get("installation")), filter_code)
 
     written = dict(data.get("checkpoint") or {"written": 0})
 
@@ -156,7 +155,7 @@ async def _replicate(
         )
         source = await stack.enter_async_context(_opened(options.source, "source", settings, secrets))
         target = await stack.enter_async_context(_opened(options.target, "target", settings, secrets))
-        replicator = Replicator(source, target, options, ids, tally, hold, leaves_failing=fails_at_a_document(job))
+        replicator = Replicator(source, target, options, id_of, tally, hold, leaves_failing=fails_at_a_document(job))
         summary: dict[str, Any] = {}
 
         async def replicate() -> None:
@@ -253,7 +252,7 @@ class Replicator:
     Args:
         source, target: the databases; the caller closes them.
         options: the options of the replication.
-        ids: returns the checkpoint ids, newest version first, for the code of the filter.
+        id_of: returns the id of the checkpoints for the code of the filter.
         tally: the counters of earlier runs; this run adds to them.
         hold: awaited right before each checkpoint, with its data for display; raises when another runner has the job:
             then no checkpoint is written.
@@ -265,10 +264,10 @@ class Replicator:
 
     def __init__(
         self,
-        source: Database,
-        target: Database,
+        source: HttpDatabase,
+        target: HttpDatabase,
         options: ReplicationOptions,
-        ids: Callable[[str | None], Sequence[str]],
+        id_of: Callable[[str | None], str],
         tally: ReplicationTally,
         hold: Callable[[dict[str, Any]], Awaitable[object]],
         *,
@@ -277,7 +276,7 @@ class Replicator:
         self._source = source
         self._target = target
         self._options = options
-        self._ids = ids
+        self._id_of = id_of
         self._tally = tally
         self._hold = hold
         self._leaves_failing = leaves_failing
@@ -402,8 +401,8 @@ class Replicator:
         if self._options.create_target:
             await self._target.create(self._options.create_target_params)
         self._target_info = await self._target.info()
-        ids = self._ids(await self._filter_code())
-        self._checkpoints = Checkpoints(self._source, self._target, ids, self._started)
+        id = self._id_of(await self._filter_code())
+        self._checkpoints = Checkpoints(self._source, self._target, id, self._started)
         ancestor = await self._checkpoints.find(self._source_info, self._target_info)
         seq = ancestor.seq
         if seq in (None, LOWEST_SEQ, str(LOWEST_SEQ)):

@@ -14,7 +14,7 @@ from jobs_service.replication.contract import ChangesFeed, Seq
 from jobs_service.replication.endpoint import parse_endpoint
 
 VERSION: Final = 1
-"""The present version of ids; checkpoints name it."""
+"""The version of ids; checkpoints name it."""
 
 _LENGTH: Final = 32
 """Hexadecimal digits of an id: 128 bits, as CouchDB's."""
@@ -136,8 +136,8 @@ class ReplicationOptions:
             heartbeat=min(10.0, self.connection_timeout / 3),
         )
 
-    def ids(self, installation: str, filter: str | None) -> list[str]:
-        """Return the ids of this replication, of all versions, newest first.
+    def id(self, installation: str, filter: str | None) -> str:
+        """Return the id of this replication.
 
         Args:
             installation: the id of the store.
@@ -146,7 +146,7 @@ class ReplicationOptions:
         Raises:
             InvalidEndpoint: an endpoint cannot be used.
         """
-        return replication_ids(
+        return replication_id(
             installation,
             parse_endpoint(self.source, what="source").form_for_id(),
             parse_endpoint(self.target, what="target").form_for_id(),
@@ -324,11 +324,6 @@ _NAMES: Final = frozenset(each.name for each in fields(ReplicationOptions))
 # The id
 
 
-def replication_ids(installation: str, source: Any, target: Any, **what: Any) -> list[str]:
-    """Return the ids of a replication, of all versions, newest first; see `replication_id`."""
-    return [replication_id(installation, source, target, version=version, **what) for version in range(VERSION, 0, -1)]
-
-
 def replication_id(
     installation: str,
     source: Any,
@@ -340,7 +335,6 @@ def replication_id(
     selector: Mapping[str, Any] | None = None,
     winning_revs_only: bool = False,
     since_seq: Any = None,
-    version: int = VERSION,
 ) -> str:
     """Return the id of a replication, 32 hexadecimal digits.
 
@@ -353,59 +347,16 @@ def replication_id(
         selector: the selector of the documents to copy.
         winning_revs_only: whether conflicts are left out.
         since_seq: the sequence where the first run begins.
-        version: the version of the id.
     """
-    return _VERSIONS[version](
+    parts = (
         installation,
         source,
         target,
         None if filter is None else [filter.strip(), dict(query_params or {})],
         None if doc_ids is None else sorted(set(doc_ids)),
-        None if selector is None else normal_selector(selector),
+        selector,
         winning_revs_only,
         since_seq,
     )
-
-
-def normal_selector(selector: Mapping[str, Any]) -> Any:
-    """Return the normal form of a selector: equal for selectors that differ in notation only.
-
-    The order of names does not matter, `{"name": "x"}` is `{"name": {"$eq": "x"}}`, and `{"a": {"b": 1}}` is
-    `{"a.b": {"$eq": 1}}`.
-    """
-    fields: dict[str, Any] = {}
-    for name, value in selector.items():
-        if name.startswith("$"):
-            fields[name] = _operand(value)
-        else:
-            fields.update(_conditions(name, value))
-    return dict(sorted(fields.items()))
-
-
-def _operand(value: Any) -> Any:
-    """Return the normal form of the operand of $and, $not and the like."""
-    if isinstance(value, Mapping):
-        return normal_selector(value)
-    if isinstance(value, list | tuple):
-        return [_operand(each) for each in value]
-    return value
-
-
-def _conditions(path: str, value: Any) -> dict[str, Any]:
-    """Return the conditions on a field, with each field named by its whole path."""
-    if not isinstance(value, Mapping) or not value:
-        return {path: {"$eq": value}}
-    operators = {name: each for name, each in value.items() if name.startswith("$")}
-    found = {path: dict(sorted(operators.items()))} if operators else {}
-    for name, each in value.items():
-        if name not in operators:
-            found.update(_conditions(f"{path}.{name}", each))
-    return found
-
-
-def _version_1(*parts: Any) -> str:
-    canonical = json.dumps(["jobs_service replication", 1, *parts], sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(["jobs_service replication", VERSION, *parts], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_LENGTH]
-
-
-_VERSIONS: Final[dict[int, Callable[..., str]]] = {1: _version_1}

@@ -13,7 +13,6 @@ from jobs_service.replication.checkpoints import run_together
 from jobs_service.replication.contract import (
     BadBatch,
     Change,
-    Database,
     Document,
     DocumentNotWritten,
     MaxBackoff,
@@ -26,8 +25,9 @@ from jobs_service.replication.contract import (
     RevisionRefusal,
     TooLarge,
 )
+from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.options import ReplicationOptions
-from jobs_service.replication.revisions import SmallAttachments, portions, small_attachments
+from jobs_service.replication.revisions import SmallAttachments, portions, small_attachments, stands_for
 from jobs_service.replication.tally import ReplicationTally
 
 MOST_BYTES: Final = 4 << 20
@@ -84,8 +84,8 @@ class Pipeline:
 
     def __init__(
         self,
-        source: Database,
-        target: Database,
+        source: HttpDatabase,
+        target: HttpDatabase,
         queue: ChangeQueue,
         through: ThroughSequence,
         options: ReplicationOptions,
@@ -227,7 +227,7 @@ class Pipeline:
                 for each in answer
                 if isinstance(each, Document) and (attachments := small_attachments(each)) is not None
             ]
-            if len(documents) < len(answer) or not any(_stands_for(each, wanted.rev) for each, _ in documents):
+            if len(documents) < len(answer) or not any(stands_for(each, wanted.rev) for each, _ in documents):
                 left.append(wanted)
                 continue
             for document, attachments in documents:
@@ -348,7 +348,7 @@ class Pipeline:
         # A revision neither delivered nor reported missing would be an unnoticed gap.
         said = {*missing}
         return missing + [
-            rev for rev in left if rev not in said and not any(_stands_for(each, rev) for each in came.values())
+            rev for rev in left if rev not in said and not any(stands_for(each, rev) for each in came.values())
         ]
 
 
@@ -358,19 +358,6 @@ class WantedRevision(NamedTuple):
     id: str
     rev: str
     ancestors: tuple[str, ...]
-
-
-def _stands_for(document: Document, rev: str) -> bool:
-    """Return whether a document is a revision, or its descendant."""
-    if document.rev == rev:
-        return True
-    revisions = document.body.get("_revisions") or {}
-    generation, _, name = rev.partition("-")
-    names, newest = revisions.get("ids") or [], revisions.get("start")
-    if not generation.isdecimal() or not isinstance(newest, int):
-        return False
-    position = newest - int(generation)
-    return 0 <= position < len(names) and names[position] == name
 
 
 # The writer
@@ -393,7 +380,7 @@ class DocumentWriter:
 
     def __init__(
         self,
-        target: Database,
+        target: HttpDatabase,
         tally: ReplicationTally,
         *,
         takes_encoded: bool = True,

@@ -312,18 +312,23 @@ def assigned(
         by_id.setdefault(id, []).extend(_found(id, form) for form in docs)
     found: list[list[Document | RevisionRefusal]] = []
     for id, rev, _ in wanted:
-        mine = [each for each in by_id.get(id, ()) if each.rev == rev or _is_ancestor(rev, each)]
+        answers = by_id.get(id, ())
+        mine = [each for each in answers if (stands_for(each, rev) if isinstance(each, Document) else each.rev == rev)]
         found.append(mine or [RevisionRefusal(id, rev, "not_found", "not in the answer")])
     return found
 
 
-def _is_ancestor(rev: str, found: Document | RevisionRefusal) -> bool:
-    if isinstance(found, RevisionRefusal):
+def stands_for(document: Document, rev: str) -> bool:
+    """Return whether a document is a revision, or its descendant."""
+    if document.rev == rev:
+        return True
+    revisions = document.body.get("_revisions") or {}
+    generation, _, name = rev.partition("-")
+    names, newest = revisions.get("ids") or [], revisions.get("start")
+    if not generation.isdecimal() or not isinstance(newest, int):
         return False
-    revisions = found.body.get("_revisions") or {}
-    number, _, name = rev.partition("-")
-    ids, at = revisions.get("ids", []), revisions.get("start", 0) - int(number)
-    return bool(0 <= at < len(ids) and ids[at] == name)
+    position = newest - int(generation)
+    return bool(0 <= position < len(names) and names[position] == name)
 
 
 def _found(id: str, form: Any) -> Document | RevisionRefusal:

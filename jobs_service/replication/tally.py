@@ -10,9 +10,6 @@ from typing import Any, Final
 from jobs_service.replication.bodies import encoded
 from jobs_service.replication.contract import ReplicationError, RevisionRefusal
 
-_OTHER_NAMES = {"missing_checked": "revisions_checked", "missing_found": "missing_revisions_found"}
-"""CouchDB's names for two of the counters in the status of a job."""
-
 MOST_SKIPPED: Final = 50
 """Most skipped documents in the list: the newest are kept, all are counted."""
 
@@ -44,11 +41,6 @@ class Statistics:
     bulk_get_docs: int = 0
     bulk_get_attempts: int = 0
 
-    def add(self, other: Statistics) -> None:
-        """Add the counters of another object."""
-        for name in COUNTERS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
     def at_least(self, other: Statistics) -> Statistics:
         """Return the larger of each counter: one of two records of the same work may be out of date."""
         return Statistics(**{name: max(getattr(self, name), getattr(other, name)) for name in COUNTERS})
@@ -60,7 +52,7 @@ class Statistics:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> Statistics:
         """Return the counters of a checkpoint or of a job; missing and invalid values count as 0."""
-        values = {name: data.get(_OTHER_NAMES.get(name, name), data.get(name)) for name in COUNTERS}
+        values = {name: data.get(name) for name in COUNTERS}
         return cls(**{name: value for name, value in values.items() if type(value) is int and value >= 0})
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from jobs_service import tracing
+from jobs_service import job_context, tracing
 from jobs_service.actors.context import log
 from jobs_service.errors import StoreError
 from jobs_service.layer import running_jobs
@@ -25,8 +26,12 @@ from jobs_service.runner.options import HandlerOptions
 from jobs_service.runner.run import NO_END, Run, RunEnd, StopReason, traceback_of
 from jobs_service.runner.run_endings import RunEndings
 from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.surroundings import Around
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import own_task
+
+if TYPE_CHECKING:
+    from jobs_service.runner.process_pool import ProcessPool
 
 _NOTED_AGAIN: Final = 10.0
 """Seconds before a healthy run is reported again after the store refused the report."""
@@ -164,12 +169,15 @@ class ActiveRuns:
         service: the service in which the runner runs.
         handler: the handler.
         slot_limit: shared by all handlers.
+        around: the handler's middleware and resources; None for none.
+        pool: runs isolated handlers; None for other handlers.
 
     Attributes:
         handler: as given.
         log: for events about its jobs.
         busy: number of taken slots.
         heartbeats_missed: number of heartbeats that failed, or came so late that another was due.
+        ended: number of runs that have ended.
         draining: whether the runner is ending: it begins no more runs.
         timeout: the type's current timeout, in seconds.
         beaten_at: time of the last heartbeat, by the monotonic clock.
@@ -178,11 +186,19 @@ class ActiveRuns:
         queue_watch, cancel_watch: the watches on which the worker pool waits, if any; fired to make it read again.
     """
 
-    def __init__(self, service: ServiceAccess, handler: Handler[Any, Any], slot_limit: SlotLimit) -> None:
+    def __init__(
+        self,
+        service: ServiceAccess,
+        handler: Handler[Any, Any],
+        slot_limit: SlotLimit,
+        around: Around | None = None,
+        pool: ProcessPool | None = None,
+    ) -> None:
         self.handler = handler
         self.log = log.bind(type=handler.type, handler=handler.name)
         self.busy = 0
         self.heartbeats_missed = 0
+        self.ended = 0
         self.draining = False
         self.timeout = handler.options.timeout
         self.beaten_at = service.sources.monotonic()
@@ -194,7 +210,7 @@ class ActiveRuns:
         self._service = service
         self._slot_limit = slot_limit
         self._loop = asyncio.get_running_loop()
-        self._execution = Execution(handler, service.sources, self._blocked)
+        self._execution = Execution(handler, service.sources, self._blocked, around, pool)
         self._ends = RunEndings(service, handler.type, self._execution, self.log, self._forget)
         self._worker = JobWorker(service.worker, self, handler.results)
         self._by_lock: dict[bytes, Run] = {}
@@ -276,18 +292,24 @@ class ActiveRuns:
             self._left(run)
             self._write(run, self._execution.end_of_stopped(job, run.stop_reason, begun=False))
             return run
-        if self.handler.kind == "thread":
+        if self.handler.is_plain:
             # Canceling this task at the program's end cannot end a thread: the runner asks the function to end.
             run.task = own_task(self._execute(run), name=self.handler.name)
         else:
             run.task = self._loop.create_task(self._execute(run), name=self.handler.name)
         limit = run.time_limit or options.time_limit
         if limit is not None:
-            run.deadline = self._loop.time() + limit
-            run.timers.append(self._loop.call_at(run.deadline, self.stop_run, run, StopReason.OVERTIME))
+            if self.handler.kind == "isolated":
+                run.limit = partial(self._limit, run, limit)
+            else:
+                self._limit(run, limit)
         if continuous and job.attempts > 1:
             run.timers.append(self._loop.call_later(options.health_threshold, self._is_healthy, run))
         return run
+
+    def _limit(self, run: Run, seconds: float) -> None:
+        run.deadline = self._loop.time() + seconds
+        run.timers.append(self._loop.call_at(run.deadline, self.stop_run, run, StopReason.OVERTIME))
 
     def _answer_of(self, question: Callable[[RunningJob], bool], job: RunningJob) -> bool:
         """Call the user's function that classifies a job as continuous."""
@@ -332,6 +354,8 @@ class ActiveRuns:
             await asyncio.sleep(0)
         run.begun = True
         end = NO_END
+        if context := run.job.context:
+            job_context.enter(context)  # of this task, which ends with the run
         try:
             if run.stop_reason is None:
                 tracer = self._tracer
@@ -349,6 +373,7 @@ class ActiveRuns:
         for timer in run.timers:
             timer.cancel()
         self.busy -= 1
+        self.ended += 1
         self._slot_limit.give_back(1)
         if not self.draining:
             self.room.set()
@@ -484,7 +509,7 @@ class ActiveRuns:
                 self._abandon(run)
         await self._ends.settle(self.options.grace)
         self._service.own_runs.pop(self.handler.packed, None)  # a job whose end was not written is to count as lost
-        if self.handler.kind == "thread":
+        if self.handler.is_plain:
             for run in self.all():  # functions that may never return: nobody waits for them any more
                 if run.task is not None:
                     run.task.cancel()

@@ -10,16 +10,18 @@ import dataclasses
 import functools
 import re
 import types
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar, copy_context
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from structlog.contextvars import bind_contextvars
 
-from jobs_service import run_data, tracing
+from jobs_service import json_data, run_data, tracing
 from jobs_service.arguments import json_of
+from jobs_service.blocking import LoopCalls
 from jobs_service.errors import (
     CommitUnknown,
+    Discard,
     InvalidJob,
     JobCanceled,
     JobsError,
@@ -55,7 +57,11 @@ from jobs_service.runner.run import (
     history_of,
     leaves,
 )
+from jobs_service.runner.surroundings import Around
 from jobs_service.sources import Sources
+
+if TYPE_CHECKING:
+    from jobs_service.runner.process_pool import ProcessPool
 
 JobT = TypeVar("JobT", bound=Job)
 
@@ -67,10 +73,17 @@ MOST_REFUSALS: Final = 14
 FIRST_PAUSE_AFTER_REFUSAL: Final = 1.0
 """Seconds of pause after the first refusal; each further one doubles it."""
 
+_LONGEST_CHAIN: Final = 20
+"""Most errors of a chain of causes and contexts that are looked at; a chain can be a circle."""
+
 _REFUSED: Final = re.compile(r"refused: (\d+): ")
 
 _GIVEN_BACK: Final = object()
 """The result of a plain function that noticed the request to stop and returned None."""
+
+
+class _Encoded(bytes):
+    """The result of an isolated function, as JSON."""
 
 
 # The worker behind a handler's job: the service executes its operations, and the runner observes them
@@ -188,17 +201,26 @@ class Execution:
         handler: the handler.
         sources: wall-clock time and randomness.
         blocked: called with a job and the seconds for which its handler blocked the loop.
+        around: middleware and resources; None for none.
+        pool: runs an isolated handler's function; None for other handlers.
 
     Attributes:
         redaction: rules that redact the log's events about the jobs.
     """
 
     def __init__(
-        self, handler: Handler[Any, Any], sources: Sources, blocked: Callable[[RunningJob, float], None]
+        self,
+        handler: Handler[Any, Any],
+        sources: Sources,
+        blocked: Callable[[RunningJob, float], None],
+        around: Around | None = None,
+        pool: ProcessPool | None = None,
     ) -> None:
         self._handler = handler
+        self._pool = pool
         self._sources = sources
         self._blocked = blocked
+        self._around = around
         self.redaction = handler.redaction or NO_REDACTION
 
     @property
@@ -228,8 +250,11 @@ class Execution:
         try:
             if handler.kind == "thread":
                 result = await self._in_thread(run, args)
+            elif handler.kind == "isolated":
+                result = await self._in_process(run)
             else:  # the most frequent case: it has no coroutine of its own, because each one costs time
-                steps = Steps(handler.call(job, args), functools.partial(self._blocked, job))
+                work = handler.call(job, args) if self._around is None else self._within(self._around, job, args)
+                steps = Steps(work, functools.partial(self._blocked, job))
                 result = await steps
                 _note_overtime(run, steps)
         except GeneratorExit:
@@ -257,13 +282,43 @@ class Execution:
 
     async def _in_thread(self, run: Run, args: Any) -> Any:
         handler, job = self._handler, run.job
-        blocking = BlockingJob(job, asyncio.get_running_loop())
+        blocking = BlockingJob(job, LoopCalls(asyncio.get_running_loop()))
         run.announce = blocking.announce_stop
-        result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
+        around = self._around
+        if around is None:
+            result = await in_thread(lambda: handler.call(blocking, args), blocking.stop)
+        else:
+            resources = around.resources()
+            result = await around.call(
+                job, lambda: in_thread(lambda: handler.call(blocking, args, resources), blocking.stop)
+            )
+        return self._nothing(run, blocking.has_heeded) if result is None else result
+
+    async def _in_process(self, run: Run) -> Any:
+        handler, pool, around = self._handler, self._pool, self._around
+        assert pool is not None
+        if around is None:
+            json, has_heeded = await pool.call(handler, run)
+            return _Encoded(json) if json else self._nothing(run, has_heeded)
+        has_heeded = False
+
+        async def call() -> Any:
+            nonlocal has_heeded
+            json, has_heeded = await pool.call(handler, run)
+            return handler.results.decode(json_data.decode(json)) if json else None
+
+        result = await around.call(run.job, call)
+        return self._nothing(run, has_heeded) if result is None else result
+
+    def _nothing(self, run: Run, has_heeded: bool) -> object:
+        """Return the result of a plain function that has returned None."""
         # The result of a canceled job is of no use, whether its function has read `stopping` or not.
-        if result is None and (blocking.has_heeded or run.stop_reason is StopReason.CANCELED) and not run.written:
-            return _GIVEN_BACK
-        return result
+        return _GIVEN_BACK if (has_heeded or run.stop_reason is StopReason.CANCELED) and not run.written else None
+
+    def _within(self, around: Around, job: RunningJob, args: Any) -> Coroutine[Any, Any, Any]:
+        """Return the coroutine of a handler with what is around it."""
+        handler, resources = self._handler, around.resources()
+        return around.call(job, lambda: handler.call(job, args, resources))
 
     def _returned(self, run: Run, result: Any) -> RunEnd:
         job = run.job
@@ -274,12 +329,14 @@ class Execution:
             return self.end_of_stopped(job, run.stop_reason)
         if result is _GIVEN_BACK:
             return self.end_of_stopped(job, run.stop_reason or StopReason.ENDING)
+        if result.__class__ is _Encoded:
+            return _succeeded(result, self._options.max_history)
         try:
             if (run.written or run.ending) and isinstance(result, Job):
                 result = None  # the handler returned what `job.finish()` returned, for instance
             json = b"" if result is None else json_of(job.type, job.id, self._handler.results.encode(result))
         except BaseException as error:  # to read an object of the user's runs its code, which may raise anything
-            return self._failed_for_good(job, _unfit(result, error))
+            return self._failed_for_good(job, unfit(result, error))
         return _succeeded(json, self._options.max_history)
 
     def too_large(self, job: RunningJob, error: Exception) -> RunEnd:
@@ -300,7 +357,7 @@ class Execution:
     def _raised(self, run: Run, raised: BaseException) -> RunEnd:
         job, why = run.job, run.stop_reason
         # A handler may work on other jobs as well; a WorkerConflict or JobCanceled about those is an ordinary error.
-        own = [each for each in leaves(raised) if isinstance(each, JobsError) and _is_about(each, job)]
+        own = [each for each in leaves(raised) if isinstance(each, JobsError) and is_about(each, job)]
         if why is StopReason.TAKEN:
             return NO_END
         if any(isinstance(each, WorkerConflict) for each in own):
@@ -308,7 +365,7 @@ class Execution:
             return RunEnd(None, error=describe(raised), raised=raised) if run.written else NO_END
         canceled = any(isinstance(each, JobCanceled) for each in own)
         error = decisive(raised)
-        if why is not None and (canceled or isinstance(error, asyncio.CancelledError)):
+        if why is not None and (canceled or _comes_of_cancellation(error)):
             return self.end_of_stopped(job, why)
         if canceled:
             return self._canceled()
@@ -449,7 +506,8 @@ def _times(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
-def _is_about(error: JobsError, job: RunningJob) -> bool:
+def is_about(error: JobsError, job: RunningJob) -> bool:
+    """Return whether an error is about this job."""
     return (error.type, error.id) == (job.type, job.id)
 
 
@@ -460,13 +518,33 @@ def _note_overtime(run: Run, steps: Steps) -> None:
         run.stop_reason = StopReason.OVERTIME
 
 
+def _comes_of_cancellation(error: BaseException | None) -> bool:
+    """Return whether an error is a cancellation, or was raised while one was handled, by a driver or in a clean-up.
+
+    Retry, Snooze and Discard are what the handler wants, whatever made it raise them.
+    """
+    if isinstance(error, Retry | Snooze | Discard):
+        return False
+    for _ in range(_LONGEST_CHAIN):
+        if error is None or isinstance(error, asyncio.CancelledError):
+            break
+        error = error.__cause__ or error.__context__
+    return isinstance(error, asyncio.CancelledError)
+
+
 def _is_canceled() -> bool:
     """Return whether the current task has a cancellation that was not taken back, as a timeout takes back its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
-def _unfit(result: Any, error: BaseException) -> JobsError:
+def unfit(result: Any, error: BaseException) -> JobsError:
+    """Return the error for what a handler has returned and JSON cannot carry.
+
+    Args:
+        result: returned by the handler.
+        error: raised by its encoding.
+    """
     if issubclass(type(result), types.CoroutineType):
         return InvalidJob(f"the handler returned the coroutine {result.__qualname__} instead of awaiting it")
     why = str(error) if isinstance(error, InvalidJob | JobTooLarge) else brief(describe(error), _MOST_OF_A_REASON)

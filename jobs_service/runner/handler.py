@@ -1,6 +1,7 @@
 """The product of `@jobs.handler(...)`: a function, its calling convention and its options.
 
-All errors of a handler are found here, at its registration, and not when its first job comes.
+All errors of a handler are found here, at its registration, and not when its first job comes. The module has more than
+600 lines because a third of them tell type checkers about the shapes of functions.
 """
 
 from __future__ import annotations
@@ -26,14 +27,28 @@ JobT = TypeVar("JobT", BlockingJob, RunningJob, Job)
 JobT_contra = TypeVar("JobT_contra", BlockingJob, RunningJob, Job, contravariant=True)
 ArgsT_contra = TypeVar("ArgsT_contra", contravariant=True)
 
-Kind: TypeAlias = Literal["coroutine", "thread", "command"]
-"""Where a handler runs: on the loop, in a worker thread, or as its own process."""
+Kind: TypeAlias = Literal["coroutine", "thread", "isolated", "command"]
+"""Where a handler runs: on the loop, in a worker thread, in a process of a pool, or as its own process."""
 
 _JOB: Final = "job"
 _JOB_CLASSES: Final = frozenset({"RunningJob", "BlockingJob"})
 _UNTYPED: Final = (Any, object, inspect.Parameter.empty)
 _POSITIONAL: Final = frozenset({inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD})
 _JSON: Final = (dict, list, str, int, float, bool, type(None))
+
+
+class _Provided:
+    """The default of a parameter that gets a resource."""
+
+    def __repr__(self) -> str:
+        return "PROVIDED"
+
+
+PROVIDED: Final[Any] = _Provided()
+"""The default of a parameter that gets a resource: so a type checker knows that `enqueue` does not take it."""
+
+IsResource: TypeAlias = Callable[[type[Any]], bool]
+"""Whether parameters annotated with a class get a resource, and not a job's arguments."""
 
 
 # Signatures
@@ -50,6 +65,9 @@ class Signature(NamedTuple):
         default: the arguments of a call that gives none.
         defaults: defaults of keyword arguments by name, if JSON can carry them.
         like_options: names of keyword parameters that are also options of `enqueue`.
+        single: name of the parameter that gets the arguments as one value; empty if there is none.
+        annotations: classes of the arguments by name.
+        resources: classes of the resources by the names of their parameters.
     """
 
     takes_job: bool
@@ -60,9 +78,12 @@ class Signature(NamedTuple):
     default: Any = None
     defaults: Mapping[str, Any] = MappingProxyType({})
     like_options: tuple[str, ...] = ()
+    single: str = ""
+    annotations: Mapping[str, type[Any]] = MappingProxyType({})
+    resources: Mapping[str, type[Any]] = MappingProxyType({})
 
 
-def signature_of(function: Any) -> Signature:
+def signature_of(function: Any, is_resource: IsResource = lambda kind: False) -> Signature:
     """Return the calling convention of a function.
 
     Raises:
@@ -70,6 +91,48 @@ def signature_of(function: Any) -> Signature:
     """
     positional, keyword_only = _parameters(function)
     scope = scope_of(unwrapped(body(function)))
+    resources: dict[str, type[Any]] = {}
+    annotations: dict[str, type[Any]] = {}
+    for parameter in [*positional, *keyword_only]:
+        kind = _class_of(function, parameter, scope)
+        if parameter.default is PROVIDED or (
+            kind is not None and parameter.default is parameter.empty and is_resource(kind)
+        ):
+            resources[parameter.name] = _resource(function, parameter, kind)
+        elif kind is not None:
+            annotations[parameter.name] = kind
+    positional = [parameter for parameter in positional if parameter.name not in resources]
+    keyword_only = [parameter for parameter in keyword_only if parameter.name not in resources]
+    found = _without_resources(function, positional, keyword_only, scope)
+    if resources and found.single and positional[-1].kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise refused(function, f"parameter {found.single} is positional-only, beside a resource")
+    if found.takes_job and resources and next(iter(inspect.signature(function).parameters)) != positional[0].name:
+        raise refused(function, f"its first parameter gets the job: put {positional[0].name} before the resources")
+    return found._replace(resources=MappingProxyType(resources), annotations=MappingProxyType(annotations))
+
+
+def _class_of(function: Any, parameter: inspect.Parameter, scope: Scope) -> type[Any] | None:
+    """Return the class that a parameter is annotated with, if it is neither the job's nor one for all values."""
+    try:
+        annotation = resolved(function, parameter, scope)
+    except InvalidSettings:  # of a job, if a class for type checkers only; all others are refused below
+        return None
+    is_class = isinstance(annotation, type) and annotation not in _UNTYPED and parameter.name != _JOB
+    return annotation if is_class and not _is_job(annotation) else None
+
+
+def _resource(function: Any, parameter: inspect.Parameter, kind: type[Any] | None) -> type[Any]:
+    if kind is None:
+        raise refused(function, f"parameter {parameter.name} = PROVIDED: annotate it with the class that is provided")
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise refused(function, f"parameter {parameter.name} is positional-only; resources are given by keyword")
+    return kind
+
+
+def _without_resources(
+    function: Any, positional: list[inspect.Parameter], keyword_only: list[inspect.Parameter], scope: Scope
+) -> Signature:
+    """Return the calling convention as far as job and arguments are concerned."""
     jobs = [_gets_job(function, parameter, scope) for parameter in positional]
     if any(jobs[1:]):
         names = " and ".join(parameter.name for parameter in positional)
@@ -92,6 +155,7 @@ def signature_of(function: Any) -> Signature:
         _codec_of(function, parameter, scope),
         required=(parameter.name,) if is_required else (),
         default=None if is_required else parameter.default,
+        single=parameter.name,
     )
 
 
@@ -125,7 +189,7 @@ def _codec_of(function: Any, parameter: inspect.Parameter, scope: Scope) -> Code
     try:
         return codec(Any if annotation in _UNTYPED else annotation, scope.locals)
     except InvalidSettings as error:
-        raise refused(function, f"parameter {parameter.name}: {error}") from None
+        raise refused(function, f"parameter {parameter.name}: {error}, and what jobs.provide(...) names") from None
 
 
 def _parameters(function: Any) -> tuple[list[inspect.Parameter], list[inspect.Parameter]]:
@@ -167,7 +231,7 @@ def _gets_job(function: Any, parameter: inspect.Parameter, scope: Scope) -> bool
             why = "it is a coroutine function, which gets a RunningJob; a BlockingJob is for plain functions"
             raise refused(function, why)
         return True
-    if named and annotation not in _UNTYPED and _is_payload(annotation):
+    if named and annotation not in _UNTYPED and is_payload(annotation):
         raise refused(function, f"parameter job is annotated {type_name(annotation)} but gets the job; call it args")
     return named
 
@@ -184,7 +248,8 @@ def _names_job(annotation: Any) -> bool:
     return bool(names) and all(name.strip(" '\"").rpartition(".")[2] in _JOB_CLASSES for name in names)
 
 
-def _is_payload(annotation: Any) -> bool:
+def is_payload(annotation: Any) -> bool:
+    """Whether an annotation is one that a job's arguments can have."""
     try:
         codec(annotation)
     except InvalidSettings:
@@ -203,13 +268,15 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         packed: the type as the tuple layer packs it: 1 and 1.0 are equal in Python, but are different types.
         function: the function: `f(job)`, `f(args)`, `f(job, args)` or `f()`. The parameter that is named `job` or
             annotated RunningJob or BlockingJob gets the job. With several other parameters, `f(job, to, subject)`, they
-            are given by keyword.
+            are given by keyword. Resources are given by keyword as well, in addition.
         options: the options for its jobs; the runner replaces them when they change.
         kind: where it runs.
         takes_job, takes_args: whether the function takes a job, and arguments.
         takes_keywords: whether its arguments are given by keyword, not as one value.
         like_options: the arguments whose names are also options of `enqueue`.
         required: names of the parameters beside the job that have no default.
+        annotations: classes of its arguments by name.
+        resources: classes of the resources that it gets, by the names of its parameters.
         codec: turns its arguments into a job's data, and back.
         results: turns its results into JSON data, and back.
         name: module and name of the function, for logs.
@@ -222,6 +289,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         options: HandlerOptions | None = None,
         *,
         kind: Literal["command"] | None = None,
+        is_resource: IsResource = lambda kind: False,
     ) -> None:
         """Read the function's signature and check it.
 
@@ -230,6 +298,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
             function: a coroutine function, a plain function, or a callable object or functools.partial of one.
             options: None for the defaults.
             kind: "command" for a coroutine function that runs commands; None to find out from the function.
+            is_resource: whether parameters annotated with a class get a resource.
 
         Raises:
             InvalidSettings: the function cannot be a handler; the message says why.
@@ -238,7 +307,7 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         packed = pack_type(type)
         function = _underlying(function)
         found_kind = _kind_of(function)
-        signature = signature_of(function)
+        signature = signature_of(function, is_resource)
         results = result_codec(function)
         functools.update_wrapper(self, function, updated=())
         self.packed = packed
@@ -246,17 +315,40 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         self.function: Callable[..., Any] = function
         self.options = HandlerOptions() if options is None else options
         self._redaction = self.options.redaction
-        self.kind: Kind = kind or found_kind
+        self.kind: Kind = kind or ("isolated" if self.options.isolated else found_kind)
+        if self.options.isolated and found_kind == "coroutine":
+            raise refused(
+                function, "isolated=True is for plain functions, and it is a coroutine function: make it `def`"
+            )
+        if self.options.isolated and signature.resources:
+            raise refused(function, "isolated=True is for functions without resources, which another process has open")
+        if self.options.memory_limit is not None and not self.options.isolated:
+            limit = f"memory_limit={self.options.memory_limit}"
+            raise refused(function, f"{limit} is for isolated handlers: add isolated=True")
         self.takes_job = signature.takes_job
         self.takes_args = signature.takes_args
         self.takes_keywords = signature.takes_keywords
         self.like_options = signature.like_options
         self.required = signature.required
+        self.annotations = signature.annotations
+        self.resources = signature.resources
         self.codec = signature.codec
         self.results = results
         self._default = signature.default
         self._defaults = signature.defaults
+        self._single = signature.single
         self.name = name_of(function)
+
+    def move(self, prefix: str) -> None:
+        """Put a prefix before the type, unless it is empty; the type is a string."""
+        if prefix and isinstance(self.type, str):
+            self.type = prefix + self.type
+            self.packed = pack_type(self.type)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a plain function: it has no task that could be canceled."""
+        return self.kind in ("thread", "isolated")
 
     @property
     def timeout(self) -> float:
@@ -329,14 +421,15 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
         """Call the function."""
         return self.function(*args, **kwargs)
 
-    def arguments(self, job: Any, args: Any) -> tuple[Any, ...]:
-        """Return the function's positional arguments for a job and its decoded arguments."""
+    def call(self, job: Any, args: Any, resources: Mapping[str, Any] | None = None) -> Any:
+        """Call the function with a job, its decoded arguments, and the resources by their parameters."""
         jobs = (job,) if self.takes_job else ()
-        return (*jobs, args) if self.takes_args and not self.takes_keywords else jobs
-
-    def call(self, job: Any, args: Any) -> Any:
-        """Call the function with a job and its decoded arguments, by its calling convention."""
-        return self.function(*self.arguments(job, args), **(args if self.takes_keywords else {}))
+        if resources:
+            given = args if self.takes_keywords else {self._single: args} if self.takes_args else {}
+            return self.function(*jobs, **given, **resources)
+        if self.takes_keywords:
+            return self.function(*jobs, **args)
+        return self.function(*jobs, args) if self.takes_args else self.function(*jobs)
 
     def __repr__(self) -> str:
         return f"<Handler {self.name} of {self.type!r}>"
@@ -487,7 +580,10 @@ class Registration(Protocol):
 
 
 def registration(
-    type: JobType | None, options: HandlerOptions, keep: Callable[[Handler[Any, Any]], None]
+    type: JobType | None,
+    options: HandlerOptions,
+    keep: Callable[[Handler[Any, Any]], None],
+    is_resource: IsResource = lambda kind: False,
 ) -> Registration:
     """Return the decorator that makes a function the handler of a type.
 
@@ -495,6 +591,7 @@ def registration(
         type: the type whose jobs it runs; None for the function's name.
         options: the options for these jobs.
         keep: called with the new handler.
+        is_resource: whether parameters annotated with a class get a resource.
 
     Raises:
         InvalidSettings: the type is a function, because the decorator was written without parentheses.
@@ -503,7 +600,8 @@ def registration(
         raise InvalidSettings(f"a handler's type is {shown(type)}; write @jobs.handler(TYPE) above the function")
 
     def register(function: Callable[..., Any]) -> Handler[Any, Any]:
-        handler: Handler[Any, Any] = TypedHandler(type_of(function) if type is None else type, function, options)
+        named = type_of(function) if type is None else type
+        handler: Handler[Any, Any] = TypedHandler(named, function, options, is_resource=is_resource)
         keep(handler)
         return handler
 

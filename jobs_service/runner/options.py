@@ -57,6 +57,8 @@ class HandlerKeywords(ChangeableOptions, total=False):
     keep: Duration | None
     keep_failed: Duration | None
     redact: Iterable[str] | None
+    isolated: bool
+    memory_limit: int | None
 
 
 class Range(NamedTuple):
@@ -124,6 +126,8 @@ class HandlerOptions:
         keep_failed: the same for jobs that failed.
         redact: paths of the fields of data, result, error and progress that are secret, such as "card.number"; see
             Redaction. None keeps the type's current paths.
+        isolated: whether each job of a plain function runs in a process, which its time limit kills.
+        memory_limit: bytes that a run of an isolated handler may take; None for no limit.
 
     Raises:
         InvalidSettings: a value is outside its range; the message names the option, its value and its range.
@@ -145,10 +149,13 @@ class HandlerOptions:
     keep: Annotated[float | None, Bounds(optional=True)] = KEEP
     keep_failed: Annotated[float | None, Bounds(optional=True)] = None
     redact: Iterable[str] | None = None
+    isolated: bool = False
+    memory_limit: Annotated[int | None, Range(int, 1_000_000, 1 << 50, optional=True)] = None
 
     def __post_init__(self) -> None:
         _check_continuous(self.continuous)
-        _check_fifo(self.fifo)
+        _check_bool("fifo", self.fifo)
+        _check_bool("isolated", self.isolated)
         if self.redact is not None:
             object.__setattr__(self, "redact", Redaction(self.redact).paths)
         for name, allowed in _RANGES.items():
@@ -213,6 +220,6 @@ def _check_continuous(value: Any) -> None:
         )
 
 
-def _check_fifo(value: Any) -> None:
+def _check_bool(name: str, value: Any) -> None:
     if not isinstance(value, bool):
-        raise InvalidSettings(f"option fifo={shown(value)}: {a_kind_of(value)}; allowed are True and False")
+        raise InvalidSettings(f"option {name}={shown(value)}: {a_kind_of(value)}; allowed are True and False")

@@ -8,7 +8,7 @@ import math
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from jobs_service import run_data
 from jobs_service.errors import (
@@ -29,6 +29,8 @@ from jobs_service.log import EventLog
 from jobs_service.model import HistoryEvent, Job, JobError, Outcome, RunningJob
 from jobs_service.redaction import Redaction
 
+ErrorT = TypeVar("ErrorT", bound=BaseException)
+
 _MOST_LOGGED: Final = 300
 """Most characters of an error in a log event."""
 
@@ -41,6 +43,8 @@ _MOST_OF_A_LINE: Final = 500
 """Most characters in a traceback for a message, and for all notes of an exception."""
 _FRAMES: Final = 6
 _RUNNER: Final = "jobs_service.runner."
+_TOLD: Final = "jobs_service_told"
+"""The attribute of exceptions that stand for another process's."""
 
 
 # The run
@@ -84,6 +88,7 @@ class Run:
         abandoned: whether the handler still runs after its grace: its result does not count.
         stored: whether the end was already in the store when it was written again.
         announce: tells a handler in a thread, which cannot be canceled, to end soon; None for others.
+        limit: begins the time limit of a run that waits for a process; None for others.
         deadline: end of its time limit, in seconds of the loop's clock; None without one.
         timers: timers to cancel when the handler has ended.
     """
@@ -101,6 +106,7 @@ class Run:
         "ending",
         "job",
         "left",
+        "limit",
         "lock",
         "max_attempts",
         "size",
@@ -131,6 +137,7 @@ class Run:
         self.abandoned = False
         self.stored = False
         self.announce: Callable[[], None] | None = None
+        self.limit: Callable[[], None] | None = None
         self.deadline: float | None = None
         self.timers: list[asyncio.TimerHandle] = []
         self._packed_id = pack_id(job.id)
@@ -219,8 +226,18 @@ def _asked(request: Retry | Snooze) -> float:
 # Descriptions of errors: as stored with a job, and in one line
 
 
+def standing_for(error: ErrorT, described: JobError) -> ErrorT:
+    """Return an exception that stands for one in another process, after giving it the stored form of that."""
+    error.__dict__[_TOLD] = described
+    error.add_note(described.traceback)
+    return error
+
+
 def describe(error: BaseException) -> JobError:
     """Return the stored form of an error: its class, its message and the end of its or its cause's traceback."""
+    if _TOLD in error.__dict__:
+        described: JobError = error.__dict__[_TOLD]
+        return described
     message = message_of(error)[:_MOST_OF_A_MESSAGE]
     # The raising line of a request to the runner means nothing; the line of its cause does.
     told = cause_of(error) if isinstance(error, Retry | Discard) else error

@@ -6,20 +6,24 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from jobs_service import job_context
 from jobs_service.actors.context import log
 from jobs_service.model import JobType
-from jobs_service.model.job import exact_type
 from jobs_service.runner.active_runs import ActiveRuns, SlotLimit
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.heartbeat import Heartbeat, LoopWatch
 from jobs_service.runner.options import KEEP_TICKS
 from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.surroundings import Surroundings
 from jobs_service.runner.ticker import Periodic, Ticker
 from jobs_service.runner.worker_pool import SlotSharing, WorkerPool
 from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
 from jobs_service.uncancelable import own_task, through_cancellation
+
+if TYPE_CHECKING:
+    from jobs_service.runner.process_pool import ProcessPool
 
 _NAME: Final = "runner"
 
@@ -39,11 +43,13 @@ class SlotUse(NamedTuple):
         slots: most jobs that it runs at the same time.
         busy: number of jobs that it runs.
         heartbeats_missed: heartbeats that failed, or came so late that another was due, since `run` began.
+        ended: number of runs that have ended since then.
     """
 
     slots: int
     busy: int
     heartbeats_missed: int
+    ended: int = 0
 
 
 class Runner:
@@ -56,9 +62,11 @@ class Runner:
         service: the service in which it runs.
         handlers: the handlers, each of another type.
         periodic: the handlers among them whose jobs a schedule adds.
+        surroundings: their middleware and resources.
         max_jobs: most jobs of all handlers together; None for the sum of their slots.
         started: called once, when all types exist and the accepts begin.
         ended: called when the runner stops accepting jobs, and at each end of jobs after that.
+        setup: called first in the processes of isolated handlers; it can be pickled.
 
     Attributes:
         tree: the supervisor.
@@ -70,9 +78,11 @@ class Runner:
         service: ServiceAccess,
         handlers: Sequence[Handler[Any, Any]],
         periodic: Sequence[Periodic],
+        surroundings: Surroundings,
         max_jobs: int | None,
         started: Callable[[], object],
         ended: Callable[[], object] | None = None,
+        setup: Callable[[], object] | None = None,
     ) -> None:
         self._service = service
         self._unprepared = {handler.packed for handler in handlers}
@@ -82,7 +92,19 @@ class Runner:
         self.is_draining = False
         # Not a task: nobody else waits for it.
         self._asked_to_stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._runs = {handler.packed: ActiveRuns(service, handler, self._slot_limit) for handler in handlers}
+        self._surroundings = surroundings
+        self._handlers = handlers
+        self._pool = _pool_of(handlers, setup)
+        self._runs = {
+            handler.packed: ActiveRuns(
+                service,
+                handler,
+                self._slot_limit,
+                surroundings.of(handler),
+                self._pool if handler.kind == "isolated" else None,
+            )
+            for handler in handlers
+        }
         self._loop_watch = LoopWatch(service, [*self._runs.values()])
         self._worker_pools: dict[bytes, WorkerPool] = {}
         self._changed = asyncio.Event()
@@ -102,10 +124,18 @@ class Runner:
         """Run jobs until `stop`, or until the caller is canceled; then let running jobs end within their grace.
 
         Raises:
+            JobsError: a resource cannot be opened.
             SupervisorFailed: a worker pool never starts.
         """
-        task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
+        async with self._surroundings.open(self._handlers):
+            await self._run()
+
+    async def _run(self) -> None:
+        with job_context.without():  # handlers run in their jobs' contexts, not in that of who runs them
+            task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         self._loop_watch.start()
+        if self._pool is not None:
+            self._pool.start()
         try:
             await asyncio.wait([task, self._asked_to_stop], return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
@@ -135,7 +165,7 @@ class Runner:
     def slot_uses(self) -> dict[JobType, SlotUse]:
         """Return the slots and the taken slots of each handler, by type."""
         return {
-            exact_type(runs.handler.type): SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed)
+            runs.handler.type: SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed, runs.ended)
             for runs in self._runs.values()
         }
 
@@ -182,6 +212,8 @@ class Runner:
             tree.cancel()
             await asyncio.wait([tree])
             await self._loop_watch.end()
+            if self._pool is not None:
+                await self._pool.close()
 
     async def _drain(self) -> None:
         busy = sum(runs.busy for runs in self._runs.values())
@@ -194,6 +226,15 @@ class Runner:
         for failure in await asyncio.gather(*drains, return_exceptions=True):
             if isinstance(failure, BaseException):
                 log.error("runner_end_failed", exc_info=failure)
+
+
+def _pool_of(handlers: Sequence[Handler[Any, Any]], setup: Callable[[], object] | None) -> ProcessPool | None:
+    isolated = [handler for handler in handlers if handler.kind == "isolated"]
+    if not isolated:
+        return None
+    from jobs_service.runner.process_pool import ProcessPool
+
+    return ProcessPool(isolated, setup)
 
 
 def log_retention(handlers: Iterable[Handler[Any, Any]], periodic: Iterable[Handler[Any, Any]]) -> None:

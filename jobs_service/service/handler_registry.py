@@ -1,8 +1,8 @@
-"""The handlers of one service, their periodic schedules, and changes of their options while they run."""
+"""The handlers of one service or module, what is around them, and changes of their options while they run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jobs_service import json_data
@@ -11,10 +11,13 @@ from jobs_service.errors import InvalidSettings, JobsError, a_kind_of, shown
 from jobs_service.layer.keyspace import pack_type
 from jobs_service.log import EventLog
 from jobs_service.model import UNSET, JobType
-from jobs_service.runner.handler import Handler, Registration, registration
+from jobs_service.runner.functions import name_of, place_of
+from jobs_service.runner.handler import Handler, Registration, is_payload, registration
 from jobs_service.runner.options import HandlerOptions
+from jobs_service.runner.payload import type_name
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.schedule import Missed, Schedule
+from jobs_service.runner.surroundings import Middleware, Provider, Surroundings, check_middleware, provider
 from jobs_service.runner.ticker import Periodic as Periodic
 from jobs_service.settings import HandlerSettings, Settings
 
@@ -22,49 +25,142 @@ log = EventLog("jobs_service")
 
 
 class HandlerRegistry:
-    """Keeps the handlers by type, and their options up to date.
+    """Keeps the handlers by type with what is around them, and their options up to date.
+
+    Args:
+        is_part: whether it is that of a module, whose handlers a service includes.
 
     Attributes:
         handlers: by type, as packed.
         periodic: the periodic handlers.
+        middleware: around the runs of all handlers, the outermost first.
+        providers: of resources, by class, in the order of their opening.
         runner: the running Runner; None while no handlers run.
+        prefix: put before the types of a part that was included; None before that.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_part: bool = False) -> None:
         self.handlers: dict[bytes, Handler[Any, Any]] = {}
         self.periodic: list[Periodic] = []
+        self.middleware: list[Middleware] = []
+        self.providers: dict[type[Any], Provider] = {}
         self.runner: Runner | None = None
-        # By type: the options that the settings have replaced, as they were before.
+        self.prefix: str | None = None
+        self._is_part = is_part
+        # By type: the middleware of the part that it was included with, and the options that the settings have
+        # replaced, as they were before.
+        self._inner: dict[bytes, list[Middleware]] = {}
         self._replaced: dict[bytes, dict[str, Any]] = {}
 
     # Registering
 
+    def registration(self, type: JobType | None, options: HandlerOptions) -> Registration:
+        """Return a decorator that makes a function a handler; see Handlers.handler."""
+        return registration(type, options, self.register, self._is_resource)
+
     def register(self, handler: Handler[Any, Any]) -> None:
-        """Add a handler; raises InvalidSettings when its type has another one, or handlers run already."""
-        if self.runner is not None:
-            raise InvalidSettings(f"{handler.name}: handlers are registered before they run")
-        known = self.handlers.setdefault(handler.packed, handler)
-        if known is not handler:
-            raise InvalidSettings(f"type {shown(handler.type)} has a handler already: {known.name}")
+        """Add a handler.
+
+        Raises:
+            InvalidSettings: its type has another one, handlers run already, or nobody provides its resources.
+        """
+        self._check_open(handler.name)
+        self._check_fits(handler, self.providers)
+        self.handlers[handler.packed] = handler
 
     def register_periodic(
         self, schedule: Schedule, type: JobType | None, missed: Missed | str, overlap: bool, options: HandlerOptions
     ) -> Registration:
-        """Return a decorator that makes a function a periodic handler; see JobsService.every."""
-        policy = member(Missed, missed)
-        if policy is None:
-            raise InvalidSettings(
-                f"missed={shown(missed)}: allowed are {', '.join(repr(str(each)) for each in Missed)}"
-            )
-        if overlap is not True and overlap is not False:
-            raise InvalidSettings(f"overlap={shown(overlap)}: allowed are True and False")
+        """Return a decorator that makes a function a periodic handler; see Handlers.every."""
+        policy = checked_policy(missed, overlap)
 
         def keep(handler: Handler[Any, Any]) -> None:
             _check_periodic(handler)
             self.register(handler)
             self.periodic.append(Periodic(handler, schedule, policy, overlap))
 
-        return registration(type, options, keep)
+        return registration(type, options, keep, self._is_resource)
+
+    def add_middleware(self, function: Middleware) -> None:
+        """Add middleware inside that which is there; see Handlers.middleware."""
+        check_middleware(function)
+        self._check_open(name_of(function))
+        self.middleware.append(function)
+
+    def provide(self, kind: type[Any], factory: Callable[..., Any]) -> None:
+        """Add the provider of a class; see Handlers.provide."""
+        new = provider(kind, factory, self.providers)
+        self._check_open(new.place)
+        _check_provider(new, self.providers)
+        for handler in self.handlers.values():
+            _check_arguments(handler, {new.kind: new})
+        self.providers[new.kind] = new
+
+    def include(self, part: HandlerRegistry, prefix: Any) -> None:
+        """Take over what a module has registered; see JobsService.include."""
+        if not isinstance(prefix, str):
+            raise InvalidSettings(f"prefix={shown(prefix)}: {a_kind_of(prefix)}; allowed is str")
+        if part.prefix is not None and part.prefix != prefix:
+            raise InvalidSettings(f"prefix={shown(prefix)}: these Handlers have another one, {shown(part.prefix)}")
+        self._check_open("include")
+        types = {
+            handler.packed: handler.type if part.prefix is not None else _with_prefix(prefix, handler)
+            for handler in part.handlers.values()
+        }
+        providers = {**part.providers, **self.providers}
+        for new in part.providers.values():
+            _check_provider(new, self.providers)
+        for packed, handler in part.handlers.items():
+            self._check_fits(handler, providers, types[packed])
+        for handler in self.handlers.values():
+            _check_arguments(handler, part.providers)
+        # All is well: from here on nothing is refused.
+        if part.prefix is None:
+            for handler in part.handlers.values():
+                handler.move(prefix)
+            part.handlers = {handler.packed: handler for handler in part.handlers.values()}
+            part.prefix = prefix
+        self.providers |= {kind: new for kind, new in part.providers.items() if kind not in self.providers}
+        self.handlers |= part.handlers
+        self.periodic += part.periodic
+        self._inner |= dict.fromkeys(part.handlers, part.middleware)
+
+    def surroundings(self) -> Surroundings:
+        """Return what is around the handlers' runs, for a runner."""
+        outer = self.middleware
+        return Surroundings(
+            {packed: (*outer, *self._inner.get(packed, ())) for packed in self.handlers}, dict(self.providers)
+        )
+
+    def _check_open(self, what: str) -> None:
+        if self.runner is not None:
+            raise InvalidSettings(f"{what}: handlers, and what is around them, are registered before they run")
+        if self.prefix is not None:
+            raise InvalidSettings(f"{what}: a service has included these Handlers already; register it before that")
+
+    def _is_resource(self, kind: type[Any]) -> bool:
+        """Whether a class names a resource: of a part also one that the service may provide."""
+        return kind in self.providers or (self._is_part and not is_payload(kind))
+
+    def _check_fits(
+        self, handler: Handler[Any, Any], providers: Mapping[type[Any], Provider], type: JobType | None = None
+    ) -> None:
+        """Raise InvalidSettings for a handler of a type that has another one, or whose resources nobody provides."""
+        packed = handler.packed if type is None else pack_type(type)
+        known = self.handlers.get(packed, handler)
+        if known is not handler:
+            wanted = shown(handler.type if type is None else type)
+            raise InvalidSettings(
+                f"type {wanted} has a handler already: {place_of(known.function)}; "
+                f"{place_of(handler.function)} would be another one"
+            )
+        _check_arguments(handler, providers)
+        missing = next((each for each in handler.resources.items() if each[1] not in providers), None)
+        if missing is not None and not self._is_part:
+            raise InvalidSettings(
+                f"{handler.name} cannot be a handler: nothing provides its parameter {missing[0]}; before it goes "
+                f"jobs.provide({type_name(missing[1])}, ...)"
+            )
 
     # Finding
 
@@ -125,6 +221,41 @@ def check_settings(settings: Any) -> None:
     """Raise InvalidSettings for a value that is no Settings object."""
     if not isinstance(settings, Settings):
         raise InvalidSettings(f"settings {shown(settings)}: {a_kind_of(settings)}; allowed are Settings")
+
+
+def checked_policy(missed: Any, overlap: Any) -> Missed:
+    """Return the policy for missed ticks; raise InvalidSettings for one that there is not, or an odd `overlap`."""
+    policy = member(Missed, missed)
+    if policy is None:
+        raise InvalidSettings(f"missed={shown(missed)}: allowed are {', '.join(repr(str(each)) for each in Missed)}")
+    if overlap is not True and overlap is not False:
+        raise InvalidSettings(f"overlap={shown(overlap)}: allowed are True and False")
+    return policy
+
+
+def _check_provider(new: Provider, known: Mapping[type[Any], Provider]) -> None:
+    """Raise InvalidSettings if another function provides the same class already."""
+    before = known.get(new.kind, new)
+    if before.factory is not new.factory:
+        raise InvalidSettings(f"{type_name(new.kind)} is provided twice: by {before.place} and by {new.place}")
+
+
+def _check_arguments(handler: Handler[Any, Any], providers: Mapping[type[Any], Provider]) -> None:
+    """Raise InvalidSettings if a class of a handler's arguments is provided as well."""
+    for name, kind in handler.annotations.items():
+        if kind in providers:
+            raise InvalidSettings(
+                f"{handler.name} has {type_name(kind)} for its argument {name}, and {providers[kind].place} provides "
+                "it: provide it before the handler, if it is a resource"
+            )
+
+
+def _with_prefix(prefix: str, handler: Handler[Any, Any]) -> JobType:
+    if not prefix:
+        return handler.type
+    if not isinstance(handler.type, str):
+        raise InvalidSettings(f"prefix={shown(prefix)}: the type {shown(handler.type)} of {handler.name} is no string")
+    return prefix + handler.type
 
 
 def _check_periodic(handler: Handler[Any, Any]) -> None:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from jobs_service import run_data
+from jobs_service.actors.context import StoreAccess
 from jobs_service.arguments import json_of
 from jobs_service.batching import GroupCommit
 from jobs_service.errors import InvalidJob, JobsError, JobTooLarge, a_kind_of, shown
 from jobs_service.layer import creation, running_jobs
-from jobs_service.layer.entry import job_of, running_job
+from jobs_service.layer.record import job_of, running_job
 from jobs_service.layer.running_jobs import encoded_ending
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import UNSET, EndedJob, Ending, Job, Progress, RunningJob
-from jobs_service.service.store_access import StoreAccess
 from jobs_service.service.transactions import Transactions
 
 

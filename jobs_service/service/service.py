@@ -10,19 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
-from jobs_service.actors.context import Context
+from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.subscriptions import Hub, Subscription
 from jobs_service.arguments import IfExists, Spread, check_keep, check_seconds, check_timeout
 from jobs_service.batching import GroupCommit
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, a_kind_of, shown
-from jobs_service.layer import activity, declared_settings, reads
+from jobs_service.layer import reads, type_settings
 from jobs_service.layer.queue import Spreading, terms
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import (
@@ -42,43 +42,44 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many
-from jobs_service.model.job import exact_type
+from jobs_service.model.process import OutboxInfo
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
-from jobs_service.runner.handler import Handler, Registration, registration
-from jobs_service.runner.options import KEEP_TICKS, ChangeableOptions, HandlerKeywords, handler_options
+from jobs_service.runner.options import ChangeableOptions, HandlerKeywords, handler_options
 from jobs_service.runner.runner import SlotUse
-from jobs_service.runner.schedule import Cron, Every, Missed, parse_every
-from jobs_service.runner.ticker import Periodic
 from jobs_service.service import presence, queries, waiting
 from jobs_service.service.acceptor import AbandonedJobs, Acceptor, WaitingWorkers
 from jobs_service.service.creating import Creator
 from jobs_service.service.handler_registry import HandlerRegistry, check_settings
+from jobs_service.service.handlers import Handlers
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.local_access import LocalAccess
-from jobs_service.service.presence import HandlerRuns, Presence, checked
+from jobs_service.service.presence import HandlerRuns, Presence, checked, run_processes
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
-from jobs_service.service.store_access import StoreAccess
+from jobs_service.service.schedules import Schedules, ScheduleServer
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
 from jobs_service.service.transactions import Transactions
 from jobs_service.settings import STORE_VARIABLE, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
 
+if TYPE_CHECKING:
+    from jobs_service.service.bulk_actions import BulkActions
+
 T = TypeVar("T")
 
 DEFAULT_STORE: Final = "lmdb:jobs-data"
 
 
-class JobsService:
+class JobsService(Handlers):
     """Durable background jobs: an async context manager with every operation on jobs.
 
     Args:
-        store: an address (`lmdb:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the address in
-            JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last service to
-            close also closes the Store, unless the application itself has opened it.
+        store: an address (`lmdb:PATH`, `sqlite:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the
+            address in JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last
+            service to close also closes the Store, unless the application itself has opened it.
         settings: None for those of the environment.
         supervise: whether to run the supervisor tree. Without it this service does not notice lost jobs, and
             subscribing raises; meant for short-lived callers that only add jobs or look them up.
@@ -99,6 +100,13 @@ class JobsService:
     ) -> None:
         _check_kinds(store, settings, supervise, sources)
         self.settings = settings if settings is not None else Settings()
+        self._given = store, supervise, sources
+        self._registry = HandlerRegistry()  # in place of that of a module
+        self._wire()
+
+    def _wire(self) -> None:
+        """Make all parts of the service: at first, and in a process that was forked while it was open."""
+        store, supervise, sources = self._given
         sources = sources if sources is not None else Sources()
         if store is None:
             store = os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
@@ -117,7 +125,8 @@ class JobsService:
         self._lifecycle = Lifecycle(context, access, hub, operations, lines, abandoned, supervised=supervise)
         tree = self._tree = self._lifecycle.tree
 
-        registry = self._registry = HandlerRegistry()
+        registry = self._registry
+        registry.runner = None
         self._transactions = Transactions(context, access, tree, abandoned, spreading, registry.handlers)
         worker = self._worker = RunningJobCalls(access, operations, self._transactions)
         self._blocks = Blocks(sources, worker, self.settings.pending_batch, access.check_open)
@@ -127,6 +136,8 @@ class JobsService:
         self._remote = Remote(context, access, operations, acceptor, worker, registry, tree, hub, for_runner)
         self._presence = Presence(context, registry)
         self._runs = HandlerRuns(context, registry, self._lifecycle, self._presence, for_runner)
+        self._schedules = Schedules(context, access, registry)
+        tree.make_schedules = lambda: ScheduleServer(context, for_runner)
 
     async def __aenter__(self) -> Self:
         await self._lifecycle.enter()
@@ -151,7 +162,7 @@ class JobsService:
             StoreError: the store failed.
         """
         keys, checked = self._access.keys(type), check_seconds(seconds)
-        await self._access.transact(lambda unit: activity.set_type_timeout(unit, keys, checked))
+        await self._access.transact(lambda unit: type_settings.set_type_timeout(unit, keys, checked))
         self._tree.timeout_changed(keys)
 
     async def get_type_timeout(self, type: JobType) -> float:
@@ -161,12 +172,12 @@ class JobsService:
             NoTypeTimeout: the type does not exist.
         """
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: activity.type_timeout(transaction, keys))
+        return await self._access.read(lambda transaction: type_settings.type_timeout(transaction, keys))
 
     async def clear_type_timeout(self, type: JobType) -> None:
         """Remove a type: its jobs stay, but no new ones can be added. A missing type is no error."""
         keys = self._access.keys(type)
-        await self._access.transact(lambda unit: activity.clear_type_timeout(unit, keys))
+        await self._access.transact(lambda unit: type_settings.clear_type_timeout(unit, keys))
         self._tree.timeout_set(keys)
 
     async def types(self) -> list[JobType]:
@@ -179,7 +190,7 @@ class JobsService:
         Args:
             types: any types; the timeout of one that does not exist is None.
         """
-        return await queries.type_settings(self._access, types)
+        return await queries.settings_of_types(self._access, types)
 
     async def pause(self, type: JobType) -> None:
         """Stop accepting jobs of a type, in all processes, until `resume`; running jobs go on.
@@ -189,17 +200,17 @@ class JobsService:
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
-        await self._access.transact(lambda unit: activity.pause(unit, keys))
+        await self._access.transact(lambda unit: type_settings.pause(unit, keys))
 
     async def resume(self, type: JobType) -> None:
         """Accept jobs of a type again; a type that is not paused is no error. Raises like `pause`."""
         keys = self._access.keys(type)
-        await self._access.transact(lambda unit: activity.resume(unit, keys))
+        await self._access.transact(lambda unit: type_settings.resume(unit, keys))
 
     async def paused(self, type: JobType) -> bool:
         """Return whether a type is paused."""
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: activity.is_paused(transaction, keys))
+        return await self._access.read(lambda transaction: type_settings.is_paused(transaction, keys))
 
     async def set_retention(
         self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
@@ -219,7 +230,7 @@ class JobsService:
         """
         keys = self._access.keys(type)
         retention = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
-        await self._access.transact(lambda unit: activity.set_retention(unit, keys, retention))
+        await self._access.transact(lambda unit: type_settings.set_retention(unit, keys, retention))
 
     async def get_retention(self, type: JobType) -> Retention:
         """Return how long finished jobs of a type are kept: `keep` and `keep_failed`, seconds; None for ever."""
@@ -241,12 +252,12 @@ class JobsService:
             StoreError: the store failed.
         """
         keys, rules = self._access.keys(type), Redaction(paths)
-        await self._access.transact(lambda unit: declared_settings.set_redaction(unit, keys, rules))
+        await self._access.transact(lambda unit: type_settings.set_redaction(unit, keys, rules))
 
     async def get_redaction(self, type: JobType) -> Redaction:
         """Return the secret fields of a type's jobs; read them after the jobs that are to be shown."""
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: declared_settings.redaction(transaction, keys))
+        return await self._access.read(lambda transaction: type_settings.redaction(transaction, keys))
 
     async def redactions(self) -> dict[JobType, Redaction]:
         """Return the types whose jobs have secret fields, with these fields."""
@@ -717,76 +728,20 @@ class JobsService:
 
     # Handlers
 
-    def handler(self, type: JobType, **options: Unpack[HandlerKeywords]) -> Registration:
-        """Return a decorator that makes a function the handler of a type: `run` calls it for each of the type's jobs.
-
-        The function is a coroutine function, or a plain function, which runs in a thread of its own. It is called as
-        `f(job)`, `f(args)`, `f(job, args)` or `f()`: the parameter named `job` gets the RunningJob (in a plain function
-        a BlockingJob), the other one the job's data, decoded by its annotation: a dataclass, TypedDict, msgspec.Struct,
-        pydantic model or JSON type. The return value is the job's result. An exception is the job's error, and the job
-        runs again later, unless its attempts are used up; the exceptions Retry, Snooze and Discard change that.
+    def include(self, handlers: Handlers, *, prefix: str = "") -> None:
+        """Take over the handlers of another module, with their schedules, middleware and resources.
 
         Args:
-            type: of the jobs.
-            options: see HandlerOptions.
+            handlers: the module's; nothing more can be registered there afterwards.
+            prefix: is put before the types of its handlers, which must then be strings.
 
         Raises:
-            InvalidSettings: an option out of range, a function that cannot be a handler, or a second handler.
+            InvalidSettings: a type that has a handler here already, a class that another function provides, a handler
+                that needs a resource which nobody provides, or an invalid prefix. Then nothing is taken over.
         """
-        return registration(type, handler_options(options), self._registry.register)
-
-    def every(
-        self,
-        period: Duration,
-        *,
-        type: JobType | None = None,
-        missed: Missed | str = Missed.ONCE,
-        overlap: bool = False,
-        **options: Unpack[HandlerKeywords],
-    ) -> Registration:
-        """Return a decorator that makes a function the handler of periodic jobs, one per period.
-
-        There is one job per tick, however many processes run the handler; its id is the tick's time in UTC. The ticks
-        of a period are its multiples since the epoch.
-
-        Args:
-            period: a duration: seconds, a timedelta, or a text such as "90s", "5m", "1h30m", "2d".
-            type: of the jobs; None for the function's name.
-            missed: policy for ticks at which no process ran, the type was paused, or the previous tick's job had not
-                finished: "skip", "once" (one job for the newest of them) or "all" (jobs for the newest 100).
-            overlap: whether a tick's job may run before the previous tick's job has finished.
-            options: see HandlerOptions.
-
-        Raises:
-            InvalidJob: an invalid period.
-            InvalidSettings: as `handler`.
-        """
-        schedule, wanted = Every(parse_every(period)), handler_options(options, keep=KEEP_TICKS)
-        return self._registry.register_periodic(schedule, type, missed, overlap, wanted)
-
-    def cron(
-        self,
-        expression: str,
-        *,
-        timezone: str = "UTC",
-        type: JobType | None = None,
-        missed: Missed | str = Missed.ONCE,
-        overlap: bool = False,
-        **options: Unpack[HandlerKeywords],
-    ) -> Registration:
-        """Return a decorator that makes a function the handler of periodic jobs at the times of a cron expression.
-
-        Args:
-            expression: minute, hour, day of month, month, day of week.
-            timezone: of the expression's times, an IANA name.
-            type, missed, overlap, options: as for `every`.
-
-        Raises:
-            InvalidJob: an invalid cron expression or time zone.
-            InvalidSettings: as `handler`.
-        """
-        schedule, wanted = Cron(expression, timezone), handler_options(options, keep=KEEP_TICKS)
-        return self._registry.register_periodic(schedule, type, missed, overlap, wanted)
+        if not isinstance(handlers, Handlers) or isinstance(handlers, JobsService):
+            raise InvalidSettings(f"include({shown(handlers)}): {a_kind_of(handlers)}; allowed are Handlers")
+        self._registry.include(handlers._registry, prefix)
 
     def commands(self, **options: Unpack[HandlerKeywords]) -> None:
         """Run command jobs in this service: every program that can add jobs to the store can then run any command here.
@@ -799,16 +754,6 @@ class JobsService:
         """
         options.setdefault("max_attempts", 1)
         self._registry.register(command_handler(handler_options(options)))
-
-    @property
-    def handlers(self) -> dict[JobType, Handler[Any, Any]]:
-        """The handlers by type."""
-        return {exact_type(handler.type): handler for handler in self._registry.handlers.values()}
-
-    @property
-    def periodic(self) -> dict[JobType, Periodic]:
-        """The periodic handlers by type, with their schedules and policies for missed ticks."""
-        return {exact_type(each.handler.type): each for each in self._registry.periodic}
 
     def configure(self, type: JobType, **changes: Unpack[ChangeableOptions]) -> None:
         """Change options of a handler, also while it runs.
@@ -842,7 +787,9 @@ class JobsService:
         *,
         types: Iterable[JobType] | None = None,
         max_jobs: int | None = None,
+        processes: int | None = None,
         started: Callable[[], object] | None = None,
+        setup: Callable[[], object] | None = None,
     ) -> None:
         """Run the jobs of handlers until the caller is canceled, or this process is asked to stop.
 
@@ -854,22 +801,30 @@ class JobsService:
         Args:
             types: types to run the handlers of; None for all.
             max_jobs: limit of simultaneous jobs over all types; None for the sum of the handlers' slots.
+            processes: number of worker processes that run the handlers, each with its own slots and `max_jobs`; those
+                that end are restarted. They import the module that has this service. None to run the handlers here.
             started: called once, when all types exist and accepting has begun.
+            setup: called first in the processes of isolated handlers, to configure logging for instance; a function of
+                a module, or a functools.partial of one. Worker processes have their own.
 
         Raises:
-            InvalidSettings: there is no handler, or none for one of the types, or max_jobs is out of range.
+            InvalidSettings: there is no handler, or none for one of the types, max_jobs or processes is out of range,
+                or other processes can neither find this service nor share its store.
             SupervisorFailed: a handler's worker pool cannot be started at all. A pool that fails later is restarted
                 without limit and affects no other pool. If another task has entered the service, the error is raised
                 out of the body of its `async with` as well.
             JobsError: the handlers run already, or the service was opened on another event loop.
         """
         handlers = checked(self._registry, types, max_jobs)
+        if processes is not None:
+            return await run_processes(self, handlers, max_jobs, processes, started)
         if not self._lifecycle.is_entered:
             async with self:
-                return await self.run(types=[handler.type for handler in handlers], max_jobs=max_jobs, started=started)
+                types = [handler.type for handler in handlers]
+                return await self.run(types=types, max_jobs=max_jobs, started=started, setup=setup)
         self._lifecycle.check_can_run()
         self.reload(self.settings)
-        await self._runs.run(handlers, max_jobs, started)
+        await self._runs.run(handlers, max_jobs, started, setup)
 
     def slot_uses(self) -> dict[JobType, SlotUse]:
         """Return the slots, and the busy ones among them, of the handlers that `run` runs in this process, by type."""
@@ -898,6 +853,18 @@ class JobsService:
             stop: called once, when another process asks this one to stop.
         """
         return self._presence.listed(presence.DAEMON, stop)
+
+    @property
+    def outboxes(self) -> dict[str, OutboxInfo]:
+        """The outboxes whose rows this process moves into the store, by name."""
+        return self._presence.outboxes
+
+    def outbox_changed(self, info: OutboxInfo) -> None:
+        """Take over the state of an outbox from its relay; `processes` shows it at once if its error is another."""
+        before = self.outboxes.get(info.name)
+        self.outboxes[info.name] = info
+        if before is None or before.error != info.error:
+            self._presence.changed()
 
     async def quiet_process(self, id: str) -> ProcessInfo:
         """Have a process take no more jobs for its handlers; running jobs go on, and the process stays.
@@ -965,9 +932,23 @@ class JobsService:
         return import_module("jobs_service.http.application").mounted(self, options)
 
     @property
+    def schedules(self) -> Schedules:
+        """The schedules in the store, which programs and operators change at runtime."""
+        return self._schedules
+
+    @property
     def remote(self) -> Remote:
         """The operations that a server for other programs needs beside those of this class."""
         return self._remote
+
+    @cached_property
+    def bulk_actions(self) -> BulkActions:
+        """The engine that changes all jobs that match a filter. It stops when the service is left."""
+        from jobs_service.service.bulk_actions import BulkActions
+
+        engine = BulkActions(self)
+        self.before_leaving(engine.close)
+        return engine
 
     def supervision(self) -> dict[str, Any]:
         """Return the supervisor tree as plain data.

@@ -8,20 +8,19 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from jobs_service import tracing
-from jobs_service.actors.context import Context
+from jobs_service import job_context, tracing
+from jobs_service.actors.context import Context, StoreAccess, running_code
 from jobs_service.durations import Duration
 from jobs_service.errors import CommitUnknown, JobsError, StoreUnavailable, WorkerConflict, a_kind_of, shown
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.queue import QueueReads, Spreading
+from jobs_service.layer.record import Entry
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobType, RunningJob, Worker
 from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.service.acceptor import AbandonedJobs
 from jobs_service.service.lifecycle import ServiceTree
-from jobs_service.service.store_access import StoreAccess, running_code
 from jobs_service.store.sync_transaction import no_coroutine
 
 T = TypeVar("T")
@@ -122,8 +121,8 @@ class Transactions:
         touched: _TouchedTypes = {}
         ending: list[RunningJob] = []
 
-        # The function may run on another thread, which has no trace context of the caller.
-        trace = tracing.current()
+        # The function may run on another thread, which has no context of the caller.
+        trace, context = tracing.current(), job_context.current()
 
         def forget_ends() -> None:
             for job in ending:
@@ -133,7 +132,7 @@ class Transactions:
 
         async def work(unit: UnitOfWork) -> T:
             here = running_code()
-            unit.trace = trace
+            unit.trace, unit.context = trace, context
             self._access.inside.add(here)
             reads.begin()
             touched.clear()

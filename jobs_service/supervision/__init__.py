@@ -3,13 +3,19 @@
 It knows nothing of jobs, and needs only asyncio.
 """
 
-from jobs_service.supervision.actor import Actor, Down, Message
-from jobs_service.supervision.process import ActorStopped, Killed, Node, SupervisedProcess, UnknownMessage
+from jobs_service.supervision.process import (
+    Actor,
+    ActorStopped,
+    Down,
+    Killed,
+    Node,
+    SupervisedProcess,
+    UnknownMessage,
+)
 from jobs_service.supervision.supervisor import (
     ChildSpec,
     DynamicSupervisor,
     PatientSupervisor,
-    Restart,
     Strategy,
     Supervising,
     Supervisor,
@@ -23,10 +29,8 @@ __all__ = [
     "Down",
     "DynamicSupervisor",
     "Killed",
-    "Message",
     "Node",
     "PatientSupervisor",
-    "Restart",
     "Strategy",
     "SupervisedProcess",
     "Supervising",

@@ -10,9 +10,9 @@ from jobs_service.actors.context import Context
 from jobs_service.batching import GroupCommit
 from jobs_service.layer import creation, reads
 from jobs_service.layer.creation import Spec
-from jobs_service.layer.entry import Entry, JobSnapshot
 from jobs_service.layer.keyspace import Place, pack_id
 from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.record import Entry, JobSnapshot
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.store.memory import Faults, MemoryTransaction
 

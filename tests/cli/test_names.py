@@ -14,15 +14,7 @@ from jobs_service import names
 from jobs_service.cli.parsing import parse_id, parse_priority, parse_type
 
 encodable = st.text(st.characters(codec="utf-8"))
-scalars = (
-    encodable
-    | st.binary()
-    | st.integers(min_value=-(2**63), max_value=2**63)
-    | st.floats(allow_nan=False)
-    | st.booleans()
-    | st.none()
-    | st.uuids()
-)
+scalars = encodable | st.binary() | st.integers(min_value=-(2**63), max_value=2**63)
 nested = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=8)
 
 
@@ -75,8 +67,6 @@ def test_a_plain_string_is_itself_and_everything_else_is_json(value: Any, text: 
         'json:{"hex":"00"}',
         'json:{"bytes":"0"}',
         'json:{"bytes":1}',
-        'json:{"packed":"ff"}',
-        'json:{"packed":""}',
         'json:"\\ud800"',
         "\udcff",
         "json:" + "[" * 100_000,

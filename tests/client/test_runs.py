@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from jobs_service import (
     AccessDenied,
+    Handlers,
     HistoryKind,
     Job,
     JobsClient,
@@ -93,6 +94,35 @@ async def test_handlers_run_and_what_they_say_is_kept() -> None:
     assert [event.detail for event in failed.history if event.kind is HistoryKind.CRASHED] == [
         f"ValueError: no {attempt}" for attempt in (3, 2, 1)
     ]
+
+
+class Post:
+    """A resource of the handlers."""
+
+    sent = 0
+
+
+async def test_handlers_of_a_module_have_their_middleware_and_resources() -> None:
+    app, part, post = JobsService(NOWHERE), Handlers(), Post()
+    seen: list[str] = []
+
+    @app.middleware
+    async def around(job: RunningJob, call_next: Callable[[], Awaitable[Any]]) -> Any:
+        result = await call_next()
+        seen.append(f"{job.id!r}: {result}")
+        return result
+
+    @part.handler("send")
+    async def send(job: RunningJob, to: str, post: Post) -> str:
+        post.sent += 1
+        return f"{to} {post.sent}"
+
+    app.provide(Post, lambda: post)
+    app.include(part, prefix="mail.")
+    async with running(app) as (served, _):
+        await served.add("mail.send", "a", "ada")
+        assert (await ended(served, "a", "mail.send")).result == "ada 1"
+    assert seen == ["'a': ada 1"]
 
 
 async def test_a_job_that_is_canceled_ends_its_handler_at_once() -> None:

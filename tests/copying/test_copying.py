@@ -8,8 +8,7 @@ import pytest
 
 from jobs_service import JobsService, NewJob, run_data
 from jobs_service.errors import JobTooLarge
-from jobs_service.layer.entry import room_left
-from jobs_service.layer.record import Record
+from jobs_service.layer.record import Record, room_left
 from jobs_service.store import Limits, Transaction
 from tests.copying.support import (
     SMALL,

@@ -16,12 +16,12 @@ import jobs_service
 from jobs_service.runner.options import HandlerOptions
 from tests.docs.pages import examples, rows, section
 
-APPLICATION, SERVER, PROGRAM, INVOICE, SCAN, REPORT = examples("docs/handlers.md")
-[PERIODIC] = examples("docs/periodic.md")
+APPLICATION, SERVER, PROGRAM, INVOICE, MAIL, CONTEXT, SCAN, REPORT, RENDER = examples("docs/handlers.md")
+PERIODIC, SCHEDULES = examples("docs/periodic.md")
 
 INVOICES = """
 import asyncio
-from app import address, invoice, jobs, scan
+from app import address, invoice, jobs, render, scan
 
 async def main():
     async with jobs:
@@ -38,6 +38,8 @@ async def main():
         print(await jobs.transact(lambda tx: tx.kv.get(b"bills/i7")))
         scanned = await jobs.enqueue(scan, ["cat", "dog"])
         print(await jobs.result(scan, scanned.id, timeout=60))
+        rendered = await jobs.enqueue(render, [1, 2, 3])
+        print(await jobs.result(render, rendered.id, timeout=60))
 
 asyncio.run(main())
 """
@@ -47,7 +49,9 @@ asyncio.run(main())
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A directory with the application, which a daemon serves."""
     directory = tmp_path_factory.mktemp("readme")
-    (directory / "app.py").write_text("\n\n".join((APPLICATION, REPORT, INVOICE, SCAN, PERIODIC)), encoding="utf-8")
+    (directory / "app.py").write_text(
+        "\n\n".join((APPLICATION, REPORT, INVOICE, SCAN, RENDER, PERIODIC)), encoding="utf-8"
+    )
     daemon = subprocess.Popen(
         [sys.executable, "-m", "jobs_service", "serve", "app:jobs"],
         cwd=directory,
@@ -110,8 +114,76 @@ def test_a_program_that_runs_handlers_itself_ends_by_a_signal_with_exit_code_0(
     assert "Traceback" not in errors
 
 
+MAILS = """
+import asyncio
+from mail import jobs, welcome
+
+async def main():
+    async with jobs:
+        running = asyncio.create_task(jobs.run())
+        job = await jobs.enqueue(welcome, "ada", id="a")
+        print(job.type, await jobs.result(welcome, job.id, timeout=60))
+        running.cancel()
+        await asyncio.wait([running])
+
+asyncio.run(main())
+"""
+
+
+def test_a_module_of_handlers_has_its_middleware_and_resources(tmp_path: Path) -> None:
+    (tmp_path / "mail.py").write_text(MAIL, encoding="utf-8")
+    said = _run(MAILS, tmp_path)
+    assert said == ["connected", "a sent to ada", "mail.welcome sent to ada", "closed"]
+
+
+CONTEXTS = """
+import asyncio
+from app import invoice, jobs, ordered
+
+async def main():
+    async with jobs:
+        running = asyncio.create_task(jobs.run())
+        await ordered(17)
+        print(await jobs.result(invoice, "i17", timeout=60))
+        running.cancel()
+        await asyncio.wait([running])
+
+asyncio.run(main())
+"""
+
+
+SCHEDULED = """
+import asyncio
+
+async def main():
+    async with JobsService() as jobs:
+        await jobs.set_type_timeout("report", 60)
+        await jobs.set_type_timeout("clean", 60)
+        await set_up(jobs)
+        print([(each.name, each.paused) for each in await jobs.schedules.list()])
+
+asyncio.run(main())
+"""
+
+
+def test_schedules_are_made_at_runtime(tmp_path: Path) -> None:
+    said = _run(SCHEDULES + SCHEDULED, tmp_path)
+    assert [line.split(" 20")[0] for line in said[:2]] == ["cleaning clean", "report of acme report"]
+    assert said[2] == "[('cleaning', True)]"
+
+
+def test_a_context_goes_with_a_job_to_its_log_lines(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(CONTEXT, encoding="utf-8")
+    logged, result = _run(CONTEXTS, tmp_path)[-2:]
+    assert result == "17 for acme"
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", logged)
+    assert "invoiced" in plain
+    for word in ("tenant=acme", "request=r-17", "job_id=i17", "job_type=invoice", "number=17"):
+        assert word in plain
+
+
 def test_the_ends_of_a_run_are_what_the_handler_says(served: Path) -> None:
-    assert _run(INVOICES, served) == ["7", "no such total", "0", "5", "b'paid'", "2"]
+    assert _run(INVOICES, served) == ["7", "no such total", "0", "5", "b'paid'", "2", "36"]
 
 
 def test_every_option_is_in_the_table() -> None:
@@ -126,7 +198,7 @@ def test_every_option_is_in_the_table() -> None:
     for name, field in HandlerOptions.__dataclass_fields__.items():
         value = field.default
         said = words.get(str(value), str(value)) if name.startswith("keep") else str(value)
-        if name in ("time_limit", "redact"):
+        if name in ("time_limit", "redact", "memory_limit"):
             said = "none"
         assert defaults[name] == (f"{value:g}" if type(value) is float and said == str(value) else said), name
 

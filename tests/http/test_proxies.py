@@ -7,8 +7,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import textwrap
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -25,7 +26,11 @@ from tests.http.test_kills import free_port
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="there is no nginx")
+CADDY = shutil.which("caddy")
+needs_caddy = pytest.mark.skipif(CADDY is None, reason="there is no Caddy")
 RECIPE = read("docs/deployment/nginx.conf")
+RECIPE_FOR_CADDY = textwrap.dedent(read("docs/http.md").split("```text\n")[1].split("  ```")[0])
+Proxy = Callable[[str, str, Path], AbstractAsyncContextManager[str]]
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 UNTOLD = "server { listen 127.0.0.1:80; location / { proxy_pass http://127.0.0.1:8700; %s } }"
 OF_1_29_7 = 'proxy_http_version 1.1; proxy_set_header Host $proxy_host; proxy_set_header Connection "";'
@@ -72,14 +77,50 @@ async def nginx(site: str, upstream: str, directory: Path) -> AsyncIterator[str]
 
 
 @asynccontextmanager
+async def caddy(site: str, upstream: str, directory: Path) -> AsyncIterator[str]:
+    """Run Caddy on a port of loopback in front of a daemon, without encryption, and yield the port.
+
+    Args:
+        site: a Caddyfile with one site, and the daemon at 127.0.0.1:8700.
+        upstream: where the daemon is.
+        directory: for its files.
+    """
+    assert CADDY is not None
+    port = str(free_port())
+    site = site.replace("tasks.example.org {", f"http://tasks.example.org:{port} {{").replace(
+        "127.0.0.1:8700", upstream
+    )
+    (directory / "Caddyfile").write_text(f"{{\nadmin off\ndefault_bind 127.0.0.1\n}}\n{site}")
+    process = await asyncio.create_subprocess_exec(
+        CADDY,
+        *("run", "--adapter", "caddyfile", "--config", str(directory / "Caddyfile")),
+        env={"HOME": str(directory), "PATH": os.environ["PATH"]},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            said = b""
+            while b"serving initial configuration" not in said:
+                line = await process.stderr.readline()
+                assert line, said.decode()
+                said += line
+        yield port
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()  # SIGTERM waits for connections that are open
+        await process.communicate()
+
+
+@asynccontextmanager
 async def proxied(
-    site: str, directory: Path, options: ServerOptions | None = None
+    site: str, directory: Path, options: ServerOptions | None = None, proxy: Proxy = nginx
 ) -> AsyncIterator[tuple[JobsService, str, httpx.AsyncClient]]:
-    """Yield a service, nginx's port in front of it, and a client that calls nginx tasks.example.org."""
+    """Yield a service, the proxy's port in front of it, and a client that calls the proxy tasks.example.org."""
     async with (
         JobsService("memory:") as jobs,
         serving(jobs, Address("127.0.0.1:0", options or ServerOptions())) as server,
-        nginx(site, server.url.removeprefix("http://"), directory) as port,
+        proxy(site, server.url.removeprefix("http://"), directory) as port,
         httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client,
     ):
         client.headers["Host"] = f"tasks.example.org:{port}"
@@ -91,18 +132,27 @@ def typed(port: str, **more: str) -> dict[str, str]:
     return {**BROWSER, "Origin": f"http://tasks.example.org:{port}", **more}
 
 
-@needs_nginx
-async def test_the_recipe_for_nginx_serves_people_and_programs(tmp_path: Path) -> None:
-    log = tmp_path / "audit.jsonl"
+def test_the_recipe_for_nginx_names_the_options_of_the_daemon() -> None:
     told = RECIPE.splitlines()[1].split()
     assert (told[told.index("--http-prefix") + 1], told[told.index("--allow-host") + 1]) == (
         "/jobs",
         "tasks.example.org",
     )
+
+
+@pytest.mark.parametrize(
+    ("proxy", "recipe"),
+    [
+        pytest.param(nginx, RECIPE, marks=needs_nginx, id="nginx"),
+        pytest.param(caddy, RECIPE_FOR_CADDY, marks=needs_caddy, id="Caddy"),
+    ],
+)
+async def test_the_recipe_for_a_proxy_serves_people_and_programs(proxy: Proxy, recipe: str, tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
     options = ServerOptions(
         prefix="/jobs", allowed_hosts=("tasks.example.org",), proxies=("127.0.0.1",), audit_log=str(log)
     )
-    async with proxied(RECIPE, tmp_path, options) as (jobs, port, client):
+    async with proxied(recipe, tmp_path, options, proxy) as (jobs, port, client):
         problem(await client.get("/jobs/v1/types"), 401, "unauthorized")
         asked = await client.get("/jobs/failures", headers=BROWSER)
         assert asked.headers["location"] == "/jobs/login?next=%2Fjobs%2Ffailures"
@@ -119,7 +169,7 @@ async def test_the_recipe_for_nginx_serves_people_and_programs(tmp_path: Path) -
         client.headers["Authorization"] = f"Bearer {token}"
         await client.put("/jobs/v1/types/a%2Fb", json={"timeout": 30}, headers={"X-Forwarded-For": "203.0.113.9"})
         assert json.loads(log.read_text().splitlines()[-1])["address"] == "127.0.0.1"
-        await _works_by_lines_and_streams(client, "/jobs/v1/types/a%2Fb")
+        await _works_by_lines_and_streams(client, "/jobs/v1/types/a%2Fb", both_ways=proxy is nginx)
         page = await client.get("/jobs/job", params={"type": "a/b", "id": "1"})
         assert f"http://tasks.example.org:{port}/jobs/v1/types/a%2Fb/jobs" in page.text
         async with JobsClient(f"http://tasks.example.org:{port}/jobs", token=token, transport=_To(port)) as remote:
@@ -139,8 +189,14 @@ class _To(httpx.AsyncHTTPTransport):
         return await super().handle_async_request(request)
 
 
-async def _works_by_lines_and_streams(client: httpx.AsyncClient, type: str) -> None:
-    """Add a job by a line while the next one is not sent yet, and hear of its change while the stream is open."""
+async def _works_by_lines_and_streams(client: httpx.AsyncClient, type: str, *, both_ways: bool) -> None:
+    """Add two jobs by lines, and hear of a job's change while the stream is open.
+
+    Args:
+        client: one that calls the proxy.
+        type: the path of the jobs' type.
+        both_ways: whether the first line is answered before the second one is sent.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", client.base_url.port)
     headers = {**client.headers, "Content-Type": "application/x-ndjson", "Transfer-Encoding": "chunked"}
     head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -149,8 +205,11 @@ async def _works_by_lines_and_streams(client: httpx.AsyncClient, type: str) -> N
         for number in (1, 2):
             added = b'{"id": "%d", "data": %d}\n' % (number, number)
             writer.write(b"%x\r\n%s\r\n" % (len(added), added))
-            await reader.readuntil(b'"id":"%d"' % number)
-    writer.write(b"0\r\n\r\n")
+            if both_ways:
+                await reader.readuntil(b'"id":"%d"' % number)
+        writer.write(b"0\r\n\r\n")
+        if not both_ways:
+            await reader.readuntil(b'"id":"2"')
     writer.close()
     await writer.wait_closed()
     async with client.stream("GET", f"{type}/jobs/1/events") as events:

@@ -64,9 +64,9 @@ async def test_no_answer_has_what_is_secret() -> None:
         again = (await client.post("/v1/types/pay/accept", json={"limit": 1})).json()["jobs"][0]
         other = await jobs.accept("pay")
         assert other is not None
-        failed = {"lock": again["lock"], "error": error}
+        failed = {"lock": again["lock"], "outcome": "failed", "error": error}
         await client.post(f"{JOBS}/{again['id']}/progress", json={"lock": again["lock"], "done": 1, "message": SECRET})
-        await said("POST", f"{JOBS}/{again['id']}/fail", json=failed)
+        await said("POST", f"{JOBS}/{again['id']}/finish", json=failed)
         await said("GET", "/v1/failures")
         await said("GET", "/v1/types/pay/oldest")
         await said("POST", f"{path}/resubmit", json={})

@@ -19,15 +19,28 @@ from jobs_service.runner.commands import COMMAND_TYPE
 from tests.http.support import problem, served
 
 INTERNAL = sorted(map(str, INTERNAL_TYPES))
-SAYS_WHAT_RUNS = ("/jobs", "/accept", "/update", "/progress", "/finish", "/fail", "/release", "/resubmit")
+SAYS_WHAT_RUNS = tuple(
+    f"/{verb}"
+    for verb in [
+        "jobs",
+        "accept",
+        "give_back",
+        "alive",
+        "ends",
+        "declare",
+        "update",
+        "progress",
+        "finish",
+        "release",
+        "resubmit",
+    ]
+)
 LOCK = "00" * 16
 BODIES: dict[str, dict[str, Any]] = {
     "/jobs": {"id": "new"},
     "/update": {"lock": LOCK, "data": {"action": "remove"}},
     "/progress": {"lock": LOCK, "done": 1},
     "/jobs/{id}/finish": {"lock": LOCK},
-    "/v1/types/{type}/finish": {"jobs": [{"id": "asked", "lock": LOCK}]},
-    "/fail": {"lock": LOCK, "error": {"type": "E", "message": "m"}},
     "/release": {"lock": LOCK},
     "/bulk": {"action": "resubmit", "filter": {"state": "failed"}},
     "/redaction": {"paths": []},
@@ -61,7 +74,7 @@ def paths_of(each: Endpoint, type: str) -> Iterator[str]:
 @pytest.mark.parametrize("type", ["email", COMMAND_TYPE, *INTERNAL])
 async def test_every_role_tries_every_address_of_a_type(type: str) -> None:
     endpoints = [each for each in ENDPOINTS if "{type}" in each.path and not each.path.endswith("/events")]
-    assert sum(map(says_what_runs, endpoints)) == 10
+    assert sum(map(says_what_runs, endpoints)) == 12
     async with served(options=ServerOptions(commands=True)) as (jobs, client):
         await jobs.set_type_timeout(type, 30)
         await jobs.add(type, "asked", {"action": "count", "type": "email", "filter": {}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -12,18 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import InvalidJob
+from jobs_service import InvalidJob, JobTooLarge
 from jobs_service.arguments import to_seconds
 from jobs_service.layer.keyspace import (
     _MAX_CACHED_TYPES,
     AFTER,
     STAMP_CODE,
     Keyspace,
+    is_priority,
     pack_id,
     pack_priority,
     pack_type,
+    type_in,
     unpack_id,
 )
+from jobs_service.names import MAX_NESTING
 from tests.layer.tuples import IDS, NAMES
 
 PREFIX = b"\x15\x2a"
@@ -130,18 +134,12 @@ def test_looking_types_up_fills_no_more_memory_than_a_bound() -> None:
 # what is refused
 
 NO_NAMES: list[Any] = [None, True, 1.5, [1], {"a": 1}, object(), bytearray(b"a"), TwoLines(), Unshowable()]
-NOT_ENCODABLE: list[Any] = [
-    "\ud800",
-    ("\ud800",),
-    ({},),
-    (object(), "\n"),
-    (TwoLines(),),
-    (Unshowable(),),
-    1 << 2040,
-    -(1 << 2040),
-    10**5000,
-    (10**5000,),
-    (fdb.tuple.Versionstamp(None, 1),),
+NOT_ENCODABLE: list[tuple[Any, str]] = [
+    ("\ud800", "the tuple layer cannot encode it"),
+    (("\ud800",), "the tuple layer cannot encode it"),
+    (1 << 2040, "an integer of 2041 bits; 2040 are allowed"),
+    (-(1 << 2040), "an integer of 2041 bits; 2040 are allowed"),
+    ((10**5000,), "an integer of 16610 bits; 2040 are allowed"),
 ]
 
 
@@ -159,27 +157,39 @@ def nested(levels: int) -> tuple[Any, ...]:
     return value
 
 
-@pytest.mark.parametrize("type", NO_NAMES, ids=lambda value: value.__class__.__name__)
-def test_what_is_no_type_is_refused_with_its_kind(type: Any) -> None:
+@pytest.mark.parametrize("pack", [pack_type, pack_priority])
+@pytest.mark.parametrize("value", NO_NAMES, ids=lambda value: value.__class__.__name__)
+def test_a_type_or_priority_of_another_kind_is_refused_in_tuples_too(pack: Callable[[Any], bytes], value: Any) -> None:
+    for name in (value, ("a", (value,))):
+        with pytest.raises(InvalidJob) as caught:
+            pack(name)
+        assert one_line(caught.value).endswith(f": {called(value)}; allowed are str, bytes, int and tuples of these")
+        assert caught.value.type is (name if pack is pack_type else None)
+
+
+@pytest.mark.parametrize(("type", "why"), NOT_ENCODABLE, ids=lambda value: value.__class__.__name__)
+def test_a_type_that_the_tuple_layer_cannot_encode_is_refused(type: Any, why: str) -> None:
     with pytest.raises(InvalidJob) as caught:
         Keyspace(PREFIX).of(type)
-    assert one_line(caught.value).endswith(f": {called(type)}; allowed are str, bytes, int and tuples of these")
+    assert why in one_line(caught.value)
     assert caught.value.type is type
 
 
-@pytest.mark.parametrize("type", [*NOT_ENCODABLE, nested(100_000)], ids=lambda value: value.__class__.__name__)
-def test_a_type_that_the_tuple_layer_cannot_encode_is_refused(type: Any) -> None:
-    with pytest.raises(InvalidJob) as caught:
-        Keyspace(PREFIX).of(type)
-    assert "the tuple layer cannot encode it" in one_line(caught.value)
-    assert caught.value.type is type
+def test_tuples_are_nested_up_to_a_bound_and_no_larger_than_a_key() -> None:
+    deepest = nested(MAX_NESTING - 1)
+    assert pack_type(deepest) == fdb.tuple.pack((deepest,))
+    for levels in (MAX_NESTING, 100_000):
+        with pytest.raises(InvalidJob, match="nested deeper than 50 levels"):
+            pack_type(nested(levels))
+    with pytest.raises(JobTooLarge, match="no store takes so long a key"):
+        pack_type(("x",) * 20_000)
 
 
-@pytest.mark.parametrize("priority", NO_NAMES, ids=lambda value: value.__class__.__name__)
-def test_what_is_no_priority_is_refused_with_its_kind(priority: Any) -> None:
-    with pytest.raises(InvalidJob) as caught:
-        pack_priority(priority)
-    assert one_line(caught.value).endswith(f": {called(priority)}; allowed are int, str, bytes and tuples of these")
+@pytest.mark.parametrize("element", [None, 1.5, False])
+def test_bytes_with_another_element_are_no_type_and_no_priority(element: Any) -> None:
+    packed = fdb.tuple.pack((("a", element),))
+    assert type_in(packed) is None
+    assert not is_priority(packed)
 
 
 @pytest.mark.parametrize("id", ["a\ud800b", Name("\udfff")])
@@ -220,10 +230,3 @@ def test_a_time_that_no_datetime_can_hold_is_refused(time: float) -> None:
     with pytest.raises(InvalidJob) as caught:
         to_seconds(time)
     assert one_line(caught.value).endswith("allowed are times of the years 1 to 9999")
-
-
-def test_a_versionstamp_is_no_part_of_a_type_or_a_priority() -> None:
-    stamp = fdb.tuple.Versionstamp(b"0123456789", 1)
-    for pack in (pack_type, pack_priority):
-        with pytest.raises(InvalidJob, match="versionstamp"):
-            pack(("nested", (stamp,)))

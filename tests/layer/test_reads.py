@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jobs_service.layer import queue, reads
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import pack_id, pack_priority, pack_seconds
 from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.record import Entry
 from jobs_service.layer.unit_of_work import UnitOfWork, run
 from jobs_service.store.base import Snapshot, Transaction
 from tests.checker import assert_sound

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from jobs_service.layer import queue
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.queue import AcceptTerms
+from jobs_service.layer.record import Entry
 from jobs_service.layer.unit_of_work import UnitOfWork
 from tests.layer.support import Layer, add
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 PROGRAM = """
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypedDict, assert_type
 
-from jobs_service import BlockingJob, EndedJob, Handler, Job, JobsService, JobTransaction, RunningJob
+from jobs_service import (
+    PROVIDED,
+    BlockingJob,
+    EndedJob,
+    Handler,
+    Handlers,
+    Job,
+    JobsService,
+    JobTransaction,
+    RunningJob,
+)
 from jobs_service.service.sync_transaction import WithinTransaction
 
 jobs = JobsService("memory:")
@@ -119,6 +130,30 @@ class Shop:
         return ""
 
 
+class Database:
+    pass
+
+
+part = Handlers()
+part.provide(Database, Database)
+
+
+@part.handler("with resource")
+async def with_resource(job: RunningJob, args: Mail, *, database: Database = PROVIDED) -> int:
+    return 1
+
+
+@part.handler("keywords and resource")
+def keywords_and_resource(to: str, subject: str = "hi", *, database: Database = PROVIDED) -> str:
+    return ""
+
+
+@jobs.middleware
+async def around(job: RunningJob, call_next: Callable[[], Awaitable[object]]) -> object:
+    return await call_next()
+
+
+jobs.include(part, prefix="part.")
 shop = Shop()
 order = jobs.handler("order 2")(shop.order)
 bill = jobs.handler("bill")(shop.bill)
@@ -142,6 +177,10 @@ async def every_shape(anything: Handler[Any, Any], kept: Handler[Thumbnail, int]
     await jobs.enqueue(order, Thumbnail("a"))
     await jobs.enqueue(bill, to="ada")
     await jobs.enqueue(bill, {"to": "ada", "total": 3}, id="a")
+    await jobs.enqueue(with_resource, Mail("ada"))
+    await jobs.enqueue(with_resource, Mail("ada"), id="a")
+    await jobs.enqueue(keywords_and_resource, to="ada")
+    await jobs.enqueue(keywords_and_resource, {"to": "ada"}, id="a")
     await jobs.enqueue(anything)
     await jobs.enqueue(anything, 3, id="a")
     await jobs.enqueue(anything, to="ada")
@@ -153,6 +192,7 @@ async def every_shape(anything: Handler[Any, Any], kept: Handler[Thumbnail, int]
     await jobs.enqueue_many(anything, [3])
     assert_type(await jobs.result(bill, "a"), str)
     assert_type(await jobs.result(paid, "a"), int)
+    assert_type(await jobs.result(with_resource, "a"), int)
     handlers: list[Handler[Any, Any]] = [thumbnail, bill, optional, tick]
     typed: Handler[Thumbnail, int] = order
     print(handlers, typed)
@@ -245,4 +285,6 @@ async def wrong(tx: JobTransaction, within: WithinTransaction, job: RunningJob) 
     within.enqueue(thumbnail)
     within.enqueue(mail, to=3)
     within.enqueue_many(thumbnail, [Mail("a")])
+    await jobs.enqueue(with_resource, Thumbnail("a"))
+    jobs.middleware(7)
 """

@@ -9,7 +9,7 @@ from tests.reader.counts import Counts
 from tests.reader.documents import value_of
 from tests.reader.records import Event, Notes, Record, notes, record
 from tests.reader.rows import Row, names, row
-from tests.reader.tuples import Single, Stamp, Undocumented, elements
+from tests.reader.tuples import Stamp, Undocumented, elements
 
 __all__ = [
     "Counts",
@@ -17,7 +17,6 @@ __all__ = [
     "Notes",
     "Record",
     "Row",
-    "Single",
     "Stamp",
     "Undocumented",
     "elements",

@@ -13,10 +13,9 @@ _LATEST: Final = 253_402_300_800.0
 
 def check_name(what: str, value: Any) -> None:
     """Check what may be a type or a priority."""
-    if value.__class__ not in (str, bytes, int, tuple):
-        raise Undocumented(f"{what} {value!r}: a {type(value).__name__}")
-    if value.__class__ is tuple and any(isinstance(each, Stamp) for each in leaves(value)):
-        raise Undocumented(f"{what} {value!r}: with a versionstamp")
+    for each in leaves(value):
+        if each.__class__ not in (str, bytes, int):
+            raise Undocumented(f"{what} {value!r}: a {type(each).__name__}")
 
 
 def leaves(value: Any) -> Iterator[Any]:

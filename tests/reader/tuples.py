@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import uuid
 from typing import Any, Final, TypeAlias
 
 SEQ_BYTES: Final = 12
@@ -15,10 +14,6 @@ class Undocumented(ValueError):
 
 class Stamp(bytes):
     """A versionstamp with a number: 12 bytes."""
-
-
-class Single(float):
-    """A float of 4 bytes."""
 
 
 Element: TypeAlias = tuple[Any, bytes]
@@ -57,15 +52,12 @@ def _element(packed: bytes, place: int) -> tuple[Any, int]:
         return _integer(packed, code, place)
     if code == 0x33:
         return Stamp(_taken(packed, place, SEQ_BYTES)), place + SEQ_BYTES
-    if code in (0x20, 0x21):
-        size = 8 if code == 0x21 else 4
-        return _double(_taken(packed, place, size)), place + size
+    if code == 0x21:
+        return _double(_taken(packed, place, 8)), place + 8
     if code == 0x05:
         return _nested(packed, place)
-    if code == 0x30:
-        return uuid.UUID(bytes=_taken(packed, place, 16)), place + 16
-    if code in (0x00, 0x26, 0x27):
-        return {0x00: None, 0x26: False, 0x27: True}[code], place
+    if code == 0x00:
+        return None, place
     raise ValueError(f"no element begins with {code:#04x}")
 
 
@@ -93,23 +85,18 @@ def _integer(packed: bytes, code: int, place: int) -> tuple[int, int]:
 
 
 def _double(raw: bytes) -> float:
-    """Return the number of so many bytes in the order of the numbers."""
+    """Return the number of 8 bytes in the order of the numbers."""
     raw = bytes((raw[0] ^ 0x80, *raw[1:])) if raw[0] & 0x80 else bytes(byte ^ 0xFF for byte in raw)
-    [value] = struct.unpack(">d" if len(raw) == 8 else ">f", raw)
-    return value if len(raw) == 8 else Single(value)
+    [value] = struct.unpack(">d", raw)
+    return float(value)
 
 
 def _nested(packed: bytes, place: int) -> tuple[tuple[Any, ...], int]:
     values: list[Any] = []
-    while True:
-        if packed[place] == 0:
-            if packed[place + 1 : place + 2] != b"\xff":
-                return tuple(values), place + 1
-            values.append(None)
-            place += 2
-            continue
+    while packed[place]:
         value, place = _element(packed, place)
         values.append(value)
+    return tuple(values), place + 1
 
 
 def one(packed: bytes) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from jobs_service.replication.contract import ChangesFeed, Database, Document, RevisionRefusal
+from jobs_service.replication.contract import ChangesFeed, Document, RevisionRefusal
 from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings, RateLimiter
@@ -31,7 +31,7 @@ def revision(id: str, rev: str, *ancestors: str, **body: Any) -> dict[str, Any]:
     return {"_id": id, "_rev": rev, "_revisions": {"start": start, "ids": ids}, **body}
 
 
-async def opened(db: Database, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()) -> list[Any]:
+async def opened(db: HttpDatabase, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()) -> list[Any]:
     """What comes, documents as their bodies with the bytes of the attachments that follow."""
     found: list[Any] = []
     async with aclosing(db.open_revs(id, revs, ancestors)) as documents:
@@ -47,12 +47,12 @@ async def opened(db: Database, id: str, revs: Sequence[str], ancestors: Sequence
 
 
 async def copy(
-    source: Database, target: Database, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
+    source: HttpDatabase, target: HttpDatabase, id: str, revs: Sequence[str], ancestors: Sequence[str] = ()
 ) -> list[RevisionRefusal | None]:
     async with aclosing(source.open_revs(id, revs, ancestors)) as documents:
         return [await target.put(each) async for each in documents if isinstance(each, Document)]
 
 
-async def rows_of(db: Database, since: Any = 0, feed: ChangesFeed | None = None) -> list[Any]:
+async def rows_of(db: HttpDatabase, since: Any = 0, feed: ChangesFeed | None = None) -> list[Any]:
     async with aclosing(db.changes(since, feed or ChangesFeed())) as rows:
         return [row async for row in rows]

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import hashlib
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from jobs_service.replication.database import HttpDatabase
 from jobs_service.replication.endpoint import parse_endpoint
 from jobs_service.replication.http import HttpSettings
 from jobs_service.replication.job import Replicator
-from jobs_service.replication.options import ReplicationOptions, replication_ids
+from jobs_service.replication.options import ReplicationOptions, replication_id
 from jobs_service.replication.tally import ReplicationTally
 from tests.replication.server import Server
 from tests.replication.server.databases import StoredDatabase
@@ -95,13 +95,13 @@ class Replication:
         assert isinstance(asked.source, str)
         assert isinstance(asked.target, str)
 
-        def ids(code: str | None) -> Sequence[str]:
-            what = {"filter": code, "query_params": asked.query_params, "doc_ids": asked.doc_ids}
-            return replication_ids("tests", asked.source, asked.target, selector=asked.selector, **what)
+        def id_of(code: str | None) -> str:
+            what: dict[str, Any] = {"filter": code, "query_params": asked.query_params, "doc_ids": asked.doc_ids}
+            return replication_id("tests", asked.source, asked.target, selector=asked.selector, **what)
 
         opened = databases(asked.source, asked.target, self._settings)
         async with opened as (source, target), asyncio.timeout(LIMIT):
-            self.replicator = Replicator(source, target, asked, ids, self.tally, lambda _: self._hold())
+            self.replicator = Replicator(source, target, asked, id_of, self.tally, lambda _: self._hold())
             return await self.replicator.run()
 
 

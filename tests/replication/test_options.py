@@ -79,7 +79,7 @@ def test_ids_of_replications_stay_as_they_are() -> None:
         "proxy": "http://bob:hunter2@proxy.example:3128",
     }
     given = options(source=source, target="http://target.example:5984/db", doc_ids=("b", "a"), strict=True)
-    assert given.ids("an installation", None) == ["4f7baf427475710ea49c3c36a550a35f"]
+    assert given.id("an installation", None) == "4f7baf427475710ea49c3c36a550a35f"
 
 
 def test_a_refusal_does_not_repeat_what_may_be_a_password() -> None:

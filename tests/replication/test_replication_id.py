@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service.replication.options import VERSION, normal_selector, replication_id, replication_ids
+from jobs_service.replication.options import VERSION, replication_id
 
 STORE, SOURCE, TARGET = "an installation", ["http", "source.example", 5984, "/db"], "the target"
 
@@ -16,7 +16,7 @@ GOLDEN: list[tuple[str, dict[str, Any]]] = [
         {"filter": "function(doc) { return doc.ok; }", "query_params": {"b": 2, "a": "1"}},
     ),
     ("e879b2799708418341652ac547c1a06a", {"doc_ids": ("b", "a")}),
-    ("a424441ed286f007e2f60d8424849ba9", {"selector": {"year": {"$gt": 2000}, "name": "Ångström"}}),
+    ("19a3ae1e9757d2273758ba7fe5ffd66f", {"selector": {"year": {"$gt": 2000}, "name": "Ångström"}}),
     ("69b795940933a4ff95055c60be544591", {"winning_revs_only": True}),
     ("db934afaa286759b9836de8313b40105", {"since_seq": "12-abc"}),
 ]
@@ -35,40 +35,16 @@ def test_everything_that_changes_the_result_changes_the_id() -> None:
     assert len(set(ids)) == len(ids)
 
 
-def test_ids_of_all_versions_come_newest_first() -> None:
-    assert replication_ids(STORE, SOURCE, TARGET)[0] == replication_id(STORE, SOURCE, TARGET)
-    assert len(replication_ids(STORE, SOURCE, TARGET)) == VERSION
-
-
 @pytest.mark.parametrize(
     ("one", "other"),
     [
         ({"filter": "f"}, {"filter": "  f\n"}),
         ({"filter": "f", "query_params": {"a": 1, "b": 2}}, {"filter": "f", "query_params": {"b": 2, "a": 1}}),
         ({"doc_ids": ("a", "b")}, {"doc_ids": ("b", "a", "b")}),
-        ({"selector": {"a": 1, "b": 2}}, {"selector": {"b": {"$eq": 2}, "a": 1}}),
+        ({"selector": {"a": 1, "b": 2}}, {"selector": {"b": 2, "a": 1}}),
         ({"winning_revs_only": False}, {}),
         ({"query_params": {"a": 1}}, {}),
     ],
 )
 def test_what_means_the_same_has_the_same_id(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert replication_id(STORE, SOURCE, TARGET, **one) == replication_id(STORE, SOURCE, TARGET, **other)
-
-
-@pytest.mark.parametrize(
-    ("selector", "normal"),
-    [
-        ({}, {}),
-        ({"name": "x"}, {"name": {"$eq": "x"}}),
-        ({"a": {"b": 1}}, {"a.b": {"$eq": 1}}),
-        ({"a": {"$gt": 1, "$lt": 3}}, {"a": {"$gt": 1, "$lt": 3}}),
-        ({"a": {"b": {"$in": [1, 2]}, "c": None}}, {"a.b": {"$in": [1, 2]}, "a.c": {"$eq": None}}),
-        ({"$or": [{"b": 1}, {"a": {"$ne": 2}}]}, {"$or": [{"b": {"$eq": 1}}, {"a": {"$ne": 2}}]}),
-        ({"$not": {"a": {"b": 1}}}, {"$not": {"a.b": {"$eq": 1}}}),
-        ({"a": {}}, {"a": {"$eq": {}}}),
-        ({"a": [1, {"b": 2}]}, {"a": {"$eq": [1, {"b": 2}]}}),
-    ],
-)
-def test_a_selector_has_one_normal_form(selector: dict[str, Any], normal: dict[str, Any]) -> None:
-    assert normal_selector(selector) == normal
-    assert normal_selector(normal) == normal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jobs_service.replication.api import FOR_EACH, LONGEST, Starts
+from jobs_service.replication.stored import FOR_EACH, LONGEST, Starts
 from tests.virtual_time import run_virtual
 
 

@@ -27,8 +27,10 @@ NUMBERS = {
     "time_limit": (0.001, 1e9),
     "keep": (0, 1e9),
     "keep_failed": (0, 1e9),
+    "memory_limit": (1_000_000, 1 << 50),
 }
-OPTIONAL = {"max_attempts", "time_limit", "keep", "keep_failed"}
+OTHERS = {"continuous", "fifo", "redact", "isolated"}
+OPTIONAL = {"max_attempts", "time_limit", "keep", "keep_failed", "memory_limit"}
 
 
 def option(name: str, value: Any) -> Any:
@@ -64,6 +66,8 @@ def test_the_defaults_are_those_of_couchdb_and_of_the_documentation() -> None:
         "keep": 7 * 86_400,
         "keep_failed": None,
         "redact": None,
+        "isolated": False,
+        "memory_limit": None,
     }
     jobs = JobsService("memory:")
 
@@ -79,8 +83,8 @@ def test_the_defaults_are_those_of_couchdb_and_of_the_documentation() -> None:
 
 
 def test_every_option_that_is_a_number_is_in_these_tests_and_a_type_checker_knows_each() -> None:
-    assert {*HandlerKeywords.__annotations__} == {*NUMBERS, "continuous", "fifo", "redact"}
-    assert {field.name for field in dataclasses.fields(HandlerOptions)} == {*NUMBERS, "continuous", "fifo", "redact"}
+    assert {*HandlerKeywords.__annotations__} == {*NUMBERS, *OTHERS}
+    assert {field.name for field in dataclasses.fields(HandlerOptions)} == {*NUMBERS, *OTHERS}
 
 
 @pytest.mark.parametrize("name", NUMBERS)
@@ -123,11 +127,12 @@ def test_continuous_is_a_bool_or_a_function_of_the_job() -> None:
         assert complaint(continuous=value).startswith("option continuous=")
 
 
-def test_fifo_is_a_bool() -> None:
-    assert HandlerOptions(fifo=True).fifo is True
+@pytest.mark.parametrize("name", ["fifo", "isolated"])
+def test_fifo_and_isolated_are_bools(name: str) -> None:
+    assert option(name, True) is True
     for value in (1, 0, None, "yes", bool, [True]):
-        assert complaint(fifo=value).endswith("allowed are True and False")
-        assert complaint(fifo=value).startswith("option fifo=")
+        assert complaint(**{name: value}).endswith("allowed are True and False")
+        assert complaint(**{name: value}).startswith(f"option {name}=")
 
 
 def test_four_options_can_change_and_the_others_stay() -> None:
@@ -140,7 +145,7 @@ def test_four_options_can_change_and_the_others_stay() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    sorted({*NUMBERS, "continuous", "fifo", "redact", "nonsense"} - {"slots", "max_churn", "interval", "max_history"}),
+    sorted({*NUMBERS, *OTHERS, "nonsense"} - {"slots", "max_churn", "interval", "max_history"}),
 )
 def test_no_other_option_can_change(name: str) -> None:
     changes: Any = {name: 1}

@@ -74,15 +74,6 @@ def test_an_event_that_differs_only_for_json_is_not_taken_for_the_one_before() -
     assert not mailbox._order
 
 
-async def test_types_that_python_takes_for_equal_are_counted_each_for_itself(quiet: JobsService) -> None:
-    for number, type in enumerate([(1,), (True,), (1.0,)]):
-        await quiet.set_type_timeout(type, 60)
-        for place in range(number + 1):
-            await quiet.add(type, f"j{place}")
-    counted = await quiet.counts()
-    assert [counted[type].pending for type in [(1,), (True,), (1.0,)]] == [1, 2, 3]
-
-
 async def test_jobs_are_listed_by_the_word_for_what_they_do(quiet: JobsService) -> None:
     for outcome in Outcome:
         await quiet.add(T1, outcome.value)

@@ -318,7 +318,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "PROCESS_REQUESTS",
     ),
     "an unknown section": (written(section_key(99, T1), b""), "unknown section"),
-    "a section that is no number": (written(section_key(True, T1), b""), "unknown section"),
+    "a section that is no number": (
+        written(lambda keyspace: keyspace.prefix + fdb.tuple.pack((b"x", T1)), b""),
+        "unknown section",
+    ),
     "a key that is no tuple": (written(lambda keyspace: keyspace.prefix + b"\x99", b""), "no tuple"),
     "a key with too many elements": (written(section_key(1, T1, "id", 3), b""), "elements"),
     "a key with too few elements": (written(section_key(2, T1, 0), b""), "elements"),

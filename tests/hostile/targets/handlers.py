@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from jobs_service import Discard, JobsError, JobsService, Retry, Snooze
+from jobs_service import Discard, Handlers, JobsError, JobsService, Retry, Snooze
 from jobs_service.runner.options import HandlerOptions
 from tests.hostile.world import SETTINGS, Target, World
 
@@ -63,6 +63,11 @@ HANDLERS = [
     _registering("type of configure", lambda jobs, v: jobs.configure(v, slots=1)),
     Target("slots of configure", lambda world, v: _configure(world, slots=v)),
     Target("interval of configure", lambda world, v: _configure(world, interval=v)),
+    _registering("function of middleware", lambda jobs, v: jobs.middleware(v), passes_on=True),
+    _registering("class of provide", lambda jobs, v: jobs.provide(v, nothing), passes_on=True),
+    _registering("factory of provide", lambda jobs, v: jobs.provide(World, v), passes_on=True),
+    _registering("handlers of include", lambda jobs, v: jobs.include(v)),
+    _registering("prefix of include", lambda jobs, v: jobs.include(Handlers(), prefix=v)),
     _registering("settings of reload", lambda jobs, v: jobs.reload(v)),
     _raised("after of Retry", lambda v: Retry(v)),
     _raised("message of Retry", lambda v: Retry(message=v)),

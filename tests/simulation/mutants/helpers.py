@@ -10,8 +10,8 @@ from typing import Any, cast
 import fdb.tuple
 
 from jobs_service.actors.context import Context
-from jobs_service.layer.entry import Entry
 from jobs_service.layer.keyspace import PERIODIC, TypeKeys, unpack_id
+from jobs_service.layer.record import Entry
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.runner.ticker import Periodic
 
