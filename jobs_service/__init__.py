@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ProcessGone,
         RecordDamaged,
         Retry,
+        ScheduleNotFound,
         ServiceClosed,
         Snooze,
         StoreDamaged,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         SupervisorFailed,
         WorkerConflict,
     )
+    from jobs_service.job_context import context
     from jobs_service.layer.transaction import JobTransaction
     from jobs_service.model import (
         EndedJob,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
         TypeCounts,
     )
     from jobs_service.model.command_result import CommandFailed
+    from jobs_service.model.schedule import StoredSchedule
     from jobs_service.model.type_state import QueueState, Retention
     from jobs_service.redaction import Redaction
     from jobs_service.runner.functions import BlockingJob
@@ -128,6 +131,7 @@ __all__ = [
     "Retention",
     "Retry",
     "RunningJob",
+    "ScheduleNotFound",
     "ServiceClosed",
     "Settings",
     "Snooze",
@@ -136,20 +140,24 @@ __all__ = [
     "StoreFull",
     "StoreLost",
     "StoreUnavailable",
+    "StoredSchedule",
     "Subscription",
     "SupervisorFailed",
     "Totals",
     "TypeCounts",
     "WorkerConflict",
+    "context",
 ]
 
 _HOMES = (
     "errors",
     "model",
     "model.command_result",
+    "model.schedule",
     "model.type_state",
     "redaction",
     "settings",
+    "job_context",
     "actors.subscriptions",
     "runner.options",
     "runner.handler",

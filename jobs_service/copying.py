@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from jobs_service import run_data
 from jobs_service.errors import JobsError, JobTooLarge, RecordDamaged, job_name, shown
-from jobs_service.layer import rows
+from jobs_service.layer import awake_types, rows
 from jobs_service.layer.batch_bounds import Batch, Pace, rewritten_bytes
 from jobs_service.layer.keyspace import (
     ACTIVITY_TIMEOUT,
@@ -29,6 +29,7 @@ from jobs_service.layer.keyspace import (
     READY,
     REDACTION,
     RETENTION,
+    SCHEDULES,
     STAMP_CODE,
     WATCH_ACTIVITY,
     WATCH_CANCELED,
@@ -55,10 +56,11 @@ __all__ = ["Batch", "Copied", "CopiedType", "CopyProgress", "CopyRefused", "Copy
 _SETTINGS: Final = (ACTIVITY_TIMEOUT, RETENTION, PERIODIC, DECLARED, REDACTION, PAUSED)
 """The sections of a type's settings, which are copied as they are."""
 
-_TELLING: Final = (WATCH_PENDING, WATCH_ACTIVITY, WATCH_CANCELED, *_SETTINGS)
-"""The sections that show every change: any change of a job gives its type a new activity stamp."""
+_TELLING: Final = (WATCH_PENDING, WATCH_ACTIVITY, WATCH_CANCELED, *_SETTINGS, SCHEDULES)
+"""The sections that show every change: any change of a job gives its type a new activity stamp. Schedules
+have names in place of types."""
 
-_OF_A_USED_STORE: Final = (DATA, ACTIVITY_TIMEOUT, RETENTION, PERIODIC, REDACTION, PAUSED)
+_OF_A_USED_STORE: Final = (DATA, ACTIVITY_TIMEOUT, RETENTION, PERIODIC, REDACTION, PAUSED, SCHEDULES)
 """The sections of which an empty store has no row."""
 
 _STAMP_LENGTH: Final = 13
@@ -182,7 +184,7 @@ async def copy_jobs(
         if await ours.type_rows() != settings:
             raise CopyRefused(f"{ours.name} has changed since its copy began: {_AGAIN}")
         every = sorted(types | counts.keys())
-        await theirs.open_types(every, settings)
+        await theirs.open_types(every, settings, await ours.outboxes())
         told = tuple(counts.get(type) or CopiedType(ours.keyspace.of_packed(type).type) for type in every)
         return Copied(told, ours.unreadable, ours.strays)
 
@@ -306,6 +308,12 @@ class _CopySource(_CopySide):
                 # A foreign row is none of a type.
                 found.update({(section, key[start:]): value for key, value in some if type_in(key[start:]) is not None})
         return found
+
+    async def outboxes(self) -> list[KeyValue]:
+        """Return the rows about relayed outboxes, without the prefix of their keys."""
+        begin = rows.outboxes_begin(self.keyspace)
+        found = await self.store.read(lambda tr: tr.get_range(begin, begin + AFTER))
+        return [(key[len(begin) :], value) for key, value in found]
 
     async def looked_through(self, target: _CopyTarget, types: Iterable[bytes]) -> dict[bytes, CopiedType]:
         """Return the number of jobs by packed type; refuse jobs, and packed types, that the target cannot have."""
@@ -496,19 +504,24 @@ class _CopyTarget(_CopySide):
                 name = shown(self.keyspace.of_packed(type).type)
                 raise CopyRefused(f"{self.name} has not as many jobs of type {name} as {source}: {_AGAIN}")
 
-    async def open_types(self, types: Sequence[bytes], rows: _TypeRows) -> None:
-        """Set the settings of the types, then remove the mark.
+    async def open_types(self, types: Sequence[bytes], rows: _TypeRows, outboxes: Sequence[KeyValue]) -> None:
+        """Set the settings of the types and the schedules, then remove the mark.
 
         Args:
             types: packed types.
             rows: of the source's types.
+            outboxes: rows about outboxes: a row of a database that was moved, and not removed there, is not moved anew.
         """
 
         def size_of(type: bytes) -> int:
             return sum(len(type) + len(rows.get((section, type), b"")) for section in _SETTINGS)
 
         await self._pace.through(types, size_of, partial(self._open, rows))
-        await self._end()
+        schedules = {name: value for (section, name), value in rows.items() if section == SCHEDULES}
+        await self._pace.through(
+            [*schedules], lambda name: len(name) + len(schedules[name]), partial(self._schedule, schedules)
+        )
+        await self._end(outboxes)
 
     async def _open(self, rows: _TypeRows, types: Sequence[bytes]) -> None:
         async def work(unit: UnitOfWork) -> None:
@@ -529,9 +542,22 @@ class _CopyTarget(_CopySide):
 
         await self.store.transact(lambda tr: run(tr, self.keyspace, self._sources, work))
 
-    async def _end(self) -> None:
+    async def _schedule(self, schedules: Mapping[bytes, bytes], some: Sequence[bytes]) -> None:
         async def work(transaction: Transaction) -> None:
             await self._require_mark(transaction)
+            section = self.keyspace.sections[SCHEDULES]
+            for name in some:
+                transaction.set(section + name, schedules[name])
+            transaction.add(section, _ONE)
+            await awake_types.mark_scheduled(transaction, self.keyspace, whether=True)
+
+        await self.store.transact(work)
+
+    async def _end(self, outboxes: Sequence[KeyValue] = ()) -> None:
+        async def work(transaction: Transaction) -> None:
+            await self._require_mark(transaction)
+            for name, value in outboxes:
+                transaction.set(rows.outboxes_begin(self.keyspace) + name, value)
             transaction.clear(mark_key(self.keyspace))
 
         await self.store.transact(work)

@@ -169,7 +169,7 @@ class Collector(registry.Collector):
         sums: dict[str, list[int]] = {}
         for type, use in self._jobs.slot_uses().items():
             own = sums.setdefault(known.get(type, OTHERS), [0, 0, 0])
-            for place, value in enumerate(use):
+            for place, value in enumerate(use[:3]):
                 own[place] += value
         for label, (number, taken, late) in sums.items():
             slots.add_metric([label], number)
@@ -179,6 +179,20 @@ class Collector(registry.Collector):
         restarts = _counter("restarts", "Parts of services in this process that failed and were started again.")
         restarts.add_metric([], Supervising.total_restarts)
         yield restarts
+        yield from self._of_outboxes()
+
+    def _of_outboxes(self) -> Iterator[Metric]:
+        waiting = _gauge("outbox_rows", "Rows of an outbox that wait to be moved into the store.", ["outbox"])
+        oldest = _gauge("outbox_oldest_seconds", "For how long the oldest of them has waited.", ["outbox"])
+        aside = _gauge("outbox_rows_set_aside", "Rows of an outbox that cannot be jobs.", ["outbox"])
+        failing = _gauge("outbox_failing", "Whether nothing is moved, because of an error.", ["outbox"])
+        for name, info in self._jobs.outboxes.items():
+            waiting.add_metric([name], info.rows)
+            oldest.add_metric([name], info.oldest or 0.0)
+            aside.add_metric([name], info.set_aside)
+            failing.add_metric([name], bool(info.error))
+        if self._jobs.outboxes:
+            yield from (waiting, oldest, aside, failing)
 
     def _of_store(self) -> Iterator[Metric]:
         store = self._jobs.store

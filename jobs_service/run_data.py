@@ -16,7 +16,7 @@ newest first, then the parts that exist: result, error, progress, limits. Intege
 
 A result is any JSON; an error is [type, message, traceback]; progress is [done, total, message, attempt]. Limits
 override the handler's options for this job: [max_attempts, time_limit], null for the handler's own, and optionally
-traceparent and tracestate (`tracing`).
+traceparent and tracestate (`tracing`), and the context, an object of strings (`job_context`).
 
 The module has more than 600 lines because the packed form is read and written by the same offsets and counts.
 """
@@ -29,7 +29,7 @@ import enum
 import functools
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -456,7 +456,7 @@ def limits_of(run_data: bytes) -> tuple[int | None, float | None]:
 
 def _limits(run_data: bytes) -> tuple[int | None, float | None]:
     values = json_data.decode(_parts(run_data).get(LIMITS, b"[null,null]"))
-    if type(values) is list and len(values) in (2, 4) and all(type(text) is str for text in values[2:]):
+    if type(values) is list and len(values) >= 2 and _is_origin(values[2:]):
         most, seconds = values[:2]
         if (most is None or (type(most) is int and most > 0)) and (
             seconds is None or (type(seconds) in (int, float) and seconds > 0)
@@ -465,8 +465,37 @@ def _limits(run_data: bytes) -> tuple[int | None, float | None]:
     raise RecordDamaged(f"a job's run data are damaged: two limits are packed as {shown(values)}")
 
 
-def limits_json(max_attempts: int | None, time_limit: float | None) -> bytes:
-    return json_data.encode([max_attempts, time_limit])
+def limits_json(
+    max_attempts: int | None,
+    time_limit: float | None,
+    trace: tuple[str, str] | None = None,
+    context: Mapping[str, str] | None = None,
+) -> bytes:
+    """Return limits as they are packed in run data, with where the job comes from: a trace, and a context."""
+    return json_data.encode([max_attempts, time_limit, *(trace or ()), *([dict(context)] if context else ())])
+
+
+def origin_of(run_data: bytes) -> tuple[tuple[str, str] | None, Mapping[str, str] | None]:
+    """Return the traceparent and tracestate, and the context; None for a missing or unreadable one."""
+    if not run_data or not run_data[0] & LIMITS:
+        return None, None
+    try:
+        values = json_data.decode(_parts(run_data).get(LIMITS, b""))
+    except RecordDamaged:
+        return None, None
+    if type(values) is not list or len(values) < 2 or not _is_origin(rest := values[2:]):
+        return None, None
+    context = rest.pop() if rest and type(rest[-1]) is dict else None
+    return (rest[0], rest[1]) if rest else None, context
+
+
+def _is_origin(values: list[Any]) -> bool:
+    """Whether the values behind two limits are a trace, a context, both or none."""
+    *trace, context = values or [{}]
+    if type(context) is not dict:
+        trace, context = values, {}
+    texts = [*trace, *context.values()]
+    return len(trace) in (0, 2) and all(type(text) is str for text in texts)
 
 
 def parts_of(run_data: bytes) -> bytes:

@@ -20,6 +20,7 @@ from jobs_service.log import EventLog
 PREFIX = "JOBS_SERVICE_"
 FILE_VARIABLE = PREFIX + "SETTINGS"
 STORE_VARIABLE = PREFIX + "STORE"
+OUTBOX_VARIABLE = PREFIX + "OUTBOX"
 
 _LONGEST = 300
 _MOST_NAMED = 10
@@ -198,7 +199,7 @@ def log_unknown_variables() -> None:
     unknown = {name for name in os.environ if name.upper().startswith(PREFIX)} - _logged
     if not unknown:
         return
-    known = [FILE_VARIABLE, STORE_VARIABLE, *(PREFIX + name.upper() for name in Settings.model_fields)]
+    known = [FILE_VARIABLE, STORE_VARIABLE, OUTBOX_VARIABLE, *(PREFIX + name.upper() for name in Settings.model_fields)]
     unknown = {name for name in unknown if name.upper() not in known and not name.upper().startswith(_OF_OTHERS)}
     _logged.update(unknown)
     if unknown:

@@ -19,8 +19,8 @@ from sys import modules
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar
 
-from jobs_service import json_data, names, run_data
-from jobs_service.errors import RecordDamaged, kind_of
+from jobs_service import names, run_data
+from jobs_service.errors import kind_of
 from jobs_service.log import EventLog
 
 if TYPE_CHECKING:
@@ -182,27 +182,9 @@ def _has_span() -> bool:
 # In the job
 
 
-def with_trace(limits: bytes | None, trace: Trace) -> bytes:
-    """Return a job's packed limits with the given context in place of their own."""
-    values = [None, None] if limits is None else json_data.decode(limits)[:2]
-    return json_data.encode([*values, *trace])
-
-
-def trace_of(packed: bytes) -> Trace | None:
-    """Return the context in run data; None if it is missing or unreadable."""
-    try:
-        values = json_data.decode(run_data._parts(packed).get(run_data.LIMITS, b""))
-    except RecordDamaged:
-        return None
-    match values:
-        case [_, _, str(parent), str(state)]:
-            return parent, state
-    return None
-
-
 def carrier_of(packed: bytes) -> dict[str, str]:
     """Return the context in run data as a propagator takes it."""
-    trace = trace_of(packed)
+    trace, _ = run_data.origin_of(packed)
     found = {} if trace is None else {"traceparent": trace[0], "tracestate": trace[1]}
     return {name: value for name, value in found.items() if value}
 

@@ -113,8 +113,15 @@ def _module(*words: str) -> Callable[[Sequence[str]], None]:
 
 
 def _kills(_: Sequence[str]) -> None:
-    tests = ("tests/system/test_kill.py", "tests/system/test_namespaces.py")
+    tests = ("tests/system/test_kill.py", "tests/system/test_namespaces.py", "tests/store/sqlite/test_kills.py")
     _call([sys.executable, "-m", "pytest", "-q", "--timeout", "900", *tests], KILLS=KILLS)
+
+
+def _outbox(_: Sequence[str]) -> None:
+    _call(
+        [sys.executable, "-m", "pytest", "-q", "-s", "--timeout", "6000", "tests/outbox/test_kills.py"],
+        OUTBOX_ROWS="100000",
+    )
 
 
 def _cases(_: Sequence[str]) -> None:
@@ -267,6 +274,7 @@ PARTS = {
     "soak": Part(_module("tests.system.soak", "--minutes", "5")),
     "runner-soak": Part(_module("tests.system.runner_soak")),
     "kills": Part(_kills),
+    "outbox": Part(_outbox),
     "cases": Part(_cases),
     "replication": Part(_replication),
     "seeds": Part(_module("tests.simulation", "--random", "--minutes", "10")),

@@ -175,6 +175,7 @@ UNMEASURED = frozenset(
         "store/lmdb/test_power_cuts.py",
         "store/lmdb/test_processes.py",
         "store/lmdb/test_watches.py",
+        "store/sqlite/test_kills.py",
         "store/test_memory.py",
         "store/test_memory_interleaving.py",
         "supervision/test_cancellation.py",
@@ -206,6 +207,7 @@ LONG = tuple(
         "store/lmdb/test_forks_and_kills.py",
         "store/lmdb/test_processes.py",
         "store/lmdb/test_damage.py",
+        "store/sqlite/test_kills.py",
         "service/test_full_store.py",
         "copying",
         "testing",
@@ -242,7 +244,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.path))
     for item in items:
         # A suite of the service runs the same lines on every store; the suites of the stores themselves are measured.
-        again = "simulated" in item.name or ("lmdb" in item.name and item.path.parent == TESTS / "service")
+        again = "simulated" in item.name or (
+            item.path.parent == TESTS / "service" and ("lmdb" in item.name or "sqlite" in item.name)
+        )
         if again or _is_unmeasured(item.path):
             item.add_marker("unmeasured")
 

@@ -92,6 +92,7 @@ def settings_with(**values: Any) -> Settings:
 ADDRESSED = (
     StoreKind("memory", lambda directory: "memory:", persistent=False),
     StoreKind("lmdb", lambda directory: f"lmdb:{directory / 'store'}"),
+    StoreKind("sqlite", lambda directory: f"sqlite:{directory / 'app.db'}"),
     StoreKind(
         "fdb",
         lambda directory: f"fdb:{os.environ[FDB_VARIABLE]}",

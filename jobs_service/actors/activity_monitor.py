@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from jobs_service.actors.context import Context, DutifulActor
-from jobs_service.layer import activity, changes, queue
+from jobs_service.layer import changes, lost_jobs, queue, removal, type_settings
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -222,7 +222,7 @@ class Sampler:
     async def _sample(self, due: Sequence[Sampled]) -> None:
         keys = [sampled.keys for sampled in due]
         found = await self._context.retried(
-            lambda: self._context.read(lambda transaction: activity.samples(transaction, keys))
+            lambda: self._context.read(lambda transaction: lost_jobs.samples(transaction, keys))
         )
         now = asyncio.get_running_loop().time()
         for sampled, (timeout, stamp) in zip(due, found, strict=True):
@@ -358,7 +358,7 @@ class ActivityMonitor(DutifulActor):
         while True:
             message = await self.receive(self._wait())
             if message is not None:
-                await self._take(message.body)
+                await self._take(message)
             await self._take_turn()
 
     async def terminate(self) -> None:
@@ -462,7 +462,7 @@ class ActivityMonitor(DutifulActor):
         """Re-enqueue one batch of the jobs at or below a stamp."""
         attempts: list[Attempt] = []  # one for each size: half of a batch that was too much has not been tried before
 
-        def attempt(size: int) -> Awaitable[activity.TaskPart | None]:
+        def attempt(size: int) -> Awaitable[lost_jobs.TaskPart | None]:
             attempts.append(Attempt())
             return self._take_for_lost(until, timeout, size, attempts[-1])
 
@@ -485,17 +485,17 @@ class ActivityMonitor(DutifulActor):
 
     async def _take_for_lost(
         self, until: bytes, timeout: float, size: int, attempt: Attempt
-    ) -> activity.TaskPart | None:
+    ) -> lost_jobs.TaskPart | None:
         """Re-enqueue one batch; return None if the type's timeout has changed since silence was measured."""
         keys = self.keys
 
-        async def take(unit: UnitOfWork) -> activity.TaskPart | None:
+        async def take(unit: UnitOfWork) -> lost_jobs.TaskPart | None:
             attempt.begin()
             # Do not read the activity stamp: each heartbeat of the type changes it, so that on a busy type this
             # transaction would conflict for ever. The entries that are read conflict for the jobs that matter.
-            present = await activity.timeout_if_any(unit.transaction, keys)
+            present = await type_settings.timeout_if_any(unit.transaction, keys)
             own = self._context.own_runs.get(keys.packed, ())
-            return await activity.re_enqueue(unit, keys, until, size, own) if present == timeout else None
+            return await lost_jobs.re_enqueue(unit, keys, until, size, own) if present == timeout else None
 
         return await self._transact(take, too_much_for(size))
 
@@ -508,7 +508,7 @@ class ActivityMonitor(DutifulActor):
 
         async def read(transaction: Transaction) -> tuple[float | None, float | None, Watch]:
             watch = transaction.watch(self.keys.watch_pending)
-            timeout = await activity.timeout_if_any(transaction, self.keys)
+            timeout = await type_settings.timeout_if_any(transaction, self.keys)
             return await queue.next_scheduled(transaction, self.keys), timeout, watch
 
         run_at, timeout, watch = await self._read(read)
@@ -543,7 +543,7 @@ class ActivityMonitor(DutifulActor):
     async def _remove_expired(self) -> None:
         """Remove a batch of expired jobs. A read comes first: most of the time there are none, and a read is cheap."""
         keys = self.keys
-        expiry = await self._read(lambda transaction: activity.next_expiry(transaction, keys))
+        expiry = await self._read(lambda transaction: removal.next_expiry(transaction, keys))
         self._expired_at = self._time()
         if expiry is None:
             self._expiry_at = _NEVER
@@ -551,7 +551,7 @@ class ActivityMonitor(DutifulActor):
         elif expiry > self._context.sources.wall_time():
             self._expiry_at = self._expired_at + self._context.settings.expiry_check_period
         else:
-            removed = await self._one_batch(lambda unit, size: activity.remove_expired(unit, keys, unit.now, size))
+            removed = await self._one_batch(lambda unit, size: removal.remove_expired(unit, keys, unit.now, size))
             self._log.debug("jobs_expired", count=removed)
             self._expiry_at = self._time()
 

@@ -15,13 +15,16 @@ from jobs_service.cli.program import GlobalOptions
 from jobs_service.cli.verbs import completion
 from jobs_service.cli.verbs.add import add, add_many
 from jobs_service.cli.verbs.backup import backup
+from jobs_service.cli.verbs.change import cancel, remove, resubmit, retry
+from jobs_service.cli.verbs.change import run as run_job
 from jobs_service.cli.verbs.copy import copy
 from jobs_service.cli.verbs.handlers import handlers, periodic
 from jobs_service.cli.verbs.health import failures, health
 from jobs_service.cli.verbs.list import list_jobs, show
+from jobs_service.cli.verbs.outbox import outbox_app
 from jobs_service.cli.verbs.processes import processes_app, workers
-from jobs_service.cli.verbs.remove import remove, resubmit
 from jobs_service.cli.verbs.replicate import replicate, replications
+from jobs_service.cli.verbs.schedules import schedules_app
 from jobs_service.cli.verbs.serve import serve
 from jobs_service.cli.verbs.stats import stats, top
 from jobs_service.cli.verbs.submit import submit
@@ -87,7 +90,10 @@ def application() -> typer.Typer:
     app.command("list", cls=Verb)(list_jobs)
     app.command("show", cls=Verb)(show)
     app.command("watch", cls=Verb)(watch)
+    app.command("retry", cls=Verb)(retry)
+    app.command("cancel", cls=Verb)(cancel)
     app.command("remove", cls=Verb)(remove)
+    app.command("run", cls=Verb)(run_job)
     app.command("resubmit", cls=Verb)(resubmit)
     app.command("pause", cls=Verb)(pause)
     app.command("resume", cls=Verb)(resume)
@@ -99,11 +105,13 @@ def application() -> typer.Typer:
     app.command("failures", cls=Verb)(failures)
     app.add_typer(processes_app(), name="processes")
     app.command("periodic", cls=Verb)(periodic)
+    app.add_typer(schedules_app(), name="schedules")
     app.command("handlers", cls=Verb)(handlers)
     app.command("health", cls=Verb)(health)
     app.command("replicate", cls=Verb)(replicate)
     app.command("replications", cls=Verb)(replications)
     app.command("serve", cls=Verb)(serve)
+    app.add_typer(outbox_app(), name="outbox")
     app.add_typer(token_app(), name="token")
     app.command("backup", cls=Verb)(backup)
     app.command("copy", cls=Verb)(copy)

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 import typer
 
-from jobs_service import InvalidSettings, JobsService, JobType, Settings
+from jobs_service import InvalidSettings, JobsService, JobType, Settings, sync
 from jobs_service.cli import program
 from jobs_service.cli.worker import Parent, end_after
 from jobs_service.errors import a_kind_of
 from jobs_service.names import one_line, printable, shown
 from jobs_service.runner.commands import kill_all
-from jobs_service.service.bulk_actions import BulkActions
 
 if TYPE_CHECKING:
     from jobs_service.http.server import Address, Server
+    from jobs_service.outbox.relays import Relay
     from jobs_service.service.worker_processes import WorkerProcesses
 
 HINT = "MODULE:ATTR"
@@ -58,6 +58,7 @@ def serve(
     types: Sequence[JobType] | None,
     max_jobs: int | None,
     http: Address | None = None,
+    relays: Sequence[Relay] = (),
     parent: Parent | None = None,
     setup: Callable[[], object] | None = None,
 ) -> int:
@@ -71,6 +72,7 @@ def serve(
         types: the types of the handlers to run; None for all.
         max_jobs: most jobs that run at the same time; None for the number of the handlers' slots.
         http: the address of the HTTP server; None for no server.
+        relays: of outboxes; they begin when the types of the handlers exist.
         parent: the parent of this worker process, which ends it by SIGTERM, at once by SIGQUIT, and by its own end.
             None for a daemon by itself.
         setup: called first in the processes of isolated handlers.
@@ -80,7 +82,7 @@ def serve(
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
-    daemon = Daemon(service, types, max_jobs, http, parent, setup)
+    daemon = Daemon(service, types, max_jobs, http, relays, parent, setup)
     runner = asyncio.Runner()
     loop = runner.get_loop()
 
@@ -158,7 +160,7 @@ class Daemon:
 
     Args:
         service: the service, not open yet.
-        types, max_jobs, http, parent, setup: see `serve`.
+        types, max_jobs, http, relays, parent, setup: see `serve`.
 
     Attributes:
         is_ending: whether a signal or a request has told it to end; the next signal ends it at once.
@@ -170,6 +172,7 @@ class Daemon:
         types: Sequence[JobType] | None,
         max_jobs: int | None,
         http: Address | None = None,
+        relays: Sequence[Relay] = (),
         parent: Parent | None = None,
         setup: Callable[[], object] | None = None,
     ) -> None:
@@ -179,6 +182,7 @@ class Daemon:
         self._served = types
         self._max_jobs = max_jobs
         self._http = http
+        self._relays = relays
         self._server: Server | None = None
         self.is_ending = False
         self._stop = asyncio.Event()
@@ -192,31 +196,43 @@ class Daemon:
             SupervisorFailed: the tree, or the handlers' runner, gave up.
         """
         listed = self._service.listed(self._stop_on_request)
-        async with self._service as jobs, listed, self._bulk_actions_run(), self._served_over_http():
-            if not jobs.handlers or (self._parent is not None and self._parent.orders["http"]):
-                if self._http is None:
-                    log.warning("no_handlers", hint=NO_HANDLERS)
+        async with (
+            self._service as jobs,
+            listed,
+            self._served_over_http(),
+            asyncio.TaskGroup() as group,
+        ):
+            tasks: list[asyncio.Task[None]] = []
+
+            def ready() -> None:
+                tasks.extend(group.create_task(relay.run()) for relay in self._relays)
                 self._ready()
-                await self._stop.wait()
+
+            parent = self._parent
+            if jobs.handlers and not (parent is not None and parent.orders["http"]):
+                run = jobs.run(types=self._served, max_jobs=self._max_jobs, started=ready, setup=self._setup)
+                tasks.append(group.create_task(run))
+                if parent is not None and parent.is_limited:
+                    tasks.append(group.create_task(parent.limits(jobs, self._stop_on_request)))
             else:
-                async with asyncio.TaskGroup() as group:
-                    running = group.create_task(
-                        jobs.run(types=self._served, max_jobs=self._max_jobs, started=self._ready, setup=self._setup)
-                    )
-                    if self._parent is not None and self._parent.is_limited:
-                        limits = group.create_task(self._parent.limits(jobs, self._stop_on_request))
-                        await self._stop.wait()
-                        limits.cancel()
-                    await self._stop.wait()
-                    # Waiting HTTP requests are answered at once, not after the end of the last handler.
-                    await self._leave_http()
-                    running.cancel()
+                if self._http is None and not self._relays:
+                    log.warning("no_handlers", hint=NO_HANDLERS)
+                ready()
+            await self._stop.wait()
+            # Waiting HTTP requests are answered at once, not after the end of the last handler.
+            await self._leave_http()
+            for task in tasks:
+                task.cancel()
         log.info("stopped")
 
     @asynccontextmanager
     async def _served_over_http(self) -> AsyncIterator[None]:
-        """Run the HTTP server, if there is an address for it, while the block runs."""
+        """Run the HTTP server, if there is an address for it, while the block runs.
+
+        Bulk actions are run with it or without, including unfinished ones of other processes.
+        """
         if self._http is None:
+            self._service.bulk_actions.start()
             yield
             return
         from jobs_service.http.server import serving
@@ -232,22 +248,6 @@ class Daemon:
     async def _leave_http(self) -> None:
         if self._server is not None:
             await self._server.end_waiting()
-
-    @asynccontextmanager
-    async def _bulk_actions_run(self) -> AsyncIterator[None]:
-        """Run bulk actions while the block runs, including unfinished ones of other processes.
-
-        With an HTTP server this does nothing, because the server runs them.
-        """
-        if self._http is not None:
-            yield
-            return
-        actions = BulkActions(self._service)
-        actions.start()
-        try:
-            yield
-        finally:
-            await actions.close()
 
     def stop(self, number: signal.Signals) -> None:
         """Let `run` end."""
@@ -312,6 +312,8 @@ def load(name: str) -> JobsService:
             found = getattr(found, attribute)
         except AttributeError:
             raise typer.BadParameter(f"module {module_name} has no {path}", param_hint=HINT) from None
+    if isinstance(found, sync.JobsService):
+        found = found.asynchronous
     if not isinstance(found, JobsService):
         raise typer.BadParameter(f"{name} is {a_kind_of(found)}, not a JobsService", param_hint=HINT)
     return found

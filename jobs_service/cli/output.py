@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import stat
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, cast
 
-from jobs_service.cli import program
 from jobs_service.names import compact, printable, shown
 from jobs_service.sources import Sources
 
@@ -56,9 +54,8 @@ _END: Final = "\x1b[0m"
 
 T = TypeVar("T")
 
-Advance: TypeAlias = Callable[[int, int], None]
-"""Called with the bytes read since the last call, and the number of jobs added so far."""
-
+Json: TypeAlias = Literal["json"] | None
+"""The value of `-o`: whether to print JSON."""
 
 # Tables
 
@@ -70,11 +67,13 @@ class Column:
     Attributes:
         name: its heading.
         of: returns its value, printable text, of an item.
-        right: whether its values are aligned to the right.
+        right: whether its values are aligned to the right, as numbers, and never folded.
         cut: whether its values may be cut to a terminal's width; possible for the last column only.
         nothing: its usual value: the column is left out if all rows have it.
         status: whether its values are statuses of jobs, which are coloured.
-        whole: whether its values are folded after all others, because people type them.
+        whole: whether its values are never folded, because people copy and type them: rather, a line is too long. Those
+            of types, ids and times are not.
+        below: whether a terminal shows its values below their rows, in full width; possible for the last column only.
     """
 
     name: str
@@ -84,6 +83,7 @@ class Column:
     nothing: str = ""
     status: bool = False
     whole: bool = False
+    below: bool = False
 
 
 class Table:
@@ -91,7 +91,8 @@ class Table:
 
     Args:
         columns: its columns. A value is cut only if its column allows it, because people copy values; on a narrow
-            terminal values are folded. A column other than the first is left out if it has only usual values.
+            terminal values are folded, unless their column forbids it. A column other than the first is left out if it
+            has only usual values.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -116,16 +117,19 @@ class Table:
         used = self._used | _in_use(self._columns, rows)
         heading, self._used = used != self._used, used
         places = sorted(used)
+        under = places.pop() if self._terminal and self._columns[places[-1]].below else None
         columns = [self._columns[place] for place in places]
         wanted = [[row[place] for place in places] for row in rows]
         widths = self._fitted(places, wanted)
         if heading:
             for line in _row([column.name.upper() for column in columns], columns, widths, paint=False):
                 yield f"{_BOLD}{line}{_END}" if self._terminal else line
-        for row in wanted:
+        for row, whole in zip(wanted, rows, strict=True):
             if columns[-1].cut and self._terminal:
                 row[-1] = cut(row[-1], widths[-1])
             yield from _row(row, columns, widths, paint=self._paints)
+            if under is not None:
+                yield from (GAP * 2 + part for part in _wrapped(whole[under], width() - 2 * len(GAP)))
 
     def _fitted(self, places: Sequence[int], rows: Sequence[Sequence[str]]) -> list[int]:
         """Return the widths of columns: the widths of their cells, reduced to fit the terminal."""
@@ -137,13 +141,10 @@ class Table:
         room = width() - len(GAP) * (len(widths) - 1)
         if self._columns[places[-1]].cut:
             widths[-1] = min(widths[-1], max(LEAST_CUT, room - sum(widths[:-1])))
-        # Names longer than the terminal's width are folded, never cut.
-        whole = {at for at, place in enumerate(places) if self._columns[place].whole}
-        while sum(widths) > room and max(widths) > 1:
-            foldable = [at for at, columns in enumerate(widths) if at not in whole and columns > 1] or range(
-                len(widths)
-            )
-            widths[max(foldable, key=lambda at: (widths[at], at))] -= 1  # the last of the widest: it may be cut
+        columns = [self._columns[place] for place in places]
+        foldable = [at for at, column in enumerate(columns) if not (column.whole or column.status or column.right)]
+        while sum(widths) > room and (wide := [at for at in foldable if widths[at] > len(columns[at].name)]):
+            widths[max(wide, key=lambda at: (widths[at], at))] -= 1  # the last of the widest: it may be cut
         return widths
 
 
@@ -154,7 +155,7 @@ def table(columns: Sequence[Column], items: Sequence[Any]) -> None:
 
 
 def rows(
-    columns: Sequence[Column], found: Sequence[T], form: Callable[[T], dict[str, Any]], as_json: bool, nothing: str
+    columns: Sequence[Column], found: Sequence[T], form: Callable[[T], dict[str, Any]], as_json: Json, nothing: str
 ) -> None:
     """Print items: as one line of JSON each, or as a table for people.
 
@@ -197,6 +198,13 @@ def _line(row: Sequence[str], columns: Sequence[Column], widths: Sequence[int], 
         text = painted(cell, cell) if paint and column.status else cell
         parts.append(padding + text if column.right else text + padding)
     return GAP.join(parts).rstrip()
+
+
+def _wrapped(text: str, columns: int) -> list[str]:
+    """Return a text in lines of a width; only words that are longer than a line are broken."""
+    if cells(text) != len(text):
+        return _folded(text, columns)
+    return textwrap.wrap(text, columns, break_on_hyphens=False)
 
 
 def _folded(text: str, columns: int) -> list[str]:
@@ -270,28 +278,6 @@ def console(*, stderr: bool = False) -> Any:
     return Console(
         stderr=stderr, width=None if sys.stdout.isatty() else width(), highlight=False, markup=False, emoji=False
     )
-
-
-@contextmanager
-def progress(source: os.stat_result) -> Iterator[Advance]:
-    """Show the progress through a source while the block runs.
-
-    Args:
-        source: its `os.fstat` result; the size of a pipe is unknown.
-    """
-    if not sys.stderr.isatty():
-        yield lambda size, added: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    total = source.st_size if stat.S_ISREG(source.st_mode) else None
-    columns = [TextColumn("{task.fields[added]} jobs added"), BarColumn()]
-    if total is not None:
-        columns += [TaskProgressColumn(), TimeRemainingColumn()]
-    with program.cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, added=0)
-        yield lambda size, added: bar.update(task, advance=size, added=added)
 
 
 # Jobs and values as texts

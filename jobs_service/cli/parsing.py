@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from jobs_service import durations
+from jobs_service.cli.output import Json
 from jobs_service.cli.verbs import completion
 from jobs_service.names import parsed, parsed_priority
 from jobs_service.sources import Sources
@@ -19,7 +20,6 @@ from jobs_service.sources import Sources
 DURATION_HELP = "90, 30s, 10m, 1h30m, 2d"
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Names the job within its type.")]
 NewTypeOption = Annotated[
     str | None,
     typer.Option(
@@ -34,11 +34,13 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="ADDRESS",
-        help="lmdb:PATH (embedded), fdb:[CLUSTER_FILE] (FoundationDB) or memory: (gone at the end). "
+        help="lmdb:PATH or sqlite:PATH (embedded), fdb:[CLUSTER_FILE] (FoundationDB) or memory: (gone at the end). "
         "Default: the variable JOBS_SERVICE_STORE, else lmdb:jobs-data.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
+JsonOption = Annotated[
+    Json, typer.Option("-o", "--output", metavar="json", help="json prints one JSON object per line, for programs.")
+]
 DataOption = Annotated[
     str | None, typer.Option("--data", metavar="JSON|@FILE|-", help="The job's JSON value; - reads standard input.")
 ]
@@ -90,6 +92,20 @@ class Verb(TyperCommand):
 TypeArgument = Annotated[str, typer.Argument(metavar="TYPE", help="The kind of job.", autocompletion=completion.types)]
 OptionalType = Annotated[
     str | None, typer.Argument(metavar="TYPE", help="Only jobs of this type.", autocompletion=completion.types)
+]
+IdArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="Names the job; its beginning, if no other begins so.", autocompletion=completion.ids
+    ),
+]
+OptionalJob = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="ID",
+        help="Names one job; its beginning, if no other begins so.",
+        autocompletion=completion.ids,
+    ),
 ]
 
 

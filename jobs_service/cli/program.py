@@ -14,7 +14,6 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeAlias, TypeGuard, TypeVar
 
 import typer
@@ -41,8 +40,6 @@ _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Without a file's name they come from printing only: errors of files have one, and stores raise their own errors."""
 
 React: TypeAlias = Callable[[signal.Signals], None]
-
-_SHOW_CURSOR = b"\x1b[?25h\n"
 
 T = TypeVar("T")
 
@@ -145,6 +142,8 @@ def require_store(address: str) -> None:
 def missing_store(address: str) -> str | None:
     """Return the path of an embedded store that does not exist; None if the store exists or is of another kind."""
     scheme, _, path = address.partition(":")
+    if scheme == "sqlite" and path:
+        return None if Path(path).exists() else path
     if scheme != "lmdb" or not path or Path(path).is_file() or Path(path, "data.mdb").exists():
         return None
     return path
@@ -161,6 +160,21 @@ def imitated(address: str) -> Store:
     store.limits = open_address(address, settings, sources).limits
     store.address = address
     return store
+
+
+# The user
+
+
+def user() -> str:
+    """Return the name of the user on this machine."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a user id without a name
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
 
 
 # Types
@@ -402,22 +416,6 @@ async def while_read() -> AsyncIterator[None]:
         if scope.expired():
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from None
         raise
-
-
-@contextmanager
-def cursor_given_back(terminal: TextIO) -> Iterator[None]:
-    """While the block hides a terminal's cursor, let SIGTERM show it again before the process ends."""
-
-    def end(number: int, _: FrameType | None) -> None:
-        os.write(terminal.fileno(), _SHOW_CURSOR)
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from jobs_service import json_types, names, tracing
+from jobs_service import job_context, json_types, names, tracing
 from jobs_service.arguments import json_of
 from jobs_service.errors import (
     InvalidAddress,
@@ -209,7 +209,7 @@ class Connection:
         """
         self.check_open()
         content = body if body is None or isinstance(body, bytes) else dumps(body)
-        headers = tracing.headers()
+        headers = tracing.headers() | job_context.headers()
         if content is not None:
             headers["Content-Type"] = _NDJSON if content.endswith(b"\n") else "application/json"
         if key is not None:
@@ -380,7 +380,7 @@ class Lines:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        # By path and by the trace of the request.
+        # By path, and by the trace and the context of the request.
         self._waiting: dict[tuple[str, tuple[tuple[str, str], ...]], list[tuple[bytes, asyncio.Future[Any]]]] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -389,7 +389,7 @@ class Lines:
         self._connection.check_open()
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
-        group = path, tuple(tracing.headers().items())
+        group = path, tuple((tracing.headers() | job_context.headers()).items())
         if group not in self._waiting:
             self._waiting[group] = []
             loop.call_soon(self._send_group, group)

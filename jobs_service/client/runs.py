@@ -19,10 +19,10 @@ from jobs_service.errors import JobNotFound, JobsError, StoreError, StoreUnavail
 from jobs_service.http import problems, wire
 from jobs_service.layer import running_jobs
 from jobs_service.layer.batch_bounds import Batch
-from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import Keyspace, TypeKeys
 from jobs_service.layer.queue import AcceptTerms, EmptyQueue
 from jobs_service.layer.running_jobs import LockStatus, RunReport
+from jobs_service.layer.type_settings import Declared
 from jobs_service.model import UNSET, HistoryKind, JobError, JobType, Outcome, RunningJob, unpack_priority
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
-from jobs_service import json_types, tracing
+from jobs_service import job_context, json_types, tracing
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, in_one_line, meant
 from jobs_service.http import (
     bodies,
@@ -24,6 +24,7 @@ from jobs_service.http import (
     gate,
     job_endpoints,
     problems,
+    schedule_endpoints,
     streams,
     type_endpoints,
     worker_endpoints,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 log = EventLog("jobs_service.http")
 
-REGISTERED: Final = (daemon_endpoints, job_endpoints, streams, type_endpoints, worker_endpoints)
+REGISTERED: Final = (daemon_endpoints, job_endpoints, schedule_endpoints, streams, type_endpoints, worker_endpoints)
 """The modules whose import has filled ENDPOINTS."""
 
 _DASHBOARD: Final = "jobs_service.dashboard"
@@ -155,7 +156,8 @@ class Application:
                 await _read_body(call, endpoint, headers)
             return await endpoint.handle(call)
         trace = tracing.within(headers.first("traceparent"), headers.first("tracestate"))
-        with self.state.place(who, origin.client), trace:
+        context = job_context.of_request(headers.first(job_context.HEADER.lower()))
+        with self.state.place(who, origin.client), trace, context:
             await _read_body(call, endpoint, headers)
             response = await endpoint.handle(call)
             await response(scope, receive, send)

@@ -270,7 +270,7 @@ class ServerState:
         tokens: tokens and logins.
         audit: the audit log.
         closing: set when streams and waits for jobs are to end.
-        bulk: bulk actions.
+        bulk: bulk actions, those of the service.
         accepts: recent accepts and their jobs.
     """
 
@@ -280,7 +280,8 @@ class ServerState:
         limits = self.options.limits
         self.tokens = Tokens(service, self._revoked)
         self.audit = Audit(self.options.audit_log)
-        self.bulk = bulk_actions.BulkActions(service, self._bulk_action_ended)
+        self.bulk = service.bulk_actions
+        self.bulk.ended.append(self._bulk_action_ended)
         self.closing = asyncio.Event()
         self._is_closed = False
         self._requests = Places("requests", limits.requests, limits.requests_of_client)

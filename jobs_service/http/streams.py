@@ -1,4 +1,7 @@
-"""Streams of server-sent events: the answer to one client, the events of jobs, and the changes of a type's jobs."""
+"""Streams of server-sent events: the answer to one client, the events of jobs, and the changes of a type's jobs.
+
+The module has more than 600 lines because the three share frames, heartbeats and the way in which a stream ends.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +34,11 @@ from jobs_service.http import forms, problems
 from jobs_service.http.endpoint import Call, endpoint
 from jobs_service.http.problems import Refusal
 from jobs_service.http.tokens import Identity, Role
-from jobs_service.layer import activity, changes, counters
+from jobs_service.layer import changes, counters, lost_jobs
 from jobs_service.layer.changes import Position
-from jobs_service.layer.creation import no_type
 from jobs_service.layer.keyspace import TypeKeys, is_id, pack_id, unpack_id
 from jobs_service.layer.record import Record
+from jobs_service.layer.type_settings import no_type
 from jobs_service.model import Job, JobEvent, JobId, JobState, JobType
 from jobs_service.store.base import Transaction, Watch
 
@@ -486,7 +489,7 @@ class TypeFeed:
 
 async def existing(service: JobsService, keys: list[TypeKeys]) -> set[TypeKeys]:
     """Return the types that exist or have jobs; following another type would leave rows of it in the store."""
-    read = await service.remote.access.read(lambda transaction: activity.samples(transaction, keys))
+    read = await service.remote.access.read(lambda transaction: lost_jobs.samples(transaction, keys))
     found = {each for each, (timeout, _) in zip(keys, read, strict=True) if timeout}
     others = [each for each in keys if each not in found]
     if others:

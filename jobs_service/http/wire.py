@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from jobs_service import json_data, names, run_data, tracing
+from jobs_service import json_data, names, run_data
 from jobs_service.errors import RecordDamaged
 from jobs_service.json_types import Hexadecimal, Time, Unchanged, read, time
 from jobs_service.model import (
@@ -32,6 +32,7 @@ from jobs_service.model import (
     Worker,
     unpack_priority,
 )
+from jobs_service.model.schedule import StoredSchedule
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts
 
 Form = dict[str, Any]
@@ -91,6 +92,8 @@ class JobForm(BaseModel):
     """The effect of an add that was an `enqueue`; absent from other answers."""
     trace_context: TraceForm | None = None
     """Absent if the job was added outside a span; a worker continues the trace with it."""
+    context: dict[str, str] | None = None
+    """Absent if the job was added without one."""
     lock: Hexadecimal | None = None
     """Only for its worker."""
     next_run: NextRunForm | None = None
@@ -152,9 +155,10 @@ def _packed(priority: Any) -> bytes:
 def _run_data(form: JobForm) -> bytes:
     """Return the run data of a job, packed as in its record."""
     limits, trace = (form.max_attempts, form.time_limit), form.trace_context
-    packed_limits = None if limits == (None, None) else run_data.limits_json(*limits)
-    if trace is not None:
-        packed_limits = tracing.with_trace(packed_limits, (trace.traceparent, trace.tracestate))
+    packed_limits = None
+    if limits != (None, None) or trace is not None or form.context:
+        parent = None if trace is None else (trace.traceparent, trace.tracestate)
+        packed_limits = run_data.limits_json(*limits, parent, form.context)
     parts = {
         run_data.RESULT: json_data.encode(form.result) or None,
         run_data.ERROR: None if form.error is None else run_data.error_json(form.error),
@@ -301,6 +305,12 @@ class TicksForm(BaseModel):
     """The last ticks of periodic types."""
 
     ticks: list[TickForm]
+
+
+class SchedulesForm(BaseModel):
+    """The schedules in the store."""
+
+    schedules: list[StoredSchedule]
 
 
 # Answers about jobs

@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from sys import modules
 from typing import Any, Final, NamedTuple
 
-import fdb.tuple
-
-from jobs_service import json_data, run_data, tracing
+from jobs_service import job_context, json_data, run_data, tracing
 from jobs_service.arguments import EnqueueRule, IfExists, check_duration, exact_int, to_seconds
 from jobs_service.durations import Bounds
 from jobs_service.errors import (
@@ -19,19 +17,17 @@ from jobs_service.errors import (
     JobExists,
     JobNotFound,
     JobTooLarge,
-    NoTypeTimeout,
-    RecordDamaged,
     a_kind_of,
     job_name,
     kind_of,
     shown,
 )
-from jobs_service.layer import counters, declared_settings
-from jobs_service.layer.damage import remove_damaged
+from jobs_service.layer import counters, type_settings
 from jobs_service.layer.keyspace import Place, TypeKeys, pack_priority, pack_type, unpacked_type
 from jobs_service.layer.record import Entry, JobSnapshot, Record
+from jobs_service.layer.type_settings import make_type, no_type, removed_type, require_type
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob, Removal
+from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob
 from jobs_service.model.enqueueing import UNIQUE, Enqueueable, How, delay_of, is_unique, one_value, rule_of, unique_key
 from jobs_service.redaction import MARK, Redaction
 from jobs_service.run_data import HistoryKind
@@ -56,7 +52,7 @@ class Spec:
         InvalidJob: a value that no job can have.
     """
 
-    __slots__ = ("is_marked", "json", "limits", "priority", "redaction", "run_at", "trace", "unique_for")
+    __slots__ = ("context", "is_marked", "json", "limits", "priority", "redaction", "run_at", "trace", "unique_for")
 
     def __init__(self, data: Any, priority: Any, run_at: Any) -> None:
         # The job's own limits in place of its handler's options, in the form of run data; None keeps the present ones.
@@ -66,6 +62,7 @@ class Spec:
         # Seconds after its end for which a job still counts as the requested one, like an unfinished job.
         self.unique_for = 0.0
         self.trace = tracing.current() if MODULE in modules else None
+        self.context = job_context.current()
         self.json = None if data is UNSET else json_data.encode(data) if data is not None else b""
         # Whether the data may contain the replacement of a secret.
         self.is_marked = self.json is not None and MARK in self.json
@@ -73,8 +70,9 @@ class Spec:
         self.run_at = run_at if run_at is None or run_at is UNSET else to_seconds(run_at)
 
     def size(self) -> int:
-        """Return the bytes of its data."""
-        return 0 if self.json is None else len(self.json)
+        """Return the bytes of its data and its context, the latter at most."""
+        size = 0 if self.json is None else len(self.json)
+        return size if self.context is None else size + job_context.MOST_BYTES
 
     def applied_to(self, record: Record) -> tuple[bytes, bytes, float | None]:
         """Return (json, priority, run_at) of the record with the spec's changes."""
@@ -186,35 +184,6 @@ async def resubmit(unit: UnitOfWork, place: Place, spec: Spec) -> Entry:
     return entry
 
 
-async def remove(unit: UnitOfWork, place: Place, force: bool) -> Removal:
-    """Remove a job; a running one is asked to stop, unless force is set.
-
-    Raises:
-        JobNotFound: there is no such job.
-        RecordDamaged: its record cannot be read, and force is not set.
-    """
-    try:
-        entry = await unit.load(place)
-    except RecordDamaged:
-        if not force:
-            raise
-        await remove_damaged(unit, place)
-        unit.take_away(place[0])
-        return Removal.REMOVED
-    record = entry.record
-    if record is None:
-        raise not_found(entry)
-    if record.state is JobState.RUNNING:
-        if not record.cancel or force:
-            unit.take_away(entry.keys)
-        if not force:
-            if not record.cancel:
-                unit.replace(entry, record.canceled())
-            return Removal.CANCELED
-    unit.remove(entry)
-    return Removal.REMOVED
-
-
 async def enqueue(
     unit: UnitOfWork,
     place: Place,
@@ -246,17 +215,17 @@ async def enqueue(
         exists = keys.timeout in unit.existing_types or await unit.transaction.snapshot.get(keys.timeout) is not None
         if not exists and timeout is None:
             raise no_type(keys)
-        if not exists and await declared_settings.is_removed(unit, keys):
-            raise _removed_type(keys)
+        if not exists and await type_settings.is_removed(unit, keys):
+            raise removed_type(keys)
         # All reads come first: where one fails, no job must be left to the other operations of the transaction.
-        is_first = spec.redaction is not None and await declared_settings.is_undeclared(unit, keys)
+        is_first = spec.redaction is not None and await type_settings.is_undeclared(unit, keys)
         # Then the job, which may be refused: no type is made in vain.
         _create(unit, entry, spec)
         if is_first and spec.redaction is not None:
-            declared_settings.declare_first(unit, keys, spec.redaction)
+            type_settings.declare_first(unit, keys, spec.redaction)
         if not exists and timeout is not None:
             if unmade is None:
-                _make_type(unit, keys, timeout)
+                make_type(unit, keys, timeout)
             else:
                 unmade[keys] = None
         unit.existing_types.add(keys.timeout)
@@ -298,7 +267,7 @@ async def enqueue_many(
         raise
     for keys in unmade:
         assert timeout is not None
-        _make_type(unit, keys, timeout)
+        make_type(unit, keys, timeout)
     return entries
 
 
@@ -307,9 +276,16 @@ def _create(unit: UnitOfWork, entry: Entry, spec: Spec) -> None:
         raise InvalidJob("a new job has data and a priority; only resubmit may leave them as they are").about(
             entry.keys.type, entry.id
         )
-    trace = spec.trace or unit.trace
-    limits = spec.limits if trace is None else tracing.with_trace(spec.limits, trace)
+    limits, trace, context = spec.limits, spec.trace or unit.trace, spec.context or unit.context
+    if trace is not None or context is not None:
+        limits = run_data.limits_json(*_two(limits), trace, context)
     unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at, limits)
+
+
+def _two(limits: bytes | None) -> tuple[int | None, float | None]:
+    """Return the limits of a spec as values."""
+    most, seconds = (None, None) if limits is None else json_data.decode(limits)
+    return most, seconds
 
 
 def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, wholly: bool = False) -> None:
@@ -317,7 +293,7 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, who
 
     Args:
         unit, entry, record, spec: the unit of work, the job, its record, and the wanted state.
-        wholly: whether to drop all settings of an earlier call: its limits and its trace.
+        wholly: whether to drop all settings of an earlier call: its limits, its trace and its context.
     """
     if record.state is JobState.RUNNING:
         following = spec.next_of(record)
@@ -336,11 +312,12 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, who
         moved.run_data = run_data.with_event(record.run_data, HistoryKind.ADDED, unit.now)
     else:
         moved.run_data = run_data.started_anew(record.run_data, unit.now)
-    limits = spec.limits
-    if (trace := spec.trace or unit.trace) is not None:
-        if limits is None and not wholly:
-            limits = run_data.limits_json(*run_data.limits_of(moved.run_data))
-        limits = tracing.with_trace(limits, trace)
+    limits, trace, context = spec.limits, spec.trace or unit.trace, spec.context or unit.context
+    if trace is not None or context is not None:
+        of_before = b"" if wholly else moved.run_data
+        before = run_data.origin_of(of_before)
+        two = run_data.limits_of(of_before) if limits is None else _two(limits)
+        limits = run_data.limits_json(*two, trace or before[0], context or before[1])
     if limits is not None or wholly:
         moved.run_data = run_data.with_part(moved.run_data, run_data.LIMITS, limits)
     unit.replace(
@@ -351,9 +328,9 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, who
 
 
 async def refuse_mark(unit: UnitOfWork, place: Place, spec: Spec) -> None:
-    """Refuse a spec with the mark in place of a secret in its data; see `declared_settings.refuse_mark`."""
+    """Refuse a spec with the mark in place of a secret in its data; see `type_settings.refuse_mark`."""
     assert spec.json is not None
-    await declared_settings.refuse_mark(unit, place[0], place[1], spec.json, spec.redaction)
+    await type_settings.refuse_mark(unit, place[0], place[1], spec.json, spec.redaction)
 
 
 def not_found(entry: Entry) -> JobNotFound:
@@ -371,37 +348,6 @@ def _exists(entry: Entry) -> JobExists:
 
 
 # Types
-
-
-async def require_type(unit: UnitOfWork, keys: TypeKeys) -> None:
-    """Check that the type exists, by a snapshot read: adding never conflicts with a changed timeout."""
-    if await unit.transaction.snapshot.get(keys.timeout) is None:
-        raise no_type(keys)
-    unit.existing_types.add(keys.timeout)
-
-
-def _make_type(unit: UnitOfWork, keys: TypeKeys, timeout: float) -> None:
-    # It was read by a snapshot: a timeout set meanwhile must not be overwritten.
-    unit.transaction.add_read_conflict_key(keys.timeout)
-    unit.transaction.set(keys.timeout, fdb.tuple.pack((timeout,)))
-    declared_settings.note_timeout(unit, keys, timeout)
-
-
-def no_type(keys: TypeKeys) -> NoTypeTimeout:
-    """Return the error for a type that does not exist."""
-    return NoTypeTimeout(
-        f"type {shown(keys.type)} has no activity timeout; set_type_timeout({shown(keys.type)}, seconds) creates it, "
-        "and so does the start of its handler",
-        type=keys.type,
-    )
-
-
-def _removed_type(keys: TypeKeys) -> NoTypeTimeout:
-    return NoTypeTimeout(
-        f"type {shown(keys.type)} was removed, so that no new jobs are added; set_type_timeout({shown(keys.type)}, "
-        "seconds) creates it again, and so does the start of its handler",
-        type=keys.type,
-    )
 
 
 # Arguments of enqueue

@@ -1,10 +1,11 @@
-"""Rows beside the jobs: the mark of a copy; processes; tokens, logins and repeatable requests of the HTTP interface.
+"""Rows beside the jobs: the mark of a copy; processes; relayed outboxes; tokens, logins and requests of HTTP.
 
 | key                                 | value                       | as long as                             |
 |-------------------------------------|-----------------------------|----------------------------------------|
 | (COPYING)                           | random bytes                | a copy into this store is not complete |
 | (PROCESSES, id)                     | JSON, see `ProcessRow`      | the process is there                   |
 | (PROCESS_REQUESTS, id)              | JSON: action, who, at       | a request was made to it               |
+| (OUTBOXES, id)                      | JSON: owner, tokens         | rows of the outbox were moved          |
 | (TOKENS)                            | counter                     | bumped when a token changes            |
 | (TOKENS, name)                      | JSON: role, hash, created   | the token holds                        |
 | (REQUESTS, type, key)               | (fingerprint, id, time)     | a day after the request                |
@@ -35,7 +36,14 @@ from jobs_service.layer.keyspace import AFTER, COPYING, Keyspace, Place, TypeKey
 from jobs_service.layer.record import Entry, JobSnapshot
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId
-from jobs_service.model.process import HandlerSlots, ProcessAction, ProcessInfo, ProcessRequest, ProcessState
+from jobs_service.model.process import (
+    HandlerSlots,
+    OutboxInfo,
+    ProcessAction,
+    ProcessInfo,
+    ProcessRequest,
+    ProcessState,
+)
 from jobs_service.store.base import Snapshot, Store, Transaction, Watch
 
 MARK_BYTES: Final = 8
@@ -43,6 +51,7 @@ MARK_BYTES: Final = 8
 
 PROCESSES: Final = 50
 PROCESS_REQUESTS: Final = 51
+OUTBOXES: Final = 52
 
 ID_BYTES: Final = 6
 """Of a process's id, which is written in hexadecimal."""
@@ -132,6 +141,7 @@ class ProcessRow:
                 "taken": info.taken,
                 "handlers": [[names.shown(each.type), each.slots, each.taken] for each in info.handlers],
                 "unnamed": info.unnamed,
+                "outboxes": [[each.name, each.rows, each.oldest, each.set_aside, each.error] for each in info.outboxes],
             },
             separators=(",", ":"),
         ).encode()
@@ -299,6 +309,12 @@ def _row(packed: bytes, value: bytes, request: ProcessRequest | None) -> Process
             ),
             _number(found["unnamed"]),
             request,
+            tuple(
+                OutboxInfo(
+                    _text(name), _number(rows), None if oldest is None else float(oldest), _number(aside), _text(error)
+                )
+                for name, rows, oldest, aside, error in found["outboxes"]
+            ),
         )
         return ProcessRow(info, float(found["period"]), bytes.fromhex(found["instance"]))
     except Exception:  # a value written by other programs: it is no process
@@ -333,6 +349,29 @@ def _time(value: Any) -> float:
     if math.isnan(seconds) or not EARLIEST <= seconds <= LATEST:
         raise ValueError("no time")
     return seconds
+
+
+# Outboxes: the rows of an application's database that were moved into the store, and may not have been removed there
+
+
+def outboxes_begin(keyspace: Keyspace) -> bytes:
+    """Return the beginning of the keys of all outboxes."""
+    return _head(keyspace, OUTBOXES)
+
+
+async def relayed(unit: UnitOfWork, outbox: str) -> tuple[str, list[str]]:
+    """Return the owner of an outbox, and the tokens of the rows that were moved last; empty if there were none."""
+    value = await unit.transaction.get(_key(unit.keyspace, OUTBOXES, outbox))
+    if value is None:
+        return "", []
+    found = json.loads(value)
+    return found["owner"], found["tokens"]
+
+
+def note_relayed(unit: UnitOfWork, outbox: str, owner: str, tokens: Sequence[str]) -> None:
+    """Note the owner of an outbox, and the tokens of the rows that this transaction moves."""
+    value = json.dumps({"owner": owner, "tokens": tokens}, separators=(",", ":"))
+    unit.transaction.set(_key(unit.keyspace, OUTBOXES, outbox), value.encode())
 
 
 # Tokens

@@ -6,27 +6,22 @@ Also the ends of a run without its worker: lost, crashed, given back, or held by
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jobs_service import run_data
 from jobs_service.arguments import check_error, check_outcome, json_of
 from jobs_service.errors import InvalidJob, JobCanceled, JobTooLarge, RecordDamaged, WorkerConflict, job_name
-from jobs_service.layer import declared_settings
-from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, FAILED, LOST, RELEASED
+from jobs_service.layer import type_settings
+from jobs_service.layer.counters import CANCELED, CRASHED, ENDED, EXPIRED, FAILED, RELEASED
 from jobs_service.layer.creation import Spec, refuse_mark
-from jobs_service.layer.damage import take_out
-from jobs_service.layer.keyspace import ACTIVITY, AFTER, DATA, STAMP_CODE, Keyspace, Place, TypeFinder, unpack_id
-from jobs_service.layer.record import Entry, JobSnapshot, NextRun, Record, lock_in
+from jobs_service.layer.keyspace import Place
+from jobs_service.layer.record import Entry, JobSnapshot, NextRun, Record
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Ending, Job, JobError, Outcome, RunningJob
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import MARK
 from jobs_service.run_data import ERROR, PROGRESS, RESULT, HistoryKind
-from jobs_service.store.base import Snapshot
-
-_SEQ_BYTES = len(STAMP_CODE) + 12
-
 
 # Operations
 
@@ -85,7 +80,7 @@ async def update(
         JobTooLarge: the record is over the store's limits.
     """
     if json is not None and MARK in json:
-        await declared_settings.refuse_mark(unit, place[0], place[1], json)
+        await type_settings.refuse_mark(unit, place[0], place[1], json)
     entry = await unit.load(place)
     record = _held(entry, lock)
     _refuse_canceled(entry, record)
@@ -113,7 +108,7 @@ async def finish(
     """
     # The most frequent of all operations: do not start a coroutine if the job was read already.
     if json is not None and MARK in json:
-        await declared_settings.refuse_mark(unit, place[0], place[1], json)
+        await type_settings.refuse_mark(unit, place[0], place[1], json)
     entry = unit.loaded(place) or await unit.load(place)
     record = _held(entry, lock)
     if json is not None:
@@ -200,7 +195,7 @@ async def crash(
     )
     if asked is not None and record.next == asked:
         record = record.with_next((asked[0], max(run_at, asked[1] or run_at)))
-    return await _give_back(unit, entry, record, packed, run_at, CRASHED)
+    return await give_back(unit, entry, record, packed, run_at, CRASHED)
 
 
 async def stop(
@@ -234,7 +229,7 @@ async def stop(
         attempts=run_data.ALL_ATTEMPTS if anew else -1,
         most=max_history,
     )
-    return await _give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at, RELEASED)
+    return await give_back(unit, entry, record, packed, record.run_at if run_at is None else run_at, RELEASED)
 
 
 async def resubmit(unit: UnitOfWork, place: Place, lock: bytes, spec: Spec) -> Entry:
@@ -265,19 +260,6 @@ async def release(unit: UnitOfWork, place: Place, lock: bytes) -> Entry | JobSna
     return await stop(unit, place, lock, None, None, "released", True)
 
 
-async def lose(unit: UnitOfWork, entry: Entry, record: Record) -> None:
-    """Take a running job from a worker that fell silent: pending, or finished if it is canceled.
-
-    Raises:
-        RecordDamaged: its run data are damaged, so that no end of a run can be written: it would run, and be lost, for
-            ever.
-    """
-    run_data.check_sizes(record.run_data)
-    unit.take_away(entry.keys)
-    packed = run_data.with_event(record.run_data, HistoryKind.LOST, unit.now)
-    await _give_back(unit, entry, record, packed, record.run_at, LOST)
-
-
 def gives_way(unit: UnitOfWork, record: Record, time: float) -> bool:
     """Whether a job only waits for another attempt, no next run was requested, and its last run was over by then.
 
@@ -306,7 +288,7 @@ async def give_up(unit: UnitOfWork, place: Place, reason: str) -> Entry | JobSna
     return ended
 
 
-async def _give_back(
+async def give_back(
     unit: UnitOfWork, entry: Entry, record: Record, packed: bytes, run_at: float | None, event: int
 ) -> Entry | JobSnapshot:
     """Make the job pending again from the given time, or from that of the requested run if it is earlier.
@@ -425,74 +407,3 @@ def _error_json(job: Job, error: JobError) -> bytes:
 
 
 # Jobs of dead processes: a lock begins with the id of the store's instance that accepted the job, if it has one
-
-
-async def held_jobs(
-    transaction: Snapshot,
-    keyspace: Keyspace,
-    instances: Collection[bytes],
-    after: bytes | None,
-    limit: int,
-) -> tuple[list[Place], bytes | None]:
-    """Find running jobs that instances hold, in one page of all running jobs.
-
-    Args:
-        transaction: reads.
-        keyspace: of the keys.
-        instances: the ids.
-        after: the last key of the page before; None to begin.
-        limit: running jobs to read.
-
-    Returns:
-        The jobs, and the last key of this page; None at the end.
-    """
-    section = keyspace.sections[ACTIVITY]
-    begin = section if after is None else after + b"\x00"
-    found = await transaction.get_range(begin, section + AFTER, limit=limit)
-    data = keyspace.sections[DATA]
-    # The rest of the key without its section and its seq is the packed type.
-    raws = await transaction.get_many([data + key[len(section) : -_SEQ_BYTES] + id for key, id in found])
-    size = len(next(iter(instances)))
-    finder = TypeFinder(keyspace)
-    held = [
-        (finder.keys_of(key[len(section) :]), unpack_id(id), id)
-        for (key, id), raw in zip(found, raws, strict=True)
-        if (lock := lock_in(raw)) is not None and lock[:size] in instances
-    ]
-    return held, found[-1][0] if len(found) == limit else None
-
-
-async def take_from(unit: UnitOfWork, jobs: Sequence[Place], instances: Collection[bytes]) -> tuple[list[Entry], int]:
-    """Take jobs from dead instances that still hold them: pending again, or finished if canceled.
-
-    Jobs with unreadable run data are set aside.
-
-    Args:
-        unit: of work.
-        jobs: the jobs that the instances held when they were read.
-        instances: the ids.
-
-    Returns:
-        The taken jobs, and the number of `jobs` that were done: as many as fit into a transaction.
-    """
-    size = len(next(iter(instances)))
-    lost: list[Entry] = []
-    for position, place in enumerate(jobs):
-        # One by one is no slower: the embedded store, the only one with instances, answers a read at once.
-        try:
-            entry = await unit.load(place)
-        except RecordDamaged:
-            continue
-        record = entry.record
-        if record is not None and record.lock is not None and record.lock[:size] in instances:
-            assert isinstance(record.seq, bytes)
-            try:
-                await lose(unit, entry, record)
-                lost.append(entry)
-            except RecordDamaged as error:
-                # Set it aside. If it stayed, each attempt would fail at it, and the instances' other jobs stay locked.
-                unit.condemn(entry, error)
-                take_out(unit, entry.keys, entry.keys.activity_head + record.seq, entry.packed_id)
-        if unit.is_full:
-            return lost, position + 1
-    return lost, len(jobs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias, cast, overload
+from typing import Any, Final, Self, TypeAlias, cast, overload
 
 from jobs_service.arguments import (
     ADAPTIVE,
@@ -24,7 +24,7 @@ from jobs_service.arguments import (
 )
 from jobs_service.durations import Duration
 from jobs_service.errors import StoreError
-from jobs_service.layer import activity, creation, queue, reads, running_jobs
+from jobs_service.layer import creation, lost_jobs, queue, reads, removal, running_jobs, type_settings
 from jobs_service.layer.creation import handler_of, new_job_spec, wanted
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
 from jobs_service.layer.queue import QueueReads, Spreading, terms
@@ -101,37 +101,64 @@ class JobTransaction:
         taken, self._accepted = self._accepted, []
         return [entry for entry in taken if entry.record is not None and entry.record.lock is not None]
 
+    def _block(self, whether: bool) -> Self:
+        """Have reads block the thread, or not; see Transaction.block."""
+        self._unit.transaction.block(whether)
+        return self
+
     @property
     def kv(self) -> Transaction:
         """The store's transaction: your own keys, in FoundationDB's vocabulary."""
         self._unit.has_application = True
         return self._unit.transaction
 
+    async def sql(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement on your own tables in an `sqlite:` store's file: its rows and the jobs are one commit.
+
+        It sees the rows that this transaction has written, and no other's before their commit. An error that leaves
+        the transaction function, whichever it is, rolls back what the function has done, rows and jobs.
+
+        Args:
+            statement: one SQL statement.
+            parameters: the values of its `?`; or one mapping, of its `:name`.
+
+        Returns:
+            The rows, as tuples; empty for a statement without any, so `insert ... returning id` has one.
+
+        Raises:
+            sqlite3.Error: SQLite refuses the statement, as for a violated constraint.
+            TransactionTooOld: the function, with this statement, has run for 5 s, and is rolled back.
+            StoreError: the store is no `sqlite:` store, or the statement would commit, attach a file, or change the
+                table of the jobs.
+        """
+        self._unit.has_application = True
+        return await self._unit.transaction.sql(statement, *parameters)
+
     # Types
 
     async def set_type_timeout(self, type: JobType, seconds: Duration) -> None:
         """Create a type, or change its activity timeout; see JobsService.set_type_timeout."""
-        await activity.set_type_timeout(self._unit, self._keys(type), check_seconds(seconds))
+        await type_settings.set_type_timeout(self._unit, self._keys(type), check_seconds(seconds))
 
     async def get_type_timeout(self, type: JobType) -> float:
         """Return a type's activity timeout in seconds; see JobsService.get_type_timeout."""
-        return await activity.type_timeout(self._unit.transaction, self._keys(type))
+        return await type_settings.type_timeout(self._unit.transaction, self._keys(type))
 
     async def clear_type_timeout(self, type: JobType) -> None:
         """Remove a type; see JobsService.clear_type_timeout."""
-        await activity.clear_type_timeout(self._unit, self._keys(type))
+        await type_settings.clear_type_timeout(self._unit, self._keys(type))
 
     async def types(self) -> _Types:
         """Return the types that exist."""
-        return await activity.types(self._unit.transaction, self._unit.keyspace)
+        return await type_settings.types(self._unit.transaction, self._unit.keyspace)
 
     async def pause(self, type: JobType) -> None:
         """Stop all accepts of a type's jobs; see JobsService.pause."""
-        await activity.pause(self._unit, self._keys(type))
+        await type_settings.pause(self._unit, self._keys(type))
 
     async def resume(self, type: JobType) -> None:
         """Let jobs of a type be accepted again; see JobsService.resume."""
-        await activity.resume(self._unit, self._keys(type))
+        await type_settings.resume(self._unit, self._keys(type))
 
     async def paused(self, type: JobType) -> bool:
         """Whether a type is paused; see JobsService.paused."""
@@ -142,7 +169,7 @@ class JobTransaction:
     ) -> None:
         """Set the retention of a type's finished jobs; see JobsService.set_retention."""
         retention = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
-        await activity.set_retention(self._unit, self._keys(type), retention)
+        await type_settings.set_retention(self._unit, self._keys(type), retention)
 
     # Creating and watching over jobs
 
@@ -174,7 +201,7 @@ class JobTransaction:
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job; see JobsService.remove."""
-        return await creation.remove(self._unit, self._place(type, id), check_force(force))
+        return await removal.remove(self._unit, self._place(type, id), check_force(force))
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job as this transaction sees it; see JobsService.get."""
@@ -193,7 +220,7 @@ class JobTransaction:
     async def active_ids(self, type: JobType) -> _Ids:
         """Return the ids of the type's running jobs, those silent for longest first."""
         keys = self._keys(type)
-        found = await activity.active_ids(self._unit.transaction, keys, None, 0)
+        found = await lost_jobs.active_ids(self._unit.transaction, keys, None, 0)
         # The entries of those that this transaction has moved are not there any more, or not yet.
         own = [
             (entry.record.seq.order, entry.id)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Final, TypeVar
 
 from jobs_service import run_data
@@ -109,6 +109,7 @@ class UnitOfWork:
         "_tally",
         "_watched",
         "_woken",
+        "context",
         "damaged",
         "entries",
         "existing_types",
@@ -133,6 +134,7 @@ class UnitOfWork:
         self.instance = instance
         self.now = sources.wall_time()
         self.trace: Trace | None = None
+        self.context: Mapping[str, str] | None = None
         self.has_application = False
         self._limits = limits = transaction.limits
         # Keys and records smaller than these are well within every limit: no need to compute exact sizes.
@@ -330,7 +332,7 @@ class UnitOfWork:
             check_size(self._limits, entry, record)
         # About the bytes that FoundationDB counts: the id is in the key of the record, of the index entry and of a
         # conflict range. It is cheaper than an exact sum, and the bounds leave room.
-        size = 3 * key_size + len(json)
+        size = 3 * key_size + len(json) + (0 if limits is None else len(limits))
         left = self._claimed - size - _ADDED_BYTES
         self._claimed = left if left >= 0 else self._claim_room(size + _ADDED_BYTES)
         self._adds = True

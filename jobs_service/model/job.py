@@ -308,6 +308,11 @@ class Job:
         return tracing.carrier_of(self._record.run_data)
 
     @property
+    def context(self) -> Mapping[str, str]:
+        """The context in which it was added, such as a tenant and a request's id; see `jobs_service.context`."""
+        return run_data.origin_of(self._record.run_data)[1] or {}
+
+    @property
     def enqueued(self) -> Enqueued | None:
         """The effect of the `enqueue` that returned it: new, put to work again, or found; None for other operations."""
         return self._enqueued
@@ -323,8 +328,8 @@ class Job:
         Its fields have the names and values of this class; times are ISO 8601 in UTC with microseconds, outcome and
         state strings, `seq` hexadecimal. A type, id or priority other than str or int takes a JSON form: bytes are
         {"bytes": hexadecimal}, tuples lists. `crashes` is the number of runs that have crashed in a row, `expires_at`
-        the end of the finished job's retention. `enqueued` and `trace_context` are there only if they are not None or
-        empty.
+        the end of the finished job's retention. `enqueued`, `trace_context` and `context` are there only if they are
+        not None or empty.
         """
         packed = self._record.run_data
         error, progress = self.error, self._readable(run_data.progress_of, packed)
@@ -355,6 +360,8 @@ class Job:
             found["enqueued"] = self._enqueued.value
         if carrier := self.trace_context:
             found["trace_context"] = carrier
+        if context := self.context:
+            found["context"] = dict(context)
         return found
 
     def _fields(self) -> tuple[Any, ...]:

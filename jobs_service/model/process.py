@@ -67,6 +67,25 @@ class HandlerSlots:
 
 
 @dataclass(frozen=True, slots=True)
+class OutboxInfo:
+    """An outbox whose rows a process moves into the store.
+
+    Attributes:
+        name: address of the database, without user and password.
+        rows: number of rows that waited when they were last counted.
+        oldest: seconds for which the oldest of them had waited; None without any.
+        set_aside: number of rows that cannot be a job.
+        error: why nothing is moved at present; empty if all is well.
+    """
+
+    name: str
+    rows: int = 0
+    oldest: float | None = None
+    set_aside: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessInfo:
     """A process that runs handlers, or is a daemon; times are seconds since the epoch, by its own clock.
 
@@ -84,6 +103,7 @@ class ProcessInfo:
         handlers: its handlers; only the first ones by name if there are very many.
         unnamed: number of further handlers.
         request: the last request to it; None for none.
+        outboxes: the outboxes whose rows it moves.
     """
 
     id: str
@@ -100,6 +120,7 @@ class ProcessInfo:
     handlers: tuple[HandlerSlots, ...] = ()
     unnamed: int = 0
     request: ProcessRequest | None = None
+    outboxes: tuple[OutboxInfo, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the process as plain data for JSON; times in ISO 8601."""

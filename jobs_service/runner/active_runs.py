@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from jobs_service import tracing
+from jobs_service import job_context, tracing
 from jobs_service.actors.context import log
 from jobs_service.errors import StoreError
 from jobs_service.layer import running_jobs
@@ -354,6 +354,8 @@ class ActiveRuns:
             await asyncio.sleep(0)
         run.begun = True
         end = NO_END
+        if context := run.job.context:
+            job_context.enter(context)  # of this task, which ends with the run
         try:
             if run.stop_reason is None:
                 tracer = self._tracer

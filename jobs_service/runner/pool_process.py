@@ -21,9 +21,9 @@ import struct
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from structlog.contextvars import bound_contextvars
 
@@ -36,6 +36,8 @@ from jobs_service.runner.execution import is_about, unfit
 from jobs_service.runner.functions import BlockingJob
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.run import decisive, describe, leaves
+
+T = TypeVar("T")
 
 UNIT: Final = struct.Struct(">cIi")
 """A message between the runner and the nursery: its kind, and two numbers."""
@@ -363,14 +365,20 @@ class IsolatedJob(BlockingJob):
         assert seconds is not None
         return self._heeded(self._channel.poll(seconds))
 
-    def _do(self, operation: Callable[[], Any]) -> Any:
+    def _later(self, job: RunningJob) -> IsolatedJob:
+        later = IsolatedJob(job, self._channel)
+        later._stop = self._stop
+        return later
+
+    def _do(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
         self._channel.poll()
         if self._heeded(self._channel.is_stopped):
             raise self._stop_now()
         try:
             operation().send(None)
         except StopIteration as done:
-            return done.value
+            result: T = done.value
+            return result
         raise AssertionError("an operation has waited for a loop")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from jobs_service import job_context
 from jobs_service.actors.context import log
 from jobs_service.model import JobType
 from jobs_service.runner.active_runs import ActiveRuns, SlotLimit
@@ -130,7 +131,8 @@ class Runner:
             await self._run()
 
     async def _run(self) -> None:
-        task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
+        with job_context.without():  # handlers run in their jobs' contexts, not in that of who runs them
+            task = asyncio.get_running_loop().create_task(run_tree(self.tree), name=_NAME)
         self._loop_watch.start()
         if self._pool is not None:
             self._pool.start()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from jobs_service.errors import StoreError
 from jobs_service.layer.batch_bounds import Batch
-from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import Place, TypeKeys
 from jobs_service.layer.queue import AcceptTerms, EmptyQueue
 from jobs_service.layer.running_jobs import LockStatus
+from jobs_service.layer.type_settings import Declared
 from jobs_service.model import JobType, RunningJob, Worker
 from jobs_service.redaction import Redaction
 from jobs_service.settings import Settings

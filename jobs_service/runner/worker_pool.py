@@ -14,10 +14,10 @@ from typing import Final
 from jobs_service.arguments import Spread
 from jobs_service.errors import StoreError
 from jobs_service.layer.batch_bounds import Pace, too_much_for
-from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.queue import EmptyQueue, terms
 from jobs_service.layer.running_jobs import LockStatus
+from jobs_service.layer.type_settings import Declared
 from jobs_service.model import RunningJob
 from jobs_service.model.type_state import Retention
 from jobs_service.runner.active_runs import ActiveRuns, SlotLimit, excess, rotation

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.batching import GroupCommit
 from jobs_service.errors import StoreError, StoreUnavailable, WorkerConflict
-from jobs_service.layer import activity, reads, running_jobs
+from jobs_service.layer import reads, running_jobs, type_settings
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.queue import AcceptTerms, EmptyQueue
 from jobs_service.layer.record import Entry, running_job
@@ -119,7 +119,7 @@ class Acceptor:
         now = self._context.sources.wall_time()
 
         async def count(transaction: Transaction) -> int:
-            if await activity.is_paused(transaction, keys):
+            if await type_settings.is_paused(transaction, keys):
                 return 0
             return await reads.count_due(transaction, keys, now, limit, max_priority)
 

@@ -142,6 +142,23 @@ async def resubmit(service: JobsService, type: JobType, id: JobId, seen: Seen | 
     return await service.transact(change)
 
 
+async def retry(service: JobsService, type: JobType, id: JobId, seen: Seen | None = None) -> Job | None:
+    """Do with one job what a bulk action does: an ended job runs again, one that waits for another attempt is due now.
+
+    Returns:
+        The job; None if it was in another state, and stays as it is. Raises like `cancel`.
+    """
+    now = service.wall_time()
+
+    async def change(tx: JobTransaction) -> Job | None:
+        job = await _as_seen(tx, type, id, seen)
+        if not concerns("resubmit", status_of(job, now)):
+            return None
+        return await tx.resubmit(type, id, **({"run_at": now} if job.state is JobState.PENDING else {}))
+
+    return await service.transact(change)
+
+
 async def run_now(service: JobsService, type: JobType, id: JobId, seen: Seen | None) -> bool:
     """Make a pending job due now; return whether it was pending. Raises like `cancel`."""
 

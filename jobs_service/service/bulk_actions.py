@@ -407,17 +407,19 @@ def _digest(data: Mapping[str, Any]) -> str:
 
 
 class BulkActions:
-    """Adds bulk actions to the store, and runs them.
+    """Adds bulk actions to the store, and runs them: the engine of one service, `JobsService.bulk_actions`.
 
     Args:
         service: of the store.
+
+    Attributes:
         ended: called at the end of an action with the requester, the action's name, its id and the number of changed
-            jobs; None to log only.
+            jobs.
     """
 
-    def __init__(self, service: JobsService, ended: Callable[[str, str, JobId, int], object] | None = None) -> None:
+    def __init__(self, service: JobsService) -> None:
+        self.ended: list[Callable[[str, str, JobId, int], object]] = []
         self._service = service
-        self._ended = ended
         self._task: asyncio.Task[None] | None = None
 
     async def add(
@@ -525,8 +527,8 @@ class BulkActions:
         if run is not None and run.asked.action != "count":
             figures = run.figures()
             log.info("bulk_action_ended", id=job.id, action=run.asked.action, who=run.asked.who, **figures)
-            if self._ended is not None:
-                self._ended(run.asked.who, run.asked.action, job.id, figures["changed"])
+            for tell in self.ended:
+                tell(run.asked.who, run.asked.action, job.id, figures["changed"])
 
 
 class _Run:

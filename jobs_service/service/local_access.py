@@ -9,17 +9,17 @@ from typing import Any, TypeVar, cast
 from jobs_service.actors.context import Context
 from jobs_service.batching import GroupCommit
 from jobs_service.errors import RecordDamaged, StoreError
-from jobs_service.layer import activity, declared_settings, running_jobs
+from jobs_service.layer import running_jobs, type_settings
 from jobs_service.layer.batch_bounds import Batch
-from jobs_service.layer.declared_settings import Declared
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.record import Record, running_job
 from jobs_service.layer.running_jobs import LockStatus
+from jobs_service.layer.type_settings import Declared
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobState, JobType, RunningJob, Worker
 from jobs_service.redaction import Redaction
 from jobs_service.runner.service_access import EndCall, Held
-from jobs_service.runner.ticker import AddedTicks, Periodic, add_due
+from jobs_service.runner.ticker import AddedTicks, Periodic
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
@@ -88,8 +88,10 @@ class LocalAccess:
         may_show: bool = True,
     ) -> tuple[Declared, Redaction | None]:
         async def declare(unit: UnitOfWork) -> tuple[Declared, Redaction | None]:
-            hidden = None if secret is None else await declared_settings.declare(unit, keys, secret, may_show=may_show)
-            return await activity.declare(unit, keys, wanted, may_change=may_change), hidden
+            hidden = (
+                None if secret is None else await type_settings.declare_redaction(unit, keys, secret, may_show=may_show)
+            )
+            return await type_settings.declare(unit, keys, wanted, may_change=may_change), hidden
 
         return await self.context.transact(declare)
 
@@ -114,14 +116,14 @@ class LocalAccess:
     async def timeout(self, keys: TypeKeys) -> tuple[float | None, Watch]:
         async def read(transaction: Transaction) -> tuple[float | None, Watch]:
             watch = transaction.watch(keys.timeout)
-            return await activity.timeout_if_any(transaction, keys), watch
+            return await type_settings.timeout_if_any(transaction, keys), watch
 
         return await self.context.read(read)
 
     async def redaction(self, keys: TypeKeys) -> tuple[Redaction, Watch]:
         async def read(transaction: Transaction) -> tuple[Redaction, Watch]:
             watch = transaction.watch(keys.redaction)
-            return await declared_settings.redaction(transaction, keys), watch
+            return await type_settings.redaction(transaction, keys), watch
 
         return await self.context.read(read)
 
@@ -150,7 +152,7 @@ class LocalAccess:
         work.add_done_callback(noted)
 
     async def tick(self, periodic: Periodic, most: int, seen: float | None) -> AddedTicks:
-        return await self.context.transact(lambda unit: add_due(unit, periodic, most, seen))
+        return await self.context.transact(lambda unit: periodic.add(unit, most, seen))
 
     async def watch_tick(self, periodic: Periodic, key: bytes) -> Watch | None:
         async def read(transaction: Transaction) -> tuple[Watch, bytes | None]:

@@ -18,6 +18,7 @@ from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.log import EventLog
 from jobs_service.model import HandlerSlots, JobType, ProcessAction, ProcessInfo, ProcessRequest, ProcessState
+from jobs_service.model.process import OutboxInfo
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.runner import Runner, log_retention
 from jobs_service.runner.service_access import ServiceAccess
@@ -52,11 +53,13 @@ class Presence:
     Attributes:
         id: of the process in the list; empty while it is not listed.
         is_quiet: whether the process was asked to take no more jobs.
+        outboxes: the outboxes whose rows this process moves, by name.
     """
 
     def __init__(self, context: Context, registry: HandlerRegistry) -> None:
         self.id = ""
         self.is_quiet = False
+        self.outboxes: dict[str, OutboxInfo] = {}
         self._context = context
         self._registry = registry
         self._role = ""
@@ -141,6 +144,7 @@ class Presence:
             sum(use.busy for use in uses.values()),
             handlers,
             unnamed,
+            outboxes=tuple(self.outboxes.values()),
         )
         return ProcessRow(info, context.settings.process_heartbeat, context.store.instance)
 

@@ -22,12 +22,12 @@ from jobs_service.errors import (
     job_name,
     shown,
 )
-from jobs_service.layer import activity, counters, damage, declared_settings, jobs_by_time, reads
-from jobs_service.layer.declared_settings import ALL_SECRET
+from jobs_service.layer import counters, jobs_by_time, lost_jobs, reads, removal, type_settings
 from jobs_service.layer.keyspace import Keyspace, Place, TypeKeys, pack_id, pack_type
 from jobs_service.layer.reads import LARGEST_CHUNK, Unreadable, list_page
 from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import COUNT_PAGE
+from jobs_service.layer.type_settings import ALL_SECRET
 from jobs_service.model import Job, JobEvent, JobId, JobState, JobType, RunAt
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
@@ -84,16 +84,16 @@ async def _parts(access: StoreAccess, read: _ReadPart[T]) -> AsyncGenerator[T, N
 async def types(access: StoreAccess) -> list[JobType]:
     """Return the types that exist; see JobsService.types."""
     keyspace = access.keyspace
-    parts = _parts(access, lambda transaction, after: activity.types_page(transaction, keyspace, after))
+    parts = _parts(access, lambda transaction, after: type_settings.types_page(transaction, keyspace, after))
     return [type async for part in parts for type in part]
 
 
-async def type_settings(access: StoreAccess, types: Iterable[JobType]) -> list[TypeSettings]:
+async def settings_of_types(access: StoreAccess, types: Iterable[JobType]) -> list[TypeSettings]:
     """Return the settings of types; see JobsService.type_settings."""
     keys = [access.keys(type) for type in types]
     found: list[TypeSettings] = []
     for first in range(0, len(keys), _SETTINGS_AT_ONCE):
-        found += await access.read(partial(activity.settings_of, types=keys[first : first + _SETTINGS_AT_ONCE]))
+        found += await access.read(partial(type_settings.settings_of, types=keys[first : first + _SETTINGS_AT_ONCE]))
     return found
 
 
@@ -110,7 +110,7 @@ async def queue_states(access: StoreAccess, types: Iterable[JobType]) -> list[Qu
 async def rules(access: StoreAccess) -> dict[JobType, Redaction]:
     """Return the types with secret fields; see JobsService.redactions."""
     keyspace = access.keyspace
-    parts = _parts(access, lambda transaction, after: declared_settings.redactions_page(transaction, keyspace, after))
+    parts = _parts(access, lambda transaction, after: type_settings.redactions_page(transaction, keyspace, after))
     return {type: found async for part in parts for type, found in part}
 
 
@@ -135,7 +135,7 @@ async def counts(access: StoreAccess, type: JobType | None) -> dict[JobType, Typ
     async for part in _parts(access, lambda transaction, after: counters.page(transaction, keyspace, after)):
         for packed, each in part:
             _note(counted, keyspace, packed, each)
-    lost = await access.read(lambda transaction: damage.unreadable(transaction, keyspace, None))
+    lost = await access.read(lambda transaction: removal.unreadable(transaction, keyspace, None))
     for packed, count in lost.items():
         known = counted[packed][1] if packed in counted else none
         _note(counted, keyspace, packed, replace(known, unreadable=count))
@@ -161,8 +161,8 @@ def _note(found: _Found, keyspace: Keyspace, packed: bytes, counts: TypeCounts) 
 async def _of_type(transaction: Transaction, keyspace: Keyspace, keys: TypeKeys) -> TypeCounts | None:
     """Return the counts of a type; None if it neither exists nor has jobs."""
     [counts] = await counters.of_types(transaction, [keys])
-    lost = (await damage.unreadable(transaction, keyspace, keys))[keys.packed]
-    timeout = await activity.timeout_if_any(transaction, keys)
+    lost = (await removal.unreadable(transaction, keyspace, keys))[keys.packed]
+    timeout = await type_settings.timeout_if_any(transaction, keys)
     counts = replace(counts or TypeCounts(), unreadable=lost)
     return counts if timeout is not None or counts.jobs or lost else None
 
@@ -316,7 +316,7 @@ async def active_ids(access: StoreAccess, type: JobType) -> list[JobId]:
     keys = access.keys(type)
 
     async def read(transaction: Transaction, after: bytes | None) -> tuple[list[JobId], bytes | None]:
-        page = await activity.active_ids(transaction, keys, after, COUNT_PAGE)
+        page = await lost_jobs.active_ids(transaction, keys, after, COUNT_PAGE)
         return [id for _, id in page], page[-1][0] if len(page) == COUNT_PAGE else None
 
     ids = [id async for part in _parts(access, read) for id in part]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import json
 import math
 import re
@@ -319,11 +320,12 @@ async def pages(
 
 async def matching(service: JobsService, type: JobType | None, wanted: Filter) -> AsyncGenerator[Job]:
     """Yield all matching jobs, redacted; of all types, in key order, if type is None."""
-    if type is not None:
-        async with aclosing(pages(service, type, wanted, read=READ_AT_ONCE)) as found:
-            async for page in found:
-                for job in page.jobs:
-                    yield job
+    if type is not None or wanted.prefix is not None:  # the store finds a prefix within a type
+        for one in [type] if type is not None else await service.counts():
+            async with aclosing(pages(service, one, wanted, read=READ_AT_ONCE)) as found:
+                async for page in found:
+                    for job in page.jobs:
+                        yield job
         return
     async with aclosing(service.list(state=wanted.state)) as listed:
         some: list[Job] = []
@@ -335,6 +337,30 @@ async def matching(service: JobsService, type: JobType | None, wanted: Filter) -
                 some = []
         for each in await _shown_of(service, some, wanted):
             yield each
+
+
+async def newest(service: JobsService, type: JobType | None, wanted: Filter, most: int) -> list[Job]:
+    """Return the matching jobs, redacted, with the latest last events, the latest first.
+
+    The store orders failed jobs of a type by time. Among others, all jobs are read, and `most` of them kept in memory.
+    """
+    if type is not None and wanted.state == Status.FAILED:
+        async with aclosing(pages(service, type, wanted, most=most, newest_first=True)) as found:
+            return [job async for page in found for job in page.jobs]
+    kept: list[tuple[float, int, Job]] = []
+    async with aclosing(matching(service, type, wanted)) as jobs:
+        number = 0
+        async for job in jobs:
+            number -= 1  # of several at the same time those that were read first are kept, and no job is compared
+            (heapq.heappush if len(kept) < most else heapq.heappushpop)(kept, (_last_event(job), number, job))
+    return [job for _, _, job in sorted(kept, reverse=True)]
+
+
+def _last_event(job: Job) -> float:
+    try:
+        return job.history[0].at if job.history else -math.inf
+    except RecordDamaged:
+        return -math.inf
 
 
 async def _shown_of(service: JobsService, some: list[Job], wanted: Filter) -> list[Job]:

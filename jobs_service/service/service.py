@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import cached_property, partial
 from importlib import import_module
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack, overload
 
 from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.subscriptions import Hub, Subscription
@@ -22,7 +22,7 @@ from jobs_service.arguments import IfExists, Spread, check_keep, check_seconds, 
 from jobs_service.batching import GroupCommit
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobsError, StoreError, a_kind_of, shown
-from jobs_service.layer import activity, declared_settings, reads
+from jobs_service.layer import reads, type_settings
 from jobs_service.layer.queue import Spreading, terms
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import (
@@ -42,6 +42,7 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many
+from jobs_service.model.process import OutboxInfo
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
@@ -57,11 +58,15 @@ from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.presence import HandlerRuns, Presence, checked, run_processes
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
+from jobs_service.service.schedules import Schedules, ScheduleServer
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
 from jobs_service.service.transactions import Transactions
 from jobs_service.settings import STORE_VARIABLE, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
+
+if TYPE_CHECKING:
+    from jobs_service.service.bulk_actions import BulkActions
 
 T = TypeVar("T")
 
@@ -72,9 +77,9 @@ class JobsService(Handlers):
     """Durable background jobs: an async context manager with every operation on jobs.
 
     Args:
-        store: an address (`lmdb:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the address in
-            JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last service to
-            close also closes the Store, unless the application itself has opened it.
+        store: an address (`lmdb:PATH`, `sqlite:PATH`, `memory:`, `fdb:[CLUSTER_FILE]`), a Store, or None for the
+            address in JOBS_SERVICE_STORE, else `lmdb:jobs-data`. Services of one process may share a Store: the last
+            service to close also closes the Store, unless the application itself has opened it.
         settings: None for those of the environment.
         supervise: whether to run the supervisor tree. Without it this service does not notice lost jobs, and
             subscribing raises; meant for short-lived callers that only add jobs or look them up.
@@ -95,6 +100,13 @@ class JobsService(Handlers):
     ) -> None:
         _check_kinds(store, settings, supervise, sources)
         self.settings = settings if settings is not None else Settings()
+        self._given = store, supervise, sources
+        self._registry = HandlerRegistry()  # in place of that of a module
+        self._wire()
+
+    def _wire(self) -> None:
+        """Make all parts of the service: at first, and in a process that was forked while it was open."""
+        store, supervise, sources = self._given
         sources = sources if sources is not None else Sources()
         if store is None:
             store = os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
@@ -113,7 +125,8 @@ class JobsService(Handlers):
         self._lifecycle = Lifecycle(context, access, hub, operations, lines, abandoned, supervised=supervise)
         tree = self._tree = self._lifecycle.tree
 
-        registry = self._registry = HandlerRegistry()  # in place of that of a module
+        registry = self._registry
+        registry.runner = None
         self._transactions = Transactions(context, access, tree, abandoned, spreading, registry.handlers)
         worker = self._worker = RunningJobCalls(access, operations, self._transactions)
         self._blocks = Blocks(sources, worker, self.settings.pending_batch, access.check_open)
@@ -123,6 +136,8 @@ class JobsService(Handlers):
         self._remote = Remote(context, access, operations, acceptor, worker, registry, tree, hub, for_runner)
         self._presence = Presence(context, registry)
         self._runs = HandlerRuns(context, registry, self._lifecycle, self._presence, for_runner)
+        self._schedules = Schedules(context, access, registry)
+        tree.make_schedules = lambda: ScheduleServer(context, for_runner)
 
     async def __aenter__(self) -> Self:
         await self._lifecycle.enter()
@@ -147,7 +162,7 @@ class JobsService(Handlers):
             StoreError: the store failed.
         """
         keys, checked = self._access.keys(type), check_seconds(seconds)
-        await self._access.transact(lambda unit: activity.set_type_timeout(unit, keys, checked))
+        await self._access.transact(lambda unit: type_settings.set_type_timeout(unit, keys, checked))
         self._tree.timeout_changed(keys)
 
     async def get_type_timeout(self, type: JobType) -> float:
@@ -157,12 +172,12 @@ class JobsService(Handlers):
             NoTypeTimeout: the type does not exist.
         """
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: activity.type_timeout(transaction, keys))
+        return await self._access.read(lambda transaction: type_settings.type_timeout(transaction, keys))
 
     async def clear_type_timeout(self, type: JobType) -> None:
         """Remove a type: its jobs stay, but no new ones can be added. A missing type is no error."""
         keys = self._access.keys(type)
-        await self._access.transact(lambda unit: activity.clear_type_timeout(unit, keys))
+        await self._access.transact(lambda unit: type_settings.clear_type_timeout(unit, keys))
         self._tree.timeout_set(keys)
 
     async def types(self) -> list[JobType]:
@@ -175,7 +190,7 @@ class JobsService(Handlers):
         Args:
             types: any types; the timeout of one that does not exist is None.
         """
-        return await queries.type_settings(self._access, types)
+        return await queries.settings_of_types(self._access, types)
 
     async def pause(self, type: JobType) -> None:
         """Stop accepting jobs of a type, in all processes, until `resume`; running jobs go on.
@@ -185,17 +200,17 @@ class JobsService(Handlers):
             StoreError: the store failed.
         """
         keys = self._access.keys(type)
-        await self._access.transact(lambda unit: activity.pause(unit, keys))
+        await self._access.transact(lambda unit: type_settings.pause(unit, keys))
 
     async def resume(self, type: JobType) -> None:
         """Accept jobs of a type again; a type that is not paused is no error. Raises like `pause`."""
         keys = self._access.keys(type)
-        await self._access.transact(lambda unit: activity.resume(unit, keys))
+        await self._access.transact(lambda unit: type_settings.resume(unit, keys))
 
     async def paused(self, type: JobType) -> bool:
         """Return whether a type is paused."""
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: activity.is_paused(transaction, keys))
+        return await self._access.read(lambda transaction: type_settings.is_paused(transaction, keys))
 
     async def set_retention(
         self, type: JobType, *, keep: Duration | None = None, keep_failed: Duration | None = None
@@ -215,7 +230,7 @@ class JobsService(Handlers):
         """
         keys = self._access.keys(type)
         retention = Retention(check_keep("keep", keep), check_keep("keep_failed", keep_failed))
-        await self._access.transact(lambda unit: activity.set_retention(unit, keys, retention))
+        await self._access.transact(lambda unit: type_settings.set_retention(unit, keys, retention))
 
     async def get_retention(self, type: JobType) -> Retention:
         """Return how long finished jobs of a type are kept: `keep` and `keep_failed`, seconds; None for ever."""
@@ -237,12 +252,12 @@ class JobsService(Handlers):
             StoreError: the store failed.
         """
         keys, rules = self._access.keys(type), Redaction(paths)
-        await self._access.transact(lambda unit: declared_settings.set_redaction(unit, keys, rules))
+        await self._access.transact(lambda unit: type_settings.set_redaction(unit, keys, rules))
 
     async def get_redaction(self, type: JobType) -> Redaction:
         """Return the secret fields of a type's jobs; read them after the jobs that are to be shown."""
         keys = self._access.keys(type)
-        return await self._access.read(lambda transaction: declared_settings.redaction(transaction, keys))
+        return await self._access.read(lambda transaction: type_settings.redaction(transaction, keys))
 
     async def redactions(self) -> dict[JobType, Redaction]:
         """Return the types whose jobs have secret fields, with these fields."""
@@ -839,6 +854,18 @@ class JobsService(Handlers):
         """
         return self._presence.listed(presence.DAEMON, stop)
 
+    @property
+    def outboxes(self) -> dict[str, OutboxInfo]:
+        """The outboxes whose rows this process moves into the store, by name."""
+        return self._presence.outboxes
+
+    def outbox_changed(self, info: OutboxInfo) -> None:
+        """Take over the state of an outbox from its relay; `processes` shows it at once if its error is another."""
+        before = self.outboxes.get(info.name)
+        self.outboxes[info.name] = info
+        if before is None or before.error != info.error:
+            self._presence.changed()
+
     async def quiet_process(self, id: str) -> ProcessInfo:
         """Have a process take no more jobs for its handlers; running jobs go on, and the process stays.
 
@@ -905,9 +932,23 @@ class JobsService(Handlers):
         return import_module("jobs_service.http.application").mounted(self, options)
 
     @property
+    def schedules(self) -> Schedules:
+        """The schedules in the store, which programs and operators change at runtime."""
+        return self._schedules
+
+    @property
     def remote(self) -> Remote:
         """The operations that a server for other programs needs beside those of this class."""
         return self._remote
+
+    @cached_property
+    def bulk_actions(self) -> BulkActions:
+        """The engine that changes all jobs that match a filter. It stops when the service is left."""
+        from jobs_service.service.bulk_actions import BulkActions
+
+        engine = BulkActions(self)
+        self.before_leaving(engine.close)
+        return engine
 
     def supervision(self) -> dict[str, Any]:
         """Return the supervisor tree as plain data.

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
-from jobs_service import tracing
+from jobs_service import job_context, tracing
 from jobs_service.actors.context import Context, StoreAccess, running_code
 from jobs_service.durations import Duration
 from jobs_service.errors import CommitUnknown, JobsError, StoreUnavailable, WorkerConflict, a_kind_of, shown
@@ -121,8 +121,8 @@ class Transactions:
         touched: _TouchedTypes = {}
         ending: list[RunningJob] = []
 
-        # The function may run on another thread, which has no trace context of the caller.
-        trace = tracing.current()
+        # The function may run on another thread, which has no context of the caller.
+        trace, context = tracing.current(), job_context.current()
 
         def forget_ends() -> None:
             for job in ending:
@@ -132,7 +132,7 @@ class Transactions:
 
         async def work(unit: UnitOfWork) -> T:
             here = running_code()
-            unit.trace = trace
+            unit.trace, unit.context = trace, context
             self._access.inside.add(here)
             reads.begin()
             touched.clear()

@@ -17,7 +17,7 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
     """Return the store with an address, not yet open.
 
     Args:
-        address: `lmdb:PATH`, `memory:`, or `fdb:[CLUSTER_FILE][?directory=PATH]`.
+        address: `lmdb:PATH`, `sqlite:PATH`, `memory:`, or `fdb:[CLUSTER_FILE][?directory=PATH]`.
         settings: limits and knobs of the store.
         sources: wall-clock time and randomness.
 
@@ -31,6 +31,10 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
         from jobs_service.store.lmdb import LmdbStore
 
         return LmdbStore(rest, settings=settings, sources=sources)
+    if colon and scheme == "sqlite" and rest:
+        from jobs_service.store.sqlite import SqliteStore
+
+        return SqliteStore(rest, settings=settings, sources=sources)
     if colon and scheme == "memory" and not rest:
         from jobs_service.store.memory import MemoryStore
 
@@ -41,7 +45,9 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
 
         file, directory = split_address(rest, settings.fdb_directory)
         return FdbStore(file, settings=settings, sources=sources, directory=directory)
-    raise InvalidAddress(f"store address {shown(address)} names no store; use lmdb:PATH, memory: or fdb:[CLUSTER_FILE]")
+    raise InvalidAddress(
+        f"store address {shown(address)} names no store; use lmdb:PATH, sqlite:PATH, memory: or fdb:[CLUSTER_FILE]"
+    )
 
 
 def _is_encodable(path: str) -> bool:

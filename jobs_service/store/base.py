@@ -222,6 +222,10 @@ class Transaction(Snapshot):
     def snapshot(self) -> Snapshot:
         """The same reads without read conflicts."""
 
+    def block(self, whether: bool) -> None:
+        """Have reads block the thread, for plain code, or suspend the function again. Most stores answer at once."""
+        return
+
     @abstractmethod
     def set(self, key: bytes, value: bytes) -> None:
         """Write a value."""
@@ -281,6 +285,15 @@ class Transaction(Snapshot):
 
     def use_reserve(self) -> None:
         """Announce that this transaction keeps work going or makes room: a full store lets it use the reserve."""
+
+    async def sql(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        """Run a statement on the application's tables in the store's file, as part of this transaction.
+
+        Raises:
+            StoreError: the store has no tables, or the statement is none for a transaction of the store.
+            sqlite3.Error: SQLite has refused the statement.
+        """
+        raise StoreError("this store has no tables: tx.sql() needs an sqlite:PATH store")
 
     @abstractmethod
     def add_read_conflict_key(self, key: bytes) -> None:
@@ -500,7 +513,7 @@ class Store(ProcessTracking, ABC):
         Raises:
             StoreError: the store has no backups, or the file exists or cannot be written.
         """
-        raise StoreError(f"store {self.address} cannot be backed up to a file; an lmdb: store can")
+        raise StoreError(f"store {self.address} cannot be backed up to a file; an lmdb: or sqlite: store can")
 
 
 # Parts that stores share

@@ -1,16 +1,16 @@
-"""A transaction's own writes over the state that it reads: its log, what it can read back, and writes held back.
+"""A transaction's own writes over the state that it reads: its log, and what it can read back.
 
 `BufferedTransaction` is for stores whose reads are answered at once. It reads its own writes, refuses to read
 versionstamps back, resolves key selectors and enforces the limits, the same for every such store. The store supplies
 the base state, and applies the log at the commit. The module has more than 600 lines because log, sets of keys and
-held-back writes are one model of a transaction's writes, which FoundationDB's transactions use in part.
+buffers are one model of a transaction's writes, which FoundationDB's transactions use in part.
 """
 
 from __future__ import annotations
 
 import functools
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from sys import maxsize
 from typing import Any, ClassVar, Final, Protocol
@@ -21,11 +21,9 @@ from jobs_service.store.base import (
     SYSTEM_KEYS,
     Bound,
     CommitStamp,
-    KeySelector,
     KeyValue,
     Limits,
     Snapshot,
-    Transaction,
     Watch,
 )
 from jobs_service.store.checks import (
@@ -212,124 +210,6 @@ class Stamped:
                     self._ranges.add(key + LOWEST_STAMP + after, key + HIGHEST_STAMP + after + b"\x00")
             self._new.clear()
         return self._ranges
-
-
-# Writes held back, so that in the end either all or none of them are written
-
-
-class _Reads(Snapshot):
-    """Reads that see held-back writes.
-
-    Args:
-        reads: the reads of the transaction for the writes.
-        writes: the values by key; None for a cleared key.
-    """
-
-    __slots__ = ("_reads", "_writes")
-
-    def __init__(self, reads: Snapshot, writes: dict[bytes, bytes | None]) -> None:
-        self._reads = reads
-        self._writes = writes
-
-    async def get(self, key: bytes) -> bytes | None:
-        if key in self._writes:
-            return self._writes[key]
-        return await self._reads.get(key)
-
-    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        missing = [key for key in keys if key not in self._writes]
-        values = {**dict(zip(missing, await self._reads.get_many(missing), strict=True)), **self._writes}
-        return [values[key] for key in keys]
-
-    async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
-        if not self._writes:
-            return await self._reads.get_range(begin, end, limit=limit, reverse=reverse)
-        if isinstance(begin, KeySelector) or isinstance(end, KeySelector):
-            raise StoreError("a range's bounds must be keys while writes are held back")
-        own = {key: value for key, value in self._writes.items() if begin <= key < end}
-        # The writes may clear so many of the pairs that are found.
-        found = await self._reads.get_range(begin, end, limit=limit and limit + len(own), reverse=reverse)
-        pairs = [(key, value) for key, value in {**dict(found), **own}.items() if value is not None]
-        pairs.sort(reverse=reverse)
-        return pairs[:limit] if limit else pairs
-
-
-class HeldBack(_Reads, Transaction):
-    """Holds back all writes. Reads see `set` and `clear` of single keys like written ones.
-
-    The results of `add`, `stamp_key` and `stamp_value` cannot be read back. Clearing ranges is not supported.
-
-    Args:
-        transaction: gets the writes.
-    """
-
-    __slots__ = ("_adds", "_stamped_keys", "_stamped_values", "_transaction", "limits", "stamp")
-
-    def __init__(self, transaction: Transaction) -> None:
-        super().__init__(transaction, {})
-        self._transaction = transaction
-        self._adds: list[KeyValue] = []
-        self._stamped_values: list[tuple[bytes, bytes, bytes]] = []
-        self._stamped_keys: list[tuple[bytes, bytes, bytes]] = []
-        self.stamp = transaction.stamp
-        self.limits = transaction.limits
-
-    def hand_over(self) -> None:
-        """Write all held-back writes.
-
-        Raises:
-            StoreError: the transaction refuses one of the writes, or all together are too large; nothing was written.
-        """
-        transaction = self._transaction
-        stamped = [(key, before + LOWEST_STAMP + after) for key, before, after in self._stamped_values]
-        stamped += [(before + LOWEST_STAMP + after, value) for before, after, value in self._stamped_keys]
-        plain = [(key, value or b"") for key, value in self._writes.items()]
-        transaction.require_room([*plain, *self._adds, *stamped])
-        for key, value in self._writes.items():
-            if value is None:
-                transaction.clear(key)
-            else:
-                transaction.set(key, value)
-        for key, operand in self._adds:
-            transaction.add(key, operand)
-        if stamped:
-            transaction.stamp_all(self._stamped_values, self._stamped_keys)
-        self._writes.clear()
-        self._adds, self._stamped_values, self._stamped_keys = [], [], []
-
-    def require_room(self, writes: Sequence[tuple[bytes, bytes]]) -> None:
-        self._transaction.require_room(writes)
-
-    @property
-    def snapshot(self) -> Snapshot:
-        return _Reads(self._transaction.snapshot, self._writes)
-
-    def set(self, key: bytes, value: bytes) -> None:
-        self._writes[key] = value
-
-    def clear(self, key: bytes) -> None:
-        self._writes[key] = None
-
-    def clear_range(self, begin: bytes, end: bytes) -> None:
-        raise StoreError("a range cannot be cleared while writes are held back")
-
-    def add(self, key: bytes, operand: bytes) -> None:
-        self._adds.append((key, operand))
-
-    def stamp_key(self, before: bytes, after: bytes, value: bytes) -> None:
-        self._stamped_keys.append((before, after, value))
-
-    def stamp_value(self, key: bytes, before: bytes, after: bytes) -> None:
-        self._stamped_values.append((key, before, after))
-
-    def add_read_conflict_key(self, key: bytes) -> None:
-        self._transaction.add_read_conflict_key(key)
-
-    def add_read_conflict_range(self, begin: bytes, end: bytes) -> None:
-        self._transaction.add_read_conflict_range(begin, end)
-
-    def watch(self, key: bytes) -> Watch:
-        return self._transaction.watch(key)
 
 
 # A base state under own writes
@@ -683,3 +563,170 @@ class _SnapshotReads(Snapshot):
 
     async def get_range(self, begin: Bound, end: Bound, *, limit: int = 0, reverse: bool = False) -> list[KeyValue]:
         return self._transaction.get_range_now(begin, end, limit, reverse, None)
+
+
+# Embedded stores
+
+
+class EngineState(BaseState, Protocol):
+    """The state of one transaction of an embedded store's engine, LMDB or SQLite.
+
+    Attributes:
+        number: number of the commit that it makes, or of the newest one that it sees.
+        failure: the first error of a read, after which the transaction is useless; None for none.
+        undone: whether the last transaction function had the engine roll back everything.
+    """
+
+    number: int
+    failure: Exception | None
+
+    @property
+    def undone(self) -> bool: ...
+
+    def fail(self, error: Exception) -> StoreError:
+        """Keep the error of a read as `failure`, and return it as one of the store."""
+
+    def keys_in(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """Yield the keys from begin up to, not including, end."""
+
+    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Set each key to its value, and remove those with None."""
+
+    def put_all(self, pairs: Sequence[KeyValue]) -> None:
+        """Set many keys with one call."""
+
+    def commit(self) -> None:
+        """Commit; `end` follows all the same."""
+
+    def end(self) -> None:
+        """Roll back what was not committed, and let others begin. Idempotent."""
+
+
+class EmbeddedTransaction(BufferedTransaction):
+    """A buffered transaction that takes the writes of a unit of work, the majority of all writes, as two lists.
+
+    LMDB and SQLite write them with one call, which saves a call and a log entry for each.
+
+    Args:
+        base, limits, read_only: as for every buffered transaction.
+        claim: raises StoreFull if there is no room for so many bytes; None for readers.
+
+    Attributes:
+        values, keys: as given to `stamp_all`.
+        is_urgent: whether it may use the store's reserve.
+    """
+
+    __slots__ = ("_claim", "_claimed", "_state", "is_urgent", "keys", "values")
+
+    def __init__(
+        self,
+        base: EngineState,
+        limits: Limits,
+        *,
+        read_only: bool = False,
+        claim: Callable[[int], None] | None = None,
+    ) -> None:
+        super().__init__(base, limits, read_only=read_only)
+        self.values: Sequence[tuple[bytes, bytes, bytes]] = ()
+        self.keys: Sequence[tuple[bytes, bytes, bytes]] = ()
+        self.is_urgent = False
+        self._state = base
+        self._claim = claim
+        self._claimed = 0
+
+    def base_failure(self, error: Exception) -> StoreError:
+        return self._state.fail(error)
+
+    def committed(self, key: bytes) -> bytes | None:
+        """Return a key's value without this transaction's writes."""
+        return self._base.get(key)
+
+    def committed_in(self, begin: bytes, end: bytes) -> Iterator[KeyValue]:
+        """Yield a range's pairs without this transaction's writes."""
+        return self._base.scan(begin, end, False)
+
+    def claim_room(self, size: int) -> None:
+        claimed = self._claimed + size
+        if self._claim is not None:
+            self._claim(claimed)
+        self._claimed = claimed
+
+    def use_reserve(self) -> None:
+        self.is_urgent = True
+
+    def roll_back(self) -> None:
+        """Undo what it has written beside the buffer, after its function has failed."""
+
+    def stamp_all(
+        self, values: Sequence[tuple[bytes, bytes, bytes]], keys: Sequence[tuple[bytes, bytes, bytes]]
+    ) -> None:
+        key_limit = self.limits.key
+        value_limit = self.limits.value - STAMP_BYTES
+        size = 0
+        for key, before, after in values:
+            written = len(before) + len(after)
+            size += len(key) + written
+            if len(key) > key_limit or written > value_limit:
+                self._check(key, before + bytes(STAMP_BYTES) + after)
+        key_limit -= STAMP_BYTES
+        for before, after, value in keys:
+            written = len(before) + len(after)
+            size += written + len(value)
+            if written > key_limit or len(value) > value_limit:
+                self._check(before + bytes(STAMP_BYTES) + after, value)
+        self._writable(size + STAMP_BYTES * (len(values) + len(keys)))
+        self.values = values
+        self.keys = keys
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self.log or self.values or self.keys)
+
+
+def grows(own: EmbeddedTransaction) -> bool:
+    """Return whether a transaction writes more bytes than it replaces or clears; called before its end."""
+    get = own.committed
+    growth = sum(len(before) + len(after) + len(value) + STAMP_BYTES for before, after, value in own.keys)
+    for key, before, after in own.values:
+        growth += len(before) + STAMP_BYTES + len(after) - _size(key, get(key))
+    for operation, key, argument, last in own.log:
+        if operation == CLEAR:
+            value = get(key)
+            growth -= 0 if value is None else len(key) + len(value)
+        elif operation in (SET, ADD):
+            growth += len(argument) - _size(key, get(key))
+        elif operation == STAMPED_VALUE:
+            growth += len(argument) + STAMP_BYTES + len(last) - _size(key, get(key))
+        elif operation != CLEAR_RANGE:
+            growth += len(key) + STAMP_BYTES + len(argument) + len(last)
+    if growth <= 0:
+        return False
+    for operation, begin, end, _ in own.log:
+        if operation == CLEAR_RANGE:
+            for key, value in own.committed_in(begin, end):
+                growth -= len(key) + len(value)
+                if growth <= 0:  # the rest of the range does not matter
+                    return False
+    return True
+
+
+def _size(key: bytes, value: bytes | None) -> int:
+    """Return the bytes of a replaced value; for a new key, minus the bytes of the key."""
+    return -len(key) if value is None else len(value)
+
+
+def apply_log(state: EngineState, own: EmbeddedTransaction, stamp: bytes, written: dict[bytes, bytes | None]) -> None:
+    """Write one transaction's log into the engine's; add each key's new value (None: removed) to `written`."""
+    if own.log:
+        changes = outcome(own.log, stamp, state.get, state.keys_in)
+        state.write(changes)
+        written.update(changes)
+    if own.values or own.keys:
+        pairs = [(key, before + stamp + after) for key, before, after in own.values]
+        pairs += [(before + stamp + after, value) for before, after, value in own.keys]
+        state.put_all(pairs)
+        written.update(pairs)
+    for watch in own.watches:
+        if watch.key in written:
+            watch.baseline = written[watch.key]

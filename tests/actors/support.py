@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs_service import Settings
 from jobs_service.actors.context import Context
-from jobs_service.layer import activity, creation
+from jobs_service.layer import creation, type_settings
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -75,14 +75,14 @@ async def set_timeout(context: Context, type: Any, seconds: float) -> None:
     keys = context.keyspace.of(type)
 
     async def work(unit: UnitOfWork) -> None:
-        await activity.set_type_timeout(unit, keys, float(seconds))
+        await type_settings.set_type_timeout(unit, keys, float(seconds))
 
     await context.transact(work)
 
 
 async def clear_timeout(context: Context, type: Any) -> None:
     """Remove a type."""
-    await context.transact(lambda unit: activity.clear_type_timeout(unit, context.keyspace.of(type)))
+    await context.transact(lambda unit: type_settings.clear_type_timeout(unit, context.keyspace.of(type)))
 
 
 async def add(context: Context, type: Any, id: str) -> None:

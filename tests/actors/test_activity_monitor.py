@@ -13,7 +13,7 @@ from jobs_service import StoreUnavailable
 from jobs_service.actors.activity_monitor import CHECK_TIMEOUT
 from jobs_service.actors.context import Context
 from jobs_service.errors import StoreError, TransactionTooLarge
-from jobs_service.layer import activity, creation, queue, running_jobs
+from jobs_service.layer import creation, queue, running_jobs, type_settings
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -81,7 +81,7 @@ async def finish_all(context: Context, count: int, keep: float) -> None:
     keys = context.keyspace.of("t")
 
     async def work(unit: UnitOfWork) -> None:
-        await activity.set_retention(unit, keys, Retention(keep, keep))
+        await type_settings.set_retention(unit, keys, Retention(keep, keep))
         for number in range(count):
             id = f"finished {number:05}"
             entry = await creation.add(unit, (keys, id, pack_id(id)), Spec(None, 0, None), "error")

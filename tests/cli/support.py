@@ -139,10 +139,12 @@ def on_terminal(
     env: Mapping[str, str] | None = None,
     program: Sequence[str] = PROGRAM,
     ended_at: tuple[str, signal.Signals] | None = None,
+    answers: tuple[str, Callable[[], str]] | None = None,
 ) -> tuple[int, str]:
     """Run the program on a terminal of its own; return its exit code and everything that appeared there.
 
-    `ended_at` gives words, and the signal that the program gets when they have appeared.
+    `ended_at` gives words, and the signal that the program gets when they have appeared; `answers` gives words, and a
+    function that returns what a person types then.
     """
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -163,6 +165,9 @@ def on_terminal(
             if ended_at is not None and ended_at[0].encode() in shown:
                 running.send_signal(ended_at[1])
                 ended_at = None
+            if answers is not None and answers[0].encode() in shown:
+                os.write(ours, answers[1]().encode())
+                answers = None
         return running.wait(HANG), shown.decode().replace("\r\n", "\n")
     finally:
         os.close(ours)

@@ -17,7 +17,7 @@ from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, process, serving
 from tests.docs.pages import ROOT, examples, read, rows
 
-TOUR, FILTERS, PROCESSES = examples("docs/command-line.md", "sh")
+TOUR, FILTERS, BULK_VERBS, PROCESSES = examples("docs/command-line.md", "sh")
 _, SCREEN, MOVE = examples("README.md", "sh")
 [BACKUP] = examples("docs/stores.md", "sh")
 [BULK] = examples("docs/dashboard.md", "sh")
@@ -55,9 +55,26 @@ def test_the_filters_of_the_page_find_a_job_that_they_mean(invoke: Invoke, email
     asyncio.run(fail())
     of_errors, of_runs, of_data = commands(FILTERS)
     for command in (of_errors, of_data):
-        assert [job["id"] for job in invoke(*command, "--json", "--store", email).json_lines] == ["welcome-42"]
-    done = invoke(*of_runs, "--json", "--store", email)
+        assert [job["id"] for job in invoke(*command, "-o", "json", "--store", email).json_lines] == ["welcome-42"]
+    done = invoke(*of_runs, "-o", "json", "--store", email)
     assert (done.code, done.out, done.err) == (0, "", "")  # it has run once, a moment ago
+
+
+def test_many_jobs_are_changed_as_the_page_says(invoke: Invoke, email: str) -> None:
+    async def fill() -> None:
+        async with JobsService(email) as jobs:
+            await jobs.add("email", "welcome-42")
+            job = await jobs.accept("email")
+            assert job is not None
+            await job.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", "SMTP does not answer"))
+
+    asyncio.run(fill())
+    said = [invoke(*command, "--store", email) for command in commands(BULK_VERBS)]
+    assert [(done.code, done.out.splitlines()[-1]) for done in said] == [
+        (0, "1 job of type email matches"),
+        (0, "1 job of type email retried"),
+        (0, "0 jobs of type email match"),
+    ]
 
 
 def test_the_screen_of_the_readme_runs_as_it_stands(invoke: Invoke, tmp_path: Path) -> None:
@@ -117,7 +134,7 @@ def test_a_process_is_asked_what_the_page_says(invoke: Invoke, email: str, tmp_p
     with serving("app:jobs", cwd=tmp_path) as daemon:
         found: list[Any] = []
         while not found:  # its row is written once its handlers run
-            found = invoke(*look, "--json", "--store", email).json_lines
+            found = invoke(*look, "-o", "json", "--store", email).json_lines
         assert [process["pid"] for process in found] == [daemon.pid]
         for verb, action, _ in asking:
             assert invoke(verb, action, found[0]["id"], "--store", email).code == 0
@@ -184,23 +201,26 @@ OBJECTS = {
 @pytest.mark.parametrize(
     "command",
     [
-        "add email one --json",
-        "resubmit email two --json",
-        "show email two --json",
-        "list email --json",
-        "types --json",
-        "types set email 31 --json",
-        "types clear email --json",
-        "pause email --json",
-        "resume email --json",
-        "add-many email {lines} --json",
-        "retention email --keep 2d --json",
-        "stats email --json",
-        "watch email two --json",
-        "top --once --json",
-        "remove email two --json",
-        "health --json",
-        "backup {directory}/copy --json",
+        "add email one -o json",
+        "resubmit email two -o json",
+        "show email two -o json",
+        "list email -o json",
+        "types -o json",
+        "types set email 31 -o json",
+        "types clear email -o json",
+        "pause email -o json",
+        "resume email -o json",
+        "add-many email {lines} -o json",
+        "retention email --keep 2d -o json",
+        "stats email -o json",
+        "watch email two -o json",
+        "top --once -o json",
+        "remove email two -o json",
+        "cancel email two -o json",
+        "retry email two -o json",
+        "run email two -o json",
+        "health -o json",
+        "backup {directory}/copy -o json",
     ],
 )
 def test_what_a_verb_prints_as_json_has_the_fields_of_the_table(

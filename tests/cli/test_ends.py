@@ -30,9 +30,11 @@ from tests.cli.support import (
 )
 
 VERBS = [
-    *("add", "add-many", "submit", "list", "show", "watch", "remove", "resubmit", "pause", "resume", "retention"),
-    *("redact", "stats", "top", "workers", "failures", "periodic", "handlers", "health", "replicate", "replications"),
-    *("serve", "backup", "copy", "completion", "types", "processes", "token"),
+    *("add", "add-many", "submit", "list", "show", "watch", "retry", "cancel", "remove", "run", "resubmit"),
+    *("pause", "resume", "retention", "redact", "stats", "top", "workers", "failures", "periodic", "handlers"),
+    *("health", "replicate", "replications", "serve", "backup", "copy", "completion", "types", "processes"),
+    *("schedules", "token"),
+    "outbox",
 ]
 READING = [
     ["types"],
@@ -40,8 +42,8 @@ READING = [
     ["list"],
     ["show", "email", "x"],
     ["watch", "email", "x"],
-    ["remove", "email", "x"],
-    ["resubmit", "email", "x"],
+    *([verb, "email", "x"] for verb in ("retry", "cancel", "remove", "run", "resubmit")),
+    ["retry", "email", "--all", "--yes"],
     ["backup", "copy"],
     *([verb, "email"] for verb in ("pause", "resume", "retention")),
     ["stats"],
@@ -51,6 +53,8 @@ READING = [
     ["processes"],
     ["processes", "stop", "0123456789ab"],
     ["periodic"],
+    ["schedules"],
+    ["schedules", "pause", "nightly"],
     ["health"],
     ["watch", "email"],
 ]
@@ -139,7 +143,7 @@ def test_the_store_comes_from_option_variable_and_default_in_this_order(
     invoke("types", "set", "d", "1")
     names = {"variable": "v", "option": "o", "jobs-data": "d"}
     for directory, type in names.items():
-        assert invoke("types", "--json", "--store", f"lmdb:{directory}").json["type"] == type
+        assert invoke("types", "-o", "json", "--store", f"lmdb:{directory}").json["type"] == type
     assert {path.name for path in tmp_path.iterdir()} == {*names, "standard-input"}
 
 
@@ -189,7 +193,7 @@ def test_a_reader_who_goes_away_ends_it_quietly(store: str, tmp_path: Path) -> N
         await jobs.add_many("email", [NewJob(f"{number}", "x" * 500) for number in range(2000)])
 
     arrange(store, fill)
-    with started("list", "--json", "--store", store, cwd=tmp_path) as listing:
+    with started("list", "-o", "json", "--store", store, cwd=tmp_path) as listing:
         assert listing.stdout is not None
         assert listing.stdout.readline()
         listing.stdout.close()
@@ -198,7 +202,7 @@ def test_a_reader_who_goes_away_ends_it_quietly(store: str, tmp_path: Path) -> N
     assert listing.returncode == 141
 
 
-@pytest.mark.parametrize("verb", [["--help"], ["list"], ["list", "--json"], ["types", "set", "email", "5"]])
+@pytest.mark.parametrize("verb", [["--help"], ["list"], ["list", "-o", "json"], ["types", "set", "email", "5"]])
 def test_an_output_that_cannot_be_written_is_no_fault_of_the_store(
     invoke: Invoke, email: str, tmp_path: Path, verb: list[str]
 ) -> None:

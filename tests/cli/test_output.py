@@ -71,7 +71,7 @@ def test_nothing_is_cut_where_nobody_sits(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     listed = invoke("list", "email", "--store", full).out
-    for job in invoke("list", "email", "--json", "--store", full).json_lines:
+    for job in invoke("list", "email", "-o", "json", "--store", full).json_lines:
         assert f"\n{names.shown(names.from_json(job['id']))} " in listed
         assert f"{compact(job['data'])}\n" in listed
     assert "…" not in listed
@@ -79,12 +79,22 @@ def test_nothing_is_cut_where_nobody_sits(
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_terminals_width_is_kept(full: str, tmp_path: Path, columns: int) -> None:
-    commands = (["list"], ["types"], ["list", "--state", "pending"])
+    commands = (["list", "email", "--prefix", "wide"], ["list", "email", "--prefix", "[", "-o", "wide"], ["failures"])
     for code, shown in several_on_terminal(commands, store=full, cwd=tmp_path, columns=columns):
         assert code == 0
-        assert shown
-        for line in without_escapes(shown).splitlines():
-            assert cell_len(line) <= columns, line
+        assert max(map(cell_len, without_escapes(shown).splitlines())) <= columns
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80])
+def test_types_and_ids_are_whole_however_narrow_a_terminal_is(full: str, tmp_path: Path, columns: int) -> None:
+    ids = [names.shown(id) for id in (NASTY, "a-long-but-ordinary-name", "wide", "[bold]markup[/bold] :smile:")]
+    commands = (["list"], ["list", "email"], ["list", "email", "-o", "wide"], ["types"])
+    ended = several_on_terminal(commands, store=full, cwd=tmp_path, columns=columns)
+    everything, jobs, wide, types = (without_escapes(shown).splitlines() for _, shown in ended)
+    for id in ids:
+        assert any(line.startswith(f"email{' ' * (len(names.shown(NASTY)) - 5)}  {id} ") for line in everything), id
+        assert all(any(line.startswith(f"{id} ") for line in lines) for lines in (jobs, wide)), id
+    assert any(line.startswith(f"{names.shown(NASTY)} ") for line in types)
 
 
 def test_states_are_coloured_on_a_terminal_and_nowhere_else(full: str, tmp_path: Path) -> None:
@@ -118,6 +128,6 @@ def test_nothing_from_a_job_reaches_the_terminal_unescaped(full: str, tmp_path: 
 
 
 def test_json_is_ascii_whatever_the_data(invoke: Invoke, full: str) -> None:
-    listed = invoke("list", "--json", "--store", full)
+    listed = invoke("list", "-o", "json", "--store", full)
     assert listed.out.isascii()
     assert [job["data"] for job in listed.json_lines if job["id"] == "wide"] == ["日本語" * 40]

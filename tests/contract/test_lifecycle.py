@@ -135,5 +135,5 @@ def test_the_address_names_the_store(closed_store: Store, store_kind: StoreKind,
 
 @pytest.mark.parametrize("address", ["", "lmdb", "lmdb:", "memory", "memory:x", "redis:host", "/tmp/data"])
 def test_an_address_that_names_no_store_is_refused(address: str) -> None:
-    with pytest.raises(StoreError, match=r"names no store; use lmdb:PATH, memory: or fdb:"):
+    with pytest.raises(StoreError, match=r"names no store; use lmdb:PATH, sqlite:PATH, memory: or fdb:"):
         open_address(address, Settings(), Sources(0))

@@ -10,12 +10,13 @@ import pytest
 from jobs_service import Discard, Retry, Snooze
 from tests.docs.pages import read, rows
 
-CODE = [code for row in rows(read("docs/coming-from.md"), "Celery") for code in re.findall(r"`([^`]+)`", row[-1])]
+ROWS = [row for head in ("Celery", "DBOS") for row in rows(read("docs/coming-from.md"), head)]
+CODE = [code for row in ROWS for code in re.findall(r"`([^`]+)`", row[-1])]
 PYTHON = [code for code in CODE if not code.startswith("jobs-service ")]
 
 
 def test_every_row_has_code() -> None:
-    assert all("`" in row[-1] for row in rows(read("docs/coming-from.md"), "Celery"))
+    assert all("`" in row[-1] for row in ROWS)
 
 
 @pytest.mark.parametrize("code", PYTHON)

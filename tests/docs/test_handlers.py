@@ -16,8 +16,8 @@ import jobs_service
 from jobs_service.runner.options import HandlerOptions
 from tests.docs.pages import examples, rows, section
 
-APPLICATION, SERVER, PROGRAM, INVOICE, MAIL, SCAN, REPORT, RENDER = examples("docs/handlers.md")
-[PERIODIC] = examples("docs/periodic.md")
+APPLICATION, SERVER, PROGRAM, INVOICE, MAIL, CONTEXT, SCAN, REPORT, RENDER = examples("docs/handlers.md")
+PERIODIC, SCHEDULES = examples("docs/periodic.md")
 
 INVOICES = """
 import asyncio
@@ -134,6 +134,52 @@ def test_a_module_of_handlers_has_its_middleware_and_resources(tmp_path: Path) -
     (tmp_path / "mail.py").write_text(MAIL, encoding="utf-8")
     said = _run(MAILS, tmp_path)
     assert said == ["connected", "a sent to ada", "mail.welcome sent to ada", "closed"]
+
+
+CONTEXTS = """
+import asyncio
+from app import invoice, jobs, ordered
+
+async def main():
+    async with jobs:
+        running = asyncio.create_task(jobs.run())
+        await ordered(17)
+        print(await jobs.result(invoice, "i17", timeout=60))
+        running.cancel()
+        await asyncio.wait([running])
+
+asyncio.run(main())
+"""
+
+
+SCHEDULED = """
+import asyncio
+
+async def main():
+    async with JobsService() as jobs:
+        await jobs.set_type_timeout("report", 60)
+        await jobs.set_type_timeout("clean", 60)
+        await set_up(jobs)
+        print([(each.name, each.paused) for each in await jobs.schedules.list()])
+
+asyncio.run(main())
+"""
+
+
+def test_schedules_are_made_at_runtime(tmp_path: Path) -> None:
+    said = _run(SCHEDULES + SCHEDULED, tmp_path)
+    assert [line.split(" 20")[0] for line in said[:2]] == ["cleaning clean", "report of acme report"]
+    assert said[2] == "[('cleaning', True)]"
+
+
+def test_a_context_goes_with_a_job_to_its_log_lines(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(CONTEXT, encoding="utf-8")
+    logged, result = _run(CONTEXTS, tmp_path)[-2:]
+    assert result == "17 for acme"
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", logged)
+    assert "invoiced" in plain
+    for word in ("tenant=acme", "request=r-17", "job_id=i17", "job_type=invoice", "number=17"):
+        assert word in plain
 
 
 def test_the_ends_of_a_run_are_what_the_handler_says(served: Path) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 from jobs_service import JobsService
@@ -12,7 +15,7 @@ from jobs_service.store.memory import MemoryStore
 from tests.docs.pages import examples, section
 from tests.docs.running import run
 
-PLACE_ORDER, WORKER, WITHIN = examples("docs/transactions.md")
+PLACE_ORDER, WORKER, SIGN_UP, WITHIN = examples("docs/transactions.md")
 FOLLOW, LEAVE = examples("docs/waiting.md")
 
 
@@ -27,6 +30,19 @@ async def test_a_workers_effect_is_written_with_the_end_of_its_job(jobs: JobsSer
     await run(WORKER, jobs=jobs)
     assert (await jobs.get("email", "receipt-42")).state == "finished"
     assert await jobs.transact(lambda tx: tx.kv.get(b"mails")) == (1).to_bytes(8, "little")
+
+
+async def test_a_row_and_its_job_are_written_together(tmp_path: Path) -> None:
+    printed: list[object] = []
+    with closing(sqlite3.connect(tmp_path / "app.db")) as application:
+        application.execute("create table users (id integer primary key, mail text unique)")
+        async with JobsService(f"sqlite:{tmp_path / 'app.db'}") as jobs:
+            await jobs.set_type_timeout("email", 60)
+            for _ in range(2):
+                await run(SIGN_UP, jobs=jobs, print=printed.append)
+            assert [job.id async for job in jobs.list("email")] == ["welcome-1"]
+        assert application.execute("select * from users").fetchall() == [(1, "ada@example.org")]
+    assert printed == ["she has signed up already"]
 
 
 async def test_plain_code_adds_a_job_over_a_transaction_of_its_own(jobs: JobsService) -> None:

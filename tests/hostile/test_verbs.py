@@ -168,6 +168,22 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["list", "email", "--data", HERE],
     ["list", "email", "--prefix", HERE, "--text", HERE],
     ["failures", HERE],
+    ["outbox", "init", HERE],
+    ["outbox", "sql", HERE],
+    ["outbox", "show", "sqlite:" + HERE],
+    ["outbox", "retry", "sqlite:app.db", HERE],
+    ["schedules", "set", HERE, "email", "--every", "1d"],
+    ["schedules", "set", "daily", HERE, "--cron", HERE],
+    ["schedules", "set", "daily", "email", "--every", HERE, "--data", HERE, "--missed", HERE],
+    ["schedules", "set", "daily", "email", "--cron", "@daily", "--timezone", HERE],
+    ["schedules", "pause", HERE],
+    ["retry", "email", HERE],
+    ["retry", HERE, "x"],
+    ["retry", "email", "--error", HERE, "--yes"],
+    ["cancel", "email", HERE],
+    ["run", "email", HERE],
+    ["list", "-o", HERE],
+    ["stats", "email", "--since", HERE],
 ]
 
 
@@ -181,7 +197,7 @@ def populated(invoke: Invoke, email: str) -> str:
 
 def assert_unharmed(invoke: Invoke, address: str) -> None:
     """Fail unless store and canary are as they should be."""
-    assert invoke("show", "email", "canary", "--json", "--store", address).json["data"] == {"tweet": [1, 2.5, None]}
+    assert invoke("show", "email", "canary", "-o", "json", "--store", address).json["data"] == {"tweet": [1, 2.5, None]}
 
     async def check(jobs: JobsService) -> None:
         await assert_sound(jobs.store)

@@ -19,18 +19,21 @@ from jobs_service.runner.commands import COMMAND_TYPE
 from tests.http.support import problem, served
 
 INTERNAL = sorted(map(str, INTERNAL_TYPES))
-SAYS_WHAT_RUNS = (
-    "/jobs",
-    "/accept",
-    "/give_back",
-    "/alive",
-    "/ends",
-    "/declare",
-    "/update",
-    "/progress",
-    "/finish",
-    "/release",
-    "/resubmit",
+SAYS_WHAT_RUNS = tuple(
+    f"/{verb}"
+    for verb in [
+        "jobs",
+        "accept",
+        "give_back",
+        "alive",
+        "ends",
+        "declare",
+        "update",
+        "progress",
+        "finish",
+        "release",
+        "resubmit",
+    ]
 )
 LOCK = "00" * 16
 BODIES: dict[str, dict[str, Any]] = {
@@ -142,7 +145,9 @@ async def test_no_page_has_jobs_of_the_services_own_types_run(type: str) -> None
             ("/job/act", {"id": "asked", "action": "resubmit"}),
             ("/job/act", {"id": "asked", "action": "now"}),
             ("/job/new", {"id": "new", "data": "{}", "priority": "0"}),
+            ("/job/edit", {"id": "asked", "data": "{}"}),
             ("/bulk", {"action": "resubmit", "state": "failed"}),
+            ("/bulk/picked", {"action": "resubmit", "pick": "asked"}),
             ("/periodic/act", {}),
         ):
             refused = await client.post(path, data={"type": type, **form})

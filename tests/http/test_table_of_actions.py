@@ -16,6 +16,7 @@ from jobs_service.cli import main
 from jobs_service.layer.keyspace import Keyspace, pack_id
 from jobs_service.model.job import status_of
 from jobs_service.service import bulk_actions
+from jobs_service.service.actions import ACTIONS
 from jobs_service.service.selection import Filter
 from jobs_service.store import Transaction
 from tests.docs.pages import read, rows
@@ -202,14 +203,26 @@ async def test_a_cell_says_what_an_action_does_through_each_door(row: str, door:
             assert (await place.jobs.get(TYPE, ID)).result == 7
 
 
+VERBS = [
+    *(("`cancel`", ["cancel", TYPE, ID]), ("`remove`", ["remove", TYPE, ID]), ("`resubmit`", ["resubmit", TYPE, ID])),
+    ("`resubmit` of all that match", ["retry", TYPE, ID]),
+    *((f"`{action}` of all that match", [verb, TYPE, "--yes"]) for action, verb in ACTIONS.items()),
+]
+
+
 @pytest.mark.usefixtures("own_logging")
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("action", ["remove", "resubmit"])
-async def test_a_cell_says_what_a_verb_of_the_command_line_does(action: str, state: str, tmp_path: Path) -> None:
-    said, address = TABLE[f"`{action}`"][state].partition(":")[0], f"lmdb:{tmp_path}/store"
+@pytest.mark.parametrize(("row", "verb"), VERBS[:-1], ids=str)
+async def test_a_cell_says_what_a_verb_of_the_command_line_does(
+    row: str, verb: list[str], state: str, tmp_path: Path
+) -> None:
+    said, address = TABLE[row][state].partition(":")[0], f"lmdb:{tmp_path}/store"
+    if ID in verb and state == "unreadable":
+        said = TABLE[row.partition(" of all")[0]][state].partition(":")[0]
     async with with_job(state, address) as place:
         before = await what_it_is(place.jobs)
-    code = await asyncio.to_thread(main, [action, TYPE, ID, "--store", address])
+    filter = [] if ID in verb else ["--state", state]
+    code = await asyncio.to_thread(main, [*verb, *filter, "--store", address])
     assert (code == 0) is (not said.startswith("`"))
     async with JobsService(address) as jobs:
         assert await what_it_is(jobs) == becomes(said, before)

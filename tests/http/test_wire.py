@@ -22,7 +22,6 @@ from jobs_service import (
     RunningJob,
     json_data,
     json_types,
-    tracing,
 )
 from jobs_service import run_data as runs
 from jobs_service.arguments import EARLIEST, LATEST
@@ -65,13 +64,16 @@ def run_data(draw: Callable[..., Any]) -> bytes:
     history = draw(st.lists(st.builds(HistoryEvent, st.sampled_from(HistoryKind), times, texts), max_size=5))
     error, said = draw(st.none() | errors), draw(st.none() | progress)
     limits = draw(st.none() | st.tuples(st.integers(1, 9), st.none() | st.floats(0.1, 9)))
-    packed_limits = None if limits is None else runs.limits_json(*limits)
     trace = draw(st.none() | st.tuples(st.just(f"00-{7:032x}-{8:016x}-01"), texts))
+    context = draw(st.none() | st.dictionaries(st.sampled_from(["tenant", "locale"]), texts, min_size=1))
+    most, seconds = (None, None) if limits is None else limits
+    has_limits = limits is not None or trace is not None or context is not None
+    packed_limits = runs.limits_json(most, seconds, trace, context) if has_limits else None
     parts = {
         runs.RESULT: json_data.encode(draw(data)) or None,
         runs.ERROR: None if error is None else runs.error_json(error),
         runs.PROGRESS: None if said is None else runs.progress_json(said),
-        runs.LIMITS: packed_limits if trace is None else tracing.with_trace(packed_limits, trace),
+        runs.LIMITS: packed_limits,
     }
     counts = draw(st.integers(0, 65_535)), draw(st.integers(0, 15))
     packed = runs.of_values(*counts, history, draw(st.none() | times))

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from jobs_service import Settings
-from jobs_service.layer import activity, creation
+from jobs_service.layer import creation, type_settings
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import AFTER, Keyspace, TypeKeys, pack_id
 from jobs_service.layer.record import Entry
@@ -75,7 +75,7 @@ async def layer(type: Any = "t") -> AsyncIterator[Layer]:
     found = Layer(store, sources)
     found.keyspace = Keyspace(await store.prefix())
     found.keys = found.keyspace.of(type)
-    await found.transact(lambda unit: activity.set_type_timeout(unit, found.keys, 60.0))
+    await found.transact(lambda unit: type_settings.set_type_timeout(unit, found.keys, 60.0))
     try:
         yield found
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -191,7 +192,7 @@ def _notes(raw: bytes) -> Notes:
     if progress is not None:
         check_values("progress", progress, (int, float), (int, float, None), (str,), (int, None))
     if limits is not None:
-        check_values("limits", limits, (int, None), (int, float, None), (str,), (str,), optional=2)
+        _check_limits(limits)
     return Notes(
         attempts,
         history,
@@ -202,6 +203,16 @@ def _notes(raw: bytes) -> Notes:
         _time_or_none("the time of expiry", expires),
         bits >> 4,
     )
+
+
+def _check_limits(raw: bytes) -> None:
+    found = json_of("limits", raw)
+    *values, context = found if found.__class__ is list and len(found) % 2 else [*found, {"": ""}]
+    kinds = (int, None), (int, float, None), (str,), (str,)
+    if context.__class__ is not dict or not context or len(values) not in (2, 4):
+        raise Undocumented(f"limits: {found!r}")
+    check_values("limits", json.dumps(values).encode(), *kinds, optional=2)
+    check_values("a context", json.dumps([*context.values()]).encode(), *[(str,)] * len(context))
 
 
 def _history(raw: bytes, count: int) -> tuple[Event, ...]:

@@ -69,6 +69,10 @@ def process(raw: bytes) -> dict[str, Any]:
             raise Undocumented(f"no handler with slots: {raw!r}")
     if len(value["handlers"]) > 100:
         raise Undocumented(f"more than 100 handlers: {raw!r}")
+    for name, rows, oldest, aside, error in value["outboxes"]:
+        kinds = [each.__class__ for each in (name, rows, aside, error)]
+        if kinds != [str, int, int, str] or not (oldest is None or oldest >= 0):
+            raise Undocumented(f"no outbox with its rows: {raw!r}")
     return value
 
 
@@ -76,8 +80,17 @@ _OF_PROCESS: Final = {
     **dict.fromkeys(("host", "worker", "version", "role", "state", "instance"), str),
     **dict.fromkeys(("pid", "slots", "taken", "unnamed"), int),
     **dict.fromkeys(("started", "heard", "period"), float),
-    "handlers": list,
+    **dict.fromkeys(("handlers", "outboxes"), list),
 }
+
+
+def outbox(raw: bytes) -> dict[str, Any]:
+    value = json.loads(raw)
+    if not isinstance(value, dict) or set(value) != {"owner", "tokens"} or value["owner"].__class__ is not str:
+        raise Undocumented(f"no owner and tokens: {raw!r}")
+    if any(token.__class__ is not str for token in value["tokens"]):
+        raise Undocumented(f"no tokens of rows: {raw!r}")
+    return value
 
 
 def process_request(raw: bytes) -> dict[str, Any]:
@@ -88,6 +101,21 @@ def process_request(raw: bytes) -> dict[str, Any]:
         raise Undocumented(f"nothing to ask of a process: {raw!r}")
     check_time("at", value["at"])
     return value
+
+
+def schedule(raw: bytes) -> dict[str, Any]:
+    value = json.loads(raw)
+    times = {"every"} if "every" in value else {"cron", "timezone"}
+    if set(value) != times | {"type", "data", "missed", "overlap", "timeout", "paused", "changed", "last"}:
+        raise Undocumented(f"no schedule: {raw!r}")
+    check_time("changed", value["changed"])
+    check_time("last", value["last"])
+    kinds = [value[name].__class__ for name in ("overlap", "paused", *sorted(times))]
+    if kinds != [bool, bool, *([float] if "every" in times else [str, str])]:
+        raise Undocumented(f"no times of a schedule: {raw!r}")
+    if value["missed"] not in ("skip", "once", "all") or value["timeout"].__class__ not in (float, None.__class__):
+        raise Undocumented(f"no schedule: {raw!r}")
+    return value  # type: ignore[no-any-return]
 
 
 def request(raw: bytes) -> tuple[bytes, Any, float]:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from jobs_service import JobsService, JobTransaction, Settings, StoreUnavailable
-from jobs_service.store.lmdb.threads import Deadlines, ThreadCall
+from jobs_service.store.embedded import Deadlines, ThreadCall
 from tests.runner.support import Weather, opened, store_of
 from tests.virtual_time import in_virtual_time
 

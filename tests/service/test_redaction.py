@@ -12,7 +12,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from jobs_service import Discard, InvalidSettings, JobsService, Redaction, Retry, RunningJob
-from jobs_service.layer import declared_settings
+from jobs_service.layer import type_settings
 from tests.service.support import eventually
 
 SECRET = "S3cret-4111-1111"
@@ -130,6 +130,6 @@ def test_a_handler_with_a_path_that_cannot_be_is_refused() -> None:
 
 
 def test_the_row_is_read_again_only_when_it_has_changed() -> None:
-    assert declared_settings._decoded(fdb.tuple.pack((("a",), None))) is declared_settings._decoded(
+    assert type_settings._decoded(fdb.tuple.pack((("a",), None))) is type_settings._decoded(
         fdb.tuple.pack((("a",), None))
     )

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from jobs_service.layer import activity, creation, far_ahead, queue, running_jobs
+from jobs_service.layer import creation, far_ahead, lost_jobs, queue, removal, running_jobs, type_settings
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.record import Entry as Touched
@@ -20,7 +20,7 @@ from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, JobId, Outcome
 from jobs_service.runner import execution
-from jobs_service.store.overlay import HeldBack
+from jobs_service.store.sync_transaction import HeldBack
 from tests.simulation.entry import UNOBSERVED, Entry
 from tests.simulation.journal_reads import readers
 from tests.simulation.model_job import Change, Said
@@ -40,7 +40,7 @@ def recording() -> Iterator[None]:
         (creation, "enqueue_many", _enqueue_many),
         (creation, "resubmit", lambda original: _on_one_job("resubmit", original, _of_resubmit)),
         (creation, "enqueue", lambda original: _on_one_job("enqueue", original, _of_enqueue)),
-        (creation, "remove", lambda original: _on_one_job("remove", original, _as_they_are)),
+        (removal, "remove", lambda original: _on_one_job("remove", original, _as_they_are)),
         (running_jobs, "update", lambda original: _on_one_job("update", original, _of_update)),
         (running_jobs, "finish", lambda original: _on_one_job("finish", original, _of_finish)),
         (running_jobs, "resubmit", lambda original: _on_one_job("worker resubmit", original, _of_worker_resubmit)),
@@ -52,14 +52,14 @@ def recording() -> Iterator[None]:
         (far_ahead, "set_right", lambda original: _moving("set right", original)),
         (queue, "accept", _accept),
         (queue, "_schedule_again", _put_back),
-        (activity, "re_enqueue", _re_enqueue),
-        (running_jobs, "take_from", _take_from),
-        (activity, "remove_expired", _remove_expired),
-        (activity, "pause", lambda original: _on_a_type("pause", original)),
-        (activity, "resume", lambda original: _on_a_type("resume", original)),
-        (activity, "set_retention", lambda original: _on_a_type("set retention", original)),
-        (activity, "set_type_timeout", lambda original: _on_a_type("set timeout", original)),
-        (activity, "clear_type_timeout", lambda original: _on_a_type("clear timeout", original)),
+        (lost_jobs, "re_enqueue", _re_enqueue),
+        (lost_jobs, "take_from", _take_from),
+        (removal, "remove_expired", _remove_expired),
+        (type_settings, "pause", lambda original: _on_a_type("pause", original)),
+        (type_settings, "resume", lambda original: _on_a_type("resume", original)),
+        (type_settings, "set_retention", lambda original: _on_a_type("set retention", original)),
+        (type_settings, "set_type_timeout", lambda original: _on_a_type("set timeout", original)),
+        (type_settings, "clear_type_timeout", lambda original: _on_a_type("clear timeout", original)),
         (UnitOfWork, "fitting", _fitting),
         (UnitOfWork, "__init__", _beginning),
         *readers(_journal, _now),
@@ -341,12 +341,12 @@ def _put_back(original: Operation) -> Operation:
 def _re_enqueue(original: Operation) -> Operation:
     async def noted(
         unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int, own: Container[bytes] = ()
-    ) -> activity.TaskPart:
+    ) -> lost_jobs.TaskPart:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, keys, until, limit, own)  # type: ignore[no-any-return]
         try:
-            lost: activity.TaskPart = await original(unit, keys, until, limit, own)
+            lost: lost_jobs.TaskPart = await original(unit, keys, until, limit, own)
         except Exception as error:
             journal.append(Entry("lost", keys, None, (until, limit), _now(unit), error.__class__))
             raise

@@ -12,11 +12,11 @@ from unittest.mock import patch
 
 from jobs_service import Settings, batching
 from jobs_service.actors import activity_monitor, context, notifier, processes, type_server
-from jobs_service.layer import activity, changes, damage, queue, reads, rows, transaction
+from jobs_service.layer import changes, queue, reads, removal, rows, transaction, type_settings
 from jobs_service.runner import heartbeat, run, run_endings, schedule, worker_pool
 from jobs_service.service import queries
+from jobs_service.store import embedded, sqlite, watches
 from jobs_service.store.fdb import watches as fdb_watches
-from jobs_service.store.lmdb import store, watches
 from jobs_service.testing import Choices
 
 _WITH_SETTINGS: Final = 0.04
@@ -46,11 +46,11 @@ _PAGES: Final[Sequence[_Constant]] = (
     (notifier, "_CHANGES_PAGE", _FEW_KEYS),
     (batching, "_MOST_OPERATIONS", _FEW_KEYS),
     (batching, "_MOST_JOBS", _FEW_KEYS),
-    (damage, "_LOOKED_AT", _FEW_KEYS),
+    (removal, "_LOOKED_AT", _FEW_KEYS),
     (reads, "LARGEST_CHUNK", _FEW_KEYS),
     (transaction, "COUNT_PAGE", _FEW_KEYS),
     (processes, "_PAGE", _FEW_KEYS),
-    (activity, "_TYPES_PAGE", _FEW_KEYS),
+    (type_settings, "_TYPES_PAGE", _FEW_KEYS),
     (type_server, "_SCANNED_TOGETHER", _FEW_KEYS),
     (type_server, "_SETTLED_TOGETHER", _FEW_KEYS),
     (queries, "COUNT_PAGE", _FEW_KEYS),
@@ -72,13 +72,14 @@ _CONSTANTS: Final[Sequence[_Constant]] = (
     (batching, "_MOST_BYTES", (1, 2_000)),
     (batching, "_READ_TOGETHER", (1, 3)),
     (reads, "FIRST_CHUNK", (1, 2)),
-    (reads, "_MOST_ROWS", (3, 10)),
-    (reads, "_MOST_BYTES", (1, 1_000)),
+    (reads, "MOST_ROWS", (3, 10)),
+    (reads, "MOST_BYTES", (1, 1_000)),
     (changes, "_LARGEST_READ", (1, 500)),
-    (store, "_MAX_BATCH", (1, 2, 3)),
-    (store, "_MAX_BATCH_BYTES", (1, 1_000)),
+    (embedded, "_MAX_BATCH", (1, 2, 3)),
+    (embedded, "_MAX_BATCH_BYTES", (1, 1_000)),
     (watches, "_CHUNK", (1, 2, 7)),
     (fdb_watches, "_MOST_POLLED", (1, 2)),
+    (sqlite, "_FIRST_CHUNK", (1, 2)),
 )
 """How much is done or read at once, beside."""
 
@@ -112,7 +113,7 @@ _OF_DRILLS: Final = _Kind(
     1.0,
     _HALF,
     (
-        (reads, "_MOST_ROWS", (2, 5)),
+        (reads, "MOST_ROWS", (2, 5)),
         (schedule, "PUNCTUAL", (4.0,)),
         (heartbeat, "LONG_RUN", (4.0,)),
         (transaction, "COUNT_PAGE", _FEW_KEYS),

@@ -21,7 +21,7 @@ from jobs_service import JobsService, JobState, NewJob, Settings
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.run_data import HistoryKind
 from jobs_service.store import Transaction
-from jobs_service.store.lmdb.process_locks import SHARED
+from jobs_service.store.files import SHARED
 from tests.checker import assert_sound
 from tests.cli.support import write_lock_held
 from tests.service.support import eventually

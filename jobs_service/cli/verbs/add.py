@@ -27,6 +27,7 @@ from jobs_service.cli.parsing import (
     parse_type,
 )
 from jobs_service.cli.program import ensure_type
+from jobs_service.cli.terminal import Bar
 from jobs_service.names import parsed, shown
 from jobs_service.sources import Sources
 
@@ -72,7 +73,7 @@ def add(
     resubmit: ResubmitOption = False,
     timeout: NewTypeOption = None,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Add a job; without an id, print the one that it gets.
 
@@ -116,7 +117,7 @@ def add_many(
     resubmit: ResubmitOption = False,
     timeout: NewTypeOption = None,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Add one job per JSON line.
 
@@ -194,7 +195,8 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
             kind = program.Refused if isinstance(error, InvalidJob | JobTooLarge) else program.AnswerIsNo
             raise kind(f"line {batch[0].line}: {program.wording(error)}; {so_far()}") from error
 
-    with output.progress(os.fstat(descriptor)) as advance:
+    size, read = _size(descriptor), 0
+    with Bar() as bar:
         try:
             async with aclosing(_batches(descriptor)) as batches:
                 async for first, lines in batches:
@@ -203,7 +205,8 @@ async def add_lines(jobs: JobsService, type: Any, descriptor: int, if_exists: If
                         await add(batch)
                     if bad is not None:
                         raise _Bad(bad)
-                    advance(sum(len(line) + 1 for line in lines), added)
+                    read += sum(len(line) + 1 for line in lines)
+                    bar.show(f"{output.many(added, 'job')} added", read, size)
         except _Bad as bad:
             raise program.Refused(f"{bad}; {so_far()}") from None
         except asyncio.CancelledError:
@@ -241,7 +244,7 @@ async def _batches(descriptor: int) -> AsyncGenerator[tuple[int, list[bytes]], N
     Raises:
         _Bad: a line is too long, or reading fails.
     """
-    is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    is_file = _size(descriptor) is not None
     number, rest = 1, b""
     while True:
         chunk = await _read(descriptor, is_file)
@@ -256,6 +259,12 @@ async def _batches(descriptor: int) -> AsyncGenerator[tuple[int, list[bytes]], N
             return
         if len(rest) > LONGEST_LINE:
             raise _Bad(f"line {number} is longer than {LONGEST_LINE} bytes; one JSON object per line")
+
+
+def _size(descriptor: int) -> int | None:
+    """Return the size of a file in bytes; None of a pipe, whose size is unknown."""
+    found = os.fstat(descriptor)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 async def _read(descriptor: int, is_file: bool) -> bytes:

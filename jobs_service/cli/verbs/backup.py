@@ -14,10 +14,11 @@ from jobs_service.names import printable
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A new file.")]
 
 
-def backup(context: typer.Context, file: FileArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def backup(context: typer.Context, file: FileArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Copy the store while it is in use.
 
-    The copy is consistent. It is the data.mdb of a store: to use it, put it under that name into a new directory.
+    The copy is consistent. Of an lmdb: store it is the data.mdb: to use it, put it under that name into a new
+    directory. Of an sqlite: store it has your own tables as well, and is used as it is.
     """
     path = Path(file)
     if path.exists():

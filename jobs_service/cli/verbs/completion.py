@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from jobs_service.cli import output, program
 from jobs_service.cli.program import PROGRAM
-from jobs_service.names import shown
+from jobs_service.names import parsed, shown
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService
 
 VARIABLE = "_JOBS_SERVICE_COMPLETE"
 """The variable that the shell sets to request completions instead of running a verb."""
+
+MOST: Final = 100
+"""Most ids that are offered."""
 
 ShellArgument = Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="bash|zsh|fish", help="The shell.")]
 
@@ -49,20 +55,37 @@ def answer(command: Any) -> None:
 
 
 def types(context: typer.Context, incomplete: str) -> Iterable[str]:
-    """Return the types in the store with a prefix; none after an error, because a shell shows no errors."""
+    """Return the types in the store with a prefix."""
+    return _found(context, incomplete, lambda jobs: jobs.types())
+
+
+def ids(context: typer.Context, incomplete: str) -> Iterable[str]:
+    """Return ids of the type's jobs with a prefix, MOST at most."""
+    type = parsed(str(context.params.get("type")))
+
+    async def look(jobs: JobsService) -> list[Any]:
+        return [job.id for job in (await jobs.page(type, prefix=incomplete or None, limit=MOST)).jobs]
+
+    return _found(context, incomplete, look)
+
+
+def _found(
+    context: typer.Context, incomplete: str, look: Callable[[JobsService], Awaitable[Iterable[Any]]]
+) -> Iterable[str]:
+    """Return what is found in the store, as texts with a prefix; nothing after an error: a shell shows none."""
     import asyncio
 
     from jobs_service import JobsService, Settings
 
-    async def look(address: str) -> list[Any]:
+    async def within(address: str) -> Iterable[Any]:
         # A person has pressed a key and waits.
         async with JobsService(address, settings=Settings(transaction_timeout=1), supervise=False) as jobs:
-            return await jobs.types()
+            return await look(jobs)
 
     with suppress(Exception):
         context.obj = program.GlobalOptions(context.find_root().params.get("store"))
         address = program.chosen_store(context, context.params.get("store"))
         if program.missing_store(address) is None:
-            names = map(shown, asyncio.run(look(address)))
+            names = map(shown, asyncio.run(within(address)))
             return [name for name in names if name.startswith(incomplete) and " " not in name]
     return []

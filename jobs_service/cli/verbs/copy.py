@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,24 +13,27 @@ import typer
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Column, table
 from jobs_service.cli.parsing import JsonOption
+from jobs_service.cli.terminal import Bar
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
-    from jobs_service.copying import Copied, CopyProgress
+    from jobs_service.copying import Copied
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
     from jobs_service.store import Store
 
-FromArgument = Annotated[str, typer.Argument(metavar="FROM", help="The store that has the jobs: lmdb:PATH.")]
+FromArgument = Annotated[
+    str, typer.Argument(metavar="FROM", help="The store that has the jobs: lmdb:PATH, sqlite:PATH.")
+]
 ToArgument = Annotated[
-    str, typer.Argument(metavar="TO", help="The store that gets them, made if it is missing: lmdb:PATH, fdb:FILE.")
+    str, typer.Argument(metavar="TO", help="The store that gets them, made if it is missing: sqlite:PATH, fdb:FILE.")
 ]
 AnewOption = Annotated[
     bool, typer.Option("--anew", help="First remove what a copy that was cut off has left in TO; then begin anew.")
 ]
 
 COLUMNS = (
-    Column("type", lambda counts: shown(counts.type)),
+    Column("type", lambda counts: shown(counts.type), whole=True),
     Column("ready", lambda counts: str(counts.ready), right=True),
     Column("scheduled", lambda counts: str(counts.scheduled), right=True),
     Column("finished", lambda counts: str(counts.finished), right=True),
@@ -43,7 +45,7 @@ def copy(
     source: FromArgument,
     target: ToArgument,
     anew: AnewOption = False,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Copy all types and jobs into another store.
 
@@ -123,8 +125,8 @@ async def _copy_open(source: str, target: str, anew: bool) -> Copied:
         # A refused copy leaves no empty store behind.
         written = await (opened(target) if is_there else stack.enter_async_context(_open(program.imitated(target))))
         make = None if is_there else partial(opened, target)
-        with _bar() as progress:
-            return await copy_jobs(read, written, sources=sources, make=make, anew=anew, progress=progress)
+        with Bar() as bar:
+            return await copy_jobs(read, written, sources=sources, make=make, anew=anew, progress=bar.show)
 
 
 @asynccontextmanager
@@ -134,28 +136,6 @@ async def _open(store: Store) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
-
-
-@contextmanager
-def _bar() -> Iterator[CopyProgress | None]:
-    """Show the copy's progress on a terminal while the block runs."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()]
-    with program.cursor_given_back(sys.stderr), Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        tasks = {"": bar.add_task("", total=None)}
-
-        def show(step: str, done: int, total: int | None) -> None:
-            if step not in tasks:
-                bar.remove_task(tasks.popitem()[1])
-                tasks[step] = bar.add_task(step, total=total)
-            bar.update(tasks[step], completed=done)
-
-        yield show
 
 
 def _as_json(source: str, target: str, copied: Copied) -> dict[str, object]:

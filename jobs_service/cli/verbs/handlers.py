@@ -43,17 +43,17 @@ def _changed(row: _HandlerRow) -> str:
 
 
 HANDLER_COLUMNS = (
-    Column("type", lambda row: shown(row.handler.type)),
+    Column("type", lambda row: shown(row.handler.type), whole=True),
     Column("function", lambda row: printable(row.handler.name)),
     Column("comes", lambda row: row.comes or ""),
     Column("options", _changed, cut=True),
 )
 
 
-def handlers(context: typer.Context, application: ApplicationArgument, as_json: JsonOption = False) -> None:
+def handlers(context: typer.Context, application: ApplicationArgument, as_json: JsonOption = None) -> None:
     """Show the handlers of an application with their options.
 
-    Shown are the options that differ from the defaults, after the settings have been applied; with --json, all.
+    Shown are the options that differ from the defaults, after the settings have been applied; with -o json, all.
     """
     from jobs_service.cli.daemon import load
 
@@ -97,10 +97,10 @@ class _PeriodicRow(NamedTuple):
 
 
 PERIODIC_COLUMNS = (
-    Column("type", lambda row: shown(row.type)),
+    Column("type", lambda row: shown(row.type), whole=True),
     Column("comes", lambda row: row.comes or ""),
-    Column("last", lambda row: output.time_text(row.last)),
-    Column("next", lambda row: output.time_text(row.next)),
+    Column("last", lambda row: output.time_text(row.last), whole=True),
+    Column("next", lambda row: output.time_text(row.next), whole=True),
     Column("missed", lambda row: row.missed or ""),
     Column("paused", lambda row: "yes" * row.paused),
 )
@@ -110,7 +110,7 @@ def periodic(
     context: typer.Context,
     application: OptionalApplication = None,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Show periodic jobs with their last and next tick.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -16,6 +17,7 @@ from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
+    from jobs_service.model.process import OutboxInfo
     from jobs_service.service.failures import Failures, Group, Outage
 
 RECOVERY_TIME = 1.5
@@ -45,6 +47,7 @@ class _StoreState(NamedTuple):
         oldest: seconds, type and id of the longest ready job of types that are not paused. None without ready jobs;
             the seconds are None if its record had no room for the time.
         late: seconds by which the first scheduled job is late.
+        outboxes: those that processes relay.
         alive, dead: the number of other processes that have the store open, and of processes that died with it open;
             None if the store does not know.
     """
@@ -58,17 +61,18 @@ class _StoreState(NamedTuple):
     late: float
     alive: int | None
     dead: int | None
+    outboxes: tuple[OutboxInfo, ...]
 
 
 def health(
-    context: typer.Context, max_wait: MaxWaitOption = None, store: StoreOption = None, as_json: JsonOption = False
+    context: typer.Context, max_wait: MaxWaitOption = None, store: StoreOption = None, as_json: JsonOption = None
 ) -> None:
     """Say in one line whether jobs are run and watched over.
 
     The exit code is 0 when all is well; 1 when scheduled jobs are not made ready, dead processes' jobs are not taken
-    back, nobody else has the embedded store open, a job has been ready for longer than --max-wait, or the runs of a
-    type crash (5 at least, and half of those that ended in the last 2 minutes, a fifth in 10, or nine tenths in 60); 3
-    when the store cannot be reached or read.
+    back, nobody else has the embedded store open, a job has been ready for longer than --max-wait, an outbox is not
+    relayed, or the runs of a type crash (5 at least, and half of those that ended in the last 2 minutes, a fifth in 10,
+    or nine tenths in 60); 3 when the store cannot be reached or read.
     """
     most = None if max_wait is None else parsing.duration(max_wait, "--max-wait")
     state, location = program.run(context, store, _read_state)
@@ -110,7 +114,9 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     late = max(now - due, 0.0)
     running, retrying = (sum(getattr(each, name) for each in counted.values()) for name in ("running", "retrying"))
     crashing = (await last_hour(jobs, counted)).outages
-    state = _StoreState(len(types), paused, running, crashing, retrying, oldest, late, alive, dead)
+    living = [each for each in await jobs.processes() if each.state not in ("dead", "silent")]
+    outboxes = tuple(outbox for each in living for outbox in each.outboxes)
+    state = _StoreState(len(types), paused, running, crashing, retrying, oldest, late, alive, dead, outboxes)
     return state, jobs.store.location
 
 
@@ -127,6 +133,12 @@ def _problems(state: _StoreState, max_wait: float | None) -> list[str]:
     waited = None if state.oldest is None else state.oldest[0]
     if max_wait is not None and waited is not None and waited > max_wait:
         problems.append(f"a job has been ready for {output.duration_text(waited)}")
+    for outbox in state.outboxes:
+        if outbox.error:
+            problems.append(f"nothing is moved from outbox {printable(outbox.name)}: {printable(outbox.error)}")
+        elif max_wait is not None and outbox.oldest is not None and outbox.oldest > max_wait:
+            waited_there = output.duration_text(outbox.oldest)
+            problems.append(f"a row of outbox {printable(outbox.name)} has waited for {waited_there}")
     if state.crashing:
         worst = state.crashing[0]
         others = (
@@ -150,6 +162,9 @@ def _sentence(state: _StoreState) -> str:
         seconds, type, id = state.oldest
         since = "its record tells no time" if seconds is None else output.duration_text(max(seconds, 0.0))
         parts.append(f"ready for longest: {output.name(type, id)}, {since}")
+    for outbox in state.outboxes:
+        aside = f" ({outbox.set_aside} set aside)" if outbox.set_aside else ""
+        parts.append(f"outbox {printable(outbox.name)}: {output.many(outbox.rows, 'row')}{aside}")
     if state.alive:
         parts.append(f"open in {state.alive} more process{'' if state.alive == 1 else 'es'}")
     return ", ".join(parts)
@@ -172,6 +187,7 @@ def _health_form(state: _StoreState) -> dict[str, Any]:
         "scheduled_late_seconds": round(state.late, 3),
         "other_processes": state.alive,
         "dead_processes": state.dead,
+        "outboxes": [asdict(each) for each in state.outboxes],
     }
 
 
@@ -196,11 +212,11 @@ FAILURE_COLUMNS = (
     Column("since", lambda group: _ago(group.first), whole=True),
     Column("last", lambda group: _ago(group.last), whole=True),
     Column("types", _types),
-    Column("error", _error, cut=True),
+    Column("error", _error, below=True),
 )
 
 
-def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Group failed and retrying jobs by what went wrong.
 
     It looks at 200 failed jobs, the newest, of the 20 types with most of them, at as many that wait for another attempt

@@ -3,91 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Column, Table, table
-from jobs_service.cli.parsing import (
-    DURATION_HELP,
-    IdArgument,
-    JsonOption,
-    OptionalType,
-    StoreOption,
-    TypeArgument,
-    parse_id,
-    parse_type,
-)
+from jobs_service.cli.parsing import IdArgument, JsonOption, OptionalType, StoreOption, TypeArgument, parse_type
 from jobs_service.cli.program import require_type
+from jobs_service.cli.selecting import on_job, selects
 from jobs_service.names import printable, priority_text, shown
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobError, JobsService, Progress
+    from jobs_service import Job, JobError, JobId, JobsService, JobType, Progress
     from jobs_service.service.selection import Filter
 
 PAGE = 500
 """Jobs per page. Only one page is in memory at a time."""
+MOST_NEWEST = 1000
+"""Jobs of `--newest`, which are in memory at once, without `--limit`."""
 
 
-def _states() -> list[str]:
-    from jobs_service.model.job import MEANT
-
-    return [*MEANT]
-
-
-StateOption = Annotated[
-    str | None,
+NewestOption = Annotated[
+    bool,
+    typer.Option("--newest", help=f"Those with the latest events, the latest first; {MOST_NEWEST} without --limit."),
+]
+Form: TypeAlias = Literal["id", "wide", "json"] | None
+FormOption = Annotated[
+    Form,
     typer.Option(
-        "--state",
-        metavar="STATE",
-        autocompletion=_states,
-        help="Only jobs that are ready, scheduled, retrying (after a crash), running, succeeded, failed, canceled or "
-        "unreadable; pending (ready, scheduled or retrying); finished (in whatever way).",
-    ),
-]
-PrefixOption = Annotated[
-    str | None, typer.Option("--prefix", metavar="TEXT", help="Only jobs whose id begins with this.")
-]
-ErrorOption = Annotated[
-    str | None, typer.Option("--error", metavar="CLASS", help="Only jobs whose last error is of this class.")
-]
-TextOption = Annotated[
-    str | None,
-    typer.Option("--text", metavar="TEXT", help="Only jobs whose last error's message has this, in any case."),
-]
-SignatureOption = Annotated[
-    str | None,
-    typer.Option("--signature", metavar="TEXT", help="Only jobs that failed as this group of `failures --json` says."),
-]
-WorkerOption = Annotated[
-    str | None, typer.Option("--worker", metavar="TEXT", help="Only jobs whose last worker's name, HOST:PID, has this.")
-]
-OlderOption = Annotated[
-    str | None,
-    typer.Option("--older", metavar="S", help=f"Only jobs to which nothing has happened for so long: {DURATION_HELP}."),
-]
-YoungerOption = Annotated[
-    str | None,
-    typer.Option("--younger", metavar="S", help=f"Only jobs to which something has happened since: {DURATION_HELP}."),
-]
-AttemptsOption = Annotated[
-    int | None, typer.Option("--attempts", metavar="N", min=0, help="Only jobs with so many runs or more.")
-]
-AddedBeforeOption = Annotated[
-    str | None, typer.Option("--added-before", metavar="TIME", help="Only jobs that were added, or retried, before.")
-]
-AddedAfterOption = Annotated[
-    str | None, typer.Option("--added-after", metavar="TIME", help="Only jobs that were added, or retried, since.")
-]
-DataTestOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--data",
-        metavar="FIELD=VALUE",
-        help="Only jobs with this in their data; FIELD~PART: contains; a.b.0 looks inside. Several times: all hold.",
+        "-o",
+        "--output",
+        metavar="id|wide|json",
+        help="id: only the ids, one per line; wide: more columns, and nothing is cut; json: an object per line.",
     ),
 ]
 LimitOption = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many jobs.")]
@@ -100,33 +50,45 @@ def _run_at(job: Job) -> str:
     return output.time_text(job.run_at) if job.state == "pending" else ""  # else it is the time of a past run
 
 
+def _event_age(at: int) -> Callable[[Job], str]:
+    return lambda job: f"{output.since_text(job.history[at].at)} ago" if job.history else ""
+
+
+def _worker(job: Job) -> str:
+    from jobs_service.service.selection import worker_of
+
+    return printable(worker_of(job))
+
+
+ID = Column("id", lambda job: shown(job.id), whole=True)
+STATE = Column("state", output.status_text, status=True)
+PRIORITY = Column("priority", lambda job: priority_text(job.priority), right=True, nothing="0")
+RUN_AT = Column("run at", _run_at, whole=True)
 COLUMNS = (
-    Column("id", lambda job: shown(job.id)),
-    Column("state", output.status_text, status=True),
-    Column("priority", lambda job: priority_text(job.priority), right=True, nothing="0"),
-    Column("run at", _run_at),
+    *(ID, STATE, PRIORITY, RUN_AT),
     Column("note, data", lambda job: output.detail_text(job, job.attempts), cut=True),
 )
+WIDE = (
+    *(ID, STATE, PRIORITY, RUN_AT),
+    Column("attempts", lambda job: str(job.attempts), right=True, nothing="0"),
+    Column("first event", _event_age(-1), right=True),
+    Column("last event", _event_age(0), right=True),
+    Column("worker", _worker),
+    Column("note, data", output.detail_text, below=True),
+)
+TYPE = Column("type", lambda job: shown(job.type), whole=True)
 
 
+@selects
 def list_jobs(
     context: typer.Context,
     type: OptionalType = None,
-    state: StateOption = None,
-    prefix: PrefixOption = None,
-    error: ErrorOption = None,
-    text: TextOption = None,
-    signature: SignatureOption = None,
-    worker: WorkerOption = None,
-    older: OlderOption = None,
-    younger: YoungerOption = None,
-    attempts: AttemptsOption = None,
-    added_before: AddedBeforeOption = None,
-    added_after: AddedAfterOption = None,
-    data: DataTestOption = None,
+    *,
+    wanted: Filter,
     limit: LimitOption = None,
+    newest: NewestOption = False,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    form: FormOption = None,
 ) -> None:
     """List jobs, of one type or all.
 
@@ -134,28 +96,18 @@ def list_jobs(
     which all jobs have the usual value is left out. A job of which a part cannot be read is unreadable; its error says
     why. All that is asked for must hold. Nobody finds jobs by fields that are secret.
     """
-    wanted = _filter(
-        state=state,
-        prefix=prefix,
-        error=error,
-        text=text,
-        signature=signature,
-        worker=worker,
-        older=older,
-        younger=younger,
-        attempts=attempts,
-        added_before=added_before,
-        added_after=added_after,
-        data=data or None,
-    )
     only = None if type is None else parse_type(type)
-    print_page = _print_json if as_json else _Printer(with_type=only is None)
+    print_page = _printer(form, with_type=only is None)
 
     async def body(jobs: JobsService) -> str:
-        from jobs_service.service.selection import matching
+        from jobs_service.service import selection
 
         found = 0
-        async with aclosing(_pages(matching(jobs, only, wanted), limit)) as pages:
+        if newest:
+            some = _each(await selection.newest(jobs, only, wanted, limit or MOST_NEWEST))
+        else:
+            some = selection.matching(jobs, only, wanted)
+        async with aclosing(_pages(some, limit)) as pages:
             async for page in pages:
                 print_page(page)
                 found += len(page)
@@ -166,18 +118,13 @@ def list_jobs(
         return "no jobs"
 
     said = program.run(context, store, body)
-    if said and not as_json:
+    if said and form is None:
         output.line(said)
 
 
-def _filter(**given: Any) -> Filter:
-    from jobs_service.service.selection import BadFilter, Filter
-
-    # An empty value, as of an unset variable of the shell, is refused: taken for no filter it would list all jobs.
-    try:
-        return Filter.of({name: value for name, value in given.items() if value is not None})
-    except BadFilter as error:
-        raise typer.BadParameter(str(error)) from None
+async def _each(jobs: list[Job]) -> AsyncGenerator[Job, None]:
+    for job in jobs:
+        yield job
 
 
 async def _pages(jobs: AsyncGenerator[Job, None], limit: int | None) -> AsyncGenerator[list[Job], None]:
@@ -197,47 +144,46 @@ async def _pages(jobs: AsyncGenerator[Job, None], limit: int | None) -> AsyncGen
         yield page
 
 
-def _print_json(page: list[Job]) -> None:
-    from jobs_service import Job
+def _printer(form: Form, *, with_type: bool) -> Callable[[list[Job]], None]:
+    """Return a function that prints the next page."""
+    named = (TYPE,) if with_type else ()
+    table = Table((*named, *(WIDE if form == "wide" else COLUMNS)))
 
-    print("\n".join([json.dumps(output.as_far_as_readable(Job.to_dict, job)) for job in page]), flush=True)
+    def text(job: Job) -> str:
+        from jobs_service import Job
 
+        if form == "json":
+            return json.dumps(output.as_far_as_readable(Job.to_dict, job))
+        return output.GAP.join(column.of(job) for column in (*named, ID))
 
-class _Printer:
-    """Prints pages of jobs as one table.
+    def show(page: list[Job]) -> None:
+        if form in ("json", "id"):
+            print("\n".join(map(text, page)), flush=True)
+        else:
+            table.print([output.as_far_as_readable(table.row, job) for job in page])
 
-    Args:
-        with_type: whether the jobs are of several types.
-    """
-
-    def __init__(self, *, with_type: bool) -> None:
-        self._table = Table((Column("type", lambda job: shown(job.type)), *COLUMNS) if with_type else COLUMNS)
-
-    def __call__(self, page: list[Job]) -> None:
-        """Print the next page."""
-        self._table.print([output.as_far_as_readable(self._table.row, job) for job in page])
+    return show
 
 
 # One job
 
 
 HISTORY = (
-    Column("time", lambda event: output.time_text(event.time)),
+    Column("time", lambda event: output.time_text(event.time), whole=True),
     Column("event", lambda event: event.kind.value),
     Column("detail", lambda event: printable(event.detail), cut=True),
 )
 
 
 def show(
-    context: typer.Context, type: TypeArgument, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False
+    context: typer.Context, type: TypeArgument, id: IdArgument, store: StoreOption = None, as_json: JsonOption = None
 ) -> None:
     """Show everything about one job."""
-    names = parse_type(type), parse_id(id)
 
-    async def body(jobs: JobsService) -> Job:
-        return await output.without(jobs, await jobs.get(*names))
+    async def body(jobs: JobsService, type: JobType, id: JobId) -> Job:
+        return await output.without(jobs, await jobs.get(type, id))
 
-    job = program.run(context, store, body)
+    job = on_job(context, store, (type, id), body)
     if as_json:
         output.json_line(job.to_dict())
         return
@@ -260,11 +206,16 @@ def _description(job: Job) -> list[tuple[str, str]]:
         ("cancel", "yes" if job.cancel else "no"),
         ("seq", job.seq.hex() if job.seq else "-"),
         ("attempts", str(job.attempts)),
+        *([("context", printable(_words(job.context)))] if job.context else []),
         ("progress", "-" if progress is None else output.progress_text(progress)),
         *_labeled("data", _json_lines(job.data)),
         *_labeled("result", _json_lines(job.result)),
         *_labeled("error", ["-"] if job.error is None else _error_lines(job.error)),
     ]
+
+
+def _words(context: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in context.items())
 
 
 def _labeled(label: str, lines: list[str]) -> list[tuple[str, str]]:

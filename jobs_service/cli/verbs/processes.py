@@ -59,11 +59,11 @@ def processes_app() -> typer.Typer:
     return app
 
 
-def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Show the processes that run handlers, and daemons.
 
     Of each are shown its state, its version if some process has another one than this command, for how long it has been
-    up, how long ago its last heartbeat was (by its own clock; --json has the times), how many of its slots were taken
+    up, how long ago its last heartbeat was (by its own clock; -o json has the times), how many of its slots were taken
     then, and what it runs. Programs that only add jobs are not listed. A process that was killed is shown for a day: as
     dead at once where all processes are on one machine, else as silent, when five of its heartbeats have not come.
     """
@@ -79,26 +79,26 @@ def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOp
     output.rows(PROCESS_COLUMNS, found, lambda info: info.to_dict(), as_json, none)
 
 
-def quiet(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def quiet(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Have a process take no more jobs; those that run go on, and it stays."""
     _ask(context, id, store, as_json, "quiet", "takes no more jobs; those that run go on")
 
 
-def resume(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def resume(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Have a quiet process take jobs again."""
     _ask(context, id, store, as_json, "resume", "takes jobs again")
 
 
-def stop(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def stop(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Have a process end, as on SIGTERM: handlers get their grace; jobs that do not end in it are given back."""
     _ask(context, id, store, as_json, "stop", "ends; its running jobs get their grace")
 
 
-def _ask(context: typer.Context, id: str, store: str | None, as_json: bool, action: str, what: str) -> None:
+def _ask(context: typer.Context, id: str, store: str | None, as_json: output.Json, action: str, what: str) -> None:
     from jobs_service.model import ProcessAction
 
     async def body(jobs: JobsService) -> ProcessInfo:
-        return await jobs.ask_process(id, ProcessAction(action), _user())
+        return await jobs.ask_process(id, ProcessAction(action), program.user())
 
     before = program.run(context, store, body)
     if as_json:
@@ -109,18 +109,6 @@ def _ask(context: typer.Context, id: str, store: str | None, as_json: bool, acti
         output.line(f"{name} was not heard of since {output.time_text(before.heard)}; it is told when it comes back")
     else:
         output.line(f"{name} {what}")
-
-
-def _user() -> str:
-    """Return the name of the user on this machine."""
-    import getpass
-    import socket
-
-    try:
-        user = getpass.getuser()
-    except (OSError, KeyError):  # a user id without a name
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
 
 
 # Workers
@@ -142,9 +130,9 @@ class _HeldJob(NamedTuple):
 
 WORKER_COLUMNS = (
     Column("worker", lambda row: printable(row.worker or "-")),
-    Column("type", lambda row: shown(row.job.type)),
-    Column("id", lambda row: shown(row.job.id)),
-    Column("since", lambda row: output.time_text(row.since)),
+    Column("type", lambda row: shown(row.job.type), whole=True),
+    Column("id", lambda row: shown(row.job.id), whole=True),
+    Column("since", lambda row: output.time_text(row.since), whole=True),
     Column("attempt", lambda row: str(row.job.attempts), right=True, nothing="1"),
     Column("canceled", lambda row: "yes" if row.job.cancel else "no", nothing="no"),
     Column("progress", lambda row: "" if row.progress is None else output.progress_text(row.progress), cut=True),
@@ -152,7 +140,7 @@ WORKER_COLUMNS = (
 
 
 def workers(
-    context: typer.Context, type: OptionalType = None, store: StoreOption = None, as_json: JsonOption = False
+    context: typer.Context, type: OptionalType = None, store: StoreOption = None, as_json: JsonOption = None
 ) -> None:
     """Show which worker runs which job.
 

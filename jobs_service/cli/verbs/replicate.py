@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -11,6 +10,7 @@ from jobs_service import names
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
 from jobs_service.cli.parsing import JsonOption, StoreOption
+from jobs_service.cli.terminal import Bar
 from jobs_service.cli.verbs.submit import TimeoutOption, wait_limit, wait_option, waiting_for
 from jobs_service.names import printable, shown
 
@@ -76,7 +76,7 @@ def _shown(name: str, show: Callable[[Any], str] = printable, **options: Any) ->
 
 
 COLUMNS = (
-    Column("id", lambda row: shown(row.job.id)),
+    Column("id", lambda row: shown(row.job.id), whole=True),
     _shown("name"),
     Column("status", lambda row: output.status_text(row.job), status=True),
     _shown("continuous", lambda continuous: "continuous" if continuous else "once", called="kind"),
@@ -106,7 +106,7 @@ def replicate(
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Copy a CouchDB database to another one, as a job.
 
@@ -176,7 +176,7 @@ def replicate(
         raise program.AnswerIsNo(f"the replication {output.status_text(found)}{why}")
 
 
-def replications(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def replications(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Show all replications: what they do, how far they are.
 
     Pending are the changes that are still to come, as far as the source says; the note is a job's rate, or why it
@@ -193,7 +193,7 @@ def replications(context: typer.Context, store: StoreOption = None, as_json: Jso
     output.rows(COLUMNS, program.run(context, store, body), _form, as_json, "there are no replications")
 
 
-def _take_over(context: typer.Context, store: str | None, database: str, as_json: bool) -> None:
+def _take_over(context: typer.Context, store: str | None, database: str, as_json: output.Json) -> None:
     from importlib.util import find_spec
 
     if find_spec("aiohttp") is None:
@@ -257,43 +257,12 @@ def _json(text: str, name: str) -> Any:
 async def _end_of(jobs: JobsService, job: Job, seconds: float | None) -> JobEvent:
     waiting = waiting_for(jobs, job, seconds, "serve --replications")
     async with waiting, program.while_read(), jobs.subscribe(job.type, job.id) as events:
-        with _Bar() as bar:
+        with Bar() as bar:
             async for event in events:
-                bar.show(await output.without(jobs, event))
+                bar.show_job(await output.without(jobs, event))
     if event.state == "removed":
         raise program.AnswerIsNo(f"{output.name(job.type, job.id)} was removed before it finished")
     return event
-
-
-class _Bar:
-    """A progress bar on a terminal; it shows nothing elsewhere."""
-
-    def __init__(self) -> None:
-        self._progress: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> _Bar:
-        if sys.stderr.isatty():
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,.0f}"))
-            self._progress = Progress(*columns, TimeElapsedColumn(), console=output.console(stderr=True))
-            self._progress.start()
-            self._task = self._progress.add_task("ready", total=None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-
-    def show(self, event: Job | JobEvent) -> None:
-        """Show the progress of a job."""
-        if self._progress is None:
-            return
-        said = event.progress
-        words = output.status_text(event) if said is None else printable(said.message)
-        figures = {} if said is None else {"completed": said.done, "total": said.total}
-        self._progress.update(self._task, description=words, **figures)
 
 
 def _print_result(event: Job | JobEvent) -> None:

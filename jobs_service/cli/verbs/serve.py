@@ -18,6 +18,7 @@ from jobs_service.names import PREFIX, shown
 if TYPE_CHECKING:
     from jobs_service import JobsService
     from jobs_service.cli.worker import Parent
+    from jobs_service.outbox.relays import Relay
 
 ApplicationArgument = Annotated[
     str | None,
@@ -34,6 +35,16 @@ CommandsOption = Annotated[
 ]
 ReplicationsOption = Annotated[
     bool, typer.Option("--replications", help="Run replications too; needs the extra `replication`.")
+]
+OutboxOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outbox",
+        metavar="URL",
+        envvar="JOBS_SERVICE_OUTBOX",
+        help="Move the jobs in this database's outbox into the store: postgresql://... or sqlite:PATH; several times "
+        "for several.",
+    ),
 ]
 TypesOption = Annotated[
     list[str] | None,
@@ -93,6 +104,7 @@ def serve(
     application: ApplicationArgument = None,
     commands: CommandsOption = False,
     replications: ReplicationsOption = False,
+    outbox: OutboxOption = None,
     types: TypesOption = None,
     max_jobs: MaxJobsOption = None,
     processes: ProcessesOption = None,
@@ -145,7 +157,7 @@ def serve(
     orders = [{"options": {**options, "http": None}, "http": False, **limits}] * (processes or 1)
     if http is not None:
         _require_http()
-        orders.append({"options": options, "http": True, "most_jobs": None, "most_memory": None})
+        orders.append({"options": {**options, "outbox": None}, "http": True, "most_jobs": None, "most_memory": None})
     raise typer.Exit(daemon.serve_processes(WorkerProcesses(orders, Path.cwd() if reload else None)))
 
 
@@ -191,13 +203,23 @@ def work(given: Mapping[str, Any], parent: Parent | None = None) -> int:
         raise typer.BadParameter("the options about HTTP need it", param_hint="--http")
     # The processes of isolated handlers log as this one does.
     setup = partial(configure, level, sys.stderr.isatty() if people is None else people)
-    return daemon.serve(service, _handled(service, given.get("types")), given.get("max_jobs"), address, parent, setup)
+    relays = _relays(service, given.get("outbox"))
+    types, max_jobs = _handled(service, given.get("types")), given.get("max_jobs")
+    return daemon.serve(service, types, max_jobs, address, relays, parent, setup)
+
+
+def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:
+    if not urls:
+        return []
+    from jobs_service.outbox.relays import Relay
+
+    return [Relay(service, url) for url in dict.fromkeys(urls)]
 
 
 def _require_shared(service: JobsService) -> None:
     """Refuse a store that processes cannot share."""
     if service.store.location.startswith("memory:"):
-        raise typer.BadParameter("memory: is a store of one process; use lmdb: or fdb:", param_hint="--processes")
+        raise typer.BadParameter("memory: is of one process; use lmdb:, sqlite: or fdb:", param_hint="--processes")
 
 
 def _ip_address(text: str) -> str:

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 import typer
 
 from jobs_service import names
-from jobs_service.cli import output, parsing, program
+from jobs_service.cli import output, parsing, program, terminal
 from jobs_service.cli.output import Column, Table
 from jobs_service.cli.parsing import DURATION_HELP, JsonOption, OptionalType, StoreOption, parse_type
 from jobs_service.names import shown
+from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from jobs_service import JobsService, QueueState, TypeCounts
+    from jobs_service import Interval, JobsService, QueueState, TypeCounts
 
 NO_TYPES: Final = "no types; jobs-service types set TYPE SECONDS makes one"
 _ALWAYS: Final = ("ready", "running", "succeeded")
 
-TYPE: Final = Column("type", lambda row: shown(row.type))
+TYPE: Final = Column("type", lambda row: shown(row.type), whole=True)
 PAUSED: Final = Column("paused", lambda row: "yes" if row.paused else "no", nothing="no")
 
+MOST_MINUTES: Final = 3 * 3600.0
+"""Longest time in seconds that `stats --since` shows by the minute."""
+QUIET: Final = "nothing has happened"
+
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="S",
+        help=f"What has happened for so long, minute by minute or, of more than 3 h, hour by hour: {DURATION_HELP}.",
+    ),
+]
 IntervalOption = Annotated[
     str, typer.Option("--interval", metavar="S", help=f"Time between two updates: {DURATION_HELP}.")
 ]
@@ -37,11 +54,15 @@ class CountedType(NamedTuple):
         type: its name.
         counts: its jobs by status, and what happened to them.
         queue: the front of its queue.
+        added, ended, crashed: events per second since the counts were read before.
     """
 
     type: Any
     counts: TypeCounts
     queue: QueueState
+    added: float = 0.0
+    ended: float = 0.0
+    crashed: float = 0.0
 
     @property
     def paused(self) -> bool:
@@ -55,34 +76,74 @@ def _count(status: str) -> Column:
 
 
 def _oldest(row: CountedType) -> str:
-    if row.queue.id is None:
-        return ""
+    return "" if row.queue.id is None else shown(row.queue.id)
+
+
+def _waiting(row: CountedType) -> str:
     since = row.queue.ready_since
-    waited = "" if since is None else f" ({output.since_text(since)})"
-    return shown(row.queue.id) + waited
+    return "" if row.queue.id is None or since is None else output.since_text(since)
 
 
 COUNTS: Final = tuple(map(_count, output.STYLES))
-COLUMNS: Final = (TYPE, *COUNTS, PAUSED, Column("oldest ready", _oldest))
+QUEUE: Final = (Column("ready for", _waiting, right=True), Column("oldest ready", _oldest, whole=True))
+COLUMNS: Final = (TYPE, *COUNTS, PAUSED, *QUEUE)
+
+
+def _total(name: str) -> Column:
+    return Column(name, lambda interval: str(getattr(interval.totals, name)), right=True, nothing="0")
+
+
+def _time(name: str, percent: int) -> Column:
+    def of(interval: Interval) -> str:
+        seconds = getattr(interval, name).percentile(percent)
+        return "" if seconds is None else output.duration_text(seconds)
+
+    return Column(f"{name} p{percent}", of, right=True)
+
+
+PAST: Final = (
+    Column("from", lambda interval: output.time_text(interval.begin), whole=True),
+    *map(_total, ("added", "started", "succeeded", "failed", "canceled", "crashed", "lost", "released")),
+    *(_time(name, percent) for name in ("waited", "ran") for percent in (50, 95)),
+)
 
 
 def stats(
-    context: typer.Context, type: OptionalType = None, store: StoreOption = None, as_json: JsonOption = False
+    context: typer.Context,
+    type: OptionalType = None,
+    since: SinceOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = None,
 ) -> None:
     """Count jobs by state.
 
     Ready jobs could run now, scheduled ones are not due, retrying ones wait for another attempt as their last run has
-    crashed. The job that has been ready for longest is shown with the time for which it has been. With --json,
+    crashed. The job that has been ready for longest is shown with the time for which it has been. With -o json,
     everything is printed that is counted.
     """
     only = None if type is None else parse_type(type)
+    if since is not None:
+        if only is None:
+            raise typer.BadParameter("it is about one type; name its TYPE", param_hint="--since")
+        from jobs_service.json_types import plain
+
+        seconds = parsing.duration(since, "--since")
+        output.rows(PAST, program.run(context, store, lambda jobs: _past(jobs, only, seconds)), plain, as_json, QUIET)
+        return
     found = program.run(context, store, lambda service: counted(service, only))
     if only is not None and not found:
         raise program.AnswerIsNo(f"there is no type {shown(only)}")
     print_counted(found, as_json)
 
 
-def print_counted(found: Sequence[CountedType], as_json: bool) -> None:
+async def _past(jobs: JobsService, type: Any, seconds: float) -> list[Interval]:
+    await program.require_type(jobs, type)
+    resolution: Literal["minute", "hour"] = "minute" if seconds <= MOST_MINUTES else "hour"
+    found = await jobs.throughput(type, since=max(jobs.wall_time() - seconds, 0.0), resolution=resolution)
+    return [each for each in found if any(astuple(each.totals))]
+
+
+def print_counted(found: Sequence[CountedType], as_json: output.Json) -> None:
     """Print the counts of types, as JSON or as a table."""
     output.rows(COLUMNS, found, _form, as_json, NO_TYPES)
 
@@ -101,36 +162,118 @@ def _form(row: CountedType) -> dict[str, Any]:
     return {"type": names.name(row.type), "paused": row.paused, **plain(row.counts), "queue": queue}
 
 
+# Live
+
+
 def top(
     context: typer.Context,
     interval: IntervalOption = "2",
     once: OnceOption = False,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
-    """Show the counts of stats live, until Ctrl-C.
+    """Show counts and rates live, until q or Ctrl-C.
 
-    If the output is not a terminal, and with --json, they are shown once.
+    The rates are those of jobs that were added, that ended, and that crashed, per second. Keys: q ends, s sorts by
+    another column, space reads again at once, p pauses, + and - change the interval. If the output is not a terminal,
+    and with -o json, the counts are shown once.
     """
     seconds = parsing.positive_duration(interval, "--interval")
     if once or as_json or not sys.stdout.isatty():
         print_counted(program.run(context, store, counted), as_json)
         return
     try:
-        program.run(context, store, lambda jobs: _show_live(jobs, seconds))
+        program.run(context, store, lambda jobs: _Top(jobs, seconds).show())
     except KeyboardInterrupt:
         raise typer.Exit from None
 
 
-async def _show_live(jobs: JobsService, seconds: float) -> None:
-    import asyncio
+def _rate(name: str, called: str) -> Column:
+    return Column(called, lambda row: f"{getattr(row, name):.1f}", right=True, nothing="0.0")
 
-    from rich.live import Live
-    from rich.text import Text
 
-    with program.cursor_given_back(sys.stdout), Live(console=output.console(), auto_refresh=False) as live:
-        while True:
-            table = Table(COLUMNS)
-            lines = table.lines([*map(table.row, await counted(jobs))])
-            live.update(Text.from_ansi("\n".join(lines)), refresh=True)
-            await asyncio.sleep(seconds)
+RATES: Final = (_rate("added", "in/s"), _rate("ended", "out/s"), _rate("crashed", "crash/s"))
+LIVE_COLUMNS: Final = (TYPE, *RATES, *COLUMNS[1:])
+ORDERS: Final[Mapping[str, Callable[[CountedType], Any]]] = {
+    "work": lambda row: (-row.counts.running - row.counts.ready, shown(row.type)),
+    "rate": lambda row: (-row.added - row.ended, shown(row.type)),
+    "failures": lambda row: (-row.crashed, -row.counts.retrying - row.counts.failed, shown(row.type)),
+    "name": lambda row: shown(row.type),
+}
+KEYS: Final = "q quit  s sort  space now  p pause  + - interval"
+
+
+class _Top:
+    """The screen of `top`.
+
+    Args:
+        jobs: the service.
+        seconds: between two updates.
+    """
+
+    def __init__(self, jobs: JobsService, seconds: float) -> None:
+        self._jobs = jobs
+        self._seconds = seconds
+        self._order = next(iter(ORDERS))
+        self._is_paused = False
+        self._before: tuple[float, dict[Any, TypeCounts]] = (0.0, {})
+        self._rows: list[CountedType] = []
+
+    async def show(self) -> None:
+        """Show the counts until the key q."""
+        import asyncio
+
+        from rich.live import Live
+        from rich.text import Text
+
+        screen = Live(console=output.console(), auto_refresh=False, screen=True)
+        with terminal.cursor_given_back(sys.stdout), terminal.keys() as keys, screen as live:
+            while True:
+                if not self._is_paused:
+                    await self._read()
+                live.update(Text.from_ansi("\n".join(self._lines())), refresh=True)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._seconds):
+                        if not self._heed(await keys.get()):
+                            return
+
+    async def _read(self) -> None:
+        import asyncio
+
+        now, (before, counts) = asyncio.get_running_loop().time(), self._before
+        found = await counted(self._jobs)
+        self._rows = [_with_rates(row, counts.get(row.type), now - before) for row in found]
+        self._before = now, {row.type: row.counts for row in found}
+
+    def _lines(self) -> Iterator[str]:
+        """Yield the lines of the screen, no more than it has."""
+        at = output.time_text(Sources().wall_time())
+        state = "paused" if self._is_paused else f"every {self._seconds:g} s"
+        yield output.cut(f"{at}  {state}, by {self._order}  {self._jobs.store.location}", output.width())
+        table = Table(LIVE_COLUMNS)
+        rows = [*map(table.row, sorted(self._rows, key=ORDERS[self._order]))]
+        room = shutil.get_terminal_size((80, 24)).lines - 4
+        yield from table.lines(rows[:room])
+        if len(rows) > room:
+            yield f"and {output.many(len(rows) - room, 'type')} more"
+        yield output.cut(KEYS, output.width())
+
+    def _heed(self, key: str) -> bool:
+        """Do what a key asks for; return whether to go on."""
+        if key == "s":
+            orders = [*ORDERS]
+            self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        elif key == "p":
+            self._is_paused = not self._is_paused
+        elif key in "+-":
+            self._seconds = min(max(self._seconds * (2 if key == "+" else 0.5), 0.25), 60.0)
+        return key != "q"
+
+
+def _with_rates(row: CountedType, before: TypeCounts | None, seconds: float) -> CountedType:
+    if before is None:
+        return row
+    was, now = before.totals, row.counts.totals
+    ended = now.succeeded + now.failed + now.canceled - was.succeeded - was.failed - was.canceled
+    added, crashed = now.added - was.added, now.crashed - was.crashed
+    return row._replace(added=added / seconds, ended=ended / seconds, crashed=crashed / seconds)

@@ -83,7 +83,7 @@ def submit(
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Add a job that runs a program, and print its id.
 

@@ -33,7 +33,7 @@ def add(
     name: NameArgument,
     role: RoleOption,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Add a token and print it: only its hash is kept, so nobody can read it later.
 
@@ -52,7 +52,7 @@ def add(
         output.line(token)
 
 
-def list_tokens(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def list_tokens(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """List names and roles of tokens, and since when they hold; the tokens themselves nobody knows."""
 
     async def body(jobs: JobsService) -> list[TokenRow]:
@@ -70,7 +70,7 @@ def list_tokens(context: typer.Context, store: StoreOption = None, as_json: Json
             output.line(f"{printable(row.name)}: {said}")
 
 
-def remove(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def remove(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Take a token away: that holds at once, also for open streams of events and for those who have logged in."""
 
     async def body(jobs: JobsService) -> None:

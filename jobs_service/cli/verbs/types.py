@@ -61,7 +61,7 @@ def types_app() -> typer.Typer:
     return app
 
 
-def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Show or change the types of jobs.
 
     Shown are their activity timeouts, counts by state, and whether they are paused.
@@ -80,7 +80,7 @@ def set_timeout(
     type: TypeArgument,
     seconds: Annotated[str, typer.Argument(metavar="SECONDS", help="The activity timeout: 60, 10m, 1h30m.")],
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Set a type's activity timeout; this makes the type, and the store if it does not exist."""
     name = parse_type(type)
@@ -97,7 +97,7 @@ def set_timeout(
 
 
 def clear_timeout(
-    context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False
+    context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = None
 ) -> None:
     """Remove a type's activity timeout: its jobs stay, new ones are refused."""
     name = parse_type(type)
@@ -123,7 +123,7 @@ def _form(row: _Type) -> dict[str, Any]:
 # Pauses
 
 
-def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Let no worker take jobs of a type until it is resumed.
 
     This holds in all processes, also in those that are started later. Jobs that run go on; new ones may be added.
@@ -136,7 +136,7 @@ def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None,
         output.line(f"type {shown(name)}: paused; jobs that run go on, and no others begin")
 
 
-def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = False) -> None:
+def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
     """Let workers take the jobs of a paused type again."""
     name = parse_type(type)
     program.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.resume(name)))
@@ -155,7 +155,7 @@ def retention(
     keep: KeepOption = None,
     keep_failed: KeepFailedOption = None,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Show or change how long finished jobs of a type are kept.
 
@@ -198,7 +198,7 @@ def redact(
     paths: PathsArgument = None,
     none: NoneOption = False,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Show or set the fields of a type's jobs that are secret.
 

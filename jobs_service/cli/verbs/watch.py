@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TextIO
 
 import typer
 
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import GAP, LEAST_CUT, cells, cut, width
-from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption, TypeArgument, parse_id, parse_type
+from jobs_service.cli.parsing import DURATION_HELP, JsonOption, OptionalJob, StoreOption, TypeArgument, parse_type
+from jobs_service.cli.selecting import on_job
+from jobs_service.cli.terminal import Bar
 from jobs_service.names import shown
 from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
-    from jobs_service import Job, JobEvent, JobsService
+    from jobs_service import Job, JobEvent, JobId, JobsService, JobType
 
 MOST_JOBS: Final = 100_000
 """With more jobs, the snapshots would take too much memory and the lists too much time."""
@@ -31,9 +33,6 @@ PAUSE_PER_LIST: Final = 9.0
 MOST_PAUSE: Final = 30.0
 """Most seconds between two lists; a list also takes very long if the reader of the output is slow."""
 
-OptionalId = Annotated[
-    str | None, typer.Argument(metavar="ID", help="The job; without it, all jobs of the type are watched.")
-]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="S", help=f"Watch no longer than this: {DURATION_HELP}.")
 ]
@@ -48,11 +47,11 @@ ExitStatusOption = Annotated[
 def watch(
     context: typer.Context,
     type: TypeArgument,
-    id: OptionalId = None,
+    id: OptionalJob = None,
     timeout: TimeoutOption = None,
     exit_status: ExitStatusOption = False,
     store: StoreOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonOption = None,
 ) -> None:
     """Print events live, of a job or of a whole type.
 
@@ -70,29 +69,48 @@ def watch(
             raise typer.BadParameter("it is about one job; name its ID", param_hint="--exit-status")
         _watch_type(context, store, job_type, seconds, as_json)
         return
-    names = job_type, parse_id(id)
-    show = _show_json if as_json else _show
 
-    async def body(jobs: JobsService) -> JobEvent:
+    async def body(jobs: JobsService, type: JobType, id: JobId) -> JobEvent:
         import asyncio
 
         try:
-            async with program.while_read(), asyncio.timeout(seconds), jobs.subscribe(*names) as events:
-                async for event in events:
-                    show(await output.without(jobs, event))
+            async with asyncio.timeout(seconds):
+                return await followed(jobs, type, id, _show_json if as_json else _Shown(), sys.stdout)
         except TimeoutError:
-            raise program.AnswerIsNo(f"{output.name(*names)} did not finish within {seconds:g} s") from None
-        return (await jobs.get_redaction(job_type)).event(event)
+            raise program.AnswerIsNo(f"{output.name(type, id)} did not finish within {seconds:g} s") from None
 
-    last = program.run(context, store, body, supervise=True)
+    last = on_job(context, store, (type, id), body, supervise=True)
+    called = output.name(last.type, last.id)
     if last.state == "removed":
-        raise program.AnswerIsNo(f"{output.name(*names)} was removed before it finished")
+        raise program.AnswerIsNo(f"{called} was removed before it finished")
     if exit_status and last.outcome != "succeeded":
         why = "" if last.error is None else f": {output.error_text(last.error)}"
-        raise program.AnswerIsNo(f"{output.name(*names)} {output.status_text(last)}{why}")
+        raise program.AnswerIsNo(f"{called} {output.status_text(last)}{why}")
 
 
-def _watch_type(context: typer.Context, store: str | None, type: Any, seconds: float | None, as_json: bool) -> None:
+async def followed(
+    jobs: JobsService, type: JobType, id: JobId, show: Callable[[JobEvent], None], on: TextIO
+) -> JobEvent:
+    """Follow a job to its end, with a live bar on a terminal; return the last event.
+
+    Args:
+        jobs: the service, with its supervisor tree.
+        type, id: the job.
+        show: called with each event, without secret fields.
+        on: the terminal of the bar.
+    """
+    async with program.while_read(), jobs.subscribe(type, id) as events:
+        with Bar(on) as bar:
+            async for event in events:
+                event = await output.without(jobs, event)
+                bar.show_job(event)
+                show(event)
+    return event
+
+
+def _watch_type(
+    context: typer.Context, store: str | None, type: Any, seconds: float | None, as_json: output.Json
+) -> None:
     show = _show_json if as_json else _show_of_many
 
     async def body(jobs: JobsService) -> None:
@@ -114,8 +132,18 @@ def _show_json(event: Job | JobEvent) -> None:
     output.json_line(event.to_dict())
 
 
-def _show(event: Job | JobEvent) -> None:
-    _show_line(event, "")
+class _Shown:
+    """Shows the events of one job as lines; on a terminal, reports of progress are left to the bar."""
+
+    def __init__(self) -> None:
+        self._last: tuple[object, ...] = ()
+
+    def __call__(self, event: JobEvent) -> None:
+        """Show the next event."""
+        now = (event.state, event.attempts, event.data)
+        if now != self._last or event.progress is None or not sys.stdout.isatty():
+            _show_line(event, "")
+        self._last = now
 
 
 def _show_of_many(event: Job | JobEvent) -> None:

@@ -1,4 +1,4 @@
-"""The embedded store: LMDB on disk, shared by all processes of one machine."""
+"""The embedded store on LMDB, shared by all processes of one machine."""
 
 from __future__ import annotations
 

@@ -1,734 +1,290 @@
-"""The embedded store: LMDB on disk, shared by all processes of one machine.
-
-One writer thread runs all waiting transaction functions, commits once and only then answers all of them (group commit).
-One reader thread serves reads and notices other processes' commits. LMDB's own lock makes that correct across
-processes. LMDB never runs on the loop's thread, because a cold page or a busy disk can block for seconds.
-
-The module has more than 600 lines because the store is one class: the loop and both threads share its state, and one
-place shows what each touches.
-"""
+"""The embedded store on LMDB: a directory, shared by all processes of one PID namespace."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import math
-import os
-import threading
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import lmdb
 
-from jobs_service.errors import StoreDamaged, StoreError, StoreLost, StoreUnavailable, anew
+from jobs_service.errors import StoreError, StoreLost
 from jobs_service.log import EventLog
-from jobs_service.settings import Settings
-from jobs_service.sources import Sources
-from jobs_service.store.base import (
-    SYSTEM_KEYS,
-    CommitTimes,
-    Counters,
-    Limits,
-    Store,
-    Transaction,
-    TransactionFunction,
-    Watch,
-    not_open,
-    open_loop,
+from jobs_service.store.base import KeyValue
+from jobs_service.store.embedded import EmbeddedStore, Engine
+from jobs_service.store.files import FileUse, StoreRoom, pid_namespace, write_copy
+from jobs_service.store.lmdb.data_file import (
+    DATA_FILE,
+    LOCK_FILE,
+    limit_of,
+    map_size,
+    open_environment,
+    store_error,
 )
-from jobs_service.store.lmdb.environment import StoreRoom, copy_environment, open_environment
-from jobs_service.store.lmdb.process_locks import FileUse, ProcessLocks
-from jobs_service.store.lmdb.threads import Deadlines, MemoryMap, ThreadAnswer, ThreadCall, failed
-from jobs_service.store.lmdb.transaction import LmdbTransaction, TransactionState, apply_log, store_error
-from jobs_service.store.lmdb.watches import Watches
-from jobs_service.store.sync_transaction import drive, ran_too_long
-from jobs_service.uncancelable import outlast
+from jobs_service.store.lmdb.shared import SharedEnvironment
+from jobs_service.store.overlay import EmbeddedTransaction
 
 log = EventLog("jobs_service.store")
 
-T = TypeVar("T")
+PROCESSES: Final = "processes"
 
-_STAMP_KEY: Final = SYSTEM_KEYS + b"/jobs_service/versionstamp"
-_MAX_BATCH: Final = 4000
-_MAX_BATCH_BYTES: Final = 16_000_000
 _READER_CHECK_PERIOD: Final = 64
 """Commits between two checks for dead readers: LMDB cannot reuse pages that a reader pins, even a killed one."""
-
-_QUIET: Final = 1.0
-"""Seconds without a commit after which the checks for other processes' commits become rarer."""
-_RARER: Final = 2
-_LOOKS_REST: Final = 10
-"""Least wait after looking up all watched keys, as a multiple of the time that it took."""
-_LONGEST_REST: Final = 3.0
-"""Most seconds of that wait: a look-up also takes very long while the process, or its disk, stands still."""
-_CHECK_PERIOD: Final = 1.0
-"""Seconds between two checks of the store's file names while there are no requests."""
+_MOST_TRIES: Final = 100
 
 
-class LmdbStore(Store):
-    """The embedded store.
+class LmdbTransaction(EmbeddedTransaction):
+    """A transaction on LMDB, whose errors are those of its state's reads."""
+
+    __slots__ = ()
+
+    base_errors = (lmdb.Error,)
+
+
+class LmdbState:
+    """The state of an LMDB transaction.
 
     Args:
-        path: a directory; made if missing.
-        settings: durable, lmdb_map_size, watch_poll, transaction_timeout, process_check_period.
-        sources: randomness, the clock and the points where tests stop threads; None for the machine's.
+        map: began the transaction.
+        transaction: the transaction of the reads and writes.
+        address: address of the store, for messages.
+
+    Attributes:
+        get: returns the value of a key.
+        number, failure, undone: as of every EngineState.
     """
 
-    serves_threads = True
+    __slots__ = ("_address", "_cursor", "_has_ended", "_map", "_transaction", "failure", "get", "number")
 
-    def __init__(self, path: str | os.PathLike[str], *, settings: Settings, sources: Sources | None = None) -> None:
-        self.path = Path(path)
-        self.address = f"lmdb:{self.path}"
-        self.limits = Limits(key=511)
-        self.commit_times = CommitTimes()
-        self._settings = settings
-        self._sources = Sources() if sources is None else sources
-        self._monotonic = self._sources.monotonic
-        # Called with the names of points at which a test may stop a thread, or another one go first.
-        self._at = self._sources.at
-        self._counters = Counters()
-        self._opened = False
-        self._pid = 0
-        self._directory: Path | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._environment: lmdb.Environment | None = None
-        self._watches = Watches(self._at)
-        self._when_lost: dict[Callable[[StoreLost], object], None] = {}
-        self._copying: set[asyncio.Future[int]] = set()
-        self._has_logged_damage = False
+    undone = False
 
-        self._writes: SimpleQueue[ThreadCall[Any] | None] = SimpleQueue()
-        self._reads: SimpleQueue[ThreadCall[Any] | Callable[[], None] | None] = SimpleQueue()
-        # Numbers of this process's commits, for which the reader need not search.
-        self._own_commits: deque[int] = deque()
-        self._seen_commit = 0
-        # Times of the clock: when another commit was seen last, when the watched keys may be looked up again, and when
-        # the files are to be checked.
-        self._seen_at = 0.0
-        self._next_look = 0.0
-        self._next_check = 0.0
-        self._reads_run = 0
+    def __init__(self, map: MemoryMap, transaction: lmdb.Transaction[bytes], address: str) -> None:
+        self.failure: Exception | None = None
+        self.get: Callable[[bytes], bytes | None] = transaction.get
+        self.number = transaction.id()
+        self._map = map
+        self._transaction = transaction
+        self._address = address
+        self._cursor: lmdb.Cursor[bytes] | None = None
+        self._has_ended = False
 
-        # Set by `open`, some of them on the writer's thread.
-        self._use: FileUse
-        self._map: MemoryMap
-        self._room: StoreRoom
-        self._processes: ProcessLocks
-        self._write_deadlines: Deadlines
-        self._read_deadlines: Deadlines
-        self._writer: threading.Thread
-        self._reader: threading.Thread
-        self._ended: asyncio.Future[None]
+    def fail(self, error: Exception) -> StoreError:
+        """Keep the error of a read, and return it as one of the store."""
+        self.failure = failure = store_error(self._address, error)
+        return failure
 
-    # Opening and closing
-
-    @property
-    def location(self) -> str:
-        return f"lmdb:{self.path.absolute() if self._directory is None else self._directory}"
-
-    @property
-    def is_open(self) -> bool:
-        return self._opened
-
-    async def open(self) -> None:
-        if self._opened:
-            raise StoreError(f"store {self.address} is open already")
-        self._loop = loop = asyncio.get_running_loop()
-        self._pid = os.getpid()
-        # The working directory may change while the store is open.
-        self._directory = directory = self.path.absolute()
-        self._room = StoreRoom(directory, self.location, self._settings.lmdb_map_size)
-        self._processes = ProcessLocks(directory, self._sources.token)
-        seconds = self._settings.transaction_timeout
-        begun = "; it had begun and may still take effect"
-        self._write_deadlines = Deadlines(loop, seconds, f"store {self.address}", begun)
-        self._read_deadlines = Deadlines(loop, seconds, f"store {self.address}")
-        self._ended = loop.create_future()
-        # New ones, because a failed opening or a closing that was cut short leaves requests in the old ones.
-        self._writes = SimpleQueue()
-        self._reads = SimpleQueue()
-        opened: asyncio.Future[None] = loop.create_future()
-        # Daemons, because a thread that waits for another process's write lock cannot be interrupted.
-        self._writer = threading.Thread(target=self._run_writer, args=(opened,), name="lmdb-writer", daemon=True)
-        self._reader = threading.Thread(target=self._run_reader, name="lmdb-reader", daemon=True)
-        self._writer.start()
-        try:
-            async with asyncio.timeout(seconds):
-                await asyncio.shield(opened)
-        except BaseException as error:
-            await self._abort_opening(opened)
-            if isinstance(error, TimeoutError):
-                raise StoreUnavailable(
-                    f"store {self.address} could not be opened within {seconds:g} s: another process holds its "
-                    "write lock"
-                ) from None
-            raise
-        self._reader.start()
-        self._opened = True
-
-    async def _abort_opening(self, opened: asyncio.Future[None]) -> None:
-        """Wait for the writer's end, through cancellations: it cannot be interrupted during the opening."""
-        self._writes.put(None)
-        await outlast([opened], self._settings.transaction_timeout)
-        if opened.done():
-            opened.exception()
-            self._writer.join()
-
-    async def close(self) -> None:
-        if not self._opened:
-            return
-        self._opened = False
-        seconds = self._settings.transaction_timeout
-        if os.getpid() != self._pid:
-            return
-        canceled = await outlast(self._copying, seconds)
-        self._reads.put(None)
-        self._writes.put(None)
-        canceled = await outlast([self._ended], seconds) or canceled
-        if self._ended.done():
-            self._writer.join()
-        self._write_deadlines.stop()
-        self._read_deadlines.stop()
-        for watch in self._watches.take_all():
-            watch.fire(StoreError(f"store {self.address} was closed"))
-        if canceled is not None:
-            raise canceled
-
-    def on_lost(self, callback: Callable[[StoreLost], object]) -> Callable[[], object]:
-        self._when_lost[callback] = None
-        return lambda: self._when_lost.pop(callback, None)
-
-    def _usable(self) -> asyncio.AbstractEventLoop:
-        if self._opened and os.getpid() != self._pid:
-            raise StoreError(
-                f"store {self.address} was opened in process {self._pid}, before a fork, and is of no use in the "
-                "child: open it after forking, or start processes anew (multiprocessing: spawn)"
-            )
-        # This also keeps a transaction function from calling transact(): its thread has no loop.
-        return open_loop(self.address, self._opened, self._loop)
-
-    # Calls, on the loop
-
-    async def transact(self, function: TransactionFunction[T], *, abandoned: Callable[[T], None] | None = None) -> T:
-        loop = self._usable()
-        return await self._ask(loop, self._writes, self._write_deadlines, function, abandoned)
-
-    def transact_in_thread(self, function: TransactionFunction[T], answered: Callable[[T], object]) -> None:
-        loop, has_run = self._loop, threading.Event()
-        if not self._opened or loop is None:
-            raise not_open(self.address)
-
-        async def work(transaction: Transaction) -> T:
-            has_run.set()
-            return await function(transaction)
-
-        def answer(future: asyncio.Future[T]) -> None:
-            if not future.cancelled() and future.exception() is None:
-                answered(future.result())
-
-        # The future is the loop's, which answers when it turns again. Nobody else has it yet, so a thread may make it.
-        future: asyncio.Future[T] = loop.create_future()
-        future.add_done_callback(answer)
-        request: ThreadCall[T] = ThreadCall(work, future, math.inf, None)
-        self._writes.put(request)
-        seconds = self._settings.transaction_timeout
-        if not has_run.wait(seconds) and request.withdraw(future):
-            raise StoreUnavailable(f"store {self.address} did not answer a thread within {seconds:g} s")
-
-    async def read(self, function: TransactionFunction[T]) -> T:
-        loop = self._usable()
-        return await self._ask(loop, self._reads, self._read_deadlines, function)
-
-    async def _ask(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        queue: SimpleQueue[Any],
-        deadlines: Deadlines,
-        function: TransactionFunction[T],
-        abandoned: Callable[[T], None] | None = None,
-    ) -> T:
-        """Run the function on a thread, and return its result."""
-        deadline = loop.time() + self._settings.transaction_timeout
-        request: ThreadCall[T] = ThreadCall(function, loop.create_future(), deadline, abandoned)
-        deadlines.watch_over(request)
-        queue.put(request)
-        try:
-            return await request.future
-        except asyncio.CancelledError:
-            if request.future.done() and not request.future.cancelled():
-                # The answer came in the same turn of the loop in which the caller was canceled.
-                self._abandon(request)
-            else:
-                deadlines.withdraw(request)
-            raise
-
-    async def dead_instances(self) -> list[bytes]:
-        # On the reader's thread, because files may be slow.
-        async def look(_: Transaction) -> list[bytes]:
-            return self._processes.dead()
-
-        return await self.read(look)
-
-    async def other_processes(self) -> tuple[int, int] | None:
-        async def look(_: Transaction) -> tuple[int, int]:
-            return self._processes.others()
-
-        return await self.read(look) if self.instance else None
-
-    async def ended_instances(self, instances: Collection[bytes]) -> set[bytes]:
-        async def look(_: Transaction) -> set[bytes]:
-            return {instance for instance in instances if self._processes.has_ended(instance)}
-
-        return await self.read(look) if instances else set()
-
-    async def forget_instances(self, instances: Sequence[bytes]) -> None:
-        async def forget(_: Transaction) -> None:
-            self._processes.forget(instances)
-
-        await self.read(forget)
-
-    def metrics(self) -> dict[str, int]:
-        counts = self._counters.as_dict()
-        return {**counts, "transactions": counts["transactions"] + self._reads_run, "watches": self._watches.number}
-
-    async def backup(self, path: str) -> int:
-        loop = self._usable()
-        environment = self._environment
-        assert environment is not None
-        use, map, at = self._use, self._map, self._at
-
-        def copy() -> int:
-            use.check()
-            with map.held():
-                return copy_environment(environment, Path(path), at)
-
-        copying = loop.run_in_executor(None, copy)
-        self._copying.add(copying)
-        copying.add_done_callback(self._copying.discard)
-        return await asyncio.shield(copying)
-
-    # Answers, from a thread to the loop
-
-    def _send_answers(self, deadlines: Deadlines, answers: list[ThreadAnswer], fired: list[Watch]) -> None:
-        for answer in answers:
-            answer.request.is_answered = True
-            if isinstance(answer.error, StoreDamaged) and not self._has_logged_damage:
-                self._has_logged_damage = True
-                log.error("store_damaged", store=self.location, error=str(answer.error))
-        self._tell(self._answer, deadlines, answers, fired)
-
-    def _fail_for_good(self, deadlines: Deadlines, requests: Iterable[ThreadCall[Any]]) -> None:
-        """Fail requests for good: the next process would open other files of the store."""
-        lost = self._use.lost
-        assert lost is not None
-        self._tell(self._lose_all, lost)
-        self._tell(self._answer, deadlines, failed(requests, lost), [])
-
-    def _tell(self, callback: Callable[..., object], *args: Any) -> None:
-        assert self._loop is not None
-        # A closed loop raises; then nobody waits for an answer.
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(callback, *args)
-
-    def _answer(self, deadlines: Deadlines, answers: list[ThreadAnswer], fired: list[Watch]) -> None:
-        for answer in answers:
-            request = answer.request
-            future = request.future
-            transaction = answer.transaction
-            if transaction is not None:
-                for watch in transaction.watches:
-                    watch.attach(self._watches.forget)
-                request.watches = transaction.watches
-            if future.done():
-                if answer.error is None:
-                    self._abandon(request, answer.result)
-            elif answer.error is None:
-                future.set_result(answer.result)
-            else:
-                future.set_exception(answer.error)
-        deadlines.forget_answered()
-        for watch in fired:
-            watch.fire()
-
-    def _abandon(self, request: ThreadCall[Any], *result: Any) -> None:
-        """Give an unclaimed result to the request's `abandoned`; without one, drop the request's watches."""
-        if request.abandoned is None:
-            for watch in request.watches:
-                watch.cancel()
-        elif self._loop is not None and (result or request.future.exception() is None):
-            # In a callback of its own: if it fails, the other requests still get their answers.
-            self._loop.call_soon(request.abandoned, result[0] if result else request.future.result())
-
-    def _lose_all(self, lost: StoreLost) -> None:
-        """Fail all waiting callers and watches; the registered callbacks come first, to end their own work."""
-        for callback in [*self._when_lost]:
-            callback(lost)
-        self._when_lost.clear()
-        for watch in self._watches.take_all():
-            watch.fire(anew(lost))
-
-    # On both threads
-
-    def _run(self, answer: ThreadAnswer, own: LmdbTransaction) -> None:
-        """Run one transaction function and look up its watched keys; keep the result or the error in the answer."""
-        answer.error = None
-        began = self._monotonic()
-        try:
-            answer.result = drive(answer.request.function(own))
-            if own.writes:
-                self._room.admit(own)
-            if own.watches:
-                own.settle_watches()
-            took = self._monotonic() - began
-            if took > self.limits.seconds:
-                raise ran_too_long(took, self.limits)
-        except BaseException as error:
-            answer.error = store_error(self.address, error) if isinstance(error, lmdb.Error) else error
-            own.end()
-            if own.watches:
-                self._tell(lose, own.watches)
+    def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
+        """Yield pairs from begin up to, not including, end. One scan at a time: they share the cursor."""
+        cursor = self._cursor
+        if cursor is None:
+            cursor = self._cursor = self._transaction.cursor()
+        if reverse:
+            if not (cursor.prev() if cursor.set_range(end) else cursor.last()):
+                return
+            for pair in cursor.iterprev():
+                if pair[0] < begin:
+                    return
+                yield pair
         else:
-            answer.transaction = own
+            if not (cursor.set_range(begin) if begin else cursor.first()):
+                return
+            for pair in cursor.iternext():
+                if pair[0] >= end:
+                    return
+                yield pair
+
+    def keys_in(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """Yield the keys from begin up to, not including, end."""
+        with self._transaction.cursor() as cursor:
+            if cursor.set_range(begin) if begin else cursor.first():
+                yield from takewhile(end.__gt__, cursor.iternext(values=False))
+
+    def write(self, changes: Mapping[bytes, bytes | None]) -> None:
+        """Set each key to its value, and remove those with None."""
+        put, delete = self._transaction.put, self._transaction.delete
+        for key, value in changes.items():
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+
+    def put_all(self, pairs: Sequence[KeyValue]) -> None:
+        """Set many keys with one call."""
+        with self._transaction.cursor() as cursor:
+            cursor.putmulti(pairs)
+
+    def commit(self) -> None:
+        """Commit; `end` follows all the same."""
+        self._transaction.commit()
+
+    def end(self) -> None:
+        """Abort what was not committed. Idempotent."""
+        self._transaction.abort()
+        if not self._has_ended:
+            self._has_ended = True
+            self._map.end()
+
+
+class LmdbEngine(Engine):
+    """One LMDB environment."""
+
+    errors = (lmdb.Error,)
+    transaction = LmdbTransaction
+
+    _environment: SharedEnvironment
+    _map: MemoryMap
+
+    def open(self) -> None:
+        limit = self.settings.lmdb_map_size
+        self.processes = self.path / PROCESSES
+        self.room = StoreRoom(self.path / DATA_FILE, self.location, limit, map_size(limit) - limit)
+        self.use = FileUse(
+            self.path,
+            self.location,
+            [self.path / DATA_FILE, self.path / LOCK_FILE],
+            processes=self.processes,
+            gate=self.path,
+            namespace=pid_namespace(),
+            locks_data=True,
+        )
+        self._environment = open_environment(self.path, self.settings, self.use, self.at)
+        self._map = MemoryMap(self._environment, self._has_grown, self._cannot_grow)
+
+    def close(self) -> None:
+        self._environment.close()
+        self.use.end()
+
+    def begin(self, *, write: bool = False) -> LmdbState:
+        transaction = self._map.begin(write=write and not self.use.is_read_only)
+        try:
+            state = LmdbState(self._map, transaction, self.address)
+            if write:
+                self._look_around(state.number)
+        except BaseException:
+            transaction.abort()
+            self._map.end()
+            raise
+        return state
+
+    def copy(self, path: Path) -> int:
+        with self._map.held():
+            try:
+                return write_copy(path, lambda file: self._environment.copyfd(file.fileno(), compact=True), self.at)
+            except lmdb.Error as error:
+                raise StoreError(f"{path} cannot be written: {error}") from error
+
+    def error(self, error: Exception) -> Exception:
+        return store_error(self.address, error)
+
+    def _look_around(self, number: int) -> None:
+        """Drop dead readers, and measure the room, each now and then."""
+        environment, room = self._environment, self.room
+        if number % _READER_CHECK_PERIOD == 0:
+            environment.reader_check()
+        if room.is_due(number):
+            statistics = environment.stat()
+            page = statistics["psize"]
+            used = page * (statistics["branch_pages"] + statistics["leaf_pages"] + statistics["overflow_pages"])
+            size = page * (environment.info()["last_pgno"] + 1)
+            is_held = room.is_pressed(size) and _has_old_reader(environment, number)
+            room.measure(number, used, size, is_held=is_held)
 
     def _has_grown(self, size: int) -> None:
         """Take over the larger map of another process."""
-        self._room.grow(size)
+        limit = limit_of(size)
+        self.room.grow(limit, map_size(limit) - limit)
         log.info("map_grown", store=self.location, bytes=size)
 
     def _cannot_grow(self, error: lmdb.Error) -> StoreLost:
         """Mark the store as lost: without a map it can neither read nor write."""
-        self._use.lost = StoreLost(
+        self.use.lost = StoreLost(
             f"store {self.location} was grown by a process with a larger map, and this one cannot map so much "
             f"({error}; ulimit -v). Give all the same JOBS_SERVICE_LMDB_MAP_SIZE, and start the program anew"
         )
-        return self._use.lost
+        return self.use.lost
 
-    # On the writer's thread
 
-    def _run_writer(self, opened: asyncio.Future[None]) -> None:
-        # It may wait for another process long after `close` has given up, and `open` then makes new ones.
-        writes, reader, processes, ended = self._writes, self._reader, self._processes, self._ended
-        self._use = use = FileUse(self.path.absolute(), self.location)
-        try:
-            self._environment = environment = open_environment(self.path, self._settings, use, self._at)
-        except StoreError as error:
-            self._tell(_fail, opened, error)
-            return
-        except BaseException as error:
-            self._tell(_fail, opened, StoreError(f"store {self.address} cannot be opened: {error}"))
-            return
-        try:
-            # So that other processes notice when this one dies; otherwise its jobs would wait for their timeout.
-            if self._settings.process_check_period and not use.is_read_only:
-                processes.enter()
-        except OSError as error:
-            environment.close()
-            use.end()
-            self._tell(_fail, opened, store_error(self.address, error))
-            return
-        self.instance = processes.instance
-        self._map = MemoryMap(environment, self._has_grown, self._cannot_grow)
-        self._tell(_succeed, opened)
-        while True:
-            self._at("writer: waits")
-            request = writes.get()
-            if request is None:
-                break
-            # Take all that waits: one commit, with one flush to the disk, serves the callers of all threads and turns.
-            batch = deque([request])
-            try:
-                while len(batch) < _MAX_BATCH:
-                    following = writes.get_nowait()
-                    if following is None:
-                        writes.put(None)  # the end comes after this batch
-                        break
-                    batch.append(following)
-            except Empty:
-                pass
-            self._write(environment, batch)
-        # The environment must not be closed while the reader may use it.
-        self._at("writer: ends")
-        if reader.ident is not None:
-            reader.join()
-        processes.leave()
-        self.instance = b""
-        environment.close()
-        use.end()
-        self._tell(_succeed, ended)
+def _has_old_reader(environment: SharedEnvironment, number: int) -> bool:
+    """Whether a reader uses an old state: LMDB must keep every page of it."""
+    rows = [row.split() for row in environment.readers().splitlines()[1:]]
+    return any(len(row) == 3 and row[2].isdigit() and int(row[2]) < number - 2 for row in rows)
 
-    def _write(self, environment: lmdb.Environment, batch: deque[ThreadCall[Any]]) -> None:
-        """Run a batch of transaction functions, as many as fit in one LMDB transaction at a time; commit and answer."""
-        while batch:
-            answers: list[ThreadAnswer] = []
-            try:
-                fired = self._commit(environment, batch, answers)
-            except Exception as error:
-                failure = store_error(self.address, error)
-                if isinstance(failure, StoreLost):
-                    self._fail_for_good(self._write_deadlines, [*(answer.request for answer in answers), *batch])
-                    return
-                if answers:
-                    self._retry_alone(environment, answers, failure)
-                else:
-                    self._send_answers(self._write_deadlines, failed(batch, failure), [])
-                    return
-            else:
-                self._at("writer: answers")
-                self._send_answers(self._write_deadlines, answers, fired)
 
-    def _commit(
-        self, environment: lmdb.Environment, batch: deque[ThreadCall[Any]], answers: list[ThreadAnswer]
-    ) -> list[Watch]:
-        """Run requests from the front of the batch in one LMDB transaction, commit, and return the watches to fire.
+class LmdbStore(EmbeddedStore):
+    """The embedded store in a directory, on LMDB: settings durable, lmdb_map_size."""
+
+    scheme = "lmdb"
+    longest_key = 511
+    engine = LmdbEngine
+
+
+class MemoryMap:
+    """The map of one environment, for all threads with transactions.
+
+    A process whose map is too small for the store gets MDB_MAP_RESIZED from each new transaction. It may take over the
+    other's size, but LMDB unmaps the file for that: no thread of the process may be in a transaction then.
+
+    Args:
+        environment: the store's environment.
+        grown: called with the new size in bytes after growth, on the thread that met the old one.
+        failed: called with the error if it could not grow: then the environment must not be used any more.
+    """
+
+    def __init__(
+        self,
+        environment: SharedEnvironment,
+        grown: Callable[[int], object],
+        failed: Callable[[lmdb.Error], Exception],
+    ) -> None:
+        self._environment = environment
+        self._uses = environment.uses
+        self._grown = grown
+        self._failed = failed
+        self.end = self._uses.end
+
+    def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
+        """Begin a transaction; the caller calls `end` after its end.
 
         Raises:
-            StoreLost: the commit is not in the store that the next process opens, so its requests are not answered.
+            lmdb.Error: the begin failed; do not call `end`.
         """
-        if self._use.lost is not None:
-            raise self._use.lost
-        self._at("writer: begins")
-        transaction = self._map.begin(write=not self._use.is_read_only)
-        self._at("writer: has begun")
-        watched: list[Watch] = []
-        try:
-            state = TransactionState(transaction)
-            number = transaction.id()
-            if number % _READER_CHECK_PERIOD == 0:
-                environment.reader_check()
-            version = int.from_bytes(transaction.get(_STAMP_KEY) or b"", "big") + 1
-            stamp_head = version.to_bytes(8, "big")
-            written: dict[bytes, bytes | None] = {}
-            place = size = 0
-            room = self._room
-            room.measure(environment, number)
-            while batch and size < _MAX_BATCH_BYTES:
-                request = batch.popleft()
-                if not request.take():
-                    continue  # withdrawn: its caller was canceled, or its time was up
-                answer = ThreadAnswer(request)
-                answers.append(answer)
-                self._run(answer, LmdbTransaction(state, self.limits, self.address, claim=room.claim))
-                if state.failure is not None:
-                    raise state.failure  # LMDB's transaction is useless: the other requests run again
-                own = answer.transaction
-                if own is None:
-                    continue
-                watched += own.watches
-                if own.writes:
-                    answer.stamp = stamp = stamp_head + place.to_bytes(2, "big")
-                    place += 1
-                    size += own.size
-                    room.wrote(own.size)
-                    apply_log(transaction, own, stamp, written)
-            self._at("writer: has run all")
-            if watched:
-                # Before the commit: another process may commit right after it, and its change must not be missed.
-                self._watches.register(watched, number if place else number - 1)
-                self._at("writer: has registered watches")
-            if place:
-                transaction.put(_STAMP_KEY, stamp_head)
-                began = self._monotonic()
-                self._at("writer: commits")
-                transaction.commit()
-                self.commit_times.add(self._monotonic() - began)
-                self._counters.commits += place
-                self._at("writer: has committed")
-                if self._watches:  # otherwise the reader, which removes the numbers, is asleep
-                    self._own_commits.append(number)
-                self._at("writer: has noted its commit")
-            else:
-                transaction.abort()
-            self._use.check()
-        except BaseException:
-            transaction.abort()
-            for watch in watched:
-                self._watches.forget(watch)
-            self._tell(lose, watched)
-            raise
-        finally:
-            self._map.end()
-            self._counters.transactions += len(answers)
-            for answer in answers:
-                if answer.transaction is not None:
-                    answer.transaction.end()
-        if watched:
-            # The reader sleeps while there are no watches.
-            self._reads.put(_look)
-            self._at("writer: has woken the reader")
-        for answer in answers:
-            if answer.stamp is not None and answer.transaction is not None:
-                answer.transaction.stamp.value = answer.stamp
-        return self._watches.changed(written, number)
-
-    def _retry_alone(self, environment: lmdb.Environment, answers: list[ThreadAnswer], error: StoreError) -> None:
-        """After a failed commit, give each request its own commit, so that only the guilty one fails."""
-        for answer in answers:
-            alone: list[ThreadAnswer] = []
-            fired: list[Watch] = []
-            if len(answers) > 1:
-                answer.request.claim.append(True)
-                try:
-                    fired = self._commit(environment, deque([answer.request]), alone)
-                except Exception as failure:
-                    alone = failed([answer.request], store_error(self.address, failure))
-            else:
-                alone = failed([answer.request], error)
-            self._send_answers(self._write_deadlines, alone, fired)
-
-    # On the reader's thread
-
-    def _run_reader(self) -> None:
-        environment = self._environment
-        assert environment is not None
-        reads = self._reads
-        poll = self._settings.watch_poll
-        stopping = False
-        self._seen_at = self._monotonic()
-        while not stopping:
-            batch: list[ThreadCall[Any]] = []
+        uses = self._uses
+        for _ in range(_MOST_TRIES):
+            with uses.counting:
+                if uses.failure is not None:
+                    raise self._failed(uses.failure)
+                uses.number += 1
             try:
-                # Each check wakes the thread, and for most of a day nothing happens.
-                rest = poll if self._monotonic() - self._seen_at < _QUIET else _RARER * poll
-                timeout = rest if self._watches else None
-                self._at("reader: waits" if timeout is None else "reader: rests")
-                item = reads.get(timeout=timeout)
-                while True:
-                    if item is None:
-                        stopping = True
-                    elif isinstance(item, ThreadCall):
-                        batch.append(item)
-                    item = reads.get_nowait()
-            except Empty:
-                pass
+                return self._environment.begin(write=write)
+            except lmdb.MapResizedError:
+                self.end()
+                self._grow()
+            except BaseException:
+                self.end()
+                raise
+        raise lmdb.MapResizedError(f"it was grown {_MOST_TRIES} times meanwhile")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the map unchanged, and as large as the store is now, while the block runs."""
+        transaction = self.begin()
+        transaction.abort()
+        try:
+            yield
+        finally:
+            self.end()
+
+    def _grow(self) -> None:
+        with self._uses.counting:
+            self._uses.until_unused()
+            before = self._environment.info()["map_size"]
             try:
-                self._read(environment, batch)
-            except StoreLost:
-                self._fail_for_good(self._read_deadlines, batch)
-            except Exception as error:
-                self._send_answers(self._read_deadlines, failed(batch, store_error(self.address, error)), [])
-        self._at("reader: ends")
-
-    def _read(self, environment: lmdb.Environment, batch: list[ThreadCall[Any]]) -> None:
-        """Check for other processes' commits, run a batch of reads on one state, and answer them.
-
-        Raises:
-            StoreLost: the next process would read another store, so the reads are not answered.
-        """
-        if self._use.lost is not None:
-            raise self._use.lost
-        self._at("reader: begins")
-        transaction = self._map.begin()
-        self._at("reader: has begun")
-        try:
-            number = transaction.id()
-            if not batch and number == self._seen_commit:
-                self._look_at_files()  # the usual case
-                return
-            state = TransactionState(transaction)
-            fired = self._changed_elsewhere(state, number)
-            self._at("reader: has looked for commits")
-            answers = []
-            watched: list[Watch] = []
-            for request in batch:
-                if not request.take():
-                    continue
-                answer = ThreadAnswer(request)
-                answers.append(answer)
-                if state.failure is not None:  # LMDB's transaction is useless
-                    transaction.abort()
-                    transaction = environment.begin()
-                    state = TransactionState(transaction)
-                self._run(answer, LmdbTransaction(state, self.limits, self.address, read_only=True))
-                own = answer.transaction
-                if own is not None:
-                    watched += own.watches
-                    own.end()
-            self._reads_run += len(answers)
-            self._at("reader: has run all")
-            self._watches.register(watched, number)
-            self._at("reader: has registered watches")
-        finally:
-            transaction.abort()
-            self._map.end()
-        if watched:
-            fired += self._changed_since(number, watched)
-        if answers or fired:
-            self._use.check()
-            self._at("reader: answers")
-            self._send_answers(self._read_deadlines, answers, fired)
-
-    def _look_at_files(self) -> None:
-        """Check now and then, while there are no requests, that the store's files are still in place."""
-        now = self._monotonic()
-        if now >= self._next_check:
-            self._next_check = now + _CHECK_PERIOD
-            self._use.check()
-
-    def _changed_elsewhere(self, state: TransactionState, number: int) -> list[Watch]:
-        """Return the watches to fire after another process's commit since the last check."""
-        seen = self._seen_commit
-        if number == seen:
-            return []
-        now = self._monotonic()
-        if now < self._next_look:
-            return []  # the next check finds it
-        self._at("reader: looks for commits")
-        self._seen_commit = number
-        self._seen_at = now
-        own = 0
-        while self._own_commits and self._own_commits[0] <= number:
-            own += self._own_commits.popleft() > seen
-        self._at("reader: has counted its own")
-        # This process's own commits have fired their watches directly. One whose number is not in the list yet counts
-        # as foreign: that check finds nothing, and is harmless.
-        if number - seen <= own or not self._watches:
-            return []
-        try:
-            fired = self._watches.changed_in(state, number)
-        except lmdb.Error as error:
-            # Which of them have changed is unknown: all look for themselves.
-            state.failure = store_error(self.address, error)
-            fired = self._watches.take_all()
-        # With thousands of watches this takes milliseconds. The pause keeps it rare while others commit all the time.
-        ended = self._monotonic()
-        self._next_look = ended + min(_LOOKS_REST * (ended - now), _LONGEST_REST)
-        return fired
-
-    def _changed_since(self, number: int, watched: list[Watch]) -> list[Watch]:
-        """Return the new watches whose keys changed before their registration."""
-        transaction = self._map.begin()
-        try:
-            newer = transaction.id()
-            self._at("reader: looks again")
-            if newer == number:
-                return []
-            return self._watches.changed_in(TransactionState(transaction), newer, [watch.key for watch in watched])
-        except lmdb.Error:
-            self._own_commits.clear()  # so that the next check looks at all watched keys, whoever has committed
-            return []
-        finally:
-            transaction.abort()
-            self._map.end()
-
-
-def lose(watches: list[Watch]) -> None:
-    """Fail the watches of a transaction that did not commit."""
-    for watch in watches:
-        watch.fire(StoreError("the watch was lost: its transaction did not commit"))
-
-
-def _look() -> None:
-    """Wake the reader thread from its queue, so that it begins to check for other processes' commits."""
-
-
-def _succeed(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def _fail(future: asyncio.Future[None], error: StoreError) -> None:
-    if not future.done():
-        future.set_exception(error)
+                self._environment.set_mapsize(0)
+            except lmdb.Error as error:
+                self._uses.failure = error
+                raise self._failed(error) from error
+            size = self._environment.info()["map_size"]
+        if size > before:
+            self._grown(size)

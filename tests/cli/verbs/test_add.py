@@ -24,7 +24,7 @@ def test_an_added_job_is_ready_with_what_was_given(invoke: Invoke, email: str) -
 
 def test_json_output_is_the_whole_job(invoke: Invoke, email: str) -> None:
     job = invoke(
-        "add", "email", "first", "--data", "[1]", "--at", "2100-01-01T00:00:00+01:00", "--json", "--store", email
+        "add", "email", "first", "--data", "[1]", "--at", "2100-01-01T00:00:00+01:00", "-o", "json", "--store", email
     ).json
     seq = job.pop("seq")
     (added,) = job.pop("history")
@@ -40,8 +40,8 @@ def test_json_output_is_the_whole_job(invoke: Invoke, email: str) -> None:
 
 def test_data_comes_from_a_file_or_from_standard_input(invoke: Invoke, email: str, tmp_path: Path) -> None:
     (tmp_path / "data.json").write_text('"from the file"\n')
-    from_file = invoke("add", "email", "1", "--data", "@data.json", "--json", "--store", email)
-    from_input = invoke("add", "email", "2", "--data", "-", "--json", "--store", email, stdin=b'"from the pipe"\n')
+    from_file = invoke("add", "email", "1", "--data", "@data.json", "-o", "json", "--store", email)
+    from_input = invoke("add", "email", "2", "--data", "-", "-o", "json", "--store", email, stdin=b'"from the pipe"\n')
     assert [from_file.json["data"], from_input.json["data"]] == ["from the file", "from the pipe"]
 
 
@@ -54,7 +54,7 @@ def test_a_job_that_exists_is_an_answer_of_no(invoke: Invoke, email: str) -> Non
 
 def test_resubmit_replaces_a_waiting_job_and_has_a_running_one_run_again(invoke: Invoke, email: str) -> None:
     invoke("add", "email", "first", "--store", email)
-    replaced = invoke("add", "email", "first", "--data", "1", "--resubmit", "--json", "--store", email)
+    replaced = invoke("add", "email", "first", "--data", "1", "--resubmit", "-o", "json", "--store", email)
     assert (replaced.code, replaced.json["data"]) == (0, 1)
 
     async def run(jobs: JobsService) -> None:
@@ -68,8 +68,8 @@ def test_resubmit_replaces_a_waiting_job_and_has_a_running_one_run_again(invoke:
 def test_a_job_without_an_id_gets_one_which_is_printed(invoke: Invoke, email: str) -> None:
     first, second = (invoke("add", "email", "--data", "1", "--store", email) for _ in range(2))
     assert first.out != second.out
-    assert invoke("show", "email", first.out.rstrip("\n"), "--json", "--store", email).json["data"] == 1
-    assert len(invoke("add", "email", "--json", "--store", email).json["id"]) == 32
+    assert invoke("show", "email", first.out.rstrip("\n"), "-o", "json", "--store", email).json["data"] == 1
+    assert len(invoke("add", "email", "-o", "json", "--store", email).json["id"]) == 32
 
 
 @pytest.mark.parametrize("verb", ["add", "add-many"])
@@ -77,14 +77,14 @@ def test_a_timeout_makes_a_type_that_is_missing_and_changes_none(invoke: Invoke,
     def timeout_after(given: str) -> float:
         ended = invoke(verb, "email", "--timeout", given, "--store", store, stdin=b'{"id": "%s"}' % given.encode())
         assert ended.code == 0
-        [type] = invoke("types", "--json", "--store", store).json_lines
+        [type] = invoke("types", "-o", "json", "--store", store).json_lines
         return float(type["timeout"])
 
     assert timeout_after("1m") == 60
     assert timeout_after("2m") == 60
     invoke("types", "clear", "email", "--store", store)
     assert timeout_after("3m") == 180
-    assert len(invoke("list", "--json", "--store", store).json_lines) == 3
+    assert len(invoke("list", "-o", "json", "--store", store).json_lines) == 3
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,8 @@ def test_every_line_becomes_a_job(invoke: Invoke, email: str, tmp_path: Path) ->
     added = invoke("add-many", "email", "jobs", "--store", email)
     assert (added.code, added.out, added.err) == (0, "type email: 4 jobs added\n", "")
     listed = {
-        names.shown(names.from_json(job["id"])): job for job in invoke("list", "--store", email, "--json").json_lines
+        names.shown(names.from_json(job["id"])): job
+        for job in invoke("list", "--store", email, "-o", "json").json_lines
     }
     assert listed["1"]["data"] == {"n": 1}
     assert (listed["1"]["priority"], listed["1"]["run_at"]) == (-1, "2100-01-01T00:00:00.000000Z")
@@ -49,7 +50,7 @@ def test_every_line_becomes_a_job(invoke: Invoke, email: str, tmp_path: Path) ->
 @pytest.mark.parametrize("arguments", [["-"], []])
 def test_lines_come_from_standard_input(email: str, tmp_path: Path, arguments: list[str]) -> None:
     given = lines(*({"id": f"{number:05}"} for number in range(3000)))
-    added = process("add-many", "email", *arguments, "--json", "--store", email, cwd=tmp_path, stdin=given)
+    added = process("add-many", "email", *arguments, "-o", "json", "--store", email, cwd=tmp_path, stdin=given)
     assert (added.code, added.json) == (0, {"type": "email", "added": 3000})
     assert len(ids(email)) == 3000
 
@@ -68,11 +69,11 @@ def test_what_is_listed_can_be_added_again(invoke: Invoke, email: str, tmp_path:
         "--store",
         email,
     )
-    (job,) = invoke("list", "--store", email, "--json").json_lines
+    (job,) = invoke("list", "--store", email, "-o", "json").json_lines
     again = lines({field: job[field] for field in ("id", "data", "priority", "run_at")})
     invoke("types", "set", "copy", "60", "--store", email)
     assert invoke("add-many", "copy", "--store", email, stdin=again).code == 0
-    (copy,) = invoke("list", "copy", "--store", email, "--json").json_lines
+    (copy,) = invoke("list", "copy", "--store", email, "-o", "json").json_lines
     assert {**copy, "type": "email", "seq": job["seq"], "history": job["history"]} == job
 
 
@@ -122,7 +123,7 @@ def test_a_job_that_exists_ends_it_with_its_line_unless_resubmit_is_given(invoke
         "line 3: job c of type email exists already; --resubmit has it run again; 2 jobs were added before, which stay"
     )
     assert invoke("add-many", "email", "--resubmit", "--store", email, stdin=given).code == 0
-    assert invoke("show", "email", "c", "--json", "--store", email).json["data"] == 1
+    assert invoke("show", "email", "c", "-o", "json", "--store", email).json["data"] == 1
 
 
 def test_lines_that_come_slowly_are_added_as_they_come(email: str, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ def test_the_copy_is_a_store(invoke: Invoke, email: str, tmp_path: Path) -> None
     copy.parent.mkdir()
     done = invoke("backup", str(copy), "--store", email)
     assert (done.code, done.out) == (0, f"{copy}: {copy.stat().st_size} bytes\n")
-    before = invoke("list", "--json", "--store", email).json
-    assert invoke("list", "--json", "--store", f"lmdb:{copy.parent}").json == before
+    before = invoke("list", "-o", "json", "--store", email).json
+    assert invoke("list", "-o", "json", "--store", f"lmdb:{copy.parent}").json == before
 
 
 def test_json_tells_file_and_size(invoke: Invoke, email: str, tmp_path: Path) -> None:
-    done = invoke("backup", "copy.mdb", "--json", "--store", email)
+    done = invoke("backup", "copy.mdb", "-o", "json", "--store", email)
     assert done.json == {"file": "copy.mdb", "bytes": (tmp_path / "copy.mdb").stat().st_size}
 
 

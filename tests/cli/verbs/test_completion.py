@@ -34,6 +34,8 @@ def test_verbs_options_values_and_types_are_completed(
         return ended.out.split()
 
     invoke("types", "set", "two words", "60", "--store", email)
+    for id in ("ada", "adam", "bob", "ada lovelace"):
+        invoke("add", "email", id, "--store", email)
     for line, expected in (
         ("jobs-service sta", ["stats"]),
         ("jobs-service types c", ["clear"]),
@@ -42,6 +44,11 @@ def test_verbs_options_values_and_types_are_completed(
         ("jobs-service watch em", ["email"]),
         ("jobs-service stats ", ["email"]),
         ("jobs-service watch typo", []),
+        ("jobs-service show email ad", ["ada", "adam"]),
+        ("jobs-service retry email ", ["ada", "adam", "bob"]),
+        ("jobs-service cancel email --state fa", ["failed"]),
+        ("jobs-service show typo ", []),
+        ("jobs-service list -o ", ["id", "wide", "json"]),
     ):
         assert completions(line, email) == expected
     assert completions(f"jobs-service --store {email} pause e", "lmdb:elsewhere") == ["email"]

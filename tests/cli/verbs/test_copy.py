@@ -57,7 +57,7 @@ def test_the_copy_has_what_the_store_has(invoke: Invoke, full: str, other: str) 
         ["json:7", "0", "1", "0"],
     ]
     assert summary == f"{JOBS + 1} jobs of 2 types copied. Now have your programs use {other}; {full} is as it was"
-    for verb in (["types", "--json"], ["show", "email", "3", "--json"]):
+    for verb in (["types", "-o", "json"], ["show", "email", "3", "-o", "json"]):
         copied, wanted = (invoke(*verb, "--store", store).json_lines for store in (other, full))
         for each in (*copied, *wanted):
             each.pop("seq", None)
@@ -65,7 +65,7 @@ def test_the_copy_has_what_the_store_has(invoke: Invoke, full: str, other: str) 
 
 
 def test_json_tells_it_in_numbers_and_a_second_copy_is_refused(invoke: Invoke, full: str, other: str) -> None:
-    assert invoke("copy", full, other, "--json").json == {
+    assert invoke("copy", full, other, "-o", "json").json == {
         "from": full,
         "to": other,
         "types": 2,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from jobs_service import JobError, JobsService, Outcome
 from tests.cli.conftest import Invoke
-from tests.cli.support import arrange, rows
+from tests.cli.support import arrange, on_terminal, rows, without_escapes
 
 SECRET = "S3cret-4111"
 
@@ -51,4 +53,18 @@ def test_what_is_secret_is_in_no_message(invoke: Invoke, store: str) -> None:
 
     arrange(store, fill)
     assert rows(invoke("failures", "--store", store).out)[1][-4:] == ["E:", "[redacted]", "is", "refused"]
-    assert SECRET not in invoke("failures", "--json", "--store", store).out
+    assert SECRET not in invoke("failures", "-o", "json", "--store", store).out
+
+
+def test_on_a_terminal_an_error_has_the_whole_width_below_its_group(store: str, tmp_path: Path) -> None:
+    why = "the mail server said " + "that it is much too busy at the moment and " * 4 + "gave up"
+    arrange(store, lambda jobs: fail(jobs, "email", "1", JobError("TimeoutError", why)))
+    code, shown = on_terminal("failures", "--store", store, cwd=tmp_path, columns=60)
+    heading, group, *lines = without_escapes(shown).splitlines()
+    assert (code, heading.split()) == (0, ["JOBS", "STATE", "SINCE", "LAST", "TYPES"])
+    assert group.split()[:2] == ["1", "failed"]
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 60
+    said = " ".join(map(str.strip, lines)).removesuffix("…").removeprefix("TimeoutError: ")
+    assert len(said) > 150
+    assert why.startswith(said)

@@ -15,7 +15,7 @@ def test_handlers_are_shown_with_the_options_that_differ(
 ) -> None:
     (tmp_path / "settings.toml").write_text("[handlers.slow]\nslots = 3\n")
     monkeypatch.setenv("JOBS_SERVICE_SETTINGS", "settings.toml")
-    slow, refresh, nightly = invoke("handlers", application, "--json").json_lines
+    slow, refresh, nightly = invoke("handlers", application, "-o", "json").json_lines
     assert (slow["type"], slow["function"], slow["kind"], slow["comes"]) == ("slow", "operated.slow", "coroutine", None)
     assert (slow["options"]["max_attempts"], slow["options"]["grace"]) == (None, 10.0)
     assert (refresh["comes"], nightly["comes"]) == ("every 1h30m", "0 3 * * * Europe/Berlin")

@@ -27,7 +27,7 @@ def test_a_served_store_is_healthy_until_nobody_serves_it(invoke: Invoke, applic
             rf"healthy: lmdb:{tmp_path}/store: 3 types, \d jobs? running, .+, open in 1 more process\n", good.out
         )
         invoke("add", "nightly", "later", "--timeout", "60", "--in", "1h", "--store", "lmdb:store")
-        assert invoke("health", "--max-wait", "1h", "--json", "--store", "lmdb:store").json["problems"] == []
+        assert invoke("health", "--max-wait", "1h", "-o", "json", "--store", "lmdb:store").json["problems"] == []
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(HANG) == 0
     bad = invoke("health", "--store", "lmdb:store")
@@ -47,7 +47,7 @@ def test_jobs_that_wait_or_are_late_are_bad_health(invoke: Invoke, store: str, m
     arrange(store, wait)
     # Nobody makes what is due ready here; and it need not be late for long.
     monkeypatch.setattr(type_state, "LATE", -1.0)
-    found = invoke("health", "--max-wait", "50s", "--json", "--store", store)
+    found = invoke("health", "--max-wait", "50s", "-o", "json", "--store", store)
     assert found.code == 1
     said = found.json
     assert not said["healthy"]
@@ -88,15 +88,15 @@ def test_a_store_all_of_whose_runs_crash_is_in_bad_health_while_they_are_tried_a
     assert bad.code == 1
     assert "40 of 40 runs of type email crashed within the last 2 minutes" in bad.error
     assert "40 jobs waiting for another attempt" in bad.error
-    said = invoke("health", "--json", "--store", store).json
+    said = invoke("health", "-o", "json", "--store", store).json
     assert (said["healthy"], said["retrying"]) == (False, 40)
     assert said["crashing"] == [{"type": "email", "crashed": 40, "ended": 40, "minutes": 2}]
-    [group] = invoke("failures", "--json", "--store", store).json_lines
+    [group] = invoke("failures", "-o", "json", "--store", store).json_lines
     assert (group["state"], group["error"], group["count"]) == ("retrying", "ConnectionError", 40)
-    listed = invoke("list", "email", "--state", "retrying", "--json", "--store", store).json_lines
+    listed = invoke("list", "email", "--state", "retrying", "-o", "json", "--store", store).json_lines
     assert {job["retrying"] for job in listed} == {True}
     assert len(listed) == 40
     heading, counts = invoke("stats", "--store", store).out.splitlines()
     assert heading.split() == ["TYPE", "READY", "RETRYING", "RUNNING", "SUCCEEDED"]
     assert counts.split()[:3] == ["email", "0", "40"]
-    assert invoke("top", "--json", "--store", store).json["retrying"] == 40
+    assert invoke("top", "-o", "json", "--store", store).json["retrying"] == 40

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 import pytest
 
-from jobs_service import JobsService, NewJob
+from jobs_service import JobError, JobsService, NewJob, Outcome
 from jobs_service.cli.verbs import list as list_verb
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
@@ -35,7 +38,7 @@ def test_one_type_is_listed_without_its_name(invoke: Invoke, full: str) -> None:
     [("ready", "e"), ("scheduled", "v"), ("running", "d"), ("succeeded", "a"), ("failed", "b"), ("canceled", "c")],
 )
 def test_only_jobs_that_do_what_a_word_says_are_listed(invoke: Invoke, full: str, word: str, ids: str) -> None:
-    jobs = invoke("list", "--state", word, "--json", "--store", full).json_lines
+    jobs = invoke("list", "--state", word, "-o", "json", "--store", full).json_lines
     assert [job["id"] for job in jobs] == [*ids]
 
 
@@ -67,7 +70,7 @@ def test_jobs_of_which_a_part_cannot_be_read_end_no_list(invoke: Invoke, store: 
     with_damaged_parts(store)
     if paths:
         invoke("redact", "t1", *paths, "--store", store)
-    jobs = invoke("list", "t1", "--json", "--store", store).json_lines
+    jobs = invoke("list", "t1", "-o", "json", "--store", store).json_lines
     assert [(job["id"], job["state"], job["priority"]) for job in jobs] == [
         ("a", "pending", 3),
         ("b", "unreadable", 0),
@@ -88,10 +91,10 @@ def test_jobs_of_which_a_part_cannot_be_read_end_no_list(invoke: Invoke, store: 
 def test_nothing_to_list_is_said_to_people_only(invoke: Invoke, email: str) -> None:
     assert invoke("list", "--store", email).out == "no jobs\n"
     assert invoke("list", "email", "--store", email).out == "no jobs\n"
-    assert invoke("list", "email", "--store", email, "--json").out == ""
+    assert invoke("list", "email", "--store", email, "-o", "json").out == ""
 
 
-@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize("options", [(), ("-o", "json")])
 def test_a_type_that_is_not_there_has_no_list(invoke: Invoke, email: str, options: tuple[str, ...]) -> None:
     refused = invoke("list", "typo", "--store", email, *options)
     assert (refused.code, refused.out, refused.error) == (1, "", "there is no type typo")
@@ -103,8 +106,8 @@ def test_nobody_finds_jobs_by_what_is_secret(invoke: Invoke, email: str) -> None
         await jobs.add("email", "a", {"card": "4111"})
 
     arrange(email, fill)
-    assert invoke("list", "email", "--data", "card~4111", "--json", "--store", email).out == ""
-    assert invoke("list", "--data", "card~4111", "--json", "--store", email).out == ""
+    assert invoke("list", "email", "--data", "card~4111", "-o", "json", "--store", email).out == ""
+    assert invoke("list", "--data", "card~4111", "-o", "json", "--store", email).out == ""
 
 
 def test_jobs_that_match_are_found_page_by_page(invoke: Invoke, email: str) -> None:
@@ -112,7 +115,7 @@ def test_jobs_that_match_are_found_page_by_page(invoke: Invoke, email: str) -> N
         await jobs.add_many("email", [NewJob(f"{number:04}", {"n": number % 2}) for number in range(450)])
 
     arrange(email, fill)
-    jobs = invoke("list", "email", "--data", "n=1", "--json", "--store", email).json_lines
+    jobs = invoke("list", "email", "--data", "n=1", "-o", "json", "--store", email).json_lines
     assert [job["id"] for job in jobs] == [f"{number:04}" for number in range(1, 450, 2)]
 
 
@@ -123,3 +126,37 @@ def test_an_empty_filter_is_not_taken_for_none(invoke: Invoke, email: str, optio
     refused = invoke("list", "email", f"--{option}", "", "--store", email)
     assert refused.code == 2
     assert f"{option.replace('-', '_')} is empty; leave it out if every job is meant" in refused.error
+
+
+def test_ids_alone_are_for_other_programs(invoke: Invoke, full: str) -> None:
+    ids = invoke("list", "email", "-o", "id", "--store", full).out.splitlines()
+    assert ids == [job["id"] for job in invoke("list", "email", "-o", "json", "--store", full).json_lines]
+    first = invoke("list", "-o", "id", "--limit", "1", "--store", full).out
+    assert first == f"email  {ids[0]}\n"
+    assert invoke("list", "email", "--prefix", "nothing", "-o", "id", "--store", full).out == ""
+
+
+def test_the_newest_are_those_with_the_latest_events(invoke: Invoke, email: str) -> None:
+    async def fill(jobs: JobsService) -> None:
+        for id in ("c", "a", "d", "b"):
+            await jobs.add("email", id, {"n": 1})
+        for _ in range(2):  # c, a
+            job = await jobs.accept("email", timeout=0)
+            assert job is not None
+            await job.finish(outcome=Outcome.FAILED, error=JobError("E", ""))
+
+    arrange(email, fill)
+
+    def newest(*options: str) -> str:
+        return "".join(invoke("list", "email", "--newest", *options, "-o", "id", "--store", email).out.split())
+
+    assert newest() == "acbd"
+    assert newest("--limit", "3") == "acb"
+    assert newest("--state", "failed", "--limit", "1") == "a"
+    assert newest("--data", "n=1", "--state", "pending") == "bd"
+
+
+def test_wide_lists_have_attempts_worker_and_ages(invoke: Invoke, full: str) -> None:
+    heading, *lines = invoke("list", "email", "-o", "wide", "--store", full).out.splitlines()
+    assert re.split(r"\s{2,}", heading)[-5:] == ["ATTEMPTS", "FIRST EVENT", "LAST EVENT", "WORKER", "NOTE, DATA"]
+    assert any(f":{os.getpid()}" in line and " ago " in line for line in lines)

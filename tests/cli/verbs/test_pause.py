@@ -17,7 +17,7 @@ def test_a_paused_type_gives_no_jobs_until_it_is_resumed(invoke: Invoke, counted
     paused = invoke("pause", "email", "--store", counted)
     assert (paused.code, paused.out) == (0, "type email: paused; jobs that run go on, and no others begin\n")
     assert not arrange(counted, accepts)
-    assert invoke("types", "--json", "--store", counted).json_lines[0]["paused"] is True
+    assert invoke("types", "-o", "json", "--store", counted).json_lines[0]["paused"] is True
     resumed = invoke("resume", "email", "--store", counted)
     assert (resumed.code, resumed.out) == (0, "type email: its jobs are taken again\n")
     assert arrange(counted, accepts)
@@ -32,10 +32,10 @@ def test_a_type_that_is_not_there_is_not_changed(invoke: Invoke, counted: str, v
 
 def test_pausing_and_resuming_print_json(invoke: Invoke, counted: str) -> None:
     assert invoke("types", "set", "json:7", "60", "--store", counted).code == 0
-    assert invoke("pause", "json:7", "--json", "--store", counted).json == {"type": 7, "paused": True}
-    assert invoke("resume", "json:7", "--json", "--store", counted).json == {"type": 7, "paused": False}
+    assert invoke("pause", "json:7", "-o", "json", "--store", counted).json == {"type": 7, "paused": True}
+    assert invoke("resume", "json:7", "-o", "json", "--store", counted).json == {"type": 7, "paused": False}
 
 
 def test_pausing_and_resuming_print_what_holds_now(invoke: Invoke, email: str) -> None:
     for verb, paused in (("pause", True), ("pause", True), ("resume", False)):
-        assert invoke(verb, "email", "--json", "--store", email).json == {"type": "email", "paused": paused}
+        assert invoke(verb, "email", "-o", "json", "--store", email).json == {"type": "email", "paused": paused}

@@ -14,7 +14,7 @@ from tests.cli.support import HANG, arrange, rows, serving
 def test_periodic_jobs_are_shown_with_their_last_and_next_tick(
     invoke: Invoke, application: str, tmp_path: Path
 ) -> None:
-    refresh, nightly = invoke("periodic", application, "--json").json_lines
+    refresh, nightly = invoke("periodic", application, "-o", "json").json_lines
     assert (refresh["last"], refresh["missed"], nightly["missed"]) == (None, "once", "skip")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:[03]0:00\.000000Z", refresh["next"])
     assert not (tmp_path / "store").exists()
@@ -39,7 +39,7 @@ def test_what_has_ticked_is_in_the_store(invoke: Invoke, tmp_path: Path) -> None
     )
     with serving("ticking:jobs", cwd=tmp_path):
         deadline = time.monotonic() + HANG
-        while not (found := invoke("periodic", "ticking:jobs", "--json").json)["last"]:
+        while not (found := invoke("periodic", "ticking:jobs", "-o", "json").json)["last"]:
             assert time.monotonic() < deadline
     assert found["last"] < found["next"]
     [heading, line] = rows(invoke("periodic", "--store", "lmdb:store").out)

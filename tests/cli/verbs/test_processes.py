@@ -45,14 +45,14 @@ def test_processes_are_shown_with_what_they_run(invoke: Invoke, email: str) -> N
     assert invoke("processes", "--store", email).out == (
         "no process runs handlers; jobs-service serve MODULE:ATTR does\n"
     )
-    assert invoke("processes", "--json", "--store", email).out == ""
+    assert invoke("processes", "-o", "json", "--store", email).out == ""
     put(email, started=time.time() - 7500, version="0.0.9")
     heading, line = rows(invoke("processes", "--store", email).out)
     assert heading == ["ID", "STATE", "WORKER", "ROLE", "VERSION", "UP", "HEARD", "TAKEN", "HANDLERS"]
     assert line[:6] == [ID, "running", "web-1:4711", "runner", "0.0.9", "2h05m"]
     assert line[6].endswith("s")
     assert line[7:] == ["2/7", 'json:["a",{"bytes":"62"}],', "email"]
-    [row] = invoke("processes", "--json", "--store", email).json_lines
+    [row] = invoke("processes", "-o", "json", "--store", email).json_lines
     assert (row["host"], row["pid"], row["request"]) == ("web-1", 4711, None)
     assert row["handlers"][1] == {"type": "email", "slots": 2, "taken": 0}
 
@@ -72,7 +72,7 @@ def test_one_is_asked_something_by_whoever_runs_the_verb(invoke: Invoke, email: 
     assert request is not None
     assert request[0] == action
     assert "@" in request[1]
-    told = invoke("processes", action, ID, "--json", "--store", email).json
+    told = invoke("processes", action, ID, "-o", "json", "--store", email).json
     assert (told["id"], told["asked"], told["before"]["request"]["action"]) == (ID, action, action)
 
 

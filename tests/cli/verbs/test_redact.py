@@ -10,23 +10,23 @@ from tests.redacted import SECRET, charge
 
 VERBS = [
     ("show", "pay", "failed"),
-    ("show", "pay", "failed", "--json"),
+    ("show", "pay", "failed", "-o", "json"),
     ("list",),
-    ("list", "pay", "--json"),
+    ("list", "pay", "-o", "json"),
     ("list", "pay", "--state", "failed"),
     ("watch", "pay", "failed"),
-    ("watch", "pay", "failed", "--json"),
+    ("watch", "pay", "failed", "-o", "json"),
     ("watch", "pay", "failed", "--exit-status"),
     ("watch", "pay", "--timeout", "0.2"),
     ("workers",),
-    ("workers", "--json"),
+    ("workers", "-o", "json"),
     ("stats",),
-    ("stats", "--json"),
+    ("stats", "-o", "json"),
     ("types",),
     ("top", "--once"),
-    ("resubmit", "pay", "waits", "--json"),
-    ("resubmit", "pay", "failed", "--json"),
-    ("add", "pay", "more", "--data", f'{{"card": {{"number": "{SECRET}"}}}}', "--json"),
+    ("resubmit", "pay", "waits", "-o", "json"),
+    ("resubmit", "pay", "failed", "-o", "json"),
+    ("add", "pay", "more", "--data", f'{{"card": {{"number": "{SECRET}"}}}}', "-o", "json"),
 ]
 
 
@@ -38,7 +38,7 @@ async def test_no_verb_prints_what_is_secret(store: str, invoke: Invoke) -> None
         assert ended.code in (0, 1), (verb, ended.err)
         for part in (SECRET, SECRET[:8], SECRET[-8:]):
             assert part not in ended.out + ended.err, verb
-    shown = await asyncio.to_thread(invoke, "show", "pay", "waits", "--json", "--store", store)
+    shown = await asyncio.to_thread(invoke, "show", "pay", "waits", "-o", "json", "--store", store)
     assert shown.json["data"] == {"card": {"number": "[redacted]", "of": "Ada"}}
 
 
@@ -50,7 +50,7 @@ def test_paths_are_shown_set_and_removed(invoke: Invoke, email: str) -> None:
 
     assert redact() == "type email: nothing is secret\n"
     assert redact("card.number", "**.token") == "type email: card.number, **.token is secret\n"
-    assert invoke("redact", "email", "--json", "--store", email).json == {
+    assert invoke("redact", "email", "-o", "json", "--store", email).json == {
         "type": "email",
         "redact": ["card.number", "**.token"],
     }

@@ -22,17 +22,17 @@ def test_a_waiting_job_is_removed(invoke: Invoke, email: str) -> None:
 def test_a_running_jobs_worker_is_asked_to_finish(invoke: Invoke, running: str) -> None:
     removed = invoke("remove", "email", "first", "--store", running)
     assert (removed.code, removed.out) == (0, "job first of type email: running; its worker is asked to finish it\n")
-    assert invoke("show", "email", "first", "--json", "--store", running).json["cancel"] is True
+    assert invoke("show", "email", "first", "-o", "json", "--store", running).json["cancel"] is True
 
 
 def test_force_removes_a_running_job(invoke: Invoke, running: str) -> None:
-    removed = invoke("remove", "email", "first", "--force", "--json", "--store", running)
+    removed = invoke("remove", "email", "first", "--force", "-o", "json", "--store", running)
     assert (removed.code, removed.json) == (0, {"type": "email", "id": "first", "removal": "removed"})
     assert invoke("list", "--store", running).out == "no jobs\n"
 
 
 def test_removal_of_a_running_job_is_canceled_in_json(invoke: Invoke, running: str) -> None:
-    assert invoke("remove", "email", "first", "--json", "--store", running).json["removal"] == "canceled"
+    assert invoke("remove", "email", "first", "-o", "json", "--store", running).json["removal"] == "canceled"
 
 
 def test_wait_gives_up_on_time_with_an_answer_of_no(invoke: Invoke, running: str) -> None:

@@ -29,7 +29,7 @@ def test_it_prints_the_id_of_the_job(invoke: Invoke, store: str) -> None:
 
 def test_options_are_the_jobs(invoke: Invoke, store: str) -> None:
     options = ["--continuous", "--create-target", "--doc-id", "a", "--doc-id", "b", "--strict", "--fail-if-missing"]
-    job = invoke("replicate", SOURCE, TARGET, *options, "--json", "--store", store).json
+    job = invoke("replicate", SOURCE, TARGET, *options, "-o", "json", "--store", store).json
     assert job["type"] == "continuous-replication"
     assert job["data"]["options"] == {
         "source": SOURCE,
@@ -45,7 +45,7 @@ def test_options_are_the_jobs(invoke: Invoke, store: str) -> None:
 def test_a_document_of_replicator_has_everything(invoke: Invoke, store: str, tmp_path: Path) -> None:
     document = {"_id": "x", "source": SOURCE, "target": TARGET, "selector": {"a": 1}, "worker_processes": 2}
     (tmp_path / "document.json").write_text(json.dumps(document))
-    job = invoke("replicate", "--from-document", "document.json", "--json", "--store", store).json
+    job = invoke("replicate", "--from-document", "document.json", "-o", "json", "--store", store).json
     assert job["data"]["options"]["selector"] == {"a": 1}
     piped = invoke("replicate", "--from-document", "-", "--store", store, stdin=json.dumps(document).encode())
     assert piped.out.strip() == job["id"]
@@ -97,7 +97,9 @@ def test_a_list_says_how_far_they_are_and_why_they_failed(invoke: Invoke, store:
     invoke("replicate", SOURCE, TARGET, "--store", store)
     invoke("replicate", SOURCE, TARGET, "--continuous", "--store", store)
     asyncio.run(fail_and_run())
-    failed, running = (json.loads(line) for line in invoke("replications", "--json", "--store", store).out.splitlines())
+    failed, running = (
+        json.loads(line) for line in invoke("replications", "-o", "json", "--store", store).out.splitlines()
+    )
     assert (failed["status"], failed["lag"], failed["pending"]) == ("failed", None, None)
     assert failed["error"] == {"type": "DatabaseMissing", "message": "there is none", "traceback": ""}
     assert (running["status"], running["docs_read"], running["docs_written"]) == ("running", 9, 8)

@@ -30,9 +30,8 @@ PAGES = (
     "/export?type={type}",
     "/export?type={type}&format=csv",
     "/failures",
-    "/processes",
-    "/health",
-    "/supervision",
+    "/system",
+    "/search?q={id}",
 )
 
 
@@ -103,7 +102,7 @@ def tell(invoke: Invoke, store: str, job: Job, told: dict[str, str]) -> None:
     """Add what the command line prints."""
     name = [str(job.type), str(job.id)]
     for verb in (["replications"], ["list"], ["show", *name], ["stats"], ["types"]):
-        for form in ([], ["--json"]):
+        for form in ([], ["-o", "json"]):
             ended = invoke(*verb, *form, "--store", store)
             told[" ".join([*verb, *form])] = ended.out + ended.err
     told["printed"] = json.dumps(job.to_dict()) + repr(job)

@@ -19,7 +19,7 @@ def test_retention_is_shown_and_changed_in_part(invoke: Invoke, email: str) -> N
     assert (
         retention("--keep-failed", "1h30m") == "type email: finished jobs are kept for 7d00h, failed ones for 1h30m\n"
     )
-    assert invoke("retention", "email", "--json", "--store", email).json == {
+    assert invoke("retention", "email", "-o", "json", "--store", email).json == {
         "type": "email",
         "keep": 604_800.0,
         "keep_failed": 5_400.0,

@@ -72,7 +72,7 @@ def test_tokens_are_added_listed_and_removed(store: str, invoke: Invoke) -> None
     assert invoke("--store", store, "token", "add", "grafana", "--role", "read").code == 1
     assert invoke("--store", store, "token", "add", "x", "--role", "king").code == 2
     assert invoke("--store", store, "token", "add", "a b", "--role", "read").code == 2
-    listed = invoke("--store", store, "token", "list", "--json")
+    listed = invoke("--store", store, "token", "list", "-o", "json")
     assert (listed.json["name"], listed.json["role"]) == ("grafana", "read")
     assert token not in listed.out
     assert invoke("--store", store, "token", "remove", "grafana").code == 0
@@ -80,7 +80,7 @@ def test_tokens_are_added_listed_and_removed(store: str, invoke: Invoke) -> None
 
 
 def test_a_token_is_added_and_removed_as_json(store: str, invoke: Invoke) -> None:
-    added = json.loads(invoke("--store", store, "token", "add", "node", "--role", "work", "--json").out)
+    added = json.loads(invoke("--store", store, "token", "add", "node", "--role", "work", "-o", "json").out)
     assert (added["name"], added["role"]) == ("node", "work")
     assert added["token"].startswith("jst_")
-    assert json.loads(invoke("--store", store, "token", "remove", "node", "--json").out) == {"name": "node"}
+    assert json.loads(invoke("--store", store, "token", "remove", "node", "-o", "json").out) == {"name": "node"}

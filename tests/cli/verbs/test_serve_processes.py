@@ -197,7 +197,7 @@ def test_wrong_options_are_refused(
     ("arguments", "complaint"),
     [
         (("app:jobs", "--types", "others"), "type others has no handler; there are: pid, says, blocks, isolated"),
-        (("--store", "memory:"), "memory: is a store of one process; use lmdb: or fdb:"),
+        (("--store", "memory:"), "memory: is of one process; use lmdb:, sqlite: or fdb:"),
     ],
 )
 def test_what_no_worker_can_do_ends_the_parent(

@@ -24,7 +24,7 @@ def test_show_tells_everything_about_a_job(invoke: Invoke, store: str) -> None:
 
     arrange(store, fill)
     shown = invoke("show", "email", "first", "--store", store)
-    seq = invoke("show", "email", "first", "--store", store, "--json").json["seq"]
+    seq = invoke("show", "email", "first", "--store", store, "-o", "json").json["seq"]
     *lines, started, added = shown.out.splitlines()
     assert lines == [
         "type      email",
@@ -78,12 +78,12 @@ def test_show_tells_how_a_job_ended(invoke: Invoke, store: str) -> None:
 
 
 def test_show_prints_the_whole_job_as_json(invoke: Invoke, full: str) -> None:
-    job = invoke("show", "email", "b", "--json", "--store", full).json
+    job = invoke("show", "email", "b", "-o", "json", "--store", full).json
     assert (job["state"], job["outcome"], job["data"]) == ("finished", "failed", {"n": "b"})
     assert (job["attempts"], job["progress"], job["result"], job["error"]) == (1, None, None, None)
     assert [event["kind"] for event in job["history"]] == ["finished", "started", "added"]
     assert all(datetime.fromisoformat(event["at"]).tzinfo for event in job["history"])
-    assert job in invoke("list", "--json", "--store", full).json_lines
+    assert job in invoke("list", "-o", "json", "--store", full).json_lines
 
 
 def test_a_job_that_is_not_there_is_an_answer_of_no(invoke: Invoke, full: str) -> None:

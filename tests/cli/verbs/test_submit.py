@@ -45,7 +45,7 @@ def test_a_command_gets_its_arguments_directory_environment_and_input(
     ended = invoke("submit", "--store", commanded, "--wait", *options, *python(program), *words, stdin="ü".encode())
     assert (ended.code, ended.err) == (0, "")
     assert ended.out == f"{words} {tmp_path / 'here'} 1 x=y ü\n"
-    job = invoke("show", "command", "mine", "--json", "--store", commanded).json
+    job = invoke("show", "command", "mine", "-o", "json", "--store", commanded).json
     assert (job["priority"], job["attempts"], job["result"]["exit_code"]) == (-3, 1, 0)
 
 
@@ -64,7 +64,7 @@ def test_a_command_that_cannot_be_started_is_an_answer_of_no(invoke: Invoke, com
 
 
 def test_json_is_one_object_that_holds_the_output(invoke: Invoke, commanded: str) -> None:
-    ended = invoke("submit", "--store", commanded, "--wait", "--json", *python("print(1); raise SystemExit(3)"))
+    ended = invoke("submit", "--store", commanded, "--wait", "-o", "json", *python("print(1); raise SystemExit(3)"))
     assert ended.code == 3
     assert (ended.json["state"], ended.json["outcome"], ended.json["result"]["stdout"]) == ("finished", "failed", "1\n")
 
@@ -72,12 +72,12 @@ def test_json_is_one_object_that_holds_the_output(invoke: Invoke, commanded: str
 def test_a_command_is_added_with_its_type_and_its_id_is_printed(invoke: Invoke, store: str) -> None:
     first = invoke("submit", "--store", store, "--in", "1h", "ls", "-l")
     assert first.code == 0
-    job = invoke("show", "command", first.out.strip(), "--json", "--store", store).json
+    job = invoke("show", "command", first.out.strip(), "-o", "json", "--store", store).json
     assert (job["data"], job["state"]) == ({"argv": ["ls", "-l"]}, "pending")
     assert job["run_at"] is not None
-    second = invoke("submit", "--store", store, "--json", "ls").json
+    second = invoke("submit", "--store", store, "-o", "json", "ls").json
     assert second["id"] != job["id"]
-    assert invoke("types", "--json", "--store", store).json["type"] == "command"
+    assert invoke("types", "-o", "json", "--store", store).json["type"] == "command"
 
 
 def test_waiting_ends_when_its_time_is_over(invoke: Invoke, store: str) -> None:
@@ -87,7 +87,7 @@ def test_waiting_ends_when_its_time_is_over(invoke: Invoke, store: str) -> None:
         "job x of type command did not finish within 0.1 s; "
         "it is still ready; a daemon runs it that was started with `serve --commands`",
     )
-    assert invoke("show", "command", "x", "--json", "--store", store).json["state"] == "pending"
+    assert invoke("show", "command", "x", "-o", "json", "--store", store).json["state"] == "pending"
 
 
 @pytest.mark.parametrize(

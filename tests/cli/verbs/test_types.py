@@ -10,7 +10,7 @@ from tests.cli.support import arrange, rows
 def test_setting_a_timeout_makes_the_type_and_the_store(invoke: Invoke, store: str) -> None:
     done = invoke("types", "set", "email", "1m30s", "--store", store)
     assert (done.code, done.out) == (0, "type email: activity timeout 90 s\n")
-    assert invoke("types", "--store", store, "--json").json == {
+    assert invoke("types", "--store", store, "-o", "json").json == {
         "type": "email",
         "timeout": 90.0,
         "ready": 0,
@@ -49,7 +49,7 @@ def test_types_counts_jobs_by_state(invoke: Invoke, store: str) -> None:
         ["email", "60", "s", "3", "1", "3", "1", "no"],
         ["video", "none", "1", "0", "0", "0", "yes"],
     ]
-    counts = invoke("types", "--store", store, "--json").json_lines
+    counts = invoke("types", "--store", store, "-o", "json").json_lines
     assert [(count["type"], count["timeout"]) for count in counts] == [("email", 60.0), ("video", None)]
 
 
@@ -65,8 +65,8 @@ def test_a_cleared_type_keeps_its_jobs_and_takes_no_new_ones(invoke: Invoke, ema
 
 
 def test_setting_and_clearing_print_json(invoke: Invoke, store: str) -> None:
-    assert invoke("types", "set", "json:7", "5", "--json", "--store", store).json == {"type": 7, "timeout": 5.0}
-    assert invoke("types", "clear", "json:7", "--json", "--store", store).json == {"type": 7, "timeout": None}
+    assert invoke("types", "set", "json:7", "5", "-o", "json", "--store", store).json == {"type": 7, "timeout": 5.0}
+    assert invoke("types", "clear", "json:7", "-o", "json", "--store", store).json == {"type": 7, "timeout": None}
 
 
 def test_the_store_may_be_named_before_and_after_the_sub_verb(invoke: Invoke, email: str) -> None:
@@ -83,4 +83,4 @@ def test_the_store_may_be_named_before_and_after_the_sub_verb(invoke: Invoke, em
 def test_a_store_without_types_says_how_to_make_one(invoke: Invoke, email: str) -> None:
     invoke("types", "clear", "email", "--store", email)
     assert invoke("types", "--store", email).out == "no types; jobs-service types set TYPE SECONDS makes one\n"
-    assert invoke("types", "--store", email, "--json").out == ""
+    assert invoke("types", "--store", email, "-o", "json").out == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -14,6 +15,7 @@ import pytest
 from jobs_service import JobError, JobsService, Outcome, RunningJob
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, started
+from tests.cli.verbs.test_top import shown
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
@@ -42,7 +44,7 @@ def test_every_event_is_printed_as_it_happens_until_the_job_has_finished(
 ) -> None:
     async def live(jobs: JobsService) -> None:
         await jobs.add("email", "first", {"n": 0})
-        with started("watch", "email", "first", "--json", "--store", email, cwd=tmp_path) as watching:
+        with started("watch", "email", "first", "-o", "json", "--store", email, cwd=tmp_path) as watching:
             event = next_event(watching)
             assert (event["state"], event["data"], event["outcome"]) == ("pending", {"n": 0}, None)
             job = await _accepted(jobs)
@@ -113,7 +115,7 @@ def test_all_jobs_of_a_type_are_watched_until_ctrl_c(email: str, tmp_path: Path)
         await jobs.add("email", "first")
         running = await _accepted(jobs)
         await jobs.add("email", "waits")
-        with started("watch", "email", "--json", "--store", email, cwd=tmp_path) as watching:
+        with started("watch", "email", "-o", "json", "--store", email, cwd=tmp_path) as watching:
 
             def event() -> tuple[str, str]:
                 told = next_event(watching)
@@ -150,5 +152,21 @@ def test_a_reader_who_goes_away_ends_it_although_nothing_happens_any_more(
             assert watching.stderr is not None
             assert watching.stderr.read() == ""
         assert watching.returncode == 141
+
+    arrange(email, live)
+
+
+def test_on_a_terminal_progress_is_one_live_bar(email: str, tmp_path: Path) -> None:
+    async def live(jobs: JobsService) -> None:
+        await jobs.add("email", "first")
+        job = await _accepted(jobs)
+        with shown("watch", "email", "first", "--store", email, cwd=tmp_path) as screen:
+            await asyncio.to_thread(screen.until, "running")
+            for done in range(1, 5):
+                await job.progress(done, 4, f"part {done}")
+                await asyncio.to_thread(screen.until, f"part {done} ")
+            await job.finish()
+            await asyncio.to_thread(screen.until, rf"{TIME}  succeeded")
+            await asyncio.to_thread(screen.ends, 0)
 
     arrange(email, live)

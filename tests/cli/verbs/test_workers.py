@@ -29,7 +29,7 @@ def test_workers_are_shown_with_the_jobs_that_they_hold(invoke: Invoke, store: s
         ["email", "held", "no", "1/3", "begun"],
         ["video", "held", "yes", "1/3", "begun"],
     ]
-    [job] = invoke("workers", "video", "--json", "--store", store).json_lines
+    [job] = invoke("workers", "video", "-o", "json", "--store", store).json_lines
     assert job["worker"].endswith(f":{os.getpid()}")
     assert (job["type"], job["id"], job["attempt"], job["cancel"]) == ("video", "held", 1, True)
     assert job["progress"] == {"done": 1, "total": 3, "message": "begun", "attempt": 1}
@@ -38,4 +38,4 @@ def test_workers_are_shown_with_the_jobs_that_they_hold(invoke: Invoke, store: s
 
 def test_no_workers_are_said_to_people_only(invoke: Invoke, email: str) -> None:
     assert invoke("workers", "--store", email).out == "no job is running\n"
-    assert invoke("workers", "--json", "--store", email).out == ""
+    assert invoke("workers", "-o", "json", "--store", email).out == ""

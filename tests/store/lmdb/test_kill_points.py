@@ -74,5 +74,5 @@ def test_what_a_kill_left_of_a_new_store_is_in_nobodys_way(tmp_path: Path) -> No
     left = tmp_path / f"data.mdb.{os.getpid()}.{threading.get_ident()}.new"
     left.mkdir()
     (left / "data.mdb").write_bytes(b"half of a page")
-    ThreadlessStore(tmp_path).environment.close()
+    ThreadlessStore(tmp_path).end()
     assert not left.exists()

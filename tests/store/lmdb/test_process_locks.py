@@ -10,27 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.store.lmdb import process_locks
-from jobs_service.store.lmdb.process_locks import (
-    INSTANCE_BYTES,
-    MOST_AT_ONCE,
-    PROCESSES,
-    ProcessLocks,
-    lock_file,
-)
+from jobs_service.store import process_locks
+from jobs_service.store.files import lock_file
+from jobs_service.store.process_locks import INSTANCE_BYTES, MOST_AT_ONCE, ProcessLocks
 
 
 class Locks:
     """Makes instances that use one directory."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory / PROCESSES
-        self._store = directory
+        self.directory = directory / "processes"
         self._made: list[ProcessLocks] = []
 
     def enter(self) -> ProcessLocks:
         """Return a new instance that holds its lock."""
-        made = ProcessLocks(self._store, os.urandom)
+        made = ProcessLocks(self.directory, os.urandom)
         made.enter()
         self._made.append(made)
         return made
@@ -104,7 +98,7 @@ def test_who_enters_while_another_takes_the_new_file_for_a_dead_ones_takes_anoth
     (locks.directory / taken.hex()).touch()
     assert looking.dead() == [taken]
     drawn = iter([taken, looking.instance, b"12345678"])
-    entering = ProcessLocks(locks.directory.parent, lambda _: next(drawn))
+    entering = ProcessLocks(locks.directory, lambda _: next(drawn))
     entering.enter()
     assert entering.instance == b"12345678"
     assert looking.dead() == [taken]

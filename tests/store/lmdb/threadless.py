@@ -9,10 +9,8 @@ from typing import Any, Final
 
 from jobs_service.settings import Settings
 from jobs_service.store.base import TransactionFunction
+from jobs_service.store.embedded import ThreadAnswer, ThreadCall
 from jobs_service.store.lmdb import LmdbStore
-from jobs_service.store.lmdb.environment import StoreRoom, open_environment
-from jobs_service.store.lmdb.process_locks import FileUse
-from jobs_service.store.lmdb.threads import MemoryMap, ThreadAnswer, ThreadCall
 from tests.contract.support import END
 
 _LOOP: Final = asyncio.new_event_loop()
@@ -27,18 +25,15 @@ class ThreadlessStore(LmdbStore):
     """
 
     def __init__(self, path: Path) -> None:
-        settings = Settings(durable=False)
-        super().__init__(path, settings=settings)
-        self._use = FileUse(path, self.location)
-        self.environment = open_environment(path, settings, self._use)
-        self._map = MemoryMap(self.environment, self._has_grown, self._cannot_grow)
-        self._room = StoreRoom(path, self.location, settings.lmdb_map_size)
+        super().__init__(path, settings=Settings(durable=False))
+        self._engine = self.engine(path, self.address, self.location, self._settings, self._at)
+        self._engine.open()
 
     def commit(self, function: TransactionFunction[Any]) -> bytes | None:
         """Run a function in a transaction, commit, and return its versionstamp."""
         answers: list[ThreadAnswer] = []
         unheard: asyncio.Future[Any] = asyncio.Future(loop=_LOOP)
-        self._commit(self.environment, deque([ThreadCall(function, unheard, 0.0, None)]), answers)
+        self._commit(self._engine, deque([ThreadCall(function, unheard, 0.0, None)]), answers)
         [answer] = answers
         if answer.error is not None:
             raise answer.error
@@ -46,10 +41,12 @@ class ThreadlessStore(LmdbStore):
 
     def end(self) -> None:
         """Close it."""
-        self.environment.close()
-        self._use.end()
+        self._engine.close()
 
     def contents(self) -> dict[bytes, bytes]:
         """Return what is in it, but for its own."""
-        with self.environment.begin() as transaction:
-            return {key: value for key, value in transaction.cursor() if key < END}
+        state = self._engine.begin()
+        try:
+            return dict(state.scan(b"", END, False))
+        finally:
+            state.end()

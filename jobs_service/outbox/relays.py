@@ -1,0 +1,266 @@
+"""The relay: moves the rows of an outbox into the store, each exactly once and in their order.
+
+A batch is added to the store, and then removed from the database: two commits, and the relay may die between them. So
+the transaction that adds the jobs also writes the rows' tokens into the store, in one key that each batch overwrites.
+The next relay reads them, and first removes those rows. No time limit is in that: it holds even if the jobs have ended
+and were removed meanwhile.
+
+Of several relays one works: it has a lock of the database. Should two take themselves for that one, because a
+connection was lost and its relay has not noticed, the key decides: it names its owner, each batch reads it, and each
+new owner writes it before it reads a row. A former owner's transaction conflicts with that, or finds another name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from jobs_service import names
+from jobs_service.errors import (
+    JobNotFound,
+    JobsError,
+    NoTypeTimeout,
+    RecordDamaged,
+    ServiceClosed,
+    StoreError,
+    SupervisorFailed,
+    TransactionTooLarge,
+    TransactionTooOld,
+)
+from jobs_service.layer import rows as store_rows
+from jobs_service.layer.transaction import JobTransaction
+from jobs_service.log import EventLog
+from jobs_service.model import JobState
+from jobs_service.model.process import OutboxInfo
+from jobs_service.outbox.databases import POLL, DatabaseAway, OncePlace, Session, database_at
+from jobs_service.outbox.rows import Row, WantedRow, wanted_row
+from jobs_service.service import JobsService
+from jobs_service.sources import Sources
+
+log = EventLog("jobs_service")
+
+BATCH: Final = 500
+"""Most rows that are moved at once."""
+
+UNKNOWN_TYPE: Final = "unknown type"
+"""Beginning of the reason of rows that are tried again when their type exists."""
+
+KEEP_ONCE: Final = 7 * 86_400.0
+"""Seconds for which the note of an effect is kept at least, after its job has ended."""
+
+_BATCH_BYTES: Final = 3_000_000
+_OWNER_BYTES: Final = 8
+_COUNT_EVERY: Final = 5.0
+_RETRY_TYPES_EVERY: Final = 30.0
+_FORGET_EVERY: Final = 3600.0
+_FORGET_PAGE: Final = 200
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 10.0
+
+
+class _TakenOver(DatabaseAway):
+    """Another relay has become the owner."""
+
+
+async def relay(jobs: JobsService, url: str) -> None:
+    """Move the rows of an outbox into the store of a service, until the caller is canceled.
+
+    While the database or the store is away, it tries again, with growing pauses. Any number of relays may run, in any
+    processes; one of them works.
+
+    Args:
+        jobs: an open service.
+        url: of the database: `postgresql://...`, as libpq takes it, or `sqlite:PATH`.
+
+    Raises:
+        InvalidSettings: an invalid address, or its driver is not installed.
+        ServiceClosed, SupervisorFailed: the service is not open, or has failed.
+    """
+    await Relay(jobs, url).run()
+
+
+class Relay:
+    """A relay of one outbox; see `relay`.
+
+    Args:
+        jobs: an open service.
+        url: of the database.
+    """
+
+    def __init__(self, jobs: JobsService, url: str) -> None:
+        self._jobs = jobs
+        self._database = database_at(url)
+        self._info = OutboxInfo(self._database.name)
+        self._pause = _FIRST_PAUSE
+        self._due: dict[str, float] = {}
+
+    async def run(self) -> None:
+        """Move rows until the caller is canceled."""
+        try:
+            while True:
+                try:
+                    async with self._database.session() as session:
+                        await self._work(session)
+                except (ServiceClosed, SupervisorFailed):
+                    raise
+                except (DatabaseAway, StoreError) as error:
+                    self._away(error)
+                except Exception as error:  # the service and its jobs go on
+                    log.error("outbox_failed", outbox=self._database.name, pause=self._pause, exc_info=error)
+                await asyncio.sleep(self._pause)
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        finally:
+            self._jobs.outboxes.pop(self._database.name, None)
+
+    def _away(self, error: JobsError) -> None:
+        text = str(error)
+        if text != self._info.error:
+            log.warning("outbox_away", outbox=self._database.name, error=text)
+        self._tell(replace(self._info, error=text))
+
+    def _tell(self, info: OutboxInfo) -> None:
+        self._info = info
+        self._jobs.outbox_changed(info)
+
+    async def _work(self, session: Session) -> None:
+        outbox = await session.outbox()
+        while not await session.lock(outbox):
+            self._jobs.outboxes.pop(self._database.name, None)  # whoever has the lock tells of it
+            await asyncio.sleep(POLL)
+        owner = Sources().token(_OWNER_BYTES).hex()
+        await session.remove_moved(await self._claimed(outbox, owner))
+        log.info("outbox_relayed", outbox=self._database.name)
+        self._tell(OutboxInfo(self._database.name))
+        self._due.clear()
+        while True:
+            rows = await session.rows(BATCH)
+            await self._move(session, outbox, owner, rows)
+            self._pause = _FIRST_PAUSE
+            await self._look_after(session)
+            if len(rows) < BATCH:
+                await session.wait()
+
+    async def _claimed(self, outbox: str, owner: str) -> list[str]:
+        """Make this relay the owner; return the tokens of rows that were moved, and may not have been removed."""
+
+        async def claim(tx: JobTransaction) -> list[str]:
+            _, tokens = await store_rows.relayed(tx._unit, outbox)
+            store_rows.note_relayed(tx._unit, outbox, owner, tokens)
+            return tokens
+
+        return await self._jobs.transact(claim)
+
+    async def _move(self, session: Session, outbox: str, owner: str, rows: Sequence[Row]) -> None:
+        refused: list[tuple[int, str]] = []
+        wanted: list[WantedRow] = []
+        for row in rows:
+            try:
+                wanted.append(wanted_row(row))
+            except JobsError as error:
+                refused.append((row.seq, str(error)))
+        await self._set_aside(session, refused)
+        most = BATCH
+        while wanted:
+            part = wanted[: _fitting(wanted[:most])]
+            try:
+                refused = await self._add(outbox, owner, part)
+            except (TransactionTooLarge, TransactionTooOld) as error:
+                if len(part) > 1:
+                    most = len(part) // 2
+                    continue
+                refused = [(part[0].seq, str(error))]
+            aside = {seq for seq, _ in refused}
+            await session.remove([row.seq for row in part if row.seq not in aside])
+            await self._set_aside(session, refused)
+            wanted = wanted[len(part) :]
+
+    async def _add(self, outbox: str, owner: str, rows: Sequence[WantedRow]) -> list[tuple[int, str]]:
+        """Add the jobs of rows, and note their tokens; return the numbers of those that cannot be, with the reasons."""
+
+        async def add(tx: JobTransaction) -> list[tuple[int, str]]:
+            present, _ = await store_rows.relayed(tx._unit, outbox)
+            if present != owner:
+                raise _TakenOver("another relay works on this outbox")
+            refused = []
+            for row in rows:
+                try:
+                    await row.enqueue(tx)
+                except NoTypeTimeout as error:
+                    refused.append((row.seq, f"{UNKNOWN_TYPE}: {error}"))
+                except RecordDamaged as error:
+                    refused.append((row.seq, str(error)))
+                except StoreError:
+                    raise
+                except JobsError as error:
+                    refused.append((row.seq, str(error)))
+            aside = {seq for seq, _ in refused}
+            store_rows.note_relayed(tx._unit, outbox, owner, [row.token for row in rows if row.seq not in aside])
+            return refused
+
+        return await self._jobs.transact(add)
+
+    async def _set_aside(self, session: Session, refused: Sequence[tuple[int, str]]) -> None:
+        for seq, reason in refused:
+            await session.set_aside(seq, reason)
+            log.warning("outbox_row_set_aside", outbox=self._database.name, seq=seq, reason=reason)
+
+    # Now and then
+
+    def _is_due(self, what: str, every: float) -> bool:
+        now = asyncio.get_running_loop().time()
+        if now < self._due.get(what, now):
+            return False
+        self._due[what] = now + every
+        return True
+
+    async def _look_after(self, session: Session) -> None:
+        if self._is_due("types", _RETRY_TYPES_EVERY):
+            await self._retry_types(session)
+        if self._is_due("notes", _FORGET_EVERY):
+            await forget_effects(self._jobs, session)
+        if self._is_due("lag", _COUNT_EVERY):
+            lag = await session.lag()
+            self._tell(OutboxInfo(self._database.name, lag.rows, lag.oldest, lag.set_aside))
+
+    async def _retry_types(self, session: Session) -> None:
+        aside = await session.types_set_aside(UNKNOWN_TYPE)
+        if aside:
+            known = {*map(names.shown, await self._jobs.types())}
+            if ours := [type for type in aside if type in known]:
+                await session.retry_types(ours, UNKNOWN_TYPE)
+
+
+def _fitting(rows: Sequence[WantedRow]) -> int:
+    """Return how many of the first rows fit into one transaction by the size of their data; at least one."""
+    size = 0
+    for number, row in enumerate(rows):
+        size += row.size
+        if number and size > _BATCH_BYTES:
+            return number
+    return len(rows)
+
+
+async def forget_effects(jobs: JobsService, session: Session, keep: float = KEEP_ONCE) -> None:
+    """Remove the notes of effects whose jobs have ended or are gone.
+
+    Args:
+        jobs: an open service.
+        session: with the database.
+        keep: seconds for which a note is kept at least, after the last run that has asked for it: a run that was taken
+            for lost may still come to its effect.
+    """
+    place: OncePlace = ("", "", "")
+    while found := await session.noted_before(keep, place, _FORGET_PAGE):
+        for place in found:
+            if await _has_ended(jobs, place):
+                await session.forget(place, keep)
+
+
+async def _has_ended(jobs: JobsService, place: OncePlace) -> bool:
+    type, id, _ = place
+    try:
+        return (await jobs.get(names.parsed(type), names.parsed(id))).state is JobState.FINISHED
+    except JobNotFound:
+        return True
