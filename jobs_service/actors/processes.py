@@ -61,7 +61,7 @@ class ProcessMonitor(DutifulActor):
         while True:
             message = await self.receive(pause)
             if message is not None:
-                await self.handle(message.body)
+                await self.handle(message)
             dead = await context.retried(context.store.dead_instances)
             pause = period
             if dead:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias, cast, overload
+from typing import Any, Final, Self, TypeAlias, cast, overload
 
 from jobs_service.arguments import (
     ADAPTIVE,
@@ -100,6 +100,11 @@ class JobTransaction:
         self._unit = cast(UnitOfWork, _ENDED)
         taken, self._accepted = self._accepted, []
         return [entry for entry in taken if entry.record is not None and entry.record.lock is not None]
+
+    def _block(self, whether: bool) -> Self:
+        """Have reads block the thread, or not; see Transaction.block."""
+        self._unit.transaction.block(whether)
+        return self
 
     @property
     def kv(self) -> Transaction:

@@ -18,6 +18,7 @@ from structlog.contextvars import bind_contextvars
 
 from jobs_service import json_data, run_data, tracing
 from jobs_service.arguments import json_of
+from jobs_service.blocking import LoopCalls
 from jobs_service.errors import (
     CommitUnknown,
     Discard,
@@ -281,7 +282,7 @@ class Execution:
 
     async def _in_thread(self, run: Run, args: Any) -> Any:
         handler, job = self._handler, run.job
-        blocking = BlockingJob(job, asyncio.get_running_loop())
+        blocking = BlockingJob(job, LoopCalls(asyncio.get_running_loop()))
         run.announce = blocking.announce_stop
         around = self._around
         if around is None:

@@ -12,12 +12,13 @@ import threading
 import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 from jobs_service.arguments import check_duration
+from jobs_service.blocking import LoopCalls
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobCanceled, JobsError, in_one_line, job_name, shown
+from jobs_service.layer.plain_transaction import either
 from jobs_service.model import UNSET, EndedJob, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
 
 T = TypeVar("T")
@@ -52,22 +53,6 @@ def name_of(function: Any) -> str:
         function = function.func
     named = function if hasattr(function, "__qualname__") and hasattr(function, "__module__") else type(function)
     return in_one_line(f"{named.__module__}.{named.__qualname__}".replace(".<locals>", ""), 120)
-
-
-def module_name(module: types.ModuleType) -> str:
-    """Return the name by which another process imports a module; of the program itself, the name of its file.
-
-    Raises:
-        InvalidSettings: the program is no file that can be imported.
-    """
-    if module.__name__ != "__main__":
-        return module.__name__
-    if (spec := getattr(module, "__spec__", None)) is not None:
-        return str(spec.name)
-    file = Path(getattr(module, "__file__", None) or "")
-    if file.suffix != ".py":
-        raise InvalidSettings("the program has no file whose name ends with .py, which another process could import")
-    return file.stem
 
 
 def place_of(function: Any) -> str:
@@ -252,30 +237,6 @@ def _raised(error: GeneratorExit) -> RuntimeError:
     return RuntimeError(f"the handler raised {type(error).__name__}")
 
 
-def from_thread(loop: asyncio.AbstractEventLoop, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Run an operation on the loop, and wait for its result; call it from another thread than the loop's.
-
-    Raises:
-        JobsError: the caller is the loop's thread, and would wait for itself.
-    """
-    if _running_loop() is loop:
-        raise JobsError(
-            "a plain function's job was used on the event loop, which it waits for; use it in its own thread"
-        )
-
-    async def do() -> Any:
-        return await work()
-
-    return asyncio.run_coroutine_threadsafe(do(), loop).result()
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
 # The job of a plain function: its fields, and its operations as plain calls
 
 
@@ -293,9 +254,9 @@ class BlockingProgress(ProgressReport):
 
     def __call__(  # type: ignore[override]
         self, done: float, total: float | None = None, message: str = ""
-    ) -> None:
+    ) -> BlockingJob:
         """Report the job's progress; see RunningJob.progress."""
-        self._blocking.report(done, total, message)
+        return self._blocking.report(done, total, message)
 
 
 class BlockingResubmit(ResubmitFlag):
@@ -309,9 +270,20 @@ class BlockingResubmit(ResubmitFlag):
 
     def __call__(  # type: ignore[override]
         self, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
-    ) -> None:
+    ) -> BlockingJob:
         """Ask for another run after this one; see RunningJob.resubmit."""
-        self._blocking._do(lambda: self._job.resubmit(data=data, priority=priority, run_at=run_at))
+        return self._blocking._alive(lambda: self._job.resubmit(data=data, priority=priority, run_at=run_at))
+
+
+class _Stop:
+    """The end of a run, as its function is told: for all that a job's operations return, too."""
+
+    __slots__ = ("announced", "has_heeded", "now")
+
+    def __init__(self) -> None:
+        self.announced = threading.Event()
+        self.now = threading.Event()
+        self.has_heeded = False
 
 
 class BlockingJob(Job):
@@ -327,20 +299,18 @@ class BlockingJob(Job):
     Within a transaction function, and on the event loop, each operation raises instead of waiting for itself.
     """
 
-    __slots__ = ("_announced", "_has_heeded", "_job", "_loop", "_stopped")
+    __slots__ = ("_calls", "_job", "_stop")
 
-    def __init__(self, job: RunningJob, loop: asyncio.AbstractEventLoop | None) -> None:
+    def __init__(self, job: RunningJob, calls: LoopCalls | None, stop: _Stop | None = None) -> None:
         super().__init__(job.type, job.id, job._record)
         self._job = job
-        self._loop = loop
-        self._announced = threading.Event()
-        self._stopped = threading.Event()
-        self._has_heeded = False
+        self._calls = calls
+        self._stop = _Stop() if stop is None else stop
 
     @property
     def stopping(self) -> bool:
         """Whether the function must return soon; if it returns None, its job is released and runs again."""
-        return self._heeded(self._announced.is_set())
+        return self._heeded(self._stop.announced.is_set())
 
     def wait_for_stop(self, timeout: Duration) -> bool:
         """Sleep; wake early when the function must return.
@@ -351,16 +321,16 @@ class BlockingJob(Job):
         Returns:
             `stopping`.
         """
-        return self._heeded(self._announced.wait(check_duration("timeout", timeout, refused=JobsError)))
+        return self._heeded(self._stop.announced.wait(check_duration("timeout", timeout, refused=JobsError)))
 
     @property
     def has_heeded(self) -> bool:
         """Whether the function has seen, by `stopping` or `wait_for_stop`, that it must return."""
-        return self._has_heeded
+        return self._stop.has_heeded
 
-    def update(self, data: Any = UNSET) -> None:
-        """Store new data; see RunningJob.update."""
-        self._do(lambda: self._job.update(data))
+    def update(self, data: Any = UNSET) -> BlockingJob:
+        """Show that the job is alive, and store new data if given; see RunningJob.update."""
+        return self._alive(lambda: self._job.update(data))
 
     @property
     def lock(self) -> bytes:
@@ -377,9 +347,9 @@ class BlockingJob(Job):
         """Whether another run was requested; call it to request one: see RunningJob.resubmit."""
         return BlockingResubmit(self)
 
-    def report(self, done: float, total: float | None = None, message: str = "") -> None:
+    def report(self, done: float, total: float | None = None, message: str = "") -> BlockingJob:
         """Report the job's progress: another name of `progress(...)`."""
-        self._do(lambda: self._job.progress(done, total, message))
+        return self._alive(lambda: self._job.progress(done, total, message))
 
     def finish(
         self,
@@ -390,8 +360,7 @@ class BlockingJob(Job):
         error: JobError | None = None,
     ) -> Job:
         """End this run; see RunningJob.finish."""
-        finished: Job = self._do(lambda: self._job.finish(data, outcome=outcome, result=result, error=error))
-        return finished
+        return self._do(lambda: self._job.finish(data, outcome=outcome, result=result, error=error))
 
     @overload
     def finish_with(self, function: Callable[[Any], Awaitable[Job] | Job]) -> EndedJob[None]: ...
@@ -403,35 +372,44 @@ class BlockingJob(Job):
     def finish_with(self, function: Callable[[Any], T]) -> EndedJob[T]: ...
 
     def finish_with(self, function: Callable[[Any], Any]) -> EndedJob[Any]:
-        """Run a function and finish the job in one transaction; see RunningJob.finish_with."""
-        finished: EndedJob[Any] = self._do(lambda: self._job.finish_with(function))
-        return finished
+        """Run a function and finish the job in one transaction; see RunningJob.finish_with.
+
+        Args:
+            function: a plain function, which takes a PlainJobTransaction, or a coroutine function.
+        """
+        return self._do(lambda: self._job.finish_with(either(function)))
 
     def release(self) -> Job:
         """Release the job unfinished; see RunningJob.release."""
-        released: Job = self._do(self._job.release)
-        return released
+        return self._do(self._job.release)
 
     def announce_stop(self) -> None:
         """Tell the function that it must return soon; its operations still work."""
-        self._announced.set()
+        self._stop.announced.set()
 
     def stop(self) -> None:
         """Tell the function that it must return now; its operations fail from now on."""
-        self._stopped.set()
-        self._announced.set()
+        self._stop.now.set()
+        self._stop.announced.set()
 
     def _heeded(self, stopping: bool) -> bool:
-        self._has_heeded = self._has_heeded or stopping
+        self._stop.has_heeded = self._stop.has_heeded or stopping
         return stopping
 
-    def _do(self, operation: Callable[[], Any]) -> Any:
-        if self._heeded(self._stopped.is_set()):
+    def _alive(self, operation: Callable[[], Coroutine[Any, Any, RunningJob]]) -> BlockingJob:
+        return self._later(self._do(operation))
+
+    def _later(self, job: RunningJob) -> BlockingJob:
+        """Return the same job as it is now."""
+        return BlockingJob(job, self._calls, self._stop)
+
+    def _do(self, operation: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._heeded(self._stop.now.is_set()):
             raise self._stop_now()
         # It would wait for the loop, and the loop, or the store's thread, for the transaction function that called it.
         self._job._service()._check_caller()
-        assert self._loop is not None
-        return from_thread(self._loop, operation)
+        assert self._calls is not None
+        return self._calls.call(operation)
 
     def _stop_now(self) -> JobCanceled:
         return JobCanceled(f"job {job_name(self.type, self.id)} is to stop: return now", type=self.type, id=self.id)

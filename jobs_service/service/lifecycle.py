@@ -21,7 +21,7 @@ from jobs_service.model import JobType
 from jobs_service.runner.runner import Runner
 from jobs_service.service.acceptor import AbandonedJobs, WaitingWorkers
 from jobs_service.settings import log_unknown_variables
-from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
+from jobs_service.supervision import Actor, ChildSpec, DynamicSupervisor, Strategy, Supervisor, run_tree
 from jobs_service.uncancelable import through_cancellation
 
 log = EventLog("jobs_service")
@@ -37,6 +37,8 @@ class Lifecycle:
     Attributes:
         is_entered: whether the service is open.
         loop: event loop of the last opening.
+        give_up: leaves the service for those who have opened it on behalf of others, so that it may be opened here;
+            None while there are none.
         supervised: see above.
         tree: the supervisor tree.
     """
@@ -54,6 +56,7 @@ class Lifecycle:
     ) -> None:
         self.is_entered = False
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.give_up: Callable[[], Awaitable[None]] | None = None
         self.supervised = supervised
         self.tree = ServiceTree(context, hub, self._fail)
         self._context = context
@@ -83,6 +86,8 @@ class Lifecycle:
             StoreError: the store cannot be opened, or is half a copy.
             SupervisorFailed: the tree cannot be started.
         """
+        if self.is_entered and self.give_up is not None:
+            await self.give_up()
         if self.is_entered:
             raise JobsError("this service is open already; make another JobsService for a second one")
         self.is_entered = True
@@ -232,7 +237,10 @@ class ServiceTree:
 
     Attributes:
         root: the supervisor at its top; None before the service was opened with supervision.
+        make_schedules: makes the actor for the store's schedules; the service sets it.
     """
+
+    make_schedules: Callable[[], Actor]
 
     def __init__(self, context: Context, hub: Hub, failed: Callable[[SupervisorFailed], None]) -> None:
         self.root: Supervisor | None = None
@@ -271,22 +279,25 @@ class ServiceTree:
         notifiers: list[DynamicSupervisor] = []
 
         def make_monitors() -> DynamicSupervisor:
-            monitors[:] = [DynamicSupervisor("monitors", max_restarts=10, restart_period=3.0)]
+            monitors[:] = [DynamicSupervisor("monitors")]
             return monitors[0]
 
         def make_notifiers() -> DynamicSupervisor:
-            notifiers[:] = [DynamicSupervisor("notifiers", max_restarts=10, restart_period=3.0)]
+            notifiers[:] = [DynamicSupervisor("notifiers")]
             return notifiers[0]
 
+        def make_server() -> TypeServer:
+            return TypeServer(context, hub, monitors[0], notifiers[0], self.make_schedules)
+
         children = [
-            ChildSpec("keyspace", lambda: KeyspaceKeeper(context), Restart.PERMANENT),
-            ChildSpec("monitors", make_monitors, Restart.PERMANENT),
-            ChildSpec("notifiers", make_notifiers, Restart.PERMANENT),
-            ChildSpec("type server", lambda: TypeServer(context, hub, monitors[0], notifiers[0]), Restart.PERMANENT),
+            ChildSpec("keyspace", lambda: KeyspaceKeeper(context)),
+            ChildSpec("monitors", make_monitors),
+            ChildSpec("notifiers", make_notifiers),
+            ChildSpec("type server", make_server),
         ]
         if context.store.instance:
             # Last, so that no other child is restarted when it fails.
-            children.append(ChildSpec("process monitor", lambda: ProcessMonitor(context), Restart.PERMANENT))
+            children.append(ChildSpec("process monitor", lambda: ProcessMonitor(context)))
         return Supervisor(
             "JobsService",
             children,

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from jobs_service import __version__
+from jobs_service import __version__, names
 from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.actors.processes import ProcessRowWriter, all_rows
 from jobs_service.arguments import exact_int
@@ -27,10 +27,15 @@ from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
 from jobs_service.uncancelable import through_cancellation
 
+if TYPE_CHECKING:
+    from jobs_service.service.service import JobsService
+
 log = EventLog("jobs_service")
 
 DAEMON: Final = "daemon"
 RUNNER: Final = "runner"
+
+_MOST_PROCESSES: Final = 1000
 
 _LEAVE_WITHIN: Final = 2.0
 """Seconds to remove the row at the end; an unavailable store delays the exit no longer."""
@@ -229,7 +234,11 @@ class HandlerRuns:
         self._retention_logged: set[bytes] = set()
 
     async def run(
-        self, handlers: list[Handler[Any, Any]], max_jobs: int | None, started: Callable[[], object] | None
+        self,
+        handlers: list[Handler[Any, Any]],
+        max_jobs: int | None,
+        started: Callable[[], object] | None,
+        setup: Callable[[], object] | None,
     ) -> None:
         """Run handlers until the caller is canceled, the service is left, or this process is asked to stop."""
 
@@ -243,7 +252,7 @@ class HandlerRuns:
 
         periodic = [each for each in self._registry.periodic if each.handler in handlers]
         around = self._registry.surroundings()
-        runner = Runner(self._service, handlers, periodic, around, max_jobs, begun, self._presence.changed)
+        runner = Runner(self._service, handlers, periodic, around, max_jobs, begun, self._presence.changed, setup)
         runner.set_quiet(self._presence.is_quiet)
         self._registry.runner = runner
         try:
@@ -272,3 +281,30 @@ def checked(
     if registry.runner is not None:
         raise JobsError("this service's handlers run already")
     return handlers
+
+
+async def run_processes(
+    service: JobsService,
+    handlers: list[Handler[Any, Any]],
+    max_jobs: int | None,
+    processes: Any,
+    started: Callable[[], object] | None,
+) -> None:
+    """Run handlers in worker processes; arguments and errors as for JobsService.run."""
+    from jobs_service.service.worker_processes import WorkerProcesses, application_of
+    from jobs_service.store.memory import MemoryStore
+
+    if (count := exact_int(processes)) is None or not 1 <= count <= _MOST_PROCESSES:
+        raise InvalidSettings(
+            f"processes={shown(processes)}: allowed are None and integers from 1 to {_MOST_PROCESSES}"
+        )
+    if isinstance(service.store, MemoryStore):
+        raise InvalidSettings("processes: a memory: store is one process's; use lmdb: or fdb:")
+    options = {
+        "application": application_of(service),
+        "types": [names.shown(handler.type) for handler in handlers],
+        "max_jobs": max_jobs,
+    }
+    orders = {"options": options, "http": False, "most_jobs": None, "most_memory": None}
+    if await WorkerProcesses([orders] * count).run(started):
+        raise InvalidSettings("no worker process could begin; their log says why")

@@ -2,47 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
+from typing import Final, Self
 
 from jobs_service.errors import JobsError
 from jobs_service.layer.keyspace import Keyspace
-from jobs_service.layer.reads import Listing
+from jobs_service.layer.plain_transaction import PlainJobTransaction
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import UNSET, Job, JobId, JobState, JobType, RunningJob, Worker
-from jobs_service.model.enqueueing import Enqueue, EnqueueMany
+from jobs_service.model import Worker
 from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction
 from jobs_service.store.sync_transaction import HeldBack, PlainTransaction, drive
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-# Inside a class that has a method `list`, the builtin goes by this name.
-_Jobs: TypeAlias = list[Job]
 
 _MOST_MOVES: Final = 0x8000
 """Moves of jobs after which the next block counts from zero again: more than fit into a transaction, and half of the
 number range, so that every block has room for its own moves."""
 
 
-def _plain(
-    operation: Callable[Concatenate[JobTransaction, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[WithinTransaction, P], T]:
-    """Turn a coroutine method into a plain one with the same result."""
-
-    @functools.wraps(operation)
-    def method(within: WithinTransaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return drive(operation(within._operations(), *args, **kwargs))
-
-    return method
-
-
-class WithinTransaction:
+class WithinTransaction(PlainJobTransaction):
     """The operations of JobTransaction as plain methods, over a transaction of the application: see JobsService.within.
 
     Arguments, results and errors are those of JobTransaction's coroutines. Every read blocks the calling thread.
@@ -88,61 +68,6 @@ class WithinTransaction:
     def kv(self) -> PlainTransaction:
         """The transaction itself: your own keys, in FoundationDB's vocabulary; written at once, not at the end."""
         return PlainTransaction(self._entered)
-
-    sql = _plain(JobTransaction.sql)
-
-    # Types
-
-    set_type_timeout = _plain(JobTransaction.set_type_timeout)
-    get_type_timeout = _plain(JobTransaction.get_type_timeout)
-    clear_type_timeout = _plain(JobTransaction.clear_type_timeout)
-    types = _plain(JobTransaction.types)
-    pause = _plain(JobTransaction.pause)
-    resume = _plain(JobTransaction.resume)
-    paused = _plain(JobTransaction.paused)
-    set_retention = _plain(JobTransaction.set_retention)
-
-    # Creating and watching over jobs
-
-    add = _plain(JobTransaction.add)
-    add_many = _plain(JobTransaction.add_many)
-    enqueue = cast(Enqueue[Job], _plain(cast(Any, JobTransaction.enqueue)))
-    enqueue_many = cast(EnqueueMany[_Jobs], _plain(cast(Any, JobTransaction.enqueue_many)))
-    remove = _plain(JobTransaction.remove)
-    get = _plain(JobTransaction.get)
-    active_ids = _plain(JobTransaction.active_ids)
-    pending_count = _plain(JobTransaction.pending_count)
-
-    def list(self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000) -> _Jobs:
-        """Return jobs as this transaction sees them, in key order; see JobsService.list."""
-        return drive(_all(self._operations().list(type, state=state, page_size=page_size)))
-
-    # Running jobs
-
-    accept = _plain(JobTransaction.accept)
-    accept_many = _plain(JobTransaction.accept_many)
-    update = _plain(JobTransaction.update)
-    finish = _plain(JobTransaction.finish)
-    release = _plain(JobTransaction.release)
-
-    @overload
-    def resubmit(
-        self, type: RunningJob, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
-    ) -> RunningJob: ...
-
-    @overload
-    def resubmit(
-        self, type: JobType, id: JobId, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
-    ) -> Job: ...
-
-    def resubmit(
-        self, type: Any, id: Any = None, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
-    ) -> Job:
-        """Have a job run again: `resubmit(type, id)` as a creator, `resubmit(job)` as the running job's worker.
-
-        See JobsService.resubmit and RunningJob.resubmit for arguments, results and errors.
-        """
-        return drive(self._operations().resubmit(type, id, data=data, priority=priority, run_at=run_at))
 
     def _operations(self) -> JobTransaction:
         if self._jobs is None:
@@ -218,7 +143,3 @@ class _BlockUnit(UnitOfWork):
     def moves(self) -> int:
         """The number of moves, earlier blocks included."""
         return self._orders
-
-
-async def _all(listing: Listing) -> list[Job]:
-    return await listing

@@ -222,6 +222,10 @@ class Transaction(Snapshot):
     def snapshot(self) -> Snapshot:
         """The same reads without read conflicts."""
 
+    def block(self, whether: bool) -> None:
+        """Have reads block the thread, for plain code, or suspend the function again. Most stores answer at once."""
+        return
+
     @abstractmethod
     def set(self, key: bytes, value: bytes) -> None:
         """Write a value."""

@@ -32,7 +32,8 @@ from tests.cli.support import (
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "retry", "cancel", "remove", "run", "resubmit"),
     *("pause", "resume", "retention", "redact", "stats", "top", "workers", "failures", "periodic", "handlers"),
-    *("health", "replicate", "replications", "serve", "backup", "copy", "completion", "types", "processes", "token"),
+    *("health", "replicate", "replications", "serve", "backup", "copy", "completion", "types", "processes"),
+    *("schedules", "token"),
     "outbox",
 ]
 READING = [
@@ -52,6 +53,8 @@ READING = [
     ["processes"],
     ["processes", "stop", "0123456789ab"],
     ["periodic"],
+    ["schedules"],
+    ["schedules", "pause", "nightly"],
     ["health"],
     ["watch", "email"],
 ]

@@ -105,18 +105,54 @@ async def test_a_store_that_cannot_be_opened_is_an_error_and_leaves_nothing_behi
 
 
 @pytest.mark.usefixtures("nothing_left_behind")
-async def test_opening_an_embedded_store_twice_in_one_process_is_an_error_and_disturbs_nobody(tmp_path: Path) -> None:
+async def test_services_with_one_address_share_an_embedded_store(tmp_path: Path) -> None:
     address = f"lmdb:{tmp_path / 'store'}"
     async with JobsService(address) as first:
         await first.set_type_timeout(T1, 10)
-        with pytest.raises(StoreError) as caught:
-            async with JobsService(address):
-                pass
-        assert str(tmp_path / "store") in str(caught.value)
-        assert "\n" not in str(caught.value)
-        await first.add(T1, J1)
-    async with JobsService(address) as second:
-        assert await state(second) is JobState.PENDING
+        async with JobsService(address) as second:
+            waiting = asyncio.create_task(first.accept(T1))
+            await second.add(T1, J1)
+            taken = await waiting
+            assert taken is not None
+            assert await state(second) is JobState.RUNNING
+        await taken.release()
+    async with JobsService(address) as third:
+        assert await state(third) is JobState.PENDING
+
+
+@pytest.mark.usefixtures("nothing_left_behind")
+async def test_services_of_two_loops_share_an_embedded_store(tmp_path: Path) -> None:
+    address, most = f"lmdb:{tmp_path / 'store'}", 50
+
+    async def add(first: int) -> None:
+        async with JobsService(address) as jobs:
+            await jobs.set_type_timeout(T1, 10)
+            for number in range(most):
+                await jobs.add(T1, f"{first + number}")
+
+    async with JobsService(address) as jobs:
+        await asyncio.gather(
+            asyncio.to_thread(asyncio.run, add(0)), add_here(jobs, most), asyncio.to_thread(asyncio.run, add(2 * most))
+        )
+        assert sorted(int(str(job.id)) for job in [job async for job in jobs.list(T1)]) == [*range(3 * most)]
+
+
+async def add_here(jobs: JobsService, most: int) -> None:
+    """Add the jobs in the middle."""
+    await jobs.set_type_timeout(T1, 10)
+    for number in range(most):
+        await jobs.add(T1, f"{most + number}")
+
+
+@pytest.mark.usefixtures("nothing_left_behind")
+async def test_services_of_one_process_must_agree_whether_their_store_is_durable(tmp_path: Path) -> None:
+    address = f"lmdb:{tmp_path / 'store'}"
+    async with JobsService(address, settings=Settings(durable=False)):
+        with pytest.raises(StoreError, match="is open in this process already with durable=False"):
+            await JobsService(address).__aenter__()
+        larger = Settings(durable=False, lmdb_map_size=4 << 30)
+        async with JobsService(address, settings=larger) as jobs:
+            await jobs.set_type_timeout(T1, 10)
 
 
 # a store passed in

@@ -12,11 +12,12 @@ from typing import Any, Final
 from jobs_service.arguments import to_seconds
 from jobs_service.errors import JobNotFound, NoTypeTimeout
 from jobs_service.layer.keyspace import TypeKeys
+from jobs_service.layer.plain_transaction import _plain
 from jobs_service.layer.reads import Listing
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobType
-from jobs_service.service.sync_transaction import WithinTransaction, _plain
+from jobs_service.service.sync_transaction import WithinTransaction
 from tests.simulation.entry import Entry
 
 _SAYS_SOMETHING: Final = (JobNotFound, NoTypeTimeout)

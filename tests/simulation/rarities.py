@@ -15,7 +15,7 @@ from jobs_service.actors import activity_monitor, context, notifier, processes, 
 from jobs_service.layer import changes, queue, reads, removal, rows, transaction, type_settings
 from jobs_service.runner import heartbeat, run, run_endings, schedule, worker_pool
 from jobs_service.service import queries
-from jobs_service.store import embedded, watches
+from jobs_service.store import embedded, sqlite, watches
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.testing import Choices
 
@@ -72,13 +72,14 @@ _CONSTANTS: Final[Sequence[_Constant]] = (
     (batching, "_MOST_BYTES", (1, 2_000)),
     (batching, "_READ_TOGETHER", (1, 3)),
     (reads, "FIRST_CHUNK", (1, 2)),
-    (reads, "_MOST_ROWS", (3, 10)),
-    (reads, "_MOST_BYTES", (1, 1_000)),
+    (reads, "MOST_ROWS", (3, 10)),
+    (reads, "MOST_BYTES", (1, 1_000)),
     (changes, "_LARGEST_READ", (1, 500)),
     (embedded, "_MAX_BATCH", (1, 2, 3)),
     (embedded, "_MAX_BATCH_BYTES", (1, 1_000)),
     (watches, "_CHUNK", (1, 2, 7)),
     (fdb_watches, "_MOST_POLLED", (1, 2)),
+    (sqlite, "_FIRST_CHUNK", (1, 2)),
 )
 """How much is done or read at once, beside."""
 
@@ -112,7 +113,7 @@ _OF_DRILLS: Final = _Kind(
     1.0,
     _HALF,
     (
-        (reads, "_MOST_ROWS", (2, 5)),
+        (reads, "MOST_ROWS", (2, 5)),
         (schedule, "PUNCTUAL", (4.0,)),
         (heartbeat, "LONG_RUN", (4.0,)),
         (transaction, "COUNT_PAGE", _FEW_KEYS),

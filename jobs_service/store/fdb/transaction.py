@@ -154,7 +154,7 @@ class _Reads(Snapshot):
         return await self._values(keys)
 
     def expect(self, keys: Iterable[bytes]) -> None:
-        if not self._transaction.blocking:
+        if not self._transaction.waits:
             keys = [*keys]
             self._expected = dict(zip(keys, self._asked(keys), strict=True))
             self._expected_at = self._transaction.size
@@ -176,7 +176,7 @@ class _Reads(Snapshot):
         """Read keys; the reads go out together."""
         own, reads = self._transaction, self._reads
         try:
-            if own.blocking:
+            if own.waits:
                 return [value.value for value in [reads.get(key) for key in keys]]
             expected = self._expected_reply(keys) if self._expected else None
             replies = self._asked(keys) if expected is None else [expected]
@@ -224,7 +224,7 @@ class _Reads(Snapshot):
                 low, high, limit and limit - len(found), _EXACT if limit else _WANT_ALL, iteration, reverse
             )
             try:
-                if own.blocking:
+                if own.waits:
                     future.block_until_ready()
                 elif not future.is_ready():
                     await Until(future)
@@ -255,6 +255,7 @@ class FdbTransaction(CheckedTransaction):
         native: the client's transaction.
         version: the future of its read version.
         blocking: whether reads block.
+        waits: whether reads block for now; the client's errors are translated nevertheless.
         broken: the error that ended it, if another run may succeed: this one must not commit.
         watches: watches to make when the transaction ends.
     """
@@ -269,6 +270,7 @@ class FdbTransaction(CheckedTransaction):
         "native",
         "stamp",
         "version",
+        "waits",
         "watches",
     )
 
@@ -287,11 +289,14 @@ class FdbTransaction(CheckedTransaction):
         self.broken: StoreError | None = None
         self.stamp = CommitStamp()
         self.watches: list[Watch] = []
-        self.blocking = blocking
+        self.blocking = self.waits = blocking
         self._stamped = Stamped()
         self._stamped_values: dict[bytes, tuple[bytes, bytes]] = {}
         self._plain = _Reads(self, transaction)
         self._snapshot = _Reads(self, transaction.snapshot)
+
+    def block(self, whether: bool) -> None:
+        self.waits = whether
 
     @property
     def ended(self) -> bool:

@@ -24,6 +24,7 @@ from jobs_service.settings import Settings
 from jobs_service.sources import go_on
 from jobs_service.store.base import SYSTEM_KEYS
 from jobs_service.store.files import FileUse, flush_directories
+from jobs_service.store.lmdb.shared import SharedEnvironment, open_environments
 
 DATA_FILE: Final = "data.mdb"
 LOCK_FILE: Final = "lock.mdb"
@@ -67,7 +68,7 @@ _NUMBER: Final = Struct("=Q")
 
 def open_environment(
     path: Path, settings: Settings, use: FileUse, at: Callable[[str], object] = go_on
-) -> lmdb.Environment:
+) -> SharedEnvironment:
     """Open or make the LMDB environment, check that it is complete, and check or write its format version.
 
     An empty data file counts as a new one: it remains if there was no room to make the file.
@@ -95,28 +96,31 @@ def open_environment(
                 _make_file(path / LOCK_FILE, _write_lock_file, at)
             at("opening: has made the files")
             use.take_files()
-            environment = lmdb.open(
-                str(path),
-                map_size=map_size(settings.lmdb_map_size),
-                max_readers=_MAX_READERS,
-                max_spare_txns=1,
-                metasync=settings.durable,
-                meminit=True,  # otherwise the unused part of a page has whatever was in the program's freed memory
-                readahead=False,
-                readonly=use.is_read_only,
-            )
+            options = {
+                "map_size": map_size(settings.lmdb_map_size),
+                "max_readers": _MAX_READERS,
+                "max_spare_txns": 1,
+                "metasync": settings.durable,
+                "meminit": True,  # otherwise the unused part of a page has whatever was in the program's freed memory
+                "readahead": False,
+                "readonly": use.is_read_only,
+            }
+
+            def check(environment: SharedEnvironment) -> None:
+                try:
+                    at("opening: has opened")
+                    environment.reader_check()
+                    _check_pages(environment, path)
+                    _check_format(environment, path)
+                    at("opening: has checked the format")
+                except (OSError, lmdb.Error) as error:
+                    raise store_error(f"lmdb:{path}", error) from error
+
+            environment = open_environments().take(path, path / DATA_FILE, options, check)
             undo.callback(environment.close)
             use.share()
         except (OSError, lmdb.Error) as error:
             raise _refusal(path, error, settings) from error
-        try:
-            at("opening: has opened")
-            environment.reader_check()
-            _check_pages(environment, path)
-            _check_format(environment, path)
-            at("opening: has checked the format")
-        except (OSError, lmdb.Error) as error:
-            raise store_error(f"lmdb:{path}", error) from error
         undo.pop_all()
     return environment
 
@@ -127,8 +131,8 @@ def _refusal(path: Path, error: Exception, settings: Settings) -> StoreError:
         return StoreError(f"{path / DATA_FILE} is no embedded store: {error}")
     if "already open" in str(error):
         return StoreError(
-            f"{path} is open in this process already, or was when it was forked; "
-            "give that service's `store` to the second one"
+            f"{path} was in use at the moment when this process was forked, and is of no use in it: open stores after "
+            "forking, or start processes anew (multiprocessing: spawn)"
         )
     if is_out_of_room(error):
         return store_error(f"lmdb:{path}", error)
@@ -185,7 +189,7 @@ def _write_lock_file(path: Path) -> None:
     path.write_bytes(bytes(_LOCK_BYTES))
 
 
-def _check_pages(environment: lmdb.Environment, path: Path) -> None:
+def _check_pages(environment: SharedEnvironment, path: Path) -> None:
     """Refuse a data file that lacks pages, before LMDB reads more than its meta pages."""
     for _ in range(_MOST_LOOKS):
         try:
@@ -200,7 +204,7 @@ def _check_pages(environment: lmdb.Environment, path: Path) -> None:
     )
 
 
-def _check_format(environment: lmdb.Environment, path: Path) -> None:
+def _check_format(environment: SharedEnvironment, path: Path) -> None:
     with environment.begin() as transaction:
         found = transaction.get(_FORMAT_KEY)
         empty = not transaction.cursor().first()

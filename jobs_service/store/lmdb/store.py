@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
@@ -24,6 +23,7 @@ from jobs_service.store.lmdb.data_file import (
     open_environment,
     store_error,
 )
+from jobs_service.store.lmdb.shared import SharedEnvironment
 from jobs_service.store.overlay import EmbeddedTransaction
 
 log = EventLog("jobs_service.store")
@@ -133,7 +133,7 @@ class LmdbEngine(Engine):
     errors = (lmdb.Error,)
     transaction = LmdbTransaction
 
-    _environment: lmdb.Environment
+    _environment: SharedEnvironment
     _map: MemoryMap
 
     def open(self) -> None:
@@ -206,7 +206,7 @@ class LmdbEngine(Engine):
         return self.use.lost
 
 
-def _has_old_reader(environment: lmdb.Environment, number: int) -> bool:
+def _has_old_reader(environment: SharedEnvironment, number: int) -> bool:
     """Whether a reader uses an old state: LMDB must keep every page of it."""
     rows = [row.split() for row in environment.readers().splitlines()[1:]]
     return any(len(row) == 3 and row[2].isdigit() and int(row[2]) < number - 2 for row in rows)
@@ -234,18 +234,15 @@ class MemoryMap:
 
     def __init__(
         self,
-        environment: lmdb.Environment,
+        environment: SharedEnvironment,
         grown: Callable[[int], object],
         failed: Callable[[lmdb.Error], Exception],
     ) -> None:
         self._environment = environment
+        self._uses = environment.uses
         self._grown = grown
         self._failed = failed
-        self._users = 0
-        # Each commit takes it: as a plain lock it costs a third of a condition.
-        self._counting = threading.Lock()
-        self._unused = threading.Condition(self._counting)
-        self._waiting = 0
+        self.end = self._uses.end
 
     def begin(self, *, write: bool = False) -> lmdb.Transaction[bytes]:
         """Begin a transaction; the caller calls `end` after its end.
@@ -253,9 +250,12 @@ class MemoryMap:
         Raises:
             lmdb.Error: the begin failed; do not call `end`.
         """
+        uses = self._uses
         for _ in range(_MOST_TRIES):
-            with self._counting:
-                self._users += 1
+            with uses.counting:
+                if uses.failure is not None:
+                    raise self._failed(uses.failure)
+                uses.number += 1
             try:
                 return self._environment.begin(write=write)
             except lmdb.MapResizedError:
@@ -265,13 +265,6 @@ class MemoryMap:
                 self.end()
                 raise
         raise lmdb.MapResizedError(f"it was grown {_MOST_TRIES} times meanwhile")
-
-    def end(self) -> None:
-        """Note the end of a transaction."""
-        with self._counting:
-            self._users -= 1
-            if self._waiting and not self._users:
-                self._unused.notify_all()
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -284,14 +277,13 @@ class MemoryMap:
             self.end()
 
     def _grow(self) -> None:
-        with self._unused:
-            self._waiting += 1
-            self._unused.wait_for(lambda: not self._users)
-            self._waiting -= 1
+        with self._uses.counting:
+            self._uses.until_unused()
             before = self._environment.info()["map_size"]
             try:
                 self._environment.set_mapsize(0)
             except lmdb.Error as error:
+                self._uses.failure = error
                 raise self._failed(error) from error
             size = self._environment.info()["map_size"]
         if size > before:

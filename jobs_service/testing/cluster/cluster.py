@@ -124,6 +124,9 @@ class SimulatedTransaction(BufferedTransaction):
         super().__init__(view, store.limits, reads=None if read_only else self.conflicts, read_only=read_only)
         cluster.opened(self)
 
+    def block(self, whether: bool) -> None:
+        self.blocking = whether
+
     @property
     def is_housekeeping(self) -> bool:
         """Whether the transaction is the connection's own, without a transaction function."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.errors import StoreError, StoreUnavailable
+from jobs_service.errors import StoreUnavailable
 from jobs_service.settings import Settings
 from jobs_service.store.lmdb import LmdbStore
 from tests.contract.support import contents, number, patience, value_of, write
@@ -72,7 +72,7 @@ async def test_a_stopped_process_that_holds_the_write_lock_makes_writing_unavail
         assert not trouble
 
 
-async def test_what_was_closed_while_another_process_held_the_write_lock_ends_later_and_leaves_nothing(
+async def test_what_was_closed_while_another_process_held_the_write_lock_ends_later_and_harms_nobody(
     path: Path,
 ) -> None:
     store = LmdbStore(path, settings=Settings(transaction_timeout=0.1))
@@ -82,10 +82,14 @@ async def test_what_was_closed_while_another_process_held_the_write_lock_ends_la
         with pytest.raises(StoreUnavailable):
             await write(store, {b"a": b"1"})
         await store.close()  # its thread waits for the lock
-        with pytest.raises(StoreError, match="is open in this process already"):
-            await store.open()
         assert own_threads() == ["lmdb-writer"]
+        await store.open()
+        assert await contents(store) == {}
         assert await other.ask("let go") == "done"
+        await write(store, {b"b": b"1"})
+        assert await contents(store) == {b"b": b"1", b"held": b"1"}
+        assert store.instance
+        await store.close()
         async with patience():
             while own_threads():  # noqa: ASYNC110 - there is no event for the end of a thread
                 await asyncio.sleep(0.001)
@@ -166,42 +170,47 @@ async def test_a_fork_after_opening_gets_an_error_and_harms_nothing(path: Path) 
 
 
 FORK_AND_OPEN = """
-import asyncio, os, sys
-from jobs_service.errors import StoreError
+import asyncio, os, sys, threading
 from jobs_service.settings import Settings
 from jobs_service.store.lmdb import LmdbStore
 from tests.contract.support import contents, write
 
 async def child(path):
-    try:
-        await LmdbStore(path, settings=Settings()).open()
-    except StoreError as error:
-        print(error, flush=True)
+    store = LmdbStore(path, settings=Settings())
+    await store.open()
+    await write(store, {b"child": b"1"})
+    print(sorted(await contents(store)), flush=True)
+    await store.close()
 
 async def before(store):
     await store.open()
     await write(store, {b"parent": b"1"})
 
+async def work():
+    for number in range(300):
+        await write(store, {b"parent": b"%d" % number})
+        await contents(store)
+
 async def after(store):
-    await write(store, {b"parent": b"2"})
-    print(await contents(store))
+    print(sorted(await contents(store)), await store.other_processes())
     await store.close()
 
 path = sys.argv[1]
 store = LmdbStore(path, settings=Settings())
 with asyncio.Runner() as runner:
     runner.run(before(store))
+    working = threading.Thread(target=runner.run, args=(work(),))
+    working.start()  # the fork is in the midst of its transactions
     if (pid := os.fork()) == 0:
         asyncio.run(child(path))
         os._exit(0)
     print(os.waitpid(pid, 0)[1], flush=True)
+    working.join()
     runner.run(after(store))
 """
 
 
-async def test_a_fork_that_opens_the_store_anew_while_its_parent_has_it_open_gets_an_error_and_harms_nothing(
-    path: Path,
-) -> None:
+async def test_a_fork_opens_the_store_anew_while_its_parent_uses_it(path: Path) -> None:
     result = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-W", "ignore", "-c", FORK_AND_OPEN, str(path)],
@@ -210,10 +219,56 @@ async def test_a_fork_that_opens_the_store_anew_while_its_parent_has_it_open_get
         text=True,
         timeout=60,
     )
+    keys = str([b"child", b"parent"])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == [keys, "0", f"{keys} (0, 0)"]
+
+
+FORK_WITHIN = """
+import asyncio, os, sys
+from jobs_service.errors import StoreError
+from jobs_service.settings import Settings
+from jobs_service.store.lmdb import LmdbStore, shared
+from tests.contract.support import contents, write
+
+async def child(path):
+    try:
+        await LmdbStore(path, settings=Settings()).open()
+    except StoreError as error:
+        print(error, flush=True)
+
+async def fork(transaction):
+    transaction[b"parent"] = b"1"
+    if (pid := os.fork()) == 0:
+        asyncio.run(child(sys.argv[1]))
+        os._exit(0)
+    print(os.waitpid(pid, 0)[1], flush=True)
+
+async def main():
+    store = LmdbStore(sys.argv[1], settings=Settings())
+    await store.open()
+    await store.transact(fork)
+    print(await contents(store))
+    await store.close()
+
+shared._LONGEST_PAUSE = 0.1
+asyncio.run(main())
+"""
+
+
+async def test_a_fork_within_a_transaction_cannot_open_the_store_and_is_told_why(path: Path) -> None:
+    result = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-W", "ignore", "-c", FORK_WITHIN, str(path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     refusal, *rest = result.stdout.splitlines()
     assert (result.returncode, result.stderr) == (0, "")
-    assert "when it was forked" in refusal
-    assert rest == ["0", str({b"parent": b"2"})]
+    assert "was in use at the moment when this process was forked" in refusal
+    assert rest == ["0", str({b"parent": b"1"})]
 
 
 async def test_a_process_killed_while_it_reads_does_not_make_the_store_grow(path: Path) -> None:

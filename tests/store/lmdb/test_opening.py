@@ -14,12 +14,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from jobs_service.errors import StoreError
 from jobs_service.settings import Settings
 from jobs_service.store.lmdb import LmdbStore
-from tests.contract.support import value_of, write
+from tests.contract.support import patience, value_of, write
 from tests.store.lmdb.lmdb_process import ROOT
 from tests.store.lmdb.test_store import FORMAT_KEY, opened, own_threads, refusal
+from tests.store.lmdb.watching import watch
 
 
 async def test_a_directory_is_made_when_missing_with_those_above_it(tmp_path: Path) -> None:
@@ -44,7 +44,9 @@ async def test_a_store_of_another_format_is_refused_and_left_as_it_is(path: Path
 
 
 @pytest.mark.parametrize("spelling", ["same", "symlink", "relative"])
-async def test_a_store_is_open_once_in_a_process(path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stores_of_one_process_share_the_files_whatever_their_path_is_called(
+    path: Path, spelling: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with opened(path) as store:
         other = path
         if spelling == "symlink":
@@ -54,11 +56,13 @@ async def test_a_store_is_open_once_in_a_process(path: Path, spelling: str, monk
             monkeypatch.chdir(path.parent)
             other = Path(path.name)
         second = LmdbStore(other, settings=Settings())
-        with pytest.raises(StoreError, match="open in this process already"):
-            await second.open()
-        await write(store, {b"a": b"1"})
-        await store.close()
         await second.open()
+        watched = await watch(second, b"a")
+        await write(store, {b"a": b"1"})
+        async with patience():
+            await watched.wait()
+        assert await second.other_processes() == (1, 0)
+        await store.close()
         assert await value_of(second, b"a") == b"1"
         await write(second, {b"a": b"2"})
         assert await value_of(second, b"a") == b"2"

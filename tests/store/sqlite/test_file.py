@@ -7,6 +7,8 @@ import filecmp
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,8 +21,9 @@ from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
 from jobs_service.store import sqlite as module
 from jobs_service.store.files import file_system
-from jobs_service.store.sqlite import FORMAT, TABLE, SqliteStore
+from jobs_service.store.sqlite import FORMAT, TABLE, SqliteEngine, SqliteStore
 from tests.contract.support import contents, patience, value_of, write
+from tests.store.lmdb.lmdb_process import ROOT
 from tests.store.sqlite.application import Application, signing_up
 from tests.store.sqlite.conftest import opened
 
@@ -144,6 +147,34 @@ async def test_while_another_program_holds_the_write_lock_reads_go_on_and_writes
         assert await contents(store) == {b"a": b"1", b"bob": b"1"}
 
 
+async def test_closing_does_not_wait_for_ever_for_another_programs_lock(path: Path, application: Application) -> None:
+    store = SqliteStore(path, settings=Settings(transaction_timeout=0.3))
+    await store.open()
+    application.rows("begin immediate")
+    writing = asyncio.create_task(write(store, {b"a": b"1"}))
+    await asyncio.sleep(0)
+    async with patience():
+        await store.close()
+        with pytest.raises(StoreUnavailable):
+            await writing
+    application.rows("rollback")
+    await asyncio.to_thread(store._writer.join)
+    async with opened(path) as again:
+        assert await contents(again) == {}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_every_commit_is_flushed_unless_it_need_not_be(path: Path, durable: bool) -> None:
+    """With a write-ahead log, SQLite's FULL flushes it at each commit, NORMAL before a checkpoint only."""
+    async with opened(path, durable=durable) as store:
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        await write(store, {b"a": b"1"})
+        [(mode,)] = engine._writer.execute("pragma journal_mode").fetchall()
+        [(flushes,)] = engine._writer.execute("pragma synchronous").fetchall()
+    assert (mode, flushes) == ("wal", 2 if durable else 1)
+
+
 async def test_a_long_reader_is_named_and_the_log_is_cut_when_it_has_gone(
     path: Path, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,12 +200,18 @@ async def test_a_vacuum_and_a_migration_are_in_nobodys_way(path: Path, applicati
         await store.transact(signing_up("ada"))
         application.rows("alter table users add column name text")
         application.rows("vacuum")
+        with Application(path) as another:  # SQLite removes the log with the last connection only
+            another.rows("insert into users (mail) values ('eve')")
         await store.transact(signing_up("bob"))
         assert not watch.fired
         await write(store, {b"a": b"1"})
         async with patience():
             await watch.wait()
-        assert application.rows("select mail, name from users") == [("ada", None), ("bob", None)]
+        assert application.rows("select mail, name from users") == [
+            ("ada", None),
+            ("eve", None),
+            ("bob", None),
+        ]
 
 
 async def test_a_table_that_somebody_has_removed_is_damage(path: Path, application: Application) -> None:
@@ -191,6 +228,54 @@ async def test_a_file_that_was_cut_off_is_damage(path: Path) -> None:
         await write(store, {b"%d" % number: bytes(50_000) for number in range(10)})
     os.truncate(path, 20_000)
     assert "is damaged" in await refusal(path)
+
+
+FORK = """
+import asyncio, os, sys
+from jobs_service.errors import StoreError
+from jobs_service.settings import Settings
+from jobs_service.store.sqlite import SqliteStore
+from tests.contract.support import contents, write
+
+async def child(path):
+    try:
+        await SqliteStore(path, settings=Settings()).open()
+    except StoreError as error:
+        print(error, flush=True)
+    other = SqliteStore(path + ".other", settings=Settings())
+    await other.open()
+    await other.close()
+
+async def main(path, then):
+    store = SqliteStore(path, settings=Settings())
+    await store.open()
+    await then(store)
+
+async def fork(store):
+    await write(store, {b"parent": b"1"})
+    if (pid := os.fork()) == 0:
+        os._exit(42 + await_in_new_loop(child(store.path.as_posix())))
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+    await write(store, {b"parent": b"2"})
+    print(await contents(store))
+    await store.close()
+
+def await_in_new_loop(coroutine):
+    asyncio._set_running_loop(None)
+    asyncio.run(coroutine)
+    return 0
+
+asyncio.run(main(sys.argv[1], fork))
+"""
+
+
+async def test_a_file_that_was_open_at_a_fork_is_refused_in_the_child(path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORK, str(path)]
+    done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    refused, *rest = done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "was open when this process was forked" in refused
+    assert rest == ["42", str({b"parent": b"2"})]
 
 
 async def test_two_stores_of_one_process_share_a_file(path: Path) -> None:

@@ -1,0 +1,222 @@
+"""Calls from threads to an event loop: each runs a coroutine on the loop, and blocks its thread until the result."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from jobs_service.errors import JobsError, ServiceClosed
+
+T = TypeVar("T")
+
+_LONGEST_GATHERING: Final = 0.001
+"""Most seconds for which the loop waits for further calls after it has answered several."""
+_LOOK: Final = 1.0
+"""Seconds between two looks of a waiting thread whether the loop is still there; nobody tells it when it ends."""
+
+
+class LoopCalls:
+    """The calls of threads to one event loop. Calls of many threads wake it once.
+
+    The answers of one turn of the loop wake one thread, which wakes the next one. If all were woken at once, each of
+    them would wait for Python's lock, and look after it every 5 ms: with 200 threads a call took five times as long.
+
+    Args:
+        loop: the loop.
+        undo: called on the loop with the result of a call whose thread has gone before it got it.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, undo: Callable[[Any], Coroutine[Any, Any, None]] | None = None
+    ) -> None:
+        self.loop = loop
+        self.undo = undo
+        self._new: deque[_Call] = deque()
+        self._is_woken = False
+        self._ended: deque[_Call] = deque()
+        self._is_answering = False
+        # While threads are being woken, which often call again: their calls are begun together, or by this timer.
+        self._gathering: asyncio.TimerHandle | None = None
+        self._pid = os.getpid()
+
+    def call(
+        self,
+        function: Callable[..., Coroutine[Any, Any, T]],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> T:
+        """Run a coroutine function on the loop, in this thread's context, and return its result.
+
+        An exception in this thread while it waits, such as KeyboardInterrupt, cancels the call, and is raised when the
+        call has ended; a second one is raised at once.
+
+        Raises:
+            JobsError: the caller is the loop's thread, and would wait for itself.
+            ServiceClosed: the loop has ended.
+        """
+        if running_loop() is self.loop:
+            raise JobsError(
+                "a plain call was used on the event loop, which it waits for; use it in another thread, or `await` the "
+                "operation of the asyncio interface"
+            )
+        call = _Call(self, function, args, kwargs or {})
+        self._new.append(call)
+        if not self._is_woken and self._gathering is None:
+            self._wake_loop()
+        try:
+            self._until_ended(call)
+            if call.error is not None:
+                raise call.error
+            return call.result  # type: ignore[no-any-return]
+        except BaseException as error:
+            if call.error is not error:
+                self._abandon(call)
+            raise
+        finally:
+            call.error = None  # it has this frame in its traceback
+
+    def _until_ended(self, call: _Call) -> None:
+        try:
+            while not call.woken.acquire(timeout=_LOOK) and not call.has_ended:
+                self._look()
+        finally:
+            self._wake_next()
+
+    def _look(self) -> None:
+        if os.getpid() != self._pid:
+            raise ServiceClosed("this belongs to the process before its fork: get it anew from the service")
+        if self.loop.is_closed():
+            raise _loop_ended()
+
+    def _abandon(self, call: _Call) -> None:
+        with contextlib.suppress(ServiceClosed):
+            self._tell(call.cancel)
+            self._until_ended(call)
+
+    def _tell(self, callback: Callable[[], object]) -> None:
+        try:
+            self.loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # it is closed
+            raise _loop_ended() from None
+
+    def answer(self, call: _Call) -> None:
+        """Wake the thread of a call that has ended, in its turn."""
+        call.has_ended = True
+        if self._is_answering:
+            self._ended.append(call)
+        else:
+            self._is_answering = True
+            call.woken.release()
+            self.loop.call_soon(self._answer_others)
+
+    def _answer_others(self) -> None:
+        self._is_answering = False
+        if self._ended:
+            if self._gathering is None:
+                self._gathering = self.loop.call_later(_LONGEST_GATHERING, self._begin_all)
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        # Should a thread die before it does this, the others look for themselves after a while.
+        try:
+            self._ended.popleft().woken.release()
+        except IndexError:
+            if self._gathering is not None and self._new and not self._is_woken:
+                self._wake_loop()
+
+    def _wake_loop(self) -> None:
+        self._is_woken = True
+        self._tell(self._begin_all)
+
+    def _begin_all(self) -> None:
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
+        # Now: a call that comes from here on either sees this and wakes the loop, or is in the queue already.
+        self._is_woken = False
+        new = self._new
+        while new:
+            call = new.popleft()
+            if not call.is_abandoned:
+                call.task = self.loop.create_task(call.run(), context=call.context)
+
+
+class _Call:
+    """One call. Everything but waiting is done on the loop."""
+
+    __slots__ = (
+        "args",
+        "calls",
+        "context",
+        "error",
+        "function",
+        "has_ended",
+        "is_abandoned",
+        "kwargs",
+        "result",
+        "task",
+        "woken",
+    )
+
+    def __init__(
+        self,
+        calls: LoopCalls,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        self.calls = calls
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.context = contextvars.copy_context()
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.is_abandoned = self.has_ended = False
+        self.woken = threading.Lock()
+        self.woken.acquire()
+
+    async def run(self) -> None:
+        try:
+            self.result = await self.function(*self.args, **self.kwargs)
+            if self.is_abandoned:
+                await self._undo()
+        except asyncio.CancelledError as error:
+            self.error = error if self.is_abandoned else _loop_ended()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.calls.answer(self)
+
+    def cancel(self) -> None:
+        """End it: nobody waits for its result any more."""
+        self.is_abandoned = True
+        if self.task is None:
+            self.calls.answer(self)
+        elif not self.task.done():
+            self.task.cancel()
+        elif self.error is None:
+            self.task = self.calls.loop.create_task(self._undo())
+
+    async def _undo(self) -> None:
+        if self.calls.undo is not None:
+            await self.calls.undo(self.result)
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the running event loop of this thread; None if there is none."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _loop_ended() -> ServiceClosed:
+    return ServiceClosed("the service was closed, or its event loop has ended, before the operation had")
