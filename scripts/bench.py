@@ -86,6 +86,7 @@ MEASUREMENTS = [
     "accept_many_finish",
     "contention",
     "add_single",
+    "sync_add",
     "finish_to_event",
     "subscriptions",
     "pending_growth",
