@@ -113,7 +113,7 @@ def _module(*words: str) -> Callable[[Sequence[str]], None]:
 
 
 def _kills(_: Sequence[str]) -> None:
-    tests = ("tests/system/test_kill.py", "tests/system/test_namespaces.py")
+    tests = ("tests/system/test_kill.py", "tests/system/test_namespaces.py", "tests/store/sqlite/test_kills.py")
     _call([sys.executable, "-m", "pytest", "-q", "--timeout", "900", *tests], KILLS=KILLS)
 
 

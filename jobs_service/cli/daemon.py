@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -60,6 +60,7 @@ def serve(
     http: Address | None = None,
     relays: Sequence[Relay] = (),
     parent: Parent | None = None,
+    setup: Callable[[], object] | None = None,
 ) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
@@ -74,13 +75,14 @@ def serve(
         relays: of outboxes; they begin when the types of the handlers exist.
         parent: the parent of this worker process, which ends it by SIGTERM, at once by SIGQUIT, and by its own end.
             None for a daemon by itself.
+        setup: called first in the processes of isolated handlers.
 
     Returns:
         The exit code. If handlers have left threads or tasks behind, the process ends with it after LAST_GRACE.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
-    daemon = Daemon(service, types, max_jobs, http, relays, parent)
+    daemon = Daemon(service, types, max_jobs, http, relays, parent, setup)
     runner = asyncio.Runner()
     loop = runner.get_loop()
 
@@ -158,7 +160,7 @@ class Daemon:
 
     Args:
         service: the service, not open yet.
-        types, max_jobs, http, relays, parent: see `serve`.
+        types, max_jobs, http, relays, parent, setup: see `serve`.
 
     Attributes:
         is_ending: whether a signal or a request has told it to end; the next signal ends it at once.
@@ -172,8 +174,10 @@ class Daemon:
         http: Address | None = None,
         relays: Sequence[Relay] = (),
         parent: Parent | None = None,
+        setup: Callable[[], object] | None = None,
     ) -> None:
         self._parent = parent
+        self._setup = setup
         self._service = service
         self._served = types
         self._max_jobs = max_jobs
@@ -206,7 +210,7 @@ class Daemon:
 
             parent = self._parent
             if jobs.handlers and not (parent is not None and parent.orders["http"]):
-                run = jobs.run(types=self._served, max_jobs=self._max_jobs, started=ready)
+                run = jobs.run(types=self._served, max_jobs=self._max_jobs, started=ready, setup=self._setup)
                 tasks.append(group.create_task(run))
                 if parent is not None and parent.is_limited:
                     tasks.append(group.create_task(parent.limits(jobs, self._stop_on_request)))

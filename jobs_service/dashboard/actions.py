@@ -215,6 +215,16 @@ async def tick(visit: Visit) -> Response:
     return go(visit, visit.url("/periodic", said="ticked"))
 
 
+async def act_on_schedule(visit: Visit) -> Response:
+    """Pause, resume or remove a schedule in the store."""
+    form = await form_of(visit)
+    action: Any = form.get("action", "")
+    if action not in ("pause", "resume", "remove"):
+        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of pause, resume and remove.")
+    await visit.changes.change_schedule(form.get("name", ""), action)
+    return go(visit, visit.url("/periodic", said=f"schedule-{action}"))
+
+
 # Login
 
 

@@ -92,6 +92,7 @@ class Dashboard:
             do("/job/new", actions.add),
             do("/type/act", actions.act_on_type),
             do("/periodic/act", actions.tick),
+            do("/schedule/act", actions.act_on_schedule),
             self._route("POST", "admin", "/processes/act", actions.act_on_process),
             self._route("POST", "nobody", "/preferences", actions.preferences),
             self._route("GET", "nobody", "/login", actions.login_page),

@@ -228,7 +228,9 @@ async def periodic(visit: Visit) -> Response:
     for row, runs in zip(rows, await asyncio.gather(*(_past(visit, row) for row in rows[:_MOST_PAST])), strict=False):
         row.update(runs, day=[*runs["day"], *_to_come(known.get(row["type"]), visit.now)])
     following = next((row for row in rows if row["next"] and not row["paused"]), None)
-    return page(visit, "periodic.html", {"rows": rows, "next": following, "now": visit.now}, live={"of": "types"})
+    stored = await service.schedules.list()
+    context = {"rows": rows, "schedules": stored, "next": following, "now": visit.now}
+    return page(visit, "periodic.html", context, live={"of": "types"})
 
 
 async def _past(visit: Visit, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,6 @@ class HandlerRegistry:
         self.middleware: list[Middleware] = []
         self.providers: dict[type[Any], Provider] = {}
         self.runner: Runner | None = None
-        self.setup: Callable[[], object] | None = None
         self.prefix: str | None = None
         self._is_part = is_part
         # By type: the middleware of the part that it was included with, and the options that the settings have

@@ -21,7 +21,7 @@ from jobs_service.model import JobType
 from jobs_service.runner.runner import Runner
 from jobs_service.service.acceptor import AbandonedJobs, WaitingWorkers
 from jobs_service.settings import log_unknown_variables
-from jobs_service.supervision import ChildSpec, DynamicSupervisor, Strategy, Supervisor, run_tree
+from jobs_service.supervision import Actor, ChildSpec, DynamicSupervisor, Strategy, Supervisor, run_tree
 from jobs_service.uncancelable import through_cancellation
 
 log = EventLog("jobs_service")
@@ -237,7 +237,10 @@ class ServiceTree:
 
     Attributes:
         root: the supervisor at its top; None before the service was opened with supervision.
+        make_schedules: makes the actor for the store's schedules; the service sets it.
     """
+
+    make_schedules: Callable[[], Actor]
 
     def __init__(self, context: Context, hub: Hub, failed: Callable[[SupervisorFailed], None]) -> None:
         self.root: Supervisor | None = None
@@ -283,11 +286,14 @@ class ServiceTree:
             notifiers[:] = [DynamicSupervisor("notifiers")]
             return notifiers[0]
 
+        def make_server() -> TypeServer:
+            return TypeServer(context, hub, monitors[0], notifiers[0], self.make_schedules)
+
         children = [
             ChildSpec("keyspace", lambda: KeyspaceKeeper(context)),
             ChildSpec("monitors", make_monitors),
             ChildSpec("notifiers", make_notifiers),
-            ChildSpec("type server", lambda: TypeServer(context, hub, monitors[0], notifiers[0])),
+            ChildSpec("type server", make_server),
         ]
         if context.store.instance:
             # Last, so that no other child is restarted when it fails.

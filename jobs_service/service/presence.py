@@ -235,7 +235,11 @@ class HandlerRuns:
         self._retention_logged: set[bytes] = set()
 
     async def run(
-        self, handlers: list[Handler[Any, Any]], max_jobs: int | None, started: Callable[[], object] | None
+        self,
+        handlers: list[Handler[Any, Any]],
+        max_jobs: int | None,
+        started: Callable[[], object] | None,
+        setup: Callable[[], object] | None,
     ) -> None:
         """Run handlers until the caller is canceled, the service is left, or this process is asked to stop."""
 
@@ -249,8 +253,7 @@ class HandlerRuns:
 
         periodic = [each for each in self._registry.periodic if each.handler in handlers]
         around = self._registry.surroundings()
-        changed, setup = self._presence.changed, self._registry.setup
-        runner = Runner(self._service, handlers, periodic, around, max_jobs, begun, changed, setup)
+        runner = Runner(self._service, handlers, periodic, around, max_jobs, begun, self._presence.changed, setup)
         runner.set_quiet(self._presence.is_quiet)
         self._registry.runner = runner
         try:

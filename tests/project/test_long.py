@@ -15,6 +15,7 @@ PARTS = [
     "soak",
     "runner-soak",
     "kills",
+    "outbox",
     "cases",
     "replication",
     "seeds",

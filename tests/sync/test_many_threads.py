@@ -1,0 +1,251 @@
+"""Many threads at once, callers that are killed, and a fork in the middle: nothing is lost, and nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobs_service import JobState, ServiceClosed
+from jobs_service.blocking import LoopCalls
+from jobs_service.sync import JobsService
+from tests.left_open import Open
+from tests.store.lmdb.lmdb_process import ROOT
+
+THREADS = 200
+
+
+class Killed(BaseException):
+    """What a caller is killed with."""
+
+
+def kill(thread: threading.Thread) -> None:
+    """Have a thread raise Killed, as soon as it runs Python code again."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(Killed))
+
+
+def started(work: Callable[[int], None], count: int = THREADS) -> list[threading.Thread]:
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_threads_add_look_and_wait_while_callers_are_killed_and_the_process_forks(tmp_path: Path) -> None:
+    before = Open.now()
+    address = f"lmdb:{tmp_path / 'store'}"
+    answered: list[str] = []
+    with JobsService(address) as jobs:
+        jobs.set_type_timeout("work", 60)
+
+        @jobs.handler("work", slots=50)
+        def work(number: int) -> int:
+            return number + 1
+
+        running = threading.Thread(target=jobs.run, daemon=True)
+        running.start()
+
+        def call(number: int) -> None:
+            for turn in range(3):
+                id = f"{number}-{turn}"
+                try:
+                    jobs.enqueue(work, number, id=id)
+                    answered.append(id)
+                    assert jobs.get("work", id).data == number
+                    assert jobs.result(work, id, timeout=90) == number + 1
+                except Killed:
+                    return
+
+        threads = started(call)
+        for thread in random.Random(7).sample(threads, 20):
+            kill(thread)
+        children = []
+        for child in range(2):
+            if (pid := os.fork()) == 0:
+                _in_child(jobs, child)
+            children.append(pid)
+        assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0]
+        for thread in threads:
+            thread.join()
+        assert len(answered) >= 3 * (THREADS - 20)
+        for id in (*answered, "child-0", "child-1"):
+            assert jobs.wait("work", id, "finished", timeout=60)
+    running.join()
+    assert not Open.now().since(before)
+
+
+def _in_child(jobs: JobsService, child: int) -> None:
+    """Use the service in a forked child, and end it."""
+    status = 1
+    try:
+        assert threading.active_count() == 1
+        job = jobs.enqueue("work", child, id=f"child-{child}")
+        jobs.result("work", job.id, timeout=60)  # its parent runs it
+        jobs.close()
+        assert threading.active_count() == 1
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def test_a_killed_caller_that_waits_for_a_job_takes_none(tmp_path: Path) -> None:
+    with JobsService(f"lmdb:{tmp_path / 'store'}") as jobs:
+        jobs.set_type_timeout("work", 60)
+        begun = threading.Barrier(21)
+        ended: list[str] = []
+
+        def wait(number: int) -> None:
+            begun.wait()
+            try:
+                job = jobs.accept("work")
+                assert job is not None
+                job.finish()
+                ended.append(str(job.id))
+            except Killed:
+                pass
+
+        threads = started(wait, 20)
+        begun.wait()
+        for number in range(40):
+            jobs.add("work", str(number))
+            if number < 20 and number % 2:
+                kill(threads[number])
+        for thread in threads:
+            thread.join()
+        jobs.close()
+        # None is running: a job that came for a caller who had gone was given back.
+        left = [job.id for job in jobs.list("work") if job.state is not JobState.FINISHED]
+        assert [job.state for job in jobs.list("work", state="running")] == []
+        assert len(left) + len(ended) == 40
+
+
+def test_an_interrupted_call_is_canceled_before_its_error_is_raised(tmp_path: Path) -> None:
+    begun, ended = threading.Event(), []
+    main = threading.main_thread().ident
+    assert main is not None
+
+    async def for_ever() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("canceled")
+
+    def interrupt() -> None:
+        begun.wait()
+        signal.pthread_kill(main, signal.SIGINT)
+
+    with JobsService(f"lmdb:{tmp_path / 'store'}") as jobs:
+        jobs.set_type_timeout("work", 60)
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            jobs._where().call(for_ever)
+        assert ended == ["canceled"]
+        thread.join()
+        assert jobs.types() == ["work"]
+
+
+def run(program: str, path: Path, *arguments: str) -> tuple[int, str, str]:
+    """Run a program with a store; return exit code and outputs."""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", program, f"lmdb:{path / 'store'}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, start_new_session=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+HEAD = """
+import os, signal, sys, threading
+from jobs_service.sync import JobsService
+jobs = JobsService(sys.argv[1])
+jobs.set_type_timeout("work", 60)
+jobs.add("work", "a", if_exists="ignore")
+"""
+
+ENDS = {
+    "the last line": ("print('done')", 0, ""),
+    "sys.exit": ("sys.exit(3)", 3, ""),
+    "an exception": ("1 / 0", 1, "ZeroDivisionError"),
+    "Ctrl-C in a call": (
+        "threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start(); jobs.wait('work', 'a', 'running')",
+        -signal.SIGINT,
+        "KeyboardInterrupt",
+    ),
+    "a daemon thread that waits": (
+        "threading.Thread(target=jobs.wait, args=('work', 'a', 'running'), daemon=True).start()",
+        0,
+        "ServiceClosed",
+    ),
+    "a daemon thread that runs the jobs": (
+        "jobs.handler('work')(lambda: 1)\n"
+        "threading.Thread(target=jobs.run, daemon=True).start(); jobs.result('work', 'a')",
+        0,
+        "",
+    ),
+    "a thread that goes on": (
+        "threading.Thread(target=lambda: [jobs.add('work', str(number)) for number in range(300)]).start()",
+        0,
+        "",
+    ),
+    "a subscription that is left": ("next(jobs.subscribe('work', 'a')); next(jobs.list('work'))", 0, ""),
+    "a forked child": (
+        "if os.fork(): print(os.waitstatus_to_exitcode(os.wait()[1]))\nelse: jobs.add('work', 'b')",
+        0,
+        "",
+    ),
+    "a child that does nothing": ("if os.fork(): print(os.waitstatus_to_exitcode(os.wait()[1]))", 0, ""),
+    "multiprocessing": (
+        "from multiprocessing import get_context\n"
+        "child = get_context('fork').Process(target=jobs.add, args=('work', 'b'))\n"
+        "child.start(); child.join(); assert jobs.get('work', 'b') and not child.exitcode",
+        0,
+        "",
+    ),
+    "a use at the very end": ("import atexit; atexit.register(lambda: print(jobs.get('work', 'a').id))", 0, ""),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_program_ends_however_it_ends_and_leaves_the_store_in_order(end: str, tmp_path: Path) -> None:
+    program, code, said = ENDS[end]
+    found = run(HEAD + program, tmp_path)
+    assert found[0] == code, found
+    assert (said in found[2]) if said else found[2] == "", found
+    locks = tmp_path / "store" / "processes"
+    with JobsService(f"lmdb:{tmp_path / 'store'}") as jobs:
+        assert jobs.get("work", "a").id == "a"
+        assert len([*locks.iterdir()]) == 2  # its own, and the one that all share: each process has removed its own
+
+
+def test_a_call_whose_loop_has_ended_raises() -> None:
+    loop = asyncio.new_event_loop()
+    calls = LoopCalls(loop)
+
+    async def nothing() -> None:
+        return
+
+    said: list[str] = []
+
+    def call() -> None:
+        try:
+            calls.call(nothing)
+        except ServiceClosed as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    while not calls._new:
+        time.sleep(0.001)
+    loop.close()
+    thread.join()
+    call()
+    assert ["its event loop has ended" in each for each in said] == [True, True]
