@@ -205,8 +205,8 @@ def work(given: Mapping[str, Any], parent: Parent | None = None) -> int:
     # The processes of isolated handlers log as this one does.
     setup = partial(configure, level, sys.stderr.isatty() if people is None else people)
     relays = _relays(service, given.get("outbox"))
-    types = _handled(service, given.get("types"))
-    return daemon.serve(service, types, given.get("max_jobs"), address, relays, parent, setup)
+    types, max_jobs = _handled(service, given.get("types")), given.get("max_jobs")
+    return daemon.serve(service, types, max_jobs, address, relays, parent, setup)
 
 
 def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:
