@@ -23,9 +23,11 @@ import jobs_service
 from jobs_service import names
 from jobs_service.errors import JobsError
 from jobs_service.model import JobType
+from jobs_service.model.process import OutboxInfo
 from jobs_service.model.type_state import Histogram, QueueState, Totals, TypeCounts
 from jobs_service.replication.stored import CONTINUOUS, ONE_SHOT, ReplicationStatus
 from jobs_service.service import JobsService
+from jobs_service.service.presence import relayed
 from jobs_service.supervision import Supervising
 
 try:
@@ -142,6 +144,7 @@ class Collector(registry.Collector):
         if found is not None:
             yield from _of_types(found)
             yield from _of_replications(found)
+            yield from _of_outboxes(found.outboxes)
 
     def _refresh_from_elsewhere(self) -> None:
         loop = self._jobs._lifecycle.loop
@@ -179,20 +182,6 @@ class Collector(registry.Collector):
         restarts = _counter("restarts", "Parts of services in this process that failed and were started again.")
         restarts.add_metric([], Supervising.total_restarts)
         yield restarts
-        yield from self._of_outboxes()
-
-    def _of_outboxes(self) -> Iterator[Metric]:
-        waiting = _gauge("outbox_rows", "Rows of an outbox that wait to be moved into the store.", ["outbox"])
-        oldest = _gauge("outbox_oldest_seconds", "For how long the oldest of them has waited.", ["outbox"])
-        aside = _gauge("outbox_rows_set_aside", "Rows of an outbox that cannot be jobs.", ["outbox"])
-        failing = _gauge("outbox_failing", "Whether nothing is moved, because of an error.", ["outbox"])
-        for name, info in self._jobs.outboxes.items():
-            waiting.add_metric([name], info.rows)
-            oldest.add_metric([name], info.oldest or 0.0)
-            aside.add_metric([name], info.set_aside)
-            failing.add_metric([name], bool(info.error))
-        if self._jobs.outboxes:
-            yield from (waiting, oldest, aside, failing)
 
     def _of_store(self) -> Iterator[Metric]:
         store = self._jobs.store
@@ -271,6 +260,21 @@ def _of_replications(found: Figures) -> Iterator[Metric]:
     yield from (pending, failing, written, refused)
 
 
+def _of_outboxes(found: Sequence[OutboxInfo]) -> Iterator[Metric]:
+    if not found:
+        return
+    waiting = _gauge("outbox_rows", "Rows of an outbox that wait to be moved into the store.", ["outbox"])
+    oldest = _gauge("outbox_oldest_seconds", "For how long the oldest of them has waited.", ["outbox"])
+    aside = _gauge("outbox_rows_set_aside", "Rows of an outbox that cannot be jobs.", ["outbox"])
+    failing = _gauge("outbox_failing", "Whether nothing is moved, because of an error.", ["outbox"])
+    for info in found:
+        waiting.add_metric([info.name], info.rows)
+        oldest.add_metric([info.name], info.oldest or 0.0)
+        aside.add_metric([info.name], info.set_aside)
+        failing.add_metric([info.name], bool(info.error))
+    yield from (waiting, oldest, aside, failing)
+
+
 def _gauge(name: str, meaning: str, labels: Sequence[str] = ()) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"{PREFIX}{name}", meaning, labels=labels)
 
@@ -324,12 +328,14 @@ class Figures:
         by_label: the figures of types by label.
         labels: the label of each type.
         replications: the status of each replication by its job's id.
+        outboxes: those whose rows processes move.
     """
 
     types: int = 0
     by_label: Mapping[str, OfTypes] = field(default_factory=dict)
     labels: Mapping[JobType, str] = field(default_factory=dict)
     replications: Mapping[str, ReplicationStatus] = field(default_factory=dict)
+    outboxes: Sequence[OutboxInfo] = ()
 
 
 async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
@@ -341,11 +347,12 @@ async def read(jobs: JobsService, labels: TypeLabels) -> Figures | None:
         own = [type for type, label in chosen.items() if label != OTHERS]
         queues = dict(zip(own, await jobs.queue_states(own), strict=True))
         replications = await _replications(jobs, counted)
+        outboxes = relayed(await jobs.processes())
     except JobsError:
         return None
     now = jobs.wall_time()
     by_label = await asyncio.to_thread(_by_label, counted, chosen, queues, now)
-    return Figures(len(counted), by_label, chosen, replications)
+    return Figures(len(counted), by_label, chosen, replications, outboxes)
 
 
 def _chosen(labels: TypeLabels, counted: Mapping[JobType, TypeCounts]) -> dict[JobType, str]:

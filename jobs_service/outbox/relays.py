@@ -112,7 +112,7 @@ class Relay:
                 await asyncio.sleep(self._pause)
                 self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         finally:
-            self._jobs.outboxes.pop(self._database.name, None)
+            self._jobs._presence.outboxes.pop(self._database.name, None)
 
     def _away(self, error: JobsError) -> None:
         text = str(error)
@@ -122,12 +122,12 @@ class Relay:
 
     def _tell(self, info: OutboxInfo) -> None:
         self._info = info
-        self._jobs.outbox_changed(info)
+        self._jobs._presence.outbox_changed(info)
 
     async def _work(self, session: Session) -> None:
         outbox = await session.outbox()
         while not await session.lock(outbox):
-            self._jobs.outboxes.pop(self._database.name, None)  # whoever has the lock tells of it
+            self._jobs._presence.outboxes.pop(self._database.name, None)  # whoever has the lock tells of it
             await asyncio.sleep(POLL)
         owner = Sources().token(_OWNER_BYTES).hex()
         await session.remove_moved(await self._claimed(outbox, owner))

@@ -102,6 +102,13 @@ class Presence:
         if self._writer is not None:
             self._writer.changed()
 
+    def outbox_changed(self, info: OutboxInfo) -> None:
+        """Take over the state of an outbox from its relay; others see it at once if its error is another."""
+        before = self.outboxes.get(info.name)
+        self.outboxes[info.name] = info
+        if before is None or before.error != info.error:
+            self.changed()
+
     def _new_writer(self) -> ProcessRowWriter:
         self._writer = ProcessRowWriter(self._context, self.id, self._row, self._obey)
         return self._writer
@@ -188,6 +195,16 @@ async def processes(access: StoreAccess, context: Context) -> list[ProcessInfo]:
     now = context.sources.wall_time()
     found = [row.as_of(now, dead) for row in rows]
     return sorted(found, key=lambda each: (each.host, each.started, each.id))
+
+
+def relayed(processes: Iterable[ProcessInfo]) -> list[OutboxInfo]:
+    """Return the outboxes whose rows these processes move, if they live, as of their last heartbeats.
+
+    Of several processes, one that moves rows tells of the outbox, not one whose connection to it has failed.
+    """
+    ended = (ProcessState.DEAD, ProcessState.SILENT)
+    found = [outbox for each in processes if each.state not in ended for outbox in each.outboxes]
+    return [*{outbox.name: outbox for outbox in sorted(found, key=lambda each: not each.error)}.values()]
 
 
 async def ask(access: StoreAccess, context: Context, id: Any, action: ProcessAction, who: str) -> ProcessInfo:

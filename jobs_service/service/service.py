@@ -42,7 +42,6 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many
-from jobs_service.model.process import OutboxInfo
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import command_handler
@@ -853,18 +852,6 @@ class JobsService(Handlers):
             stop: called once, when another process asks this one to stop.
         """
         return self._presence.listed(presence.DAEMON, stop)
-
-    @property
-    def outboxes(self) -> dict[str, OutboxInfo]:
-        """The outboxes whose rows this process moves into the store, by name."""
-        return self._presence.outboxes
-
-    def outbox_changed(self, info: OutboxInfo) -> None:
-        """Take over the state of an outbox from its relay; `processes` shows it at once if its error is another."""
-        before = self.outboxes.get(info.name)
-        self.outboxes[info.name] = info
-        if before is None or before.error != info.error:
-            self._presence.changed()
 
     async def quiet_process(self, id: str) -> ProcessInfo:
         """Have a process take no more jobs for its handlers; running jobs go on, and the process stays.

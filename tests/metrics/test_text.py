@@ -16,6 +16,7 @@ from jobs_service import JobError, JobsService, Outcome, metrics
 from jobs_service.metrics import OTHERS
 from jobs_service.model.process import OutboxInfo
 from jobs_service.replication import replicate
+from jobs_service.service.presence import relayed
 from jobs_service.supervision import Supervising
 from tests.docs.pages import read
 from tests.http.support import served
@@ -63,7 +64,12 @@ async def test_every_documented_metric_is_there_with_its_labels_and_no_other(kin
         ready = asyncio.Event()
         task = asyncio.create_task(jobs.run(started=ready.set))
         await ready.wait()
-        jobs.outbox_changed(OutboxInfo("sqlite:app.db", 3, 60.0))
+        jobs._presence.outbox_changed(OutboxInfo("sqlite:app.db", 3, 60.0))
+
+        async def is_told() -> bool:
+            return relayed(await jobs.processes()) == [OutboxInfo("sqlite:app.db", 3, 60.0)]
+
+        await eventually(is_told)
         text = (await metrics.text(jobs)).decode()
         task.cancel()
         await asyncio.wait([task])

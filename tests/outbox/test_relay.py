@@ -283,10 +283,10 @@ async def test_the_lag_is_told_and_ends_with_the_relay(
     async with relaying(jobs, place.url):
 
         async def is_told() -> bool:
-            return jobs.outboxes.get(name) == OutboxInfo(name, 0, None, 1)
+            return jobs._presence.outboxes.get(name) == OutboxInfo(name, 0, None, 1)
 
         await eventually(is_told)
-    assert jobs.outboxes == {}
+    assert jobs._presence.outboxes == {}
     async with database_at(place.url).session() as session:
         place.insert(type="nobody")
         lag = await session.lag()
@@ -306,7 +306,7 @@ async def test_a_database_that_is_not_there_is_waited_for(
     name = database_at(place.url).name
 
     async def says(words: str) -> bool:
-        found = jobs.outboxes.get(name)
+        found = jobs._presence.outboxes.get(name)
         return found is not None and words in found.error
 
     async with relaying(jobs, place.url):

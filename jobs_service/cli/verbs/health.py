@@ -89,6 +89,7 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     import asyncio
 
     from jobs_service.service.failures import last_hour
+    from jobs_service.service.presence import relayed
 
     types = await jobs.types()
     states = [*zip(types, await jobs.queue_states(types), strict=True)]
@@ -114,8 +115,7 @@ async def _read_state(jobs: JobsService) -> tuple[_StoreState, str]:
     late = max(now - due, 0.0)
     running, retrying = (sum(getattr(each, name) for each in counted.values()) for name in ("running", "retrying"))
     crashing = (await last_hour(jobs, counted)).outages
-    living = [each for each in await jobs.processes() if each.state not in ("dead", "silent")]
-    outboxes = tuple(outbox for each in living for outbox in each.outboxes)
+    outboxes = tuple(relayed(await jobs.processes()))
     state = _StoreState(len(types), paused, running, crashing, retrying, oldest, late, alive, dead, outboxes)
     return state, jobs.store.location
 
