@@ -215,7 +215,18 @@ async def test_types_beyond_the_bound_share_a_label_and_the_others_keep_theirs()
 
 
 async def test_types_of_every_kind_are_labels_that_prometheus_reads() -> None:
-    kinds = ["new\nline", 'quo"te', "back\\slash", "", "json:1", b"\x00\xff", 7, (1, b"\x00", "a"), "é\u202e", "x" * 400]
+    kinds = [
+        "new\nline",
+        'quo"te',
+        "back\\slash",
+        "",
+        "json:1",
+        b"\x00\xff",
+        7,
+        (1, b"\x00", "a"),
+        "é\u202e",
+        "x" * 400,
+    ]
     async with JobsService("memory:") as jobs:
         for type in kinds:
             await jobs.set_type_timeout(type, 30)  # type: ignore[arg-type]
