@@ -209,6 +209,7 @@ def _same(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[_Face[
     return same
 
 
+<<<<<<< HEAD
 def _of_schedules(
     operation: Callable[Concatenate[AsyncSchedules, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Schedules, P], T]:
@@ -234,6 +235,22 @@ class Schedules:
     pause = _of_schedules(AsyncSchedules.pause)
     resume = _of_schedules(AsyncSchedules.resume)
     list = _of_schedules(AsyncSchedules.list)
+=======
+def _reading(method: Callable[P, T]) -> Callable[P, T]:
+    """Have a method read iterables in the calling thread: a query of Django, for one, must not be run on a loop."""
+
+    @functools.wraps(method)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
+        read: Any = functools.partial(method, *map(_read, args))
+        result: T = read(**{name: _read(value) for name, value in kwargs.items()})
+        return result
+
+    return reading
+
+
+def _read(value: Any) -> Any:
+    return [*value] if isinstance(value, Iterable) and not isinstance(value, str | bytes | tuple) else value
+>>>>>>> sync
 
 
 class _Face(Generic[ServiceT]):
@@ -283,7 +300,7 @@ class _Face(Generic[ServiceT]):
     paused = _plain(AsyncJobsService.paused)
     set_retention = _plain(AsyncJobsService.set_retention)
     get_retention = _plain(AsyncJobsService.get_retention)
-    set_redaction = _plain(AsyncJobsService.set_redaction)
+    set_redaction = _reading(_plain(AsyncJobsService.set_redaction))
     get_redaction = _plain(AsyncJobsService.get_redaction)
     redactions = _plain(AsyncJobsService.redactions)
     queue_state = _plain(AsyncJobsService.queue_state)
@@ -292,9 +309,9 @@ class _Face(Generic[ServiceT]):
     # Creating jobs
 
     add = _plain(AsyncJobsService.add)
-    add_many = _plain(AsyncJobsService.add_many)
+    add_many = _reading(_plain(AsyncJobsService.add_many))
     enqueue = cast(Enqueue[Job], _plain(cast(Any, AsyncJobsService.enqueue)))
-    enqueue_many = cast(EnqueueMany[_Jobs], _plain(cast(Any, AsyncJobsService.enqueue_many)))
+    enqueue_many = cast(EnqueueMany[_Jobs], _reading(_plain(cast(Any, AsyncJobsService.enqueue_many))))
     resubmit = _plain(AsyncJobsService.resubmit)
     remove = _plain(AsyncJobsService.remove)
     stop_and_remove = _plain(AsyncJobsService.stop_and_remove)
@@ -320,8 +337,9 @@ class _Face(Generic[ServiceT]):
         """Return the events of several jobs as one iterator; see JobsService.subscribe_many."""
 
         async def begin() -> subscriptions.Subscription:
-            return await self._service.subscribe_many(jobs).__aenter__()
+            return await self._service.subscribe_many(read).__aenter__()
 
+        read = _read(jobs)
         calls = self._where()
         return Subscription(calls, calls.call(begin))
 
@@ -547,8 +565,8 @@ class JobsService(_Face[AsyncJobsService]):
         return self._service
 
     page = _plain(AsyncJobsService.page)
-    type_settings = _plain(AsyncJobsService.type_settings)
-    queue_states = _plain(AsyncJobsService.queue_states)
+    type_settings = _reading(_plain(AsyncJobsService.type_settings))
+    queue_states = _reading(_plain(AsyncJobsService.queue_states))
 
     @overload
     def transact(self, function: Callable[[AsyncJobTransaction], Coroutine[Any, Any, T]]) -> T: ...

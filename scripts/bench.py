@@ -87,6 +87,7 @@ MEASUREMENTS = [
     "rows",
     "contention",
     "add_single",
+    "sync_add",
     "finish_to_event",
     "subscriptions",
     "pending_growth",

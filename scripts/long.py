@@ -273,6 +273,7 @@ def _wheel(_: Sequence[str]) -> None:
 PARTS = {
     "soak": Part(_module("tests.system.soak", "--minutes", "5")),
     "runner-soak": Part(_module("tests.system.runner_soak")),
+    "worker-storm": Part(_module("tests.system.worker_storm")),
     "kills": Part(_kills),
     "outbox": Part(_outbox),
     "cases": Part(_cases),

@@ -37,7 +37,7 @@ def main(descriptor: int) -> None:
 def _work(parent: Parent) -> NoReturn:
     from jobs_service.cli.verbs.serve import work
 
-    raise typer.Exit(work(parent=parent, **parent.orders["options"]))
+    raise typer.Exit(work(parent.orders["options"], parent))
 
 
 class Parent:

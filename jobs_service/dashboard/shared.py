@@ -22,11 +22,14 @@ T = TypeVar("T")
 
 QUICK: Final = 0.02
 """A read that takes fewer seconds is repeated for each request; slower reads are shared for a while."""
+_REST: Final = 1.0
+"""Least seconds for which a slow read is shared."""
 MOST_QUEUES: Final = 100
 """Most types whose queues are read: those with the most ready jobs."""
 _PATIENCE: Final = 0.05
 """Seconds that a page waits for the sums of all types; then it shows the last ones."""
-_TYPES_AT_ONCE: Final = 25
+_ROWS_AT_ONCE: Final = 1500
+"""Rows of the sums of all types that are read between two pauses, which are as long as the reading."""
 _OPEN: Final = 2
 """The newest intervals, which are read again: other clocks may be behind."""
 _NONE: Final = Totals()
@@ -117,7 +120,7 @@ class _Shared(Generic[T]):
             self.found = found = await self._read()
             self._read_at = ended = time.monotonic()
             took = ended - began
-            self._good_until = 0.0 if took < QUICK else ended + rest_after(took)
+            self._good_until = 0.0 if took < QUICK else ended + max(rest_after(took), _REST)
             return found
 
 
@@ -155,11 +158,13 @@ class _Sums:
         begin = first if self._read_to is None else max(first, self._read_to - _OPEN + 1)
         read: dict[int, list[Interval]] = {}
         with suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
-            for at in range(0, len(types), _TYPES_AT_ONCE):
+            size = max(_ROWS_AT_ONCE // (last - begin + 1), 1)
+            for at in range(0, len(types), size):
                 some: dict[int, list[Interval]] = {}
+                part_began = time.monotonic()
                 looks = (
                     self._service.throughput(type, since=begin * span.interval, until=now, resolution=span.resolution)
-                    for type in types[at : at + _TYPES_AT_ONCE]
+                    for type in types[at : at + size]
                 )
                 for found in await asyncio.gather(*looks):
                     for each in found:
@@ -167,12 +172,13 @@ class _Sums:
                             some.setdefault(int(each.begin // span.interval), []).append(each)
                 for number, intervals in some.items():
                     read.setdefault(number, []).append(self._sum(number, intervals))
-                await asyncio.sleep(0)
+                if at + size < len(types):
+                    await asyncio.sleep(time.monotonic() - part_began)
             kept = {number: each for number, each in self._found.items() if first <= number < begin}
             self._found = kept | {number: self._sum(number, intervals) for number, intervals in read.items()}
             self._read_to = last
         took = time.monotonic() - began
-        self._good_until = 0.0 if took < QUICK else time.monotonic() + rest_after(took)
+        self._good_until = 0.0 if took < QUICK else time.monotonic() + max(rest_after(took), _REST)
 
     def _sum(self, number: int, intervals: Iterable[Interval]) -> Interval:
         seconds, found = self._span.interval, [*intervals]

@@ -1,7 +1,7 @@
 """The product of `@jobs.handler(...)`: a function, its calling convention and its options.
 
-All errors of a handler are found here, at its registration, and not when its first job comes. The module has more than
-600 lines because a third of them tell type checkers about the shapes of functions.
+All errors of a handler are found here, at its registration, and not when its first job comes.
+The module has more than 600 lines because a third of them tell type checkers about the shapes of functions.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +75,6 @@ class WorkerProcesses:
         self._watched = watched
         self._workers: set[_Worker] = set()
         self._unready = len(orders)
-        self._others: set[asyncio.Task[None]] = set()
         self._refused: int | None = None
         self._stopped = asyncio.Event()
         self._changed = asyncio.Event()
@@ -135,15 +134,13 @@ class WorkerProcesses:
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
             self._workers.add(worker)
-            if await worker.is_ready() and is_first:
+            worker.exited.add_done_callback(lambda _, worker=worker: self._workers.discard(worker))  # type: ignore[misc]
+            if await worker.ready and is_first:
                 is_first = False
                 self._is_ready(worker, started)
-            await worker.has_left()
-            if worker.leaving:  # it ends when its jobs have; meanwhile another takes its place
-                log.info("worker_replaced", process=worker.pid, why=worker.leaving)
-                self._also(self._forgotten(worker))
+            if why := await worker.left:  # it ends when its jobs have; meanwhile another takes its place
+                log.info("worker_replaced", process=worker.pid, why=why)
                 continue
-            self._workers.discard(worker)
             code = worker.exited.result()
             if code == _USAGE and self._watched is None and self._unready == len(self._orders):
                 self._refused = code
@@ -177,21 +174,11 @@ class WorkerProcesses:
             for each in waits:
                 each.cancel()
 
-    def _also(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside; `_end` waits for it."""
-        task = own_task(work)
-        self._others.add(task)
-        task.add_done_callback(self._others.discard)
-
-    async def _forgotten(self, worker: _Worker) -> None:
-        await asyncio.wait([worker.exited])
-        self._workers.discard(worker)
-
     async def _end(self, keeping: Iterable[asyncio.Task[None]]) -> None:
         """End all workers, each within its grace."""
         self.is_ending = True
         self._stopped.set()
-        await asyncio.gather(*(worker.end() for worker in [*self._workers]), *self._others)
+        await asyncio.gather(*(worker.end() for worker in [*self._workers]))
         for task in keeping:
             task.cancel()
         for failure in await asyncio.gather(*keeping, return_exceptions=True):
@@ -218,7 +205,7 @@ class WorkerProcesses:
             self._changed.set()
             for worker in self._workers:
                 worker.is_replaced = True
-                self._also(worker.end())
+            await asyncio.gather(*(worker.end() for worker in [*self._workers]))
 
 
 class _Worker:
@@ -227,7 +214,8 @@ class _Worker:
     Attributes:
         popen, pid: its process.
         told: what it has told when it was ready; empty before.
-        leaving: why it takes no more jobs, and ends when those that run have; empty for any other.
+        ready: whether it has become ready before it ended.
+        left: why it takes no more jobs, and ends when those that run have; empty when it has ended without that.
         is_replaced: whether another one is to take its place at once.
         exited: its exit code, when it has ended.
     """
@@ -235,10 +223,10 @@ class _Worker:
     def __init__(self, orders: Mapping[str, Any]) -> None:
         loop = asyncio.get_running_loop()
         self.told: dict[str, Any] = {}
-        self.leaving = ""
         self.is_replaced = False
+        self.ready: asyncio.Future[bool] = loop.create_future()
+        self.left: asyncio.Future[str] = loop.create_future()
         self.exited: asyncio.Future[int] = loop.create_future()
-        self._news = asyncio.Event()
         self._unread = b""
         self._loop = loop
         ours, theirs = socket.socketpair()
@@ -259,17 +247,6 @@ class _Worker:
         self._log.start()
         threading.Thread(target=self._wait, name="worker", daemon=True).start()
 
-    async def is_ready(self) -> bool:
-        """Wait until it is ready, or has ended."""
-        while not (self.told or self.exited.done()):
-            await self._next()
-        return bool(self.told)
-
-    async def has_left(self) -> None:
-        """Wait until it has ended, or takes no more jobs."""
-        while not (self.leaving or self.exited.done()):
-            await self._next()
-
     async def end(self) -> None:
         """Have it end within its grace, or kill it."""
         self.signal(signal.SIGTERM)
@@ -285,10 +262,6 @@ class _Worker:
         with contextlib.suppress(ProcessLookupError):
             self.popen.send_signal(number)
 
-    async def _next(self) -> None:
-        self._news.clear()
-        await self._news.wait()
-
     def _read(self) -> None:
         chunk = b""
         with contextlib.suppress(OSError):
@@ -300,9 +273,11 @@ class _Worker:
         *lines, self._unread = (self._unread + chunk).split(b"\n")
         for line in lines:
             said = json.loads(line)
-            self.leaving = said.pop("leaving", "")
-            self.told.update(said)
-        self._news.set()
+            if "leaving" in said:
+                self.left.set_result(said["leaving"])
+            else:
+                self.told = said
+                self.ready.set_result(True)
 
     def _relay(self) -> None:
         """Write its log to this process's in whole lines, in a thread. Lines that are no JSON get its process id."""
@@ -338,7 +313,10 @@ class _Worker:
 
     def _ended(self, code: int) -> None:
         self.exited.set_result(code)
-        self._news.set()
+        if not self.ready.done():
+            self.ready.set_result(False)
+        if not self.left.done():
+            self.left.set_result("")
 
 
 def _write(text: str) -> None:

@@ -424,6 +424,7 @@ class SqliteEngine(Engine):
                 connection.close()
         if not self.use.is_read_only:
             close_file(self._turn)
+            del self._turn
         self.use.end()
 
     def begin(self, *, write: bool = False) -> SqliteState:

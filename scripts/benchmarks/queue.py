@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import tempfile
+import threading
 import time
+from functools import partial
 
 from benchmarks.base import TIMEOUT, TYPE, Figure, Measurements, timed, together, work
-from jobs_service import JobsService, JobTransaction, NewJob
+from jobs_service import JobsService, JobTransaction, NewJob, sync
 
 
 class QueueMeasurements(Measurements):
@@ -115,6 +118,58 @@ class QueueMeasurements(Measurements):
         return [
             Figure("add_median_ms", statistics.median(took), "ms", 0.5, False, "single add, median"),
             Figure("add_p99_ms", took[int(len(took) * 0.99)], "ms", 2.0, False, "single add, 99th percentile"),
+        ]
+
+    async def sync_add(self) -> list[Figure]:
+        """`add` of the plain service by 200 threads, and by one, against the asyncio one by 200 tasks, and by one."""
+        total, single = self.count(20_000), self.count(1000)
+        callers = min(200, total)
+
+        async def asynchronous() -> tuple[float, float]:
+            with self.service() as service:
+                async with service as jobs:
+                    await jobs.set_type_timeout(TYPE, TIMEOUT)
+
+                    async def caller(first: int) -> None:
+                        for number in range(first, total, callers):
+                            await jobs.add(TYPE, f"job-{number}", {"n": number})
+
+                    began = time.process_time()
+                    await together(caller(first) for first in range(callers))
+                    used = time.process_time() - began
+                    times = [await timed(partial(jobs.add, TYPE, f"single-{number}")) for number in range(single)]
+                    return used, statistics.median(times)
+
+        def plain() -> tuple[float, float]:
+            with self.service() as service, sync.JobsService(service) as jobs:
+                jobs.set_type_timeout(TYPE, TIMEOUT)
+
+                def caller(first: int) -> None:
+                    for number in range(first, total, callers):
+                        jobs.add(TYPE, f"job-{number}", {"n": number})
+
+                threads = [threading.Thread(target=caller, args=(first,)) for first in range(callers)]
+                began = time.process_time()
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                used = time.process_time() - began
+                times: list[float] = []
+                for number in range(single):
+                    start = time.perf_counter()
+                    jobs.add(TYPE, f"single-{number}")
+                    times.append(time.perf_counter() - start)
+                return used, statistics.median(times)
+
+        by_tasks = await asynchronous()
+        await self.fresh()
+        by_threads = await asyncio.to_thread(plain)
+        ratio = by_threads[0] / by_tasks[0]
+        more = 1000 * (by_threads[1] - by_tasks[1])
+        return [
+            Figure("sync_add_cpu", ratio, "", 1.5, False, "processor time of add, 200 threads / 200 tasks"),
+            Figure("sync_add_more_ms", more, "ms", 0.3, False, "single add by a thread, median more than by a task"),
         ]
 
     async def pending_growth(self) -> list[Figure]:

@@ -33,8 +33,7 @@ VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "retry", "cancel", "remove", "run", "resubmit"),
     *("pause", "resume", "retention", "redact", "stats", "top", "workers", "failures", "periodic", "handlers"),
     *("health", "replicate", "replications", "serve", "backup", "copy", "completion", "types", "processes"),
-    *("schedules", "token"),
-    "outbox",
+    *("schedules", "outbox", "token"),
 ]
 READING = [
     ["types"],

@@ -135,7 +135,7 @@ async def browser(url: str, **context: Any) -> AsyncIterator[Watched]:
             token = token_file.found(url)
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
             contexts = await chromium.new_context(extra_http_headers=headers, **context)
-            contexts.set_default_timeout(30_000)
+            contexts.set_default_timeout(120_000)
             watched = Watched(await contexts.new_page(), url)
             yield watched
             assert watched.complaints == []

@@ -168,7 +168,7 @@ asyncio.run(main())
 
 def test_schedules_are_made_at_runtime(tmp_path: Path) -> None:
     said = _run(SCHEDULES + SCHEDULED, tmp_path)
-    assert [line.split(" 20")[0] for line in said[:2]] == ["cleaning clean", "report of acme report"]
+    assert [line.rpartition(" ")[0] for line in said[:2]] == ["cleaning clean", "report of acme report"]
     assert said[2] == "[('cleaning', True)]"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,11 +13,25 @@ from pathlib import Path
 import pytest
 
 from jobs_service import JobsService, JobState
-from tests.docs.pages import examples
+from tests.docs.pages import ROOT, examples
 
-[APPLICATION] = examples("docs/web-applications.md")
-[COMMAND] = examples("docs/web-applications.md", "sh")
+[APPLICATION, PLAIN, *OTHERS] = examples("docs/web-applications.md")
+[COMMAND, *_] = examples("docs/web-applications.md", "sh")
+SHOP = "django_shop/orders"
+FILES = ["flask_app.py", f"{SHOP}/jobs.py", f"{SHOP}/views.py", f"{SHOP}/management/commands/receipts.py", "script.py"]
 PATIENCE = 60.0
+
+
+def test_the_other_programs_are_those_that_the_tests_of_the_examples_run() -> None:
+    here = [(ROOT / "examples" / name).read_text() for name in ("fastapi_app.py", *FILES)]
+    assert [APPLICATION, *OTHERS] == here
+
+
+def test_the_plain_methods_do_what_the_page_shows(tmp_path: Path) -> None:
+    program = PLAIN.replace("JobsService()", f"JobsService('lmdb:{tmp_path / 'store'}')")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "finished\n"
 
 
 class Server:
@@ -31,7 +46,10 @@ class Server:
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Send a request; return where the body of the answer can be read."""
         reader, writer = await asyncio.open_unix_connection(self.directory / "socket")
-        head = f"{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"{method} {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
         writer.write((head + body).encode())
         await reader.readuntil(b"\r\n\r\n")
         return reader, writer
@@ -48,7 +66,7 @@ class Server:
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Server]:
     """The application, served as the page says."""
-    (tmp_path / "app.py").write_text(APPLICATION)
+    (tmp_path / "fastapi_app.py").write_text(APPLICATION)
     command = [sys.executable, "-m", *COMMAND.split(), "--uds", "socket", "--log-level", "warning"]
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stderr=asyncio.subprocess.PIPE)
     async with asyncio.timeout(PATIENCE):
@@ -92,10 +110,10 @@ async def test_a_request_adds_a_job_and_its_events_are_streamed_to_the_end(serve
     writer.close()
 
 
-@pytest.mark.parametrize(("body", "said"), [('["x"]', "does not fit list[int]"), ("{bad", "Expecting")])
+@pytest.mark.parametrize(("body", "said"), [('["x"]', "a valid integer"), ("{bad", "JSON decode error")])
 async def test_a_bad_request_is_told_what_is_wrong(server: Server, body: str, said: str) -> None:
     reader, writer = await server.request("POST", "/reports", body)
-    assert said in json.loads(await reader.read())["error"]
+    assert said in json.loads(await reader.read())["detail"][0]["msg"]
     writer.close()
 
 

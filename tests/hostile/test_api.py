@@ -127,6 +127,7 @@ def test_every_public_operation_is_a_target() -> None:
         "bulk_actions",
         "listed",
         "outbox_changed",
+        "outboxes",
         "process_id",
         "queue_states",
         "remote",

@@ -14,6 +14,7 @@ from tests.docs.pages import ROOT, read, rows
 PARTS = [
     "soak",
     "runner-soak",
+    "worker-storm",
     "kills",
     "outbox",
     "cases",

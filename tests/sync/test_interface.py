@@ -17,6 +17,7 @@ from jobs_service import (
     JobNotFound,
     JobsError,
     JobState,
+    NewJob,
     Outcome,
     RunningJob,
     ScheduleNotFound,
@@ -130,6 +131,22 @@ def test_many_jobs_are_listed_and_a_list_may_be_left(jobs: JobsService) -> None:
         if job.id == "120":
             break
     assert len(jobs.page("email", limit=10).jobs) == 10
+
+
+def test_iterables_are_read_in_the_calling_thread(jobs: JobsService) -> None:
+    threads = set()
+
+    def new() -> Iterator[NewJob]:
+        for number in range(3):
+            threads.add(threading.current_thread())
+            yield NewJob(str(number))
+
+    jobs.add_many("email", new())
+    with jobs.subscribe_many(("email", job.id) for job in jobs.list("email")) as events:
+        assert [next(events).id for _ in range(3)] == ["0", "1", "2"]
+    assert threads == {threading.current_thread()}
+    with pytest.raises(JobsError, match="allowed is any iterable"):
+        jobs.enqueue_many("email", "text")
 
 
 def test_the_events_of_a_job_are_iterated_over(jobs: JobsService) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -141,71 +142,50 @@ def serve(
     """
     if application is not None:
         program.refuse_store(context, f"{application} brings its own store", store)
-    given = context.params
-    options = {name: given[name] for name in given if name not in _OF_PARENTS}
-    options["store"] = program.chosen_store(context, store) if application is None else None
+    options = {**context.params, "store": program.chosen_store(context, store) if application is None else None}
     if processes is None and not reload:
         if max_jobs_per_process is not None or max_memory_per_process is not None:
             raise typer.BadParameter("limits of worker processes need them", param_hint="--processes")
-        raise typer.Exit(work(**options))
+        raise typer.Exit(work(options))
     from jobs_service.cli import daemon
     from jobs_service.cli.logging import configure
     from jobs_service.service.worker_processes import WorkerProcesses
 
     configure(log_level, sys.stderr.isatty())
     memory = None if max_memory_per_process is None else parse_bytes(max_memory_per_process)
-    worker = {
-        "options": {**options, "http": None},
-        "http": False,
-        "most_jobs": max_jobs_per_process,
-        "most_memory": memory,
-    }
-    orders = [worker] * (processes or 1)
+    limits = {"most_jobs": max_jobs_per_process, "most_memory": memory}
+    orders = [{"options": {**options, "http": None}, "http": False, **limits}] * (processes or 1)
     if http is not None:
+        _require_http()
+        # The workers relay the outboxes: whichever has the lock.
         orders.append({"options": {**options, "outbox": None}, "http": True, "most_jobs": None, "most_memory": None})
     raise typer.Exit(daemon.serve_processes(WorkerProcesses(orders, Path.cwd() if reload else None)))
 
 
-_OF_PARENTS = frozenset({"processes", "max_jobs_per_process", "max_memory_per_process", "reload"})
-"""Options that are not a worker's."""
+_OF_HTTP = ("read_only", "allow_host", "proxy", "http_prefix", "tls_certificate", "tls_key", "audit_log", "environment")
 
 
-def work(
-    *,
-    application: str | None,
-    commands: bool = False,
-    replications: bool = False,
-    outbox: list[str] | None = None,
-    types: list[str] | None = None,
-    max_jobs: int | None = None,
-    http: str | None = None,
-    read_only: bool = False,
-    allow_host: list[str] | None = None,
-    proxy: list[str] | None = None,
-    http_prefix: str = "",
-    tls_certificate: str | None = None,
-    tls_key: str | None = None,
-    audit_log: str | None = None,
-    environment: str = "",
-    colour: str = "",
-    log_level: Level = "info",
-    store: str | None = None,
-    parent: Parent | None = None,
-) -> int:
-    """Serve in this process, with the options of `serve`; return the exit code."""
+def work(given: Mapping[str, Any], parent: Parent | None = None) -> int:
+    """Serve in this process; return the exit code.
+
+    Args:
+        given: the options of `serve`; a missing one has its default.
+        parent: the parent of this worker process; None for a daemon by itself.
+    """
     from jobs_service import JobsService
     from jobs_service.cli import daemon
     from jobs_service.cli.daemon import load
     from jobs_service.cli.logging import configure
 
     people = None if parent is None else parent.orders["people"]
-    configure(log_level, people)
-    service = JobsService(store) if application is None else load(application)
+    level, application, http = given.get("log_level", "info"), given.get("application"), given.get("http")
+    configure(level, people)
+    service = JobsService(given.get("store")) if application is None else load(application)
     if parent is not None:
         _require_shared(service)
-    if commands and not _runs_commands(service):
+    if given.get("commands") and not _runs_commands(service):
         service.commands()
-    if replications:
+    if given.get("replications"):
         _run_replications(service)
     address = None
     if http is not None:
@@ -214,24 +194,19 @@ def work(
         from jobs_service.http.state import ServerOptions
 
         options = ServerOptions(
-            allowed_hosts=tuple(allow_host or ()),
-            proxies=tuple(map(_ip_address, proxy or ())),
-            read_only=read_only,
-            commands=commands,
-            prefix=http_prefix.rstrip("/"),
-            environment=environment,
-            colour=colour,
-            audit_log=audit_log,
+            allowed_hosts=tuple(given["allow_host"] or ()),
+            proxies=tuple(map(_ip_address, given["proxy"] or ())),
+            prefix=given["http_prefix"].rstrip("/"),
+            **{name: given[name] for name in ("read_only", "commands", "environment", "colour", "audit_log")},
         )
-        address = Address(http, options, tls_certificate, tls_key)
-    elif parent is None and any(
-        (read_only, allow_host, proxy, http_prefix, tls_certificate, tls_key, audit_log, environment, colour)
-    ):
+        address = Address(http, options, given["tls_certificate"], given["tls_key"])
+    elif parent is None and any(given[name] for name in (*_OF_HTTP, "colour")):
         raise typer.BadParameter("the options about HTTP need it", param_hint="--http")
     # The processes of isolated handlers log as this one does.
-    setup = partial(configure, log_level, sys.stderr.isatty() if people is None else people)
-    relays = _relays(service, outbox)
-    return daemon.serve(service, _handled(service, types), max_jobs, address, relays, parent, setup)
+    setup = partial(configure, level, sys.stderr.isatty() if people is None else people)
+    relays = _relays(service, given.get("outbox"))
+    types, max_jobs = _handled(service, given.get("types")), given.get("max_jobs")
+    return daemon.serve(service, types, max_jobs, address, relays, parent, setup)
 
 
 def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:
