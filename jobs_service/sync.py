@@ -209,7 +209,6 @@ def _same(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[_Face[
     return same
 
 
-<<<<<<< HEAD
 def _of_schedules(
     operation: Callable[Concatenate[AsyncSchedules, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Schedules, P], T]:
@@ -235,7 +234,8 @@ class Schedules:
     pause = _of_schedules(AsyncSchedules.pause)
     resume = _of_schedules(AsyncSchedules.resume)
     list = _of_schedules(AsyncSchedules.list)
-=======
+
+
 def _reading(method: Callable[P, T]) -> Callable[P, T]:
     """Have a method read iterables in the calling thread: a query of Django, for one, must not be run on a loop."""
 
@@ -250,7 +250,6 @@ def _reading(method: Callable[P, T]) -> Callable[P, T]:
 
 def _read(value: Any) -> Any:
     return [*value] if isinstance(value, Iterable) and not isinstance(value, str | bytes | tuple) else value
->>>>>>> sync
 
 
 class _Face(Generic[ServiceT]):

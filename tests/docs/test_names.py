@@ -82,13 +82,8 @@ def test_every_method_that_code_names_is_there(owner: str) -> None:
 
 def test_every_name_that_is_imported_is_public() -> None:
     imports = re.findall(r"from jobs_service import (.*)", code_of(TEXT))
-<<<<<<< HEAD
-    public = {*jobs_service.__all__, "outbox"}  # a module
-    assert {name for line in imports for name in re.split(r",\s*", line)} <= public
-=======
     named = {name for line in imports for name in re.findall(r"\w+", line)} - {*jobs_service.__all__}
     assert [name for name in named if find_spec(f"jobs_service.{name}") is None] == []
->>>>>>> sync
 
 
 def test_the_commands_are_as_a_shell_takes_them() -> None:
