@@ -214,24 +214,24 @@ async def test_effects_elsewhere_at_most_once() -> None:
 @in_virtual_time
 async def test_many_schedules() -> None:
     sent = Calls(times=True)
-    async with at_work("class Digest", send_digest=sent) as (jobs, page):
+    async with at_work('handler("digest")', send_digest=sent) as (jobs, page):
 
-        async def next_of(customer: str) -> datetime | None:
-            return (await jobs.get("digest", customer)).run_at
+        async def next_of(customer: str) -> float | None:
+            return (await jobs.schedules.get(f"digest of {customer}")).next
 
-        def at(day: int, hour: int) -> datetime:
-            return datetime(2023, 11, day, hour, tzinfo=UTC)
+        def at(day: int, hour: int) -> float:
+            return datetime(2023, 11, day, hour, tzinfo=UTC).timestamp()
 
-        await page.subscribe("ada", page.Digest(0, "Europe/Berlin"))  # it is the evening of the 14th
-        await page.subscribe("bob", page.Digest(17))
+        await page.subscribe("ada", 0, "Europe/Berlin")  # it is the evening of the 14th
+        await page.subscribe("bob", 17)
         assert (await next_of("ada"), await next_of("bob")) == (at(14, 23), at(15, 17))
-        await asyncio.sleep(at(14, 23).timestamp() - jobs.wall_time() + 60)
+        await asyncio.sleep(at(14, 23) - jobs.wall_time() + 60)
         assert [id for _, id in sent] == ["ada"]
         assert (await next_of("ada"), await next_of("bob")) == (at(15, 23), at(15, 17))
-        await page.subscribe("ada", page.Digest(10, "Europe/Berlin"))
+        await page.subscribe("ada", 10, "Europe/Berlin")
         await page.unsubscribe("bob")
         assert await next_of("ada") == at(15, 9)
-        assert [job.id async for job in jobs.list("digest")] == ["ada"]
+        assert [schedule.name for schedule in await jobs.schedules.list()] == ["digest of ada"]
 
 
 # In real time: files, threads, requests

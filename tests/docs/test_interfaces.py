@@ -23,7 +23,6 @@ TABLE = [row for name in ("Looking", "Doing") for row in rows(section(PAGE, name
 REST = read(PAGE).rpartition("\n\n")[2]
 STANDS_FOR = {
     "TYPE": "email",
-    "NAME": "daily",
     "ID": "x",
     "JSON": "7",
     "TEXT": "x",
@@ -31,6 +30,7 @@ STANDS_FOR = {
     "S": "5",
     "FILE": "-",
     "PATH": "a",
+    "NAME": "n",
 }
 
 
