@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         ProcessGone,
         RecordDamaged,
         Retry,
+        ScheduleNotFound,
         ServiceClosed,
         Snooze,
         StoreDamaged,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         TypeCounts,
     )
     from jobs_service.model.command_result import CommandFailed
+    from jobs_service.model.schedule import StoredSchedule
     from jobs_service.model.type_state import QueueState, Retention
     from jobs_service.redaction import Redaction
     from jobs_service.runner.functions import BlockingJob
@@ -129,6 +131,7 @@ __all__ = [
     "Retention",
     "Retry",
     "RunningJob",
+    "ScheduleNotFound",
     "ServiceClosed",
     "Settings",
     "Snooze",
@@ -137,6 +140,7 @@ __all__ = [
     "StoreFull",
     "StoreLost",
     "StoreUnavailable",
+    "StoredSchedule",
     "Subscription",
     "SupervisorFailed",
     "Totals",
@@ -149,6 +153,7 @@ _HOMES = (
     "errors",
     "model",
     "model.command_result",
+    "model.schedule",
     "model.type_state",
     "redaction",
     "settings",

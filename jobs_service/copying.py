@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from jobs_service import run_data
 from jobs_service.errors import JobsError, JobTooLarge, RecordDamaged, job_name, shown
-from jobs_service.layer import rows
+from jobs_service.layer import awake_types, rows
 from jobs_service.layer.batch_bounds import Batch, Pace, rewritten_bytes
 from jobs_service.layer.keyspace import (
     ACTIVITY_TIMEOUT,
@@ -29,6 +29,7 @@ from jobs_service.layer.keyspace import (
     READY,
     REDACTION,
     RETENTION,
+    SCHEDULES,
     STAMP_CODE,
     WATCH_ACTIVITY,
     WATCH_CANCELED,
@@ -55,10 +56,11 @@ __all__ = ["Batch", "Copied", "CopiedType", "CopyProgress", "CopyRefused", "Copy
 _SETTINGS: Final = (ACTIVITY_TIMEOUT, RETENTION, PERIODIC, DECLARED, REDACTION, PAUSED)
 """The sections of a type's settings, which are copied as they are."""
 
-_TELLING: Final = (WATCH_PENDING, WATCH_ACTIVITY, WATCH_CANCELED, *_SETTINGS)
-"""The sections that show every change: any change of a job gives its type a new activity stamp."""
+_TELLING: Final = (WATCH_PENDING, WATCH_ACTIVITY, WATCH_CANCELED, *_SETTINGS, SCHEDULES)
+"""The sections that show every change: any change of a job gives its type a new activity stamp. Schedules
+have names in place of types."""
 
-_OF_A_USED_STORE: Final = (DATA, ACTIVITY_TIMEOUT, RETENTION, PERIODIC, REDACTION, PAUSED)
+_OF_A_USED_STORE: Final = (DATA, ACTIVITY_TIMEOUT, RETENTION, PERIODIC, REDACTION, PAUSED, SCHEDULES)
 """The sections of which an empty store has no row."""
 
 _STAMP_LENGTH: Final = 13
@@ -503,7 +505,7 @@ class _CopyTarget(_CopySide):
                 raise CopyRefused(f"{self.name} has not as many jobs of type {name} as {source}: {_AGAIN}")
 
     async def open_types(self, types: Sequence[bytes], rows: _TypeRows, outboxes: Sequence[KeyValue]) -> None:
-        """Set the settings of the types, then remove the mark.
+        """Set the settings of the types and the schedules, then remove the mark.
 
         Args:
             types: packed types.
@@ -515,6 +517,10 @@ class _CopyTarget(_CopySide):
             return sum(len(type) + len(rows.get((section, type), b"")) for section in _SETTINGS)
 
         await self._pace.through(types, size_of, partial(self._open, rows))
+        schedules = {name: value for (section, name), value in rows.items() if section == SCHEDULES}
+        await self._pace.through(
+            [*schedules], lambda name: len(name) + len(schedules[name]), partial(self._schedule, schedules)
+        )
         await self._end(outboxes)
 
     async def _open(self, rows: _TypeRows, types: Sequence[bytes]) -> None:
@@ -535,6 +541,17 @@ class _CopyTarget(_CopySide):
                 transaction.add(keys.watch_pending, _ONE)
 
         await self.store.transact(lambda tr: run(tr, self.keyspace, self._sources, work))
+
+    async def _schedule(self, schedules: Mapping[bytes, bytes], some: Sequence[bytes]) -> None:
+        async def work(transaction: Transaction) -> None:
+            await self._require_mark(transaction)
+            section = self.keyspace.sections[SCHEDULES]
+            for name in some:
+                transaction.set(section + name, schedules[name])
+            transaction.add(section, _ONE)
+            await awake_types.mark_scheduled(transaction, self.keyspace, whether=True)
+
+        await self.store.transact(work)
 
     async def _end(self, outboxes: Sequence[KeyValue] = ()) -> None:
         async def work(transaction: Transaction) -> None:

@@ -250,6 +250,10 @@ class ProcessGone(JobsError, slug="process-gone", http_status=404):
     """No process with this id uses the store: it has died, is ending, or never existed."""
 
 
+class ScheduleNotFound(JobsError, slug="schedule-not-found", http_status=404):
+    """There is no such schedule in the store."""
+
+
 class SupervisorFailed(JobsError, slug="supervisor-failed", http_status=503):
     """A supervisor gave up: its children failed more often than its restart intensity allows. The cause is chained."""
 

@@ -169,7 +169,7 @@ class Collector(registry.Collector):
         sums: dict[str, list[int]] = {}
         for type, use in self._jobs.slot_uses().items():
             own = sums.setdefault(known.get(type, OTHERS), [0, 0, 0])
-            for place, value in enumerate(use):
+            for place, value in enumerate(use[:3]):
                 own[place] += value
         for label, (number, taken, late) in sums.items():
             slots.add_metric([label], number)

@@ -38,6 +38,7 @@ from jobs_service.runner.functions import BlockingJob
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.ticker import Periodic
 from jobs_service.service import JobsService as AsyncJobsService
+from jobs_service.service.schedules import Schedules as AsyncSchedules
 from jobs_service.service.sync_transaction import WithinTransaction
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["BlockingJob", "JobTransaction", "JobsClient", "JobsService", "Subscription"]
+__all__ = ["BlockingJob", "JobTransaction", "JobsClient", "JobsService", "Schedules", "Subscription"]
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -222,6 +223,33 @@ def _reading(method: Callable[P, T]) -> Callable[P, T]:
 
 def _read(value: Any) -> Any:
     return [*value] if isinstance(value, Iterable) and not isinstance(value, str | bytes | tuple) else value
+
+
+def _of_schedules(
+    operation: Callable[Concatenate[AsyncSchedules, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Schedules, P], T]:
+    name = operation.__name__
+
+    @functools.wraps(operation)
+    def method(self: Schedules, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = self._face._where().call(getattr(self._face._service.schedules, name), args, kwargs)
+        return result
+
+    return method
+
+
+class Schedules:
+    """The schedules in the store: the operations of the asyncio service's `schedules` as plain methods."""
+
+    def __init__(self, face: JobsService) -> None:
+        self._face = face
+
+    set = _of_schedules(AsyncSchedules.set)
+    get = _of_schedules(AsyncSchedules.get)
+    remove = _of_schedules(AsyncSchedules.remove)
+    pause = _of_schedules(AsyncSchedules.pause)
+    resume = _of_schedules(AsyncSchedules.resume)
+    list = _of_schedules(AsyncSchedules.list)
 
 
 class _Face(Generic[ServiceT]):
@@ -585,6 +613,11 @@ class JobsService(_Face[AsyncJobsService]):
     def periodic(self) -> dict[JobType, Periodic]:
         """The periodic handlers by type, with their schedules and policies for missed ticks."""
         return self._service.periodic
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules in the store, which programs and operators change at runtime."""
+        return Schedules(self)
 
     @property
     def process_id(self) -> str:

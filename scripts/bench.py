@@ -84,6 +84,7 @@ MEASUREMENTS = [
     "add_many",
     "accept_finish",
     "accept_many_finish",
+    "rows",
     "contention",
     "add_single",
     "sync_add",
@@ -110,7 +111,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("measurements", nargs="*", help=f"of {', '.join(MEASUREMENTS)}; all when none is named")
     parser.add_argument("--json", action="store_true", help="one JSON object per figure")
-    parser.add_argument("--store", help="a store address; an embedded store in a temporary directory by default")
+    parser.add_argument("--store", help="a store address; lmdb: or sqlite: in a temporary directory, lmdb: by default")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of jobs")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout to measure in turn")
     parser.add_argument("--pairs", type=int, default=1, metavar="N", help="how often both are measured, one by default")

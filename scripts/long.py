@@ -113,7 +113,7 @@ def _module(*words: str) -> Callable[[Sequence[str]], None]:
 
 
 def _kills(_: Sequence[str]) -> None:
-    tests = ("tests/system/test_kill.py", "tests/system/test_namespaces.py")
+    tests = ("tests/system/test_kill.py", "tests/system/test_namespaces.py", "tests/store/sqlite/test_kills.py")
     _call([sys.executable, "-m", "pytest", "-q", "--timeout", "900", *tests], KILLS=KILLS)
 
 
@@ -273,6 +273,7 @@ def _wheel(_: Sequence[str]) -> None:
 PARTS = {
     "soak": Part(_module("tests.system.soak", "--minutes", "5")),
     "runner-soak": Part(_module("tests.system.runner_soak")),
+    "worker-storm": Part(_module("tests.system.worker_storm")),
     "kills": Part(_kills),
     "outbox": Part(_outbox),
     "cases": Part(_cases),

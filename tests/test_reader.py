@@ -13,7 +13,7 @@ import fdb.tuple
 import pytest
 from hypothesis import given
 
-from jobs_service import JobsService
+from jobs_service import JobsService, context
 from jobs_service.layer import awake_types, changes, keyspace, rows, type_settings
 from jobs_service.layer.keyspace import Keyspace
 from jobs_service.layer.rows import MARK_BYTES, RepeatableRequest, SessionRow, TokenRow, mark_key
@@ -80,6 +80,7 @@ async def _fill(store: Store) -> None:
         type_settings.note(unit, keys.of("handled"), type_settings.Declared(30.0, Retention(None, 5.0)))
         transaction.set(keys.of("email").set_aside + b"\x02unreadable\x00", b"")
         rows.write(unit, process_row("0123456789ab"))
+        rows.note_relayed(unit, "shop", "7d1f", ["4a", "4b"])
         await rows.ask(unit, "0123456789ab", ProcessRequest(ProcessAction.QUIET, "ada", FAR_AWAY))
 
     async def settle(transaction: Transaction) -> None:
@@ -91,6 +92,8 @@ async def _fill(store: Store) -> None:
         await jobs.remote.add_session(SessionRow("1" * 64, FAR_AWAY, "somebody", "0" * 64))
         handler = jobs.handler("limited", redact=["card"])(_nothing)
         await jobs.enqueue(handler, id="limited", max_attempts=3, time_limit=1.5, delay=1e6)
+        with context(tenant="acme"):
+            await jobs.enqueue(handler, id="in a context", run_at=FAR_AWAY)
         await jobs.set_type_timeout("leaving", 5)
         await jobs.set_retention("leaving", keep=0)
         await jobs.add("leaving", "left")

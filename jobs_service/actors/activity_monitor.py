@@ -358,7 +358,7 @@ class ActivityMonitor(DutifulActor):
         while True:
             message = await self.receive(self._wait())
             if message is not None:
-                await self._take(message.body)
+                await self._take(message)
             await self._take_turn()
 
     async def terminate(self) -> None:

@@ -164,7 +164,7 @@ class Notifier(Actor):
         while True:
             message = await self.receive(None if self._remove_at is None else self._remove_at - self._time())
             if message is not None:
-                await self.handle(message.body)
+                await self.handle(message)
             if self._remove_at is not None and self._remove_at <= self._time():
                 await self._remove_seen()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from jobs_service.actors.activity_monitor import CHECK_TIMEOUT, ActivityMonitor, Sampler
@@ -24,7 +24,7 @@ from jobs_service.layer.keyspace import ACTIVITY, HOURS, TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Transaction, Watch
-from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, Restart, SupervisedProcess
+from jobs_service.supervision import Actor, ChildSpec, Down, DynamicSupervisor, SupervisedProcess
 
 _WAKE_UP: Final = "wake up"
 """The message that a duty of the server may be due."""
@@ -62,10 +62,20 @@ class TypeServer(DutifulActor):
         context: the service's.
         hub: holds the subscriptions: a type with some keeps its notifier.
         monitors, notifiers: the supervisors of the actors that it starts.
+        schedules: makes the actor that has the store's schedules tick, while there are some.
     """
 
-    def __init__(self, context: Context, hub: Hub, monitors: DynamicSupervisor, notifiers: DynamicSupervisor) -> None:
+    def __init__(
+        self,
+        context: Context,
+        hub: Hub,
+        monitors: DynamicSupervisor,
+        notifiers: DynamicSupervisor,
+        schedules: Callable[[], Actor],
+    ) -> None:
         super().__init__("type server", context)
+        self._make_schedules = schedules
+        self._schedules: Actor | None = None
         self._hub = hub
         self._monitor_supervisor = monitors
         self._notifier_supervisor = notifiers
@@ -121,7 +131,7 @@ class TypeServer(DutifulActor):
         while True:
             message = await self.receive(self._wait())
             if message is not None:
-                await self.handle(message.body)
+                await self.handle(message)
             await self._take_turn()
 
     async def handle(self, message: object) -> None:
@@ -211,7 +221,9 @@ class TypeServer(DutifulActor):
         self._wake_up()
 
     async def _serve(self, found: dict[bytes, None]) -> None:
-        """Stop the monitors of types that are no longer awake, and start missing monitors."""
+        """Stop the monitors of types that are no longer awake, and start missing monitors; likewise for schedules."""
+        await self._serve_schedules(awake_types.SCHEDULED in found)
+        found.pop(awake_types.SCHEDULED, None)
         gone = [type for type in self._monitors if type not in found]
         async with asyncio.TaskGroup() as group:
             for type in gone:
@@ -219,6 +231,14 @@ class TypeServer(DutifulActor):
             for type in found:
                 if type not in self._monitors:
                     group.create_task(self._start_monitor(type))
+
+    async def _serve_schedules(self, whether: bool) -> None:
+        if whether and self._schedules is None:
+            actor = self._schedules = self._make_schedules()
+            self.monitor(await self._monitor_supervisor.start_child(ChildSpec(actor.name, lambda: actor)))
+        elif not whether and self._schedules is not None:
+            actor, self._schedules = self._schedules, None
+            await self._stop_child(self._monitor_supervisor, actor)
 
     async def _start_monitor(self, type: bytes) -> None:
         keys = self._context.keyspace.found(type)
@@ -386,7 +406,7 @@ class TypeServer(DutifulActor):
     # Children
 
     async def _start_child(self, supervisor: DynamicSupervisor, keys: TypeKeys, actor: Actor) -> None:
-        self.monitor(await supervisor.start_child(ChildSpec(keys.name, lambda: actor, Restart.TEMPORARY)))
+        self.monitor(await supervisor.start_child(ChildSpec(keys.name, lambda: actor)))
 
     async def _stop_child(self, supervisor: DynamicSupervisor, process: SupervisedProcess) -> None:
         self.demonitor(process)

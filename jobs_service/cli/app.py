@@ -24,6 +24,7 @@ from jobs_service.cli.verbs.list import list_jobs, show
 from jobs_service.cli.verbs.outbox import outbox_app
 from jobs_service.cli.verbs.processes import processes_app, workers
 from jobs_service.cli.verbs.replicate import replicate, replications
+from jobs_service.cli.verbs.schedules import schedules_app
 from jobs_service.cli.verbs.serve import serve
 from jobs_service.cli.verbs.stats import stats, top
 from jobs_service.cli.verbs.submit import submit
@@ -104,6 +105,7 @@ def application() -> typer.Typer:
     app.command("failures", cls=Verb)(failures)
     app.add_typer(processes_app(), name="processes")
     app.command("periodic", cls=Verb)(periodic)
+    app.add_typer(schedules_app(), name="schedules")
     app.command("handlers", cls=Verb)(handlers)
     app.command("health", cls=Verb)(health)
     app.command("replicate", cls=Verb)(replicate)

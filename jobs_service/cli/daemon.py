@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ import typer
 
 from jobs_service import InvalidSettings, JobsService, JobType, Settings, sync
 from jobs_service.cli import program
+from jobs_service.cli.worker import Parent, end_after
 from jobs_service.errors import a_kind_of
 from jobs_service.names import one_line, printable, shown
 from jobs_service.runner.commands import kill_all
@@ -29,6 +30,7 @@ from jobs_service.runner.commands import kill_all
 if TYPE_CHECKING:
     from jobs_service.http.server import Address, Server
     from jobs_service.outbox.relays import Relay
+    from jobs_service.service.worker_processes import WorkerProcesses
 
 HINT = "MODULE:ATTR"
 _THIS_PACKAGE: Final = str(Path(__file__).parents[1])
@@ -57,6 +59,8 @@ def serve(
     max_jobs: int | None,
     http: Address | None = None,
     relays: Sequence[Relay] = (),
+    parent: Parent | None = None,
+    setup: Callable[[], object] | None = None,
 ) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
@@ -69,18 +73,24 @@ def serve(
         max_jobs: most jobs that run at the same time; None for the number of the handlers' slots.
         http: the address of the HTTP server; None for no server.
         relays: of outboxes; they begin when the types of the handlers exist.
+        parent: the parent of this worker process, which ends it by SIGTERM, at once by SIGQUIT, and by its own end.
+            None for a daemon by itself.
+        setup: called first in the processes of isolated handlers.
 
     Returns:
         The exit code. If handlers have left threads or tasks behind, the process ends with it after LAST_GRACE.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
-    daemon = Daemon(service, types, max_jobs, http, relays)
+    daemon = Daemon(service, types, max_jobs, http, relays, parent, setup)
     runner = asyncio.Runner()
     loop = runner.get_loop()
 
     def heed(number: signal.Signals) -> None:
-        if loop.is_closed() or (daemon.is_ending and number is not signal.SIGHUP):
+        again = daemon.is_ending and number is not signal.SIGHUP
+        if again and parent is not None and number is not signal.SIGQUIT:
+            return  # whoever signals all processes signals this one twice: the parent passes it on as well
+        if loop.is_closed() or again or number is signal.SIGQUIT:
             kill_all()  # their jobs run again at once if another process uses the store
             os._exit(128 + number)
         if number is signal.SIGHUP:
@@ -89,12 +99,48 @@ def serve(
         daemon.is_ending = True
         loop.call_soon_threadsafe(daemon.stop, number)
 
-    with program.in_thread(heed, signal.SIGTERM, signal.SIGINT, signal.SIGHUP), runner:
+    def orphaned() -> None:
+        heed(signal.SIGTERM)
+        end_after(daemon.patience())
+
+    signals = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
+    if parent is not None:
+        signals.append(signal.SIGQUIT)
+        parent.when_gone(orphaned)
+    with program.in_thread(heed, *signals), runner:
         code = program.guard(lambda: runner.run(daemon.run()))
         left = {thread for thread in threading.enumerate() if not thread.daemon} - threads
         if left or asyncio.all_tasks(loop):
             _end_within(LAST_GRACE, code)
     return code
+
+
+def serve_processes(processes: WorkerProcesses) -> int:
+    """Run worker processes until SIGTERM or SIGINT, as `serve` runs a service. SIGHUP goes to all of them."""
+    on_terminal = sys.stderr.isatty()
+
+    def heed(number: signal.Signals) -> None:
+        if number is signal.SIGHUP and not terminal_was_closed(on_terminal):
+            processes.signal(number)
+        elif processes.is_ending or loop.is_closed():
+            processes.kill()
+            os._exit(128 + number)
+        else:
+            loop.call_soon_threadsafe(processes.stop, number)
+
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        with program.in_thread(heed, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            code: int = runner.run(processes.run())
+    return code
+
+
+def terminal_was_closed(was_there: bool) -> bool:
+    """Return whether a SIGHUP means that the terminal was closed: Ctrl-C is impossible from now on."""
+    if not was_there or os.isatty(sys.stderr.fileno()):
+        return False
+    program.drop(sys.stderr)
+    return True
 
 
 def _end_within(seconds: float, code: int) -> None:
@@ -114,7 +160,7 @@ class Daemon:
 
     Args:
         service: the service, not open yet.
-        types, max_jobs, http, relays: see `serve`.
+        types, max_jobs, http, relays, parent, setup: see `serve`.
 
     Attributes:
         is_ending: whether a signal or a request has told it to end; the next signal ends it at once.
@@ -127,7 +173,11 @@ class Daemon:
         max_jobs: int | None,
         http: Address | None = None,
         relays: Sequence[Relay] = (),
+        parent: Parent | None = None,
+        setup: Callable[[], object] | None = None,
     ) -> None:
+        self._parent = parent
+        self._setup = setup
         self._service = service
         self._served = types
         self._max_jobs = max_jobs
@@ -158,9 +208,12 @@ class Daemon:
                 tasks.extend(group.create_task(relay.run()) for relay in self._relays)
                 self._ready()
 
-            if jobs.handlers:
-                run = jobs.run(types=self._served, max_jobs=self._max_jobs, started=ready)
+            parent = self._parent
+            if jobs.handlers and not (parent is not None and parent.orders["http"]):
+                run = jobs.run(types=self._served, max_jobs=self._max_jobs, started=ready, setup=self._setup)
                 tasks.append(group.create_task(run))
+                if parent is not None and parent.is_limited:
+                    tasks.append(group.create_task(parent.limits(jobs, self._stop_on_request)))
             else:
                 if self._http is None and not self._relays:
                     log.warning("no_handlers", hint=NO_HANDLERS)
@@ -186,7 +239,9 @@ class Daemon:
 
         async with serving(self._service, self._http) as server:
             self._server = server
-            if self._on_terminal:  # elsewhere it would be kept in a log
+            if self._on_terminal or (
+                self._parent is not None and self._parent.orders["people"]
+            ):  # elsewhere it would be kept in a log
                 log.info("log_in", url=server.login_url())
             yield
 
@@ -205,11 +260,13 @@ class Daemon:
             self.is_ending = True
             self.stop(signal.SIGTERM)
 
+    def patience(self) -> float:
+        """Return the seconds in which it ends unless something blocks it: handlers end, are canceled, are stored."""
+        return 3 * self._grace() + LAST_GRACE
+
     def reload(self) -> None:
         """Reload the settings; settings that cannot be read change nothing."""
-        if self._on_terminal and not os.isatty(sys.stderr.fileno()):
-            # The signal means that the terminal was closed, and Ctrl-C is impossible from now on: end as on SIGTERM.
-            program.drop(sys.stderr)
+        if terminal_was_closed(self._on_terminal):
             signal.raise_signal(signal.SIGTERM)
             return
         try:
@@ -219,7 +276,13 @@ class Daemon:
         else:
             log.info("reloaded", types=self._types())
 
+    def _grace(self) -> float:
+        return max((handler.options.grace for handler in self._service.handlers.values()), default=0.0)
+
     def _ready(self) -> None:
+        if self._parent is not None:
+            self._parent.tell(store=self._service.store.location, types=self._types(), grace=self._grace())
+            return
         log.info("serving", store=self._service.store.location, pid=os.getpid(), types=self._types())
 
     def _types(self) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import sys
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
@@ -23,7 +24,7 @@ _PASSES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """Errors of a full disk, which may have room again later."""
 
 
-def configure(level: Level) -> None:
+def configure(level: Level, people: bool | None = None) -> None:
     """Send log events to stderr, including the standard library's logging.
 
     On a terminal: time, level, event and its fields, in colour. Elsewhere: one JSON object per line with `timestamp`
@@ -31,8 +32,11 @@ def configure(level: Level) -> None:
 
     Args:
         level: the least severe level that is logged.
+        people: whether people read it, on a terminal at the parent's end of a worker's stderr; None to look.
+            Otherwise, each line has the process id.
     """
-    people = sys.stderr.isatty()
+    is_one_of_several = people is not None
+    people = sys.stderr.isatty() if people is None else people
     number = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -41,6 +45,8 @@ def configure(level: Level) -> None:
         _name_jobs,
         structlog.processors.format_exc_info,
     ]
+    if is_one_of_several and not people:  # people see it before the line
+        shared.insert(0, _name_process)
     rendering: list[Processor] = (
         [_escape, structlog.dev.ConsoleRenderer(colors=True, exception_formatter=structlog.dev.plain_traceback)]
         if people
@@ -100,6 +106,12 @@ def _name_jobs(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
     for field in ("type", "id"):
         if field in event:
             event[field] = shown(event[field])
+    return event
+
+
+def _name_process(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Add the id of this process."""
+    event.setdefault("pid", os.getpid())
     return event
 
 

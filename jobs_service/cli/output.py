@@ -67,11 +67,12 @@ class Column:
     Attributes:
         name: its heading.
         of: returns its value, printable text, of an item.
-        right: whether its values are aligned to the right.
+        right: whether its values are aligned to the right, as numbers, and never folded.
         cut: whether its values may be cut to a terminal's width; possible for the last column only.
         nothing: its usual value: the column is left out if all rows have it.
         status: whether its values are statuses of jobs, which are coloured.
-        whole: whether its values are never folded, because people copy and type them: rather, a line is too long.
+        whole: whether its values are never folded, because people copy and type them: rather, a line is too long. Those
+            of types, ids and times are not.
         below: whether a terminal shows its values below their rows, in full width; possible for the last column only.
     """
 
@@ -141,7 +142,7 @@ class Table:
         if self._columns[places[-1]].cut:
             widths[-1] = min(widths[-1], max(LEAST_CUT, room - sum(widths[:-1])))
         columns = [self._columns[place] for place in places]
-        foldable = [at for at, column in enumerate(columns) if not column.whole and not column.status]
+        foldable = [at for at, column in enumerate(columns) if not (column.whole or column.status or column.right)]
         while sum(widths) > room and (wide := [at for at in foldable if widths[at] > len(columns[at].name)]):
             widths[max(wide, key=lambda at: (widths[at], at))] -= 1  # the last of the widest: it may be cut
         return widths

@@ -59,6 +59,21 @@ AtOption = Annotated[
     str | None, typer.Option("--at", metavar="ISO", help="Run no earlier than this time: 2030-01-31T09:00:00+01:00.")
 ]
 
+_BYTES: Final = re.compile(r"(\d+)([kMG]?)B?", re.ASCII)
+
+
+def parse_bytes(text: str) -> int:
+    """Return a number of bytes: 500000000, 500M, 2G.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    match = _BYTES.fullmatch(text)
+    if match is None or not int(match[1]):
+        raise typer.BadParameter(f"{text!r} is no number of bytes; write 500000000, 500M or 2G")
+    return int(match[1]) * {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}[match[2]]
+
+
 MOST_BYTES: Final = 10_000_000
 """Most bytes of input for a job, which holds far less. Without a limit, input could fill the memory."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 
 import typer
@@ -128,13 +128,22 @@ def on_job(
         JobNotFound: no id begins like that.
         AnswerIsNo: several do.
     """
-    from jobs_service.errors import JobNotFound
+    from jobs_service.errors import JobNotFound, RecordDamaged
 
     type, id = parse_type(names[0]), parse_id(names[1])
+    was_there = False
+
+    async def on_exact_id(jobs: JobsService) -> T:
+        nonlocal was_there
+        with suppress(RecordDamaged):
+            await jobs.get(type, id)
+        was_there = True
+        return await body(jobs, type, id)
+
     try:
-        return program.run(context, store, lambda jobs: body(jobs, type, id), supervise=supervise)
+        return program.run(context, store, on_exact_id, supervise=supervise)
     except JobNotFound:
-        if not isinstance(id, str) or not id:
+        if was_there or not isinstance(id, str) or not id:
             raise
         found = program.run(context, store, lambda jobs: _beginning_with(jobs, type, id))
         if not found:

@@ -6,7 +6,6 @@ A broken stream is reopened, without a time limit once it has worked; it then de
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
@@ -34,7 +33,8 @@ _TOGETHER: Final = 10
 _SIZES: Final = (1, 10, 100)
 _PASSING: Final = (StoreUnavailable, ServiceClosed, SupervisorFailed)
 """Errors of the server itself rather than of a job."""
-_END_OF_LINE: Final = re.compile(rb"\r\n|\r(?!\Z)|\n")
+_END: Final = b"\n\n"
+"""The end of an event. The server writes no other ends of lines, and proxies change none."""
 _MOST_BYTES: Final = 16 << 20
 """Most bytes of one event: far above a server's largest."""
 
@@ -269,14 +269,15 @@ class ServerEvent(NamedTuple):
 
 
 class EventParser:
-    """Parses the bytes of one stream into its events."""
+    """Parses the bytes of one stream into its events: each has its fields on lines, and ends with an empty one.
+
+    Attributes:
+        last_id: the id to resume after; an id without data, which makes no event, counts as well.
+    """
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []
-        self._size = 0
-        self._kind = ""
-        self._data: list[bytes] = []
-        self._id: str | None = None
+        self._rest = bytearray()
+        self.last_id: str | None = None
 
     def feed(self, chunk: bytes) -> Iterator[ServerEvent]:
         """Yield the events that the next bytes complete.
@@ -284,39 +285,26 @@ class EventParser:
         Raises:
             ValueError: an event is too large.
         """
-        if self._rest and self._rest[-1] == b"\r":  # it may be half of an end
-            chunk = self._rest.pop() + chunk
-        *lines, rest = _END_OF_LINE.split(chunk)
-        for line in lines:
-            whole, self._rest = b"".join((*self._rest, line)), []
-            self._size += len(line)
-            if whole:
-                self._take(whole)
-                continue
-            self._size = 0
-            if (event := self._event()) is not None:
+        searched = max(len(self._rest) - 1, 0)
+        self._rest += chunk
+        while (end := self._rest.find(_END, searched)) >= 0:
+            lines = bytes(self._rest[:end]).split(b"\n")
+            del self._rest[: end + len(_END)]
+            searched = 0
+            if (event := self._event(lines)) is not None:
                 yield event
-        self._rest += [rest[:-1], b"\r"] if rest.endswith(b"\r") else [rest]
-        self._size += len(rest)
-        if self._size > _MOST_BYTES:
+        if len(self._rest) > _MOST_BYTES:
             raise ValueError(f"it has more than {_MOST_BYTES} bytes")
 
-    @property
-    def last_id(self) -> str | None:
-        """The id to resume after; an id without data, which makes no event, counts as well."""
-        return self._id
-
-    def _take(self, line: bytes) -> None:
-        field, _, value = line.partition(b":")  # one that begins with a colon is a comment: it has no field
-        value = value.removeprefix(b" ")
-        if field == b"data":
-            self._data.append(value)
-        elif field == b"event":
-            self._kind = value.decode(errors="replace")
-        elif field == b"id" and b"\x00" not in value:
-            self._id = value.decode(errors="replace")
-
-    def _event(self) -> ServerEvent | None:
-        kind, data = self._kind or "message", self._data
-        self._kind, self._data = "", []
-        return ServerEvent(kind, b"\n".join(data), self._id) if data else None
+    def _event(self, lines: Iterable[bytes]) -> ServerEvent | None:
+        kind, data = "message", []
+        for line in lines:
+            field, _, value = line.partition(b":")  # one that begins with a colon is a comment: it has no field
+            value = value.removeprefix(b" ")
+            if field == b"data":
+                data.append(value)
+            elif field == b"event":
+                kind = value.decode(errors="replace")
+            elif field == b"id":
+                self.last_id = value.decode(errors="replace")
+        return ServerEvent(kind, b"\n".join(data), self.last_id) if data else None

@@ -13,20 +13,22 @@ from starlette.responses import RedirectResponse, Response
 
 from jobs_service import durations, json_data
 from jobs_service.dashboard.job_page import clone_page
+from jobs_service.dashboard.jobs import one
 from jobs_service.dashboard.rendering import page, problem_page
 from jobs_service.dashboard.visit import THEME_COOKIE, THEMES, ZONE_COOKIE, ZONES, Visit, choice, refuse_commands
 from jobs_service.errors import InvalidJob, JobChanged, JobExists, JobTooLarge, NoTypeTimeout
 from jobs_service.http import bodies, gate
 from jobs_service.http.problems import Refusal
 from jobs_service.http.tokens import SESSION_TIME, Identity
-from jobs_service.model import ProcessAction, Removal
+from jobs_service.model import JobState, ProcessAction, Removal
 from jobs_service.names import parsed, parsed_priority, shown
 from jobs_service.redaction import is_marked
 from jobs_service.service.actions import Seen
 
 YEAR: Final = 366 * 86_400
 _FORM: Final = "application/x-www-form-urlencoded"
-_MOST_FIELDS: Final = 200
+_MOST_FIELDS: Final = 400
+_SECRET: Final = "data: [redacted] stands for something secret; write what it is to be"
 
 
 # Actions
@@ -115,8 +117,37 @@ async def add(visit: Visit) -> Response:
     return go(visit, visit.url("/job", type_=type, id_=job.id, said="added"))
 
 
-def _new_job(form: Mapping[str, str]) -> tuple[Any, Any, Any, float | None]:
-    """Return the id, data, priority and delay in a form.
+async def edit(visit: Visit) -> Response:
+    """Change the arguments, the priority or the time of a waiting job, as it was seen."""
+    form = await form_of(visit)
+    type, id = visit.type(form), visit.id(form)
+    refuse_commands(visit, type)
+    visit.changes.check_may_run(type)
+    seen = Seen.of(form.get("seq", ""))
+    here = visit.url("/job", type_=type, id_=id)
+    try:
+        _, data, priority, delay = _new_job(form, seals=False)
+        job = await one(visit.service, type, id)
+        changes: dict[str, Any] = {"priority": priority} if priority != job.priority else {}
+        if not json_data.same(data, job.data):
+            if is_marked(data):
+                raise ValueError(_SECRET)
+            changes["data"] = data
+        if delay is not None:
+            changes["run_at"] = time.time() + delay
+        if job.state is not JobState.PENDING:
+            return go(visit, f"{here}&said=meanwhile")
+        if changes:
+            await visit.changes.resubmit(type, id, seen, changes, {"changed": [*changes]})
+    except JobChanged:
+        return go(visit, f"{here}&said=meanwhile")
+    except (ValueError, InvalidJob, JobTooLarge) as error:
+        return problem_page(visit, 422, "That cannot be", str(error), "Go back, and correct it.")
+    return go(visit, f"{here}&said=edited")
+
+
+def _new_job(form: Mapping[str, str], seals: bool = True) -> tuple[Any, Any, Any, float | None]:
+    """Return the id, data, priority and delay in a form; `seals`: data with a mark of something secret are refused.
 
     Raises:
         ValueError: one of them is invalid; the message says which.
@@ -129,8 +160,8 @@ def _new_job(form: Mapping[str, str]) -> tuple[Any, Any, Any, float | None]:
         raise ValueError("data: nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"data is not JSON: {error.msg} in line {error.lineno}, column {error.colno}") from None
-    if is_marked(data):
-        raise ValueError("data: [redacted] stands for something secret; write what it is to be")
+    if seals and is_marked(data):
+        raise ValueError(_SECRET)
     json_data.encode(data)
     priority = form.get("priority", "").strip() or "0"
     try:
@@ -162,7 +193,7 @@ async def act_on_process(visit: Visit) -> Response:
             "This process ends",
             "Running jobs get their grace; those that do not end go to other processes.",
         )
-    return go(visit, visit.url("/processes", said=f"process-{action}"))
+    return go(visit, visit.url("/system", said=f"process-{action}"))
 
 
 async def tick(visit: Visit) -> Response:
@@ -182,6 +213,16 @@ async def tick(visit: Visit) -> Response:
     job = await visit.service.enqueue(type, id=f"by-hand-{secrets.token_hex(6)}")
     visit.changes.noted("tick", type, job.id)
     return go(visit, visit.url("/periodic", said="ticked"))
+
+
+async def act_on_schedule(visit: Visit) -> Response:
+    """Pause, resume or remove a schedule in the store."""
+    form = await form_of(visit)
+    action: Any = form.get("action", "")
+    if action not in ("pause", "resume", "remove"):
+        return problem_page(visit, 422, "There is no such action", f"{action!r} is none of pause, resume and remove.")
+    await visit.changes.change_schedule(form.get("name", ""), action)
+    return go(visit, visit.url("/periodic", said=f"schedule-{action}"))
 
 
 # Login

@@ -14,15 +14,17 @@ from jobs_service.dashboard.rendering import page, problem_page
 from jobs_service.dashboard.visit import Visit, refuse_commands
 from jobs_service.errors import InvalidJob, JobsError, RecordDamaged
 from jobs_service.http.audit import chosen
-from jobs_service.model import Job
+from jobs_service.http.problems import Refusal
+from jobs_service.model import Job, JobId
 from jobs_service.model.job import status_of
 from jobs_service.names import parsed, shown
-from jobs_service.service import bulk_actions
+from jobs_service.service import bulk_actions, queries
 from jobs_service.service.actions import ACTIONS
-from jobs_service.service.bulk_actions import BulkActions, Moment, asked, count
-from jobs_service.service.selection import BadFilter, Filter
+from jobs_service.service.bulk_actions import Asked, BulkActions, Counted, Done, Moment, asked, change_all, count
+from jobs_service.service.selection import FIELDS, BadFilter, Filter
 
-ON_A_PAGE: Final = 30
+MOST_PICKED: Final = 100
+"""Most jobs that are checked in a list."""
 
 _DOES: Final = {
     "resubmit": "run again",
@@ -44,16 +46,6 @@ _STATES: Final = {
     "pending": "waits",
     "finished": "has ended",
 }
-
-
-async def bulk_list(visit: Visit) -> Response:
-    """Return the page of all bulk actions, the newest first."""
-    found = await visit.service.page(
-        bulk_actions.TYPE, limit=ON_A_PAGE, newest_first=True, after=visit.query.get("after") or None
-    )
-    rows = [_shown(job, visit.now) for job in found.jobs]
-    context = {"rows": rows, "next": found.next, "now": visit.now}
-    return page(visit, "bulk.html", context, live={"of": "type", "type_": bulk_actions.TYPE})
 
 
 async def bulk_new(visit: Visit) -> Response:
@@ -81,8 +73,59 @@ async def bulk_new(visit: Visit) -> Response:
         "counted": counted,
         "fields": [("type", shown(type)), *_fields(what.wanted), *moment],
         "see": visit.url("/type", type_=type, **what.wanted.to_dict()),
+        "picked": None,
     }
     return page(visit, "bulk_new.html", context)
+
+
+async def bulk_picked(visit: Visit) -> Response:
+    """Ask for confirmation of an action on the checked jobs; if none is checked, on all that match the filter."""
+    fields = await fields_of(visit)
+    form = dict(fields)
+    type, action = visit.type(form), form.get("action", "")
+    filter_fields = [(name, value) for name, value in fields if name in FIELDS and value]
+    if not any(name == "pick" for name, _ in fields):
+        query: dict[str, Any] = {name: value for name, value in filter_fields if name != "data"}
+        tests = [value for name, value in filter_fields if name == "data"]
+        return go(visit, visit.url("/bulk/new", type_=type, action=action, data=tests, **query))
+    what, ids = await _picked(visit, fields)
+    rules = await visit.service.get_redaction(type)
+    found = await queries.jobs(visit.service._access, type, ids)
+    picked = [job.id for job in found if job is not None and what.is_meant(rules, job)]
+    context = {
+        "type": type,
+        "name": shown(type),
+        "action": action,
+        "verb": ACTIONS[action],
+        "does": _DOES[action],
+        "counted": Counted(len(picked), 0, True),
+        "fields": [(name, form[name]) for name in ("type", "asked", "bound")] + [("pick", shown(id)) for id in picked],
+        "see": visit.url("/type", type_=type, **Filter.of_form(filter_fields).to_dict()),
+        "picked": picked,
+        "left": len(ids) - len(picked),
+    }
+    return page(visit, "bulk_new.html", context)
+
+
+async def _picked(visit: Visit, fields: list[tuple[str, str]]) -> tuple[Asked, list[JobId]]:
+    """Return the action on checked jobs, and their ids.
+
+    Raises:
+        Refusal: the form does not say which action on which jobs, and when they were listed.
+    """
+    form = dict(fields)
+    type, action = visit.type(form), form.get("action", "")
+    refuse_commands(visit, type)
+    if action == "resubmit":
+        visit.changes.check_may_run(type)
+    try:
+        ids = [parsed(value) for name, value in fields if name == "pick"]
+        if action not in ("resubmit", "cancel", "remove") or len(ids) > MOST_PICKED:
+            raise ValueError
+        moment = Moment.of(form["asked"], form["bound"])
+    except (KeyError, ValueError, OverflowError):
+        raise Refusal("bad-request", "the form does not say what is to be done with which jobs, and when") from None
+    return Asked(action, type, Filter(), moment, visit.role.name), ids
 
 
 async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
@@ -90,6 +133,12 @@ async def bulk_start(visit: Visit, bulk: BulkActions) -> Response:
     fields = await fields_of(visit)
     form = dict(fields)
     type, action = visit.type(form), form.get("action", "")
+    if "pick" in form:
+        what, ids = await _picked(visit, fields)
+        done = Done()
+        await change_all(visit.service, what, ids, await visit.service.get_redaction(type), done)
+        visit.changes.noted(f"bulk {action}", type, jobs=done.changed)
+        return go(visit, visit.url("/type", type_=type, said="picked"))
     refuse_commands(visit, type)
     if action == "resubmit":
         visit.changes.check_may_run(type)
@@ -127,7 +176,7 @@ async def bulk_cancel(visit: Visit) -> Response:
     try:
         await visit.service.get(bulk_actions.TYPE, id)
     except JobsError:  # it had not begun, and is gone
-        return go(visit, visit.url("/bulk", said="stopping"))
+        return go(visit, visit.url("/type", type=bulk_actions.TYPE, said="stopping"))
     return go(visit, visit.url("/bulk/show", id_=id, said="stopping"))
 
 

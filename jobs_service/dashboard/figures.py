@@ -1,41 +1,29 @@
-"""Recent events of a type's jobs as figures, charts and complaints, and what pages read once for all their visitors."""
+"""Recent events of a type's jobs, or of all types, as figures, lanes of charts, complaints; the size of the store."""
 
 from __future__ import annotations
 
-import asyncio
-import math
 import os
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from jobs_service.dashboard import rendering
-from jobs_service.durations import rest_after
-from jobs_service.model.type_state import Histogram, Interval, Totals, TypeCounts
-from jobs_service.service.failures import LastHour, Outage, last_hour
+from markupsafe import Markup
+
+from jobs_service.dashboard import charts, rendering
+from jobs_service.dashboard.charts import Lane
+from jobs_service.model.type_state import Histogram, Interval, QueueState, Totals, TypeCounts
+from jobs_service.service.failures import LastHour, Outage
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
     from jobs_service.service.queries import Resolution
 
-WIDTH: Final = 132.0
-HEIGHT: Final = 28.0
-
-WINDOWS: Final = ("hour", "day")
-SPANS: Final = {"hour": "last hour", "day": "last day"}
 SLOW: Final = 60.0
-"""Seconds that a ready job may wait before the overview reports it."""
-GROWS: Final = 20
-"""Least growth in due jobs of a type that the overview reports."""
-
-_BACK: Final[dict[str, tuple[float, Resolution, int]]] = {"hour": (3600.0, "minute", 60), "day": (86_400.0, "hour", 24)}
-
-T = TypeVar("T")
-
-QUICK: Final = 0.02
-"""A read that takes fewer seconds is repeated for each request; slower reads are shared for a while."""
+"""Seconds that a ready job may wait before the overview complains, and for which a p95 is no reason to look."""
+SPARK: Final = 24.0
+"""Height of a small chart, in units of the drawing."""
 
 _EMBEDDED: Final = ("lmdb", "sqlite")
 _MOST_SIZES: Final = 60
@@ -44,149 +32,96 @@ _SIZES_APART: Final = 60.0
 """Least seconds between two remembered sizes, which together span an hour."""
 
 
-# Charts
-
-
-@dataclass(frozen=True, slots=True)
-class ChartBar:
-    """A rectangle of a chart.
-
-    Attributes:
-        kind: the state that determines the colour.
-        x, y, width, height: in units of the chart.
-    """
-
-    kind: str
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """The geometry that a template draws.
-
-    Attributes:
-        width, height: of the drawing, in its own units.
-        bars: rectangles.
-        line, area: the points of a line and of the area below it; "" for none.
-        says: the chart in words, for screen readers.
-        most: the greatest value.
-    """
-
-    width: float
-    height: float
-    bars: tuple[ChartBar, ...] = ()
-    line: str = ""
-    area: str = ""
-    says: str = ""
-    most: float = 0.0
-
-
-def stacked(
-    series: Sequence[tuple[str, Sequence[int]]], says: str, *, width: float = WIDTH, height: float = HEIGHT
-) -> Chart:
-    """Return a chart of stacked bars.
-
-    Args:
-        series: kinds with their values, the lowest first; all of the same length.
-        says: the chart in words.
-        width, height: of the drawing.
-    """
-    places = len(series[0][1])
-    most = max((sum(values[place] for _, values in series) for place in range(places)), default=0)
-    step = width / max(places, 1)
-    bars = []
-    for place in range(places):
-        below = 0.0
-        for kind, values in series:
-            if not values[place]:
-                continue
-            # Even a single event beside very many others must be visible.
-            tall = max(values[place] / most * (height - 1), 1.5)
-            bars.append(
-                ChartBar(
-                    kind,
-                    round(place * step, 2),
-                    round(max(height - below - tall, 0.0), 2),
-                    round(max(step * 0.8, 0.8), 2),
-                    round(tall, 2),
-                )
-            )
-            below += tall
-    return Chart(width, height, tuple(bars), says=says, most=float(most))
-
-
-def line(values: Sequence[float | None], says: str, *, width: float = WIDTH, height: float = HEIGHT) -> Chart:
-    """Return a line chart; a missing value is drawn at the bottom.
-
-    Args:
-        values: the values from left to right.
-        says: the chart in words.
-        width, height: of the drawing.
-    """
-    known = [value for value in values if value is not None]
-    most = max(known, default=0.0)
-    if not most:
-        return Chart(width, height, says=says)
-    step = width / max(len(values) - 1, 1)
-    points = [
-        (round(place * step, 2), round(height - 1 - (value or 0.0) / most * (height - 3), 2))
-        for place, value in enumerate(values)
-    ]
-    drawn = " ".join(f"{x},{y}" for x, y in points)
-    return Chart(width, height, line=drawn, area=f"0,{height} {drawn} {width},{height}", says=says, most=most)
-
-
 # Recent events
 
 
 @dataclass(frozen=True, slots=True)
-class Lately:
-    """The events of a type's jobs within a time window.
+class Span:
+    """A time window of charts.
 
     Attributes:
-        totals, waited, ran: sums over the window.
-        intervals: the same by minute or by hour.
+        words, short: its names.
+        resolution: of the rows that are read.
+        interval: seconds of a row.
+        intervals: number of rows.
+        merged: rows of one column.
+        per: a column in words.
+        axis: form of the times on the axis, for strftime.
+        labels: number of times on the axis.
     """
 
+    words: str
+    short: str
+    resolution: Resolution
+    interval: float
+    intervals: int
+    merged: int
+    per: str
+    axis: str
+    labels: int = 6
+
+
+SPANS: Final = {
+    "hour": Span("last hour", "1\u00a0h", "minute", 60.0, 60, 1, "minute", "%H:%M"),
+    "day": Span("last day", "24\u00a0h", "hour", 3600.0, 24, 1, "hour", "%H:%M"),
+    "week": Span("last week", "7\u00a0d", "hour", 3600.0, 168, 3, "3 hours", "%m-%d", 7),
+    "month": Span("last 30 days", "30\u00a0d", "hour", 3600.0, 720, 12, "12 hours", "%m-%d"),
+}
+WINDOWS: Final = tuple(SPANS)
+
+
+@dataclass(frozen=True, slots=True)
+class Lately:
+    """The events of jobs within a time window.
+
+    Attributes:
+        span: the window.
+        columns: sums of the intervals of each column of a chart.
+        totals, waited, ran: sums over the window.
+    """
+
+    span: Span
+    columns: tuple[Interval, ...]
     totals: Totals
     waited: Histogram
     ran: Histogram
-    intervals: tuple[Interval, ...]
+
+    @classmethod
+    def of(cls, span: Span, intervals: Sequence[Interval]) -> Lately:
+        """Return the sums of intervals, the oldest first."""
+        columns = [
+            _together(intervals[max(end - span.merged, 0) : end]) for end in range(len(intervals), 0, -span.merged)
+        ][::-1]
+        every = _together(columns)
+        return cls(span, tuple(columns), every.totals, every.waited, every.ran)
 
     @property
     def ended(self) -> int:
         """The number of jobs that ended for good."""
         return self.totals.succeeded + self.totals.failed + self.totals.canceled
 
-    def grown(self, counts: TypeCounts) -> int:
-        """Return the least growth of the due jobs that no worker has begun.
+    def of_columns(self, count: str) -> list[int]:
+        """Return a count of Totals by column; "retried" is the least number of crashed runs with another attempt."""
+        if count == "retried":
+            return [retried(each.totals) for each in self.columns]
+        return [getattr(each.totals, count) for each in self.columns]
 
-        It is the number of added jobs minus the ended ones, and minus all jobs that are scheduled, wait for another
-        attempt or run, because all of these may have been added within the window.
-        """
-        grown = self.totals.added - self.ended - counts.scheduled - counts.retrying - counts.running
-        return min(grown, counts.ready)
+    def percentiles(self, of: str, percent: float) -> list[float | None]:
+        """Return a percentile by column, None where there is none; `of` is "waited" or "ran"."""
+        return [getattr(each, of).percentile(percent) for each in self.columns]
 
 
-class Complaint(NamedTuple):
-    """A problem of a type that needs attention.
-
-    Attributes:
-        rank: the severity; the lowest is the worst.
-        state: the state that determines the colour.
-        word: the problem in one word.
-        says: the sentence about the type, without its subject.
-        query: the filter that finds the jobs.
-    """
-
-    rank: int
-    state: str
-    word: str
-    says: str
-    query: dict[str, str]
+def _together(intervals: Sequence[Interval]) -> Interval:
+    if len(intervals) == 1:
+        return intervals[0]
+    begin = intervals[0].begin if intervals else 0.0
+    return Interval(
+        begin,
+        sum(each.seconds for each in intervals),
+        Totals.together([each.totals for each in intervals]),
+        Histogram.together([each.waited for each in intervals]),
+        Histogram.together([each.ran for each in intervals]),
+    )
 
 
 async def lately(service: JobsService, type: JobType, window: str, now: float) -> Lately:
@@ -195,31 +130,13 @@ async def lately(service: JobsService, type: JobType, window: str, now: float) -
     Args:
         service: the service.
         type: the type.
-        window: one of WINDOWS.
+        window: one of SPANS.
         now: the present time, seconds since the epoch.
     """
-    seconds, resolution, most = _BACK[window]
-    found = await service.throughput(type, since=now - seconds, until=now, resolution=resolution)
-    return summed(found[-most:])
-
-
-def summed(intervals: Sequence[Interval]) -> Lately:
-    """Return the sum of several intervals."""
-    return Lately(
-        Totals.together([each.totals for each in intervals]),
-        Histogram.together([each.waited for each in intervals]),
-        Histogram.together([each.ran for each in intervals]),
-        tuple(intervals),
-    )
-
-
-def ended_chart(found: Lately, name: str, span: str, **size: float) -> Chart:
-    """Return a chart of the ended jobs by outcome, and of the crashed runs with another attempt."""
-    kinds = ("succeeded", "failed", "canceled")
-    series = [(kind, [getattr(each.totals, kind) for each in found.intervals]) for kind in kinds]
-    series.append(("retrying", [retried(each.totals) for each in found.intervals]))
-    told = ", ".join(f"{rendering.count(getattr(found.totals, kind))} {kind}" for kind in kinds)
-    return stacked(series, f"{name}, {span}: {told}, {rendering.count(retried(found.totals))} crashed", **size)
+    span = SPANS[window]
+    since = now - span.interval * span.intervals
+    found = await service.throughput(type, since=since, until=now, resolution=span.resolution)
+    return Lately.of(span, found[-span.intervals :])
 
 
 def retried(totals: Totals) -> int:
@@ -227,51 +144,161 @@ def retried(totals: Totals) -> int:
     return max(totals.crashed - totals.failed, 0)
 
 
-def added_chart(found: Lately, name: str, span: str, **size: float) -> Chart:
-    """Return a chart of the added jobs."""
-    says = f"{name}, {span}: {rendering.count(found.totals.added)} added"
-    return stacked([("added", [each.totals.added for each in found.intervals])], says, **size)
+def percentile(histogram: Histogram, percent: float) -> str:
+    """Return a percentile in words; "" for an empty histogram."""
+    return rendering.duration(histogram.percentile(percent))
 
 
-def waited_chart(found: Lately, name: str, span: str, **size: float) -> Chart:
-    """Return a chart of the 95th percentile of waiting times."""
-    values = [each.waited.percentile(95) if any(each.waited.counts) else None for each in found.intervals]
-    told = within(found.waited, 95) or "none was started"
-    return line(values, f"{name}, {span}, waiting time of 95 of 100 jobs: {told}", **size)
+# Charts
 
 
-def within(histogram: Histogram, percent: float) -> str:
-    """Return a percentile of a histogram in words; "" for an empty histogram."""
-    seconds = histogram.percentile(percent) if any(histogram.counts) else None
-    return "" if seconds is None else f"within {_round(seconds)}"
+def runs_lane(found: Lately, name: str = "Runs", **size: float) -> Lane:
+    """Return a lane of succeeded, retried and failed runs."""
+    area = ("succeeded", found.of_columns("succeeded"))
+    return charts.counted(name, _says(found), area=area, bars=_errors(found), **size)
 
 
-def _round(seconds: float) -> str:
-    """Return the bound of a bucket, a power of two, rounded to two digits if it is below a second."""
-    if seconds >= 1 or seconds == 0:
-        return rendering.duration(seconds)
-    digits = 1 - math.floor(math.log10(seconds))
-    return rendering.duration(round(seconds, digits))
-
-
-def percentiles(histogram: Histogram) -> list[tuple[str, str]]:
-    """Return percentiles in words: "half of them", "within 2 s"."""
-    if not any(histogram.counts):
-        return []
+def overview_lanes(found: Lately) -> list[Lane]:
+    """Return the lanes of the large chart."""
+    per = found.span.per
+    succeeded = (
+        f"{rendering.count(found.totals.succeeded)} succeeded, at most {max(found.of_columns('succeeded'))} per {per}"
+    )
+    area = ("succeeded", found.of_columns("succeeded"))
     return [
-        (words, within(histogram, percent))
-        for words, percent in (("half of them", 50), ("95 of 100", 95), ("99 of 100", 99))
+        charts.counted(f"Succeeded per {per}", f"{succeeded}.", area=area),
+        charts.counted(f"Errors per {per}", _says(found), bars=_errors(found)),
+        time_lane(found, "waited"),
     ]
 
 
-def outage(found: Outage) -> Complaint:
-    """Return the complaint about a type whose runs crash."""
-    says = f"had {crashes(found, 'crash')}"
-    if found.retrying:
-        says += (
-            f"; {rendering.many(found.retrying, 'job')} wait{'s' if found.retrying == 1 else ''} for another attempt"
+def failure_lanes(found: Lately) -> list[Lane]:
+    """Return the lanes of the chart of failures."""
+    failed, retrying = _errors(found)[1], _errors(found)[0]
+    return [
+        charts.counted(f"Failed per {found.span.per}", _says(found), bars=[failed]),
+        charts.counted(f"Crashed and retried per {found.span.per}", _says(found), bars=[retrying]),
+    ]
+
+
+def time_lane(found: Lately, of: str) -> Lane:
+    """Return a lane of waiting times ("waited") or running times ("ran")."""
+    name, kind = ("Waiting time", "ready") if of == "waited" else ("Running time", "running")
+    every: Histogram = getattr(found, of)
+    told = f"{percentile(every, 95)} at the 95th percentile" if every.count else "no run"
+    says = f"{name} in the {found.span.words}: {told}."
+    return charts.timed(name, says, kind, found.percentiles(of, 95), found.percentiles(of, 50))
+
+
+def spark(found: Lately, name: str) -> Lane:
+    """Return a small chart of runs."""
+    return runs_lane(found, name, height=SPARK)
+
+
+def _errors(found: Lately) -> list[tuple[str, str, list[int]]]:
+    return [("retrying", "retried", found.of_columns("retried")), ("failed", "failed", found.of_columns("failed"))]
+
+
+def _says(found: Lately) -> str:
+    totals = found.totals
+    numbers = [
+        (totals.succeeded, "succeeded"),
+        (retried(totals), "crashed and were retried"),
+        (totals.failed, "failed"),
+    ]
+    return f"{found.span.words.capitalize()}: {', '.join(f'{rendering.count(n)} {word}' for n, word in numbers)}."
+
+
+class Column(NamedTuple):
+    """A column of a chart, or a row of its table.
+
+    Attributes:
+        at: its beginning.
+        succeeded, retried, failed: numbers of runs.
+        median, p95: of waiting times, in words.
+    """
+
+    at: Markup
+    succeeded: int
+    retried: int
+    failed: int
+    median: str
+    p95: str
+
+
+def columns(found: Lately, most: int = 60) -> list[Column]:
+    """Return the columns of a chart, or of its table with at most so many rows."""
+    size = -(-len(found.columns) // most) if found.columns else 1
+    parts = [_together(found.columns[at : at + size]) for at in range(0, len(found.columns), size)]
+    form = found.span.axis if found.span.axis == "%H:%M" else "%m-%d %H:%M"
+    return [
+        Column(
+            rendering.clock(each.begin, form),
+            each.totals.succeeded,
+            retried(each.totals),
+            each.totals.failed,
+            percentile(each.waited, 50),
+            percentile(each.waited, 95),
         )
-    return Complaint(1, "failed", "crashes", f"{says}.", {"state": "retrying" if found.retrying else "failed"})
+        for each in parts
+    ]
+
+
+def axis(found: Lately, labels: int | None = None) -> list[Markup]:
+    """Return the times on the axis, the last one "now"."""
+    number = min(labels or found.span.labels, len(found.columns))
+    places = [place * len(found.columns) // number for place in range(number)]
+    return [*(rendering.clock(found.columns[place].begin, found.span.axis) for place in places), Markup("now")]
+
+
+# What needs attention
+
+
+class Complaint(NamedTuple):
+    """A problem of a type.
+
+    Attributes:
+        rank: the severity; the lowest is the worst.
+        type: the type.
+        state: the state that determines the colour.
+        icon: the shape.
+        says: the problem, without its subject.
+        more: a second line.
+        since: for how long, in words; "" if unknown.
+        query: the filter that finds the jobs.
+    """
+
+    rank: int
+    type: JobType
+    state: str
+    icon: str
+    says: str
+    more: str
+    since: str
+    query: dict[str, str]
+
+
+def complaints(
+    hour: LastHour, queues: Mapping[JobType, QueueState], counts: Mapping[JobType, TypeCounts], now: float
+) -> dict[JobType, Complaint]:
+    """Return the worst problem of each type that has one, the worst first.
+
+    Args:
+        hour: of all types.
+        queues: of the types with the most jobs that wait.
+        counts: of all types.
+        now: seconds since the epoch.
+    """
+    found: dict[JobType, Complaint] = {}
+    every = [*_of_runs(hour), *_of_queues(queues, counts, now)]
+    for each in sorted(every, key=lambda complaint: complaint.rank):
+        found.setdefault(each.type, each)
+    return found
+
+
+def crash_share(found: Outage) -> str:
+    """Return the share of crashed runs of a type in words."""
+    return f"{100 * found.crashed // found.ended}{rendering.NBSP}% of its runs crash"
 
 
 def crashes(found: Outage, verb: str) -> str:
@@ -280,97 +307,38 @@ def crashes(found: Outage, verb: str) -> str:
     return f"{rendering.count(found.crashed)} of {ended} {verb} within the last {within}"
 
 
-def complaint(row: dict[str, Any], crashing: Outage | None, span: str) -> Complaint | None:
-    """Return the problems of a type in one line, the worst first; None without problems.
-
-    Args:
-        row: the type's row of the overview: paused, of_states, oldest_age, lately.
-        crashing: the outage, if the type's runs crash.
-        span: the time window of `lately`, in words.
-    """
-    found = [*_complaints(row, crashing, span)]
-    if not found:
-        return None
-    return found[0]._replace(says=" It ".join(each.says for each in found))
-
-
-def _complaints(row: dict[str, Any], crashing: Outage | None, span: str) -> Iterator[Complaint]:
-    happened: Lately = row["lately"]
-    counts: TypeCounts = row["of_states"]
-    if crashing is not None:
-        yield outage(crashing)
-    if happened.totals.failed:
-        failed = rendering.many(happened.totals.failed, "job")
-        yield Complaint(2, "failed", "failed", f"had {failed} fail within the {span}.", {"state": "failed"})
-    if happened.totals.lost:
-        lost = rendering.many(happened.totals.lost, "time")
-        yield Complaint(3, "failed", "lost", f"lost its worker {lost} within the {span}.", {"state": "running"})
-    if row["paused"]:
-        # Its jobs wait because it is paused, and for nothing else.
-        if counts.ready:
-            wait = "waits" if counts.ready == 1 else "wait"
-            yield Complaint(5, "plain", "paused", f"is paused, and {rendering.many(counts.ready, 'job')} {wait}.", {})
-        return
-    age = row["oldest_age"]
-    if age is not None and age > SLOW:
-        says = f"has a job that has been ready for {rendering.duration(age)}."
-        yield Complaint(4, "ready", "waits", says, {"state": "ready"})
-    grown = happened.grown(counts)
-    if grown >= GROWS and grown * 10 >= counts.ready:
-        says = f"grows: {rendering.many(grown, 'job')} more came due than were begun within the {span}."
-        yield Complaint(4, "ready", "grows", says, {"state": "ready"})
+def _of_runs(hour: LastHour) -> Iterator[Complaint]:
+    for each in hour.outages:
+        wait = "job waits" if each.retrying == 1 else "jobs wait"
+        more = crashes(each, "crashed") + (
+            f"; {rendering.count(each.retrying)} {wait} for another attempt" if each.retrying else ""
+        )
+        query = {"state": "retrying" if each.retrying else "failed"}
+        since = rendering.roughly(max(each.since, 1) * 60.0)
+        yield Complaint(1, each.type, "failed", "failed", crash_share(each), more, since, query)
+    for type, totals in sorted(hour.by_type.items(), key=lambda item: -item[1].failed):
+        if totals.failed:
+            says = f"{rendering.many(totals.failed, 'job')} failed"
+            yield Complaint(2, type, "failed", "failed", says, "within the last hour", "", {"state": "failed"})
+        elif totals.lost:
+            says = f"lost its worker {rendering.many(totals.lost, 'time')}"
+            yield Complaint(3, type, "failed", "silent", says, "within the last hour", "", {"state": "running"})
 
 
-# Counts of all types
-
-
-class SharedCounts:
-    """Reads the counts of all types.
-
-    Args:
-        service: the service.
-    """
-
-    def __init__(self, service: JobsService) -> None:
-        self._service = service
-        self._counts: _Shared[dict[JobType, TypeCounts]] = _Shared(service.counts)
-        self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour)
-
-    async def get(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
-        """Return the counts, which may be some tenths of a second old if there are very many types.
-
-        Args:
-            age: seconds that they may be old in any case.
-        """
-        return await self._counts.get(age)
-
-    async def last_hour(self) -> LastHour:
-        """Return the failures of the last hour, which may be as old."""
-        return await self._last_hour.get()
-
-    async def _read_last_hour(self) -> LastHour:
-        return await last_hour(self._service, await self.get())
-
-
-class _Shared(Generic[T]):
-    """A value that is read once for all simultaneous callers if reading it takes long."""
-
-    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
-        self._read = read
-        self._found: T | None = None
-        self._read_at = self._good_until = 0.0
-        self._reading = asyncio.Lock()
-
-    async def get(self, age: float = 0.0) -> T:
-        async with self._reading:
-            began = time.monotonic()
-            if self._found is not None and (began < self._good_until or began - self._read_at < age):
-                return self._found
-            self._found = found = await self._read()
-            self._read_at = ended = time.monotonic()
-            took = ended - began
-            self._good_until = 0.0 if took < QUICK else ended + rest_after(took)
-            return found
+def _of_queues(
+    queues: Mapping[JobType, QueueState], counts: Mapping[JobType, TypeCounts], now: float
+) -> Iterator[Complaint]:
+    for type, queue in queues.items():
+        ready = counts[type].ready if type in counts else 0
+        many = f"{rendering.many(ready, 'job')} {'is' if ready == 1 else 'are'} ready"
+        age = None if queue.ready_since is None else now - queue.ready_since
+        if queue.paused:
+            # Its jobs wait because it is paused, and for nothing else.
+            if ready:
+                yield Complaint(5, type, "paused", "paused", "is paused", many, "", {})
+        elif age is not None and age > SLOW:
+            query = {"state": "ready"}
+            yield Complaint(4, type, "retrying", "growing", "falls behind", many, rendering.roughly(age), query)
 
 
 # The size of the store

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
+from markupsafe import Markup, escape
 from starlette.responses import Response
 
 from jobs_service.dashboard import jobs, rendering
+from jobs_service.dashboard.jobs import Run
 from jobs_service.dashboard.rendering import SECURITY, page, problem_page
 from jobs_service.dashboard.visit import Visit
 from jobs_service.errors import NoTypeTimeout, RecordDamaged
 from jobs_service.model import HistoryEvent, HistoryKind, Job
-from jobs_service.model.job import Status, status_of
+from jobs_service.model.job import ENDED, MEANT, Status, status_of
 from jobs_service.names import compact, priority_text, shown
 from jobs_service.redaction import is_marked
 from jobs_service.replication.stored import ReplicationStatus
@@ -25,25 +28,23 @@ from jobs_service.service.selection import worker_of
 FOLDED: Final = 4000
 """Most characters of a value that are shown unfolded; longer values are folded."""
 MOST_SHOWN: Final = 100_000
+_WAITS: Final = MEANT["pending"]
 
-_COLOURS: Final = {
-    HistoryKind.ADDED: "ready",
-    HistoryKind.STARTED: "running",
-    HistoryKind.STOPPED: "scheduled",
-    HistoryKind.CRASHED: "failed",
-    HistoryKind.LOST: "failed",
-    HistoryKind.FINISHED: "succeeded",
-    HistoryKind.CANCELED: "canceled",
+_ENDS: Final = {
+    HistoryKind.ADDED: ("ready", "ready", "Asked to run again"),
+    HistoryKind.STARTED: ("running", "running", "Started"),
+    HistoryKind.STOPPED: ("scheduled", "scheduled", "Given back unfinished"),
+    HistoryKind.CRASHED: ("retrying", "retrying", "Crashed"),
+    HistoryKind.LOST: ("failed", "silent", "Lost: its worker fell silent"),
+    HistoryKind.FINISHED: ("succeeded", "succeeded", "Finished"),
+    HistoryKind.CANCELED: ("canceled", "canceled", "Canceled"),
 }
-_WORDS: Final = {
-    HistoryKind.ADDED: "asked to run again",
-    HistoryKind.STARTED: "started",
-    HistoryKind.STOPPED: "given back unfinished",
-    HistoryKind.CRASHED: "crashed",
-    HistoryKind.LOST: "lost: its worker fell silent",
-    HistoryKind.FINISHED: "finished",
-    HistoryKind.CANCELED: "canceled",
-}
+"""Colour, icon and words of events."""
+_LIFE: Final = 1000.0
+"""Width of the drawing of a job's runs."""
+_TOKENS: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?')
+_OURS: Final = ("/site-packages/", "/dist-packages/", "/lib/python", "/jobs_service/", "<frozen ")
+"""Parts of the paths of frames that are no code of the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,13 @@ class Value:
     """A JSON value as a page shows it.
 
     Attributes:
-        text: the first MOST_SHOWN characters of its text.
+        text: the first MOST_SHOWN characters of its text, as HTML.
         folded: whether the page shows it only on request.
         size: the length of the whole text in characters.
         cut: whether the text was shortened.
     """
 
-    text: str
+    text: Markup
     folded: bool
     size: int
     cut: bool
@@ -70,17 +71,16 @@ class Step:
     Attributes:
         at: seconds since the epoch.
         what: the event in words.
-        colour: the state that determines the colour.
+        colour, icon: its state and shape.
         detail: the worker, or the reason.
-        after: seconds since the previous event.
         run: the number of the run that began, counted from the history's first event; None if no run began.
     """
 
     at: float
     what: str
     colour: str
+    icon: str
     detail: str
-    after: float | None
     run: int | None
 
 
@@ -89,7 +89,17 @@ def value(given: Any) -> Value | None:
     if given is None:
         return None
     text = rendering.json_text(given)
-    return Value(text[:MOST_SHOWN], len(text) > FOLDED, len(text), len(text) > MOST_SHOWN)
+    return Value(_marked_up(text[:MOST_SHOWN]), len(text) > FOLDED, len(text), len(text) > MOST_SHOWN)
+
+
+def _marked_up(text: str) -> Markup:
+    """Return JSON as HTML with names and texts marked."""
+    parts, end = [], 0
+    for found in _TOKENS.finditer(text):
+        kind = "k" if found[2] else "v"
+        parts += [escape(text[end : found.start()]), Markup('<b class="{}">{}</b>').format(kind, found[1])]
+        end = found.end(1)
+    return Markup("").join([*parts, escape(text[end:])])
 
 
 async def job_page(visit: Visit) -> Response:
@@ -113,27 +123,34 @@ async def job_page(visit: Visit) -> Response:
     except NoTypeTimeout:
         timeout = None
     progress = job.progress
-    worker = worker_of(job)
+    runs = jobs.runs_of(job)
+    most = jobs.most_attempts(service, type) if job.max_attempts is None else job.max_attempts
     context = {
         "job": job,
         "type": type,
         "id": id,
         "state": state.value,
         "says": _says(job, state, queue.paused, timeout),
-        "worker": worker,
+        "worker": worker_of(job),
         "started": started_at(job),
         "data": value(job.data),
         "result": value(job.result),
-        "traceback": "" if job.error is None else rendering.lines(job.error.traceback),
+        "traceback": () if job.error is None else frames(rendering.lines(job.error.traceback)),
         "error_line": "" if job.error is None else rendering.error_line(job.error),
         "error_message": "" if job.error is None else rendering.lines(job.error.message),
-        "progress": progress,
         "progress_line": "" if progress is None else rendering.progress_line(progress),
         "replication": ReplicationStatus.of(job),
         "share": None if progress is None else rendering.share(progress),
         "steps": steps(job.history, state),
+        "runs": runs,
+        "life": _life(job, runs, state, visit.now),
+        "ends": _ENDS,
+        "attempts": jobs.attempts_text(job, most),
+        "most": most,
+        "ran": sum(run.ran(visit.now) for run in runs),
         "cut_history": bool(job.history) and job.history[-1].kind is not HistoryKind.ADDED,
         "priority": priority_text(job.priority),
+        "edited": _edited(job) if state in _WAITS else None,
         "cli": command_line(job),
         "curl": curl(job, visit.request.state.base, with_token=visit.role.proven),
         "folded_from": FOLDED,
@@ -141,6 +158,66 @@ async def job_page(visit: Visit) -> Response:
         "now": visit.now,
     }
     return page(visit, "job.html", context, live={"of": "job", "type_": type, "id_": id})
+
+
+def _edited(job: Job) -> dict[str, str]:
+    """Return the fields of the form that changes a waiting job."""
+    data = jobs.encoded(json.dumps(job.data, ensure_ascii=False, indent=2)).decode()
+    return {"data": data, "priority": priority_text(job.priority), "delay": ""}
+
+
+def frames(traceback: str) -> list[tuple[str, str]]:
+    """Return the parts of a traceback: "own" frames, "lib" for other text, "lib" with a number for folded frames."""
+    parts: list[tuple[str, str]] = []
+    folded = 0
+    for block in re.split(r'\n(?=  File ")', traceback):
+        frame, _, rest = block.partition("\n")
+        is_frame = frame.startswith('  File "')
+        # What follows the indented lines of the last frame is the error itself.
+        indented = re.match(r"(?:    .*(?:\n|$))*", rest)
+        code, after = (rest[: indented.end()], rest[indented.end() :]) if indented else ("", rest)
+        if is_frame and any(part in frame for part in _OURS):
+            folded += 1
+        else:
+            parts += _fold(folded)
+            folded = 0
+            parts.append(("own", f"{frame}\n{code}".rstrip("\n")) if is_frame else ("lib", block))
+            after = after if is_frame else ""
+        if after:
+            parts += [*_fold(folded), ("", after)]
+            folded = 0
+    return [*parts, *_fold(folded)]
+
+
+def _fold(number: int) -> list[tuple[str, str]]:
+    return [("lib", f"  … {rendering.many(number, 'frame')} of libraries")] if number else []
+
+
+def _life(job: Job, runs: list[Run], state: Status, now: float) -> dict[str, Any] | None:
+    """Return the drawing of a job's runs, to scale; None without runs."""
+    if not runs:
+        return None
+    due = job.run_at.timestamp() if job.run_at is not None and state is Status.RETRYING else None
+    begin = min(runs[0].due, runs[0].began)
+    end = max(due or 0.0, now if runs[-1].ended is None or due is not None else runs[-1].ended, begin + 0.001)
+
+    def x(at: float) -> float:
+        return round((min(max(at, begin), end) - begin) / (end - begin) * _LIFE, 1)
+
+    bars, pauses = [], []
+    for place, run in enumerate(runs):
+        if place:
+            pauses.append((x(runs[place - 1].ended or run.due), x(run.began)))
+        elif run.waited:
+            bars.append(("ready", x(run.due), max(x(run.began) - x(run.due), 1.0)))
+        until = now if run.ended is None else run.ended
+        bars.append(("running", x(run.began), max(x(until) - x(run.began), 2.0)))
+        if run.end is not None and run.end is not HistoryKind.FINISHED:
+            bars.append((_ENDS[run.end][0], x(until) - 2, 4.0))
+    if due is not None and runs[-1].ended is not None:
+        pauses.append((x(runs[-1].ended), x(due)))
+    is_open = state in (Status.RUNNING, Status.RETRYING)
+    return {"bars": bars, "pauses": pauses, "now": x(now) if is_open else None, "seconds": min(end, now) - begin}
 
 
 def _says(job: Job, state: Status, paused: bool, timeout: float | None) -> str:
@@ -165,22 +242,18 @@ def _says(job: Job, state: Status, paused: bool, timeout: float | None) -> str:
 
 
 def steps(history: tuple[HistoryEvent, ...], state: Status) -> list[Step]:
-    """Return the history of a job, oldest event first; `state` is the job's present state."""
+    """Return the history of a job, newest event first; `state` is the job's present state."""
     found: list[Step] = []
-    before: float | None = None
     runs = 0
     for event in reversed(history):
-        run = None
-        if event.kind is HistoryKind.STARTED:
-            runs += 1
-            run = runs
-        after = None if before is None else max(event.at - before, 0.0)
-        what = "added" if before is None and event.kind is HistoryKind.ADDED else _WORDS[event.kind]
-        found.append(Step(event.at, what, _COLOURS[event.kind], rendering.lines(event.detail), after, run))
-        before = event.at
-    if history and history[0].kind is HistoryKind.FINISHED:
-        found[-1] = replace(found[-1], what=f"finished: {state.value}", colour=state.value)
-    return found
+        runs += event.kind is HistoryKind.STARTED
+        run = runs if event.kind is HistoryKind.STARTED else None
+        colour, icon, what = _ENDS[event.kind]
+        what = "Added" if not found and event.kind is HistoryKind.ADDED else what
+        found.append(Step(event.at, what, colour, icon, rendering.lines(event.detail), run))
+    if history and history[0].kind is HistoryKind.FINISHED and state in ENDED:
+        found[-1] = replace(found[-1], what=state.value.capitalize(), colour=state.value, icon=state.value)
+    return found[::-1]
 
 
 def command_line(job: Job) -> str:

@@ -1,58 +1,84 @@
-"""The first page: all types with their jobs by state, their recent events, and problems that need attention."""
+"""The first page: what happened lately, what needs attention, and all types with their jobs by state."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from operator import itemgetter
 from typing import Any, Final
 
 from starlette.responses import Response
 
-from jobs_service.dashboard import figures
+from jobs_service.dashboard import figures, rendering
+from jobs_service.dashboard.figures import Complaint, Lately
 from jobs_service.dashboard.rendering import page
 from jobs_service.dashboard.visit import Visit, choice
-from jobs_service.model import JobType
-from jobs_service.model.job import COUNTED
-from jobs_service.model.type_state import TypeCounts
+from jobs_service.errors import RecordDamaged
+from jobs_service.model import JobType, ProcessInfo, ProcessState
+from jobs_service.model.job import Status
+from jobs_service.model.type_state import QueueState, TypeCounts
 from jobs_service.names import shown
+from jobs_service.service import bulk_actions
+from jobs_service.service.actions import ACTIONS
+from jobs_service.service.failures import Outage
 
 TYPES_ON_A_PAGE: Final = 25
+MOST_ATTENTION: Final = 7
+STATES: Final = ("failed", "retrying", "running", "ready", "scheduled")
+"""Columns of the table of types."""
+_GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
 
 
 async def overview(visit: Visit) -> Response:
     """Return the page."""
     window = choice(visit.query.get("window"), figures.WINDOWS)
-    sort = choice(visit.query.get("sort"), ("name", *COUNTED))
-    counts = await visit.counts()
+    sort = choice(visit.query.get("sort"), ("attention", "name", *STATES))
+    reads = visit.reads
+    counts = await reads.counts()
+    hour, queues, processes, sums = await asyncio.gather(
+        reads.last_hour(), reads.queues(), reads.processes(), reads.sums(window, counts)
+    )
+    if not counts and not processes:
+        return page(visit, "empty.html", {}, live={"of": "types"})
+    problems = figures.complaints(hour, queues, counts, visit.now)
     wanted = visit.query.get("q", "").strip().lower()
     # There may be very many types: the loop goes on meanwhile.
-    selected, sums = await asyncio.to_thread(_selected, counts, wanted, sort)
+    selected = await asyncio.to_thread(_selected, counts, wanted, sort, [*problems])
     number = _number(visit.query.get("page"))
     begin = min((number - 1) * TYPES_ON_A_PAGE, max(len(selected) - 1, 0) // TYPES_ON_A_PAGE * TYPES_ON_A_PAGE)
     some = selected[begin : begin + TYPES_ON_A_PAGE]
-    rows = await asyncio.gather(*(_row(visit, type, each, window) for type, each in some))
-    span = figures.SPANS[window]
-    outages = {outage.type: outage for outage in (await visit.last_hour()).outages}
-    # Outages of types on other pages of the list are shown as well.
-    shown_here = {type for type, _ in some}
-    complaints = [(type, figures.outage(outage)) for type, outage in outages.items() if type not in shown_here]
-    for row in rows:
-        if (found := figures.complaint(row, outages.get(row["type"]), span)) is not None:
-            complaints.append((row["type"], found))
-    attention = [
-        {**found._asdict(), "type": shown(type), "href": visit.url("/type", type_=type, **found.query)}
-        for type, found in sorted(complaints, key=lambda item: item[1].rank)
-    ]
+    known = await visit.service.queue_states([type for type in some if type not in queues])
+    queues = {**queues, **dict(zip((type for type in some if type not in queues), known, strict=True))}
+    recent = await asyncio.gather(*(figures.lately(visit.service, type, window, visit.now) for type in some))
+    every = None if sums is None else Lately.of(figures.SPANS[window], sums)
+    attention = [*_processes(visit, processes), *(_shown(visit, each) for each in problems.values())]
+    attention += await _bulk(visit, counts)
+    unwell = sum(each["is_bad"] for each in attention)
     context = {
+        "spans": figures.SPANS,
         "window": window,
-        "span": span,
+        "span": figures.SPANS[window],
         "sort": sort,
+        "states": STATES,
         "total_types": len(counts),
-        "figures": sums,
-        "figure_words": COUNTED,
-        "attention": attention[:12],
-        "rows": rows,
+        "totals": {state: sum(getattr(each, state) for each in counts.values()) for state in STATES},
+        "every": every,
+        "lanes": None if every is None else figures.overview_lanes(every),
+        "columns": None if every is None else figures.columns(every),
+        "table": None if every is None else figures.columns(every, 12),
+        "axis": None if every is None else figures.axis(every),
+        "spark": None if every is None else figures.spark(every, "All types"),
+        "mark": _mark(hour.outages, window),
+        "p95": figures.percentile,
+        "slow": figures.SLOW,
+        "slots": (sum(each.taken for each in processes), sum(each.slots for each in processes)),
+        "unwell": unwell,
+        "warnings": sum(each["is_warning"] for each in attention),
+        "usual": len(counts) - len(problems),
+        "attention": attention[:MOST_ATTENTION],
+        "more_attention": max(len(attention) - MOST_ATTENTION, 0),
+        "rows": [
+            _row(type, counts[type], queues[type], each, visit.now) for type, each in zip(some, recent, strict=True)
+        ],
         "found": len(selected),
         "first": begin + 1,
         "last": begin + len(some),
@@ -62,41 +88,97 @@ async def overview(visit: Visit) -> Response:
     return page(visit, "overview.html", context, live={"of": "types"})
 
 
-def _selected(
-    counts: Mapping[JobType, TypeCounts], wanted: str, sort: str
-) -> tuple[list[tuple[JobType, TypeCounts]], list[tuple[str, int]]]:
-    """Return the types whose names contain a text, sorted, and the sums of jobs by state over all types."""
-    found = [(shown(type), type, each) for type, each in counts.items()]
+def _selected(counts: Mapping[JobType, TypeCounts], wanted: str, sort: str, first: list[JobType]) -> list[JobType]:
+    """Return the types whose names contain a text, sorted; `first` are those that need attention, the worst first."""
+    found = [(shown(type), type) for type in counts]
     if wanted:
         found = [item for item in found if wanted in item[0].lower()]
-    found.sort(key=itemgetter(0))
-    if sort != "name":
-        found.sort(key=lambda item: -getattr(item[2], sort))
-    sums = [(state.value, sum(getattr(each, state) for each in counts.values())) for state in COUNTED]
-    return [(type, each) for _, type, each in found], sums
+    found.sort(key=lambda item: item[0])
+    if sort == "attention":
+        rank = {type: place for place, type in enumerate(first)}
+        found.sort(key=lambda item: (rank.get(item[1], len(rank)), -counts[item[1]].failed))
+    elif sort != "name":
+        found.sort(key=lambda item: -getattr(counts[item[1]], sort))
+    return [type for _, type in found]
 
 
-async def _row(visit: Visit, type: JobType, counts: TypeCounts, window: str) -> dict[str, Any]:
-    service, name, span = visit.service, shown(type), figures.SPANS[window]
-    happened = await figures.lately(service, type, window, visit.now)
-    queue = await service.queue_state(type)
-    oldest = None
-    if queue.id is not None:
-        age = None if queue.ready_since is None else max(visit.now - queue.ready_since, 0.0)
-        oldest = {"id": queue.id, "age": age}
+def _row(type: JobType, counts: TypeCounts, queue: QueueState, lately: Lately, now: float) -> dict[str, Any]:
+    name = shown(type)
     return {
         "type": type,
         "name": name,
         "paused": queue.paused,
-        "counts": [(state, getattr(counts, state)) for state in COUNTED],
-        "of_states": counts,
-        "lately": happened,
-        "ended": figures.ended_chart(happened, name, span),
-        "waited": figures.waited_chart(happened, name, span),
-        "waited_text": figures.within(happened.waited, 95),
-        "oldest": oldest,
-        "oldest_age": None if oldest is None else oldest["age"],
+        "counts": counts,
+        "lately": lately,
+        "spark": figures.spark(lately, name),
+        "oldest": None if queue.ready_since is None else max(now - queue.ready_since, 0.0),
     }
+
+
+def _shown(visit: Visit, found: Complaint) -> dict[str, Any]:
+    return {
+        **found._asdict(),
+        "subject": shown(found.type),
+        "href": visit.url("/type", type_=found.type, **found.query),
+        "is_bad": found.rank < 4,
+        "is_warning": found.rank == 4,
+    }
+
+
+def _processes(visit: Visit, processes: list[ProcessInfo]) -> list[dict[str, Any]]:
+    return [
+        {
+            "state": "failed",
+            "icon": "silent",
+            "subject": rendering.brief(each.worker, 60),
+            "href": visit.url("/system"),
+            "says": f"is {each.state.value}",
+            "more": "its jobs run elsewhere after their activity timeout",
+            "since": rendering.roughly(max(visit.now - each.heard, 0.0)),
+            "is_bad": True,
+            "is_warning": False,
+        }
+        for each in processes
+        if each.state in _GONE
+    ][:3]
+
+
+async def _bulk(visit: Visit, counts: Mapping[JobType, TypeCounts]) -> list[dict[str, Any]]:
+    """Return the running bulk actions."""
+    if bulk_actions.TYPE not in counts or not counts[bulk_actions.TYPE].running:
+        return []
+    found = await visit.service.page(bulk_actions.TYPE, state=Status.RUNNING.value, limit=3)
+    items = []
+    for job in found.jobs:
+        try:
+            data, progress = job.data if isinstance(job.data, dict) else {}, job.progress
+            since = job.history[0].at if job.history else visit.now
+        except RecordDamaged:
+            continue
+        verb, type = ACTIONS.get(str(data.get("action")), "?"), rendering.brief(str(data.get("type")), 60)
+        items.append(
+            {
+                "state": "running",
+                "icon": "running",
+                "subject": bulk_actions.TYPE,
+                "href": visit.url("/bulk/show", id_=job.id),
+                "says": f"{verb} jobs of {type}",
+                "more": "" if progress is None else rendering.progress_line(progress),
+                "share": None if progress is None else rendering.share(progress),
+                "since": rendering.roughly(max(visit.now - since, 0.0)),
+                "is_bad": False,
+                "is_warning": False,
+            }
+        )
+    return items
+
+
+def _mark(outages: tuple[Outage, ...], window: str) -> tuple[int, str] | None:
+    """Return the column from which on the runs of the worst type crash, and a text; None if there is none to mark."""
+    span = figures.SPANS[window]
+    if not outages or span.interval != 60.0 or not 0 < outages[0].since < span.intervals:
+        return None
+    return span.intervals - outages[0].since, f"{rendering.brief(shown(outages[0].type), 30)} starts to crash"
 
 
 def _number(text: str | None) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
@@ -15,11 +14,14 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from jobs_service.dashboard import actions, bulk_pages, small_pages
-from jobs_service.dashboard.figures import SharedCounts, SizeWatch
+from jobs_service.dashboard.failures_page import failures
+from jobs_service.dashboard.figures import SizeWatch
 from jobs_service.dashboard.job_page import clone_page, download, job_page
 from jobs_service.dashboard.jobs import export
 from jobs_service.dashboard.overview import overview
 from jobs_service.dashboard.rendering import HERE, SECURITY, error_page, problem_page
+from jobs_service.dashboard.search_page import search
+from jobs_service.dashboard.shared import Shared
 from jobs_service.dashboard.type_page import type_page
 from jobs_service.dashboard.visit import BadAddress, Visit
 from jobs_service.errors import JobsError
@@ -41,7 +43,7 @@ CHANGED: Final = b"event: changed\ndata: \n\n"
 
 _STATIC: Final = {
     "style.css": "text/css; charset=utf-8",
-    "live.js": "text/javascript; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 
@@ -60,9 +62,10 @@ class Dashboard:
 
     def __init__(self, state: Any) -> None:
         self._state = state
-        self._counts = SharedCounts(state.service)
+        self._shared = Shared(state.service)
         self._sizes = SizeWatch()
         self._bulk: BulkActions = state.bulk
+        state.service.before_leaving(self._shared.close)
 
     def routes(self) -> list[Route]:
         """Return the routes of all pages."""
@@ -73,22 +76,23 @@ class Dashboard:
             see("/job", job_page),
             see("/download", download),
             see("/export", export),
-            see("/failures", small_pages.failures),
-            see("/processes", small_pages.processes),
+            see("/failures", failures),
             see("/periodic", small_pages.periodic),
-            see("/supervision", small_pages.supervision),
-            see("/health", lambda visit: small_pages.health(visit, self._sizes)),
-            see("/bulk", bulk_pages.bulk_list),
+            see("/system", lambda visit: small_pages.system(visit, self._sizes)),
+            see("/search", search),
             see("/bulk/show", bulk_pages.bulk_show),
             see("/live", live, STREAM),
             self._route("GET", "write", "/bulk/new", bulk_pages.bulk_new),
             self._route("GET", "write", "/job/new", clone_page),
             do("/bulk", lambda visit: bulk_pages.bulk_start(visit, self._bulk)),
+            do("/bulk/picked", bulk_pages.bulk_picked),
             do("/bulk/cancel", bulk_pages.bulk_cancel),
+            do("/job/edit", actions.edit),
             do("/job/act", actions.act_on_job),
             do("/job/new", actions.add),
             do("/type/act", actions.act_on_type),
             do("/periodic/act", actions.tick),
+            do("/schedule/act", actions.act_on_schedule),
             self._route("POST", "admin", "/processes/act", actions.act_on_process),
             self._route("POST", "nobody", "/preferences", actions.preferences),
             self._route("GET", "nobody", "/login", actions.login_page),
@@ -100,7 +104,7 @@ class Dashboard:
 
     def _route(self, method: str, role: str, path: str, handle: Handle, name: str | None = None) -> Route:
         async def answer(request: Request) -> Response:
-            visit = Visit(request, self._state, self._counts)
+            visit = Visit(request, self._state, self._shared)
             try:
                 if not visit.role.has(role):
                     if visit.role.role == "nobody" and method == "GET" and path != "/live":
@@ -150,17 +154,15 @@ async def live(visit: Visit) -> Response:
         news = of_job(service, visit.type(), visit.id())
     elif of == "processes":
         news = changes(service.processes)
-    elif of == "tree":
-        news = changes(lambda: _shape(service.supervision()))
     elif of == "type":
         type = visit.type()
 
         async def type_now() -> Any:
-            return (await visit.counts(LEAST / 2)).get(type), await service.paused(type)
+            return (await visit.reads.counts(LEAST / 2)).get(type), await service.paused(type)
 
         news = changes(type_now)
     else:
-        news = changes(lambda: visit.counts(LEAST / 2))
+        news = changes(lambda: visit.reads.counts(LEAST / 2))
     who, address = visit.request.state.who, visit.request.state.client
     return EventStream(visit.state, visit.request, who, address, news)
 
@@ -182,15 +184,6 @@ async def changes(look: Callable[[], Awaitable[Any]]) -> AsyncGenerator[bytes, N
             known = now
             yield CHANGED
         await asyncio.sleep(min(max(LEAST, took * _SHARE), _MOST))
-
-
-async def _shape(node: dict[str, Any]) -> bytes:
-    """Return a mark of a supervisor tree that ignores the uptime of its parts."""
-
-    def parts(node: dict[str, Any]) -> Any:
-        return (node.get("name"), node.get("state"), node.get("restarts"), [*map(parts, node.get("children", ()))])
-
-    return hashlib.blake2b(repr(parts(node)).encode(), digest_size=8).digest()
 
 
 async def of_job(service: Any, type: Any, id: Any) -> AsyncGenerator[bytes, None]:

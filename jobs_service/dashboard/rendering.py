@@ -49,11 +49,8 @@ SECURITY: Final = {
 MENU: Final = (
     ("/", "Overview"),
     ("/failures", "Failures"),
-    ("/processes", "Processes"),
     ("/periodic", "Periodic"),
-    ("/supervision", "Supervisor"),
-    ("/health", "Health"),
-    ("/bulk", "Bulk actions"),
+    ("/system", "System"),
 )
 
 SAID: Final = {
@@ -66,8 +63,13 @@ SAID: Final = {
     "paused": "The type is paused: nobody takes its jobs until it is resumed. What runs goes on.",
     "resumed": "The type is resumed: its jobs are taken again.",
     "changed": "The type is changed.",
+    "schedule-pause": "The schedule does not tick until it is resumed.",
+    "schedule-resume": "The schedule ticks again.",
+    "schedule-remove": "The schedule is removed; the jobs that it has added stay.",
     "ticked": "A job is added; it runs as soon as a slot is free.",
     "stopping": "The bulk action was asked to end; what it has done stays done.",
+    "picked": "Done. A job to which something had happened meanwhile was left alone.",
+    "edited": "The job is changed.",
     "process-quiet": "The process was asked to take no more jobs; what runs goes on.",
     "process-resume": "The process was asked to take jobs again.",
     "process-stop": "The process was asked to end. Its running jobs get their grace.",
@@ -82,7 +84,7 @@ _TITLES = (
         "It may have been removed, or kept long enough. Look at its type's jobs.",
     ),
     (NoTypeTimeout, "There is no such type", "Make it first: jobs-service types set TYPE SECONDS."),
-    (ProcessGone, "This process is not there any more", "Go back to the page of processes."),
+    (ProcessGone, "This process is not there any more", "Go back to the page of the system."),
     (JobExists, "There is such a job already", "Go back, and give it another id."),
     (JobTooLarge, "The job is too large", "Go back, and give it less data."),
     (InvalidJob, "That cannot be", "Go back, and correct it."),
@@ -92,7 +94,7 @@ _TITLES = (
         "It can be removed all the same: jobs-service remove TYPE ID --force.",
     ),
     (StoreFull, "The store is full", "Make room where the store is, or remove jobs that nobody needs."),
-    (StoreUnavailable, "The store cannot be reached", "Try it again; the page of health says more."),
+    (StoreUnavailable, "The store cannot be reached", "Try it again; the page of the system says more."),
     (ServiceClosed, "The server is ending", "Try it again when it is back."),
 )
 
@@ -125,6 +127,7 @@ def page(
             url=visit.url,
             menu=MENU,
             environment=visit.environment,
+            badges=(0, 0) if visit.shared is None else visit.shared.known_problems(),
             live_url=None if live is None else visit.url("/live", **live),
             said=SAID.get(visit.query.get("said", "")),
             **context,
@@ -172,6 +175,8 @@ def _templates() -> Environment:
         "shown": shown,
         "brief": brief,
         "when": when,
+        "clock": clock,
+        "roughly": roughly,
     }
     environment.globals |= {"states": [each.value for each in Status], "version": jobs_service.__version__}
     return environment
@@ -186,25 +191,39 @@ def when(moment: datetime | float | None, since: float | None = None) -> Markup:
     """
     time = at(moment) if isinstance(moment, int | float) else moment
     if time is None:
-        return Markup('<span class="quiet">never</span>')
-    time = time.astimezone(UTC)
-    exact = time.strftime("%Y-%m-%d %H:%M:%S UTC")
-    iso = time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return Markup('<span class="faint">never</span>')
+    exact = time.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     if since is None:
-        return Markup('<time datetime="{}" data-time>{}</time>').format(iso, exact)
+        return _time(time, exact, exact, "data-time")
     seconds = since - time.timestamp()
-    told = f"{duration(seconds)} ago" if seconds >= 0 else f"in {duration(-seconds)}"
-    if abs(seconds) < 1:
-        told = "now"
-    return Markup('<time datetime="{}" title="{}" data-ago>{}</time>').format(iso, exact, told)
+    told = f"{roughly(seconds)}{NBSP}ago" if seconds >= 0 else f"in{NBSP}{roughly(-seconds)}"
+    return _time(time, exact, "now" if abs(seconds) < 1 else told, "data-ago")
+
+
+def clock(moment: float | None, form: str = "%H:%M:%S") -> Markup:
+    """Return the time of day of a moment in seconds since the epoch, as `when`; `form` is for strftime."""
+    time = at(moment)
+    if time is None:
+        return Markup("")
+    kind = "data-date" if "%d" in form else "data-minute" if "%S" not in form else "data-clock"
+    return _time(time, time.strftime("%Y-%m-%d %H:%M:%S UTC"), time.strftime(form), kind)
+
+
+def _time(time: datetime, exact: str, told: str, kind: str) -> Markup:
+    iso = time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Markup('<time datetime="{}" title="{}" {}>{}</time>').format(iso, exact, kind, told)
 
 
 # Texts
 
 
+NBSP: Final = "\u00a0"
+"""Between a number and its unit, which never part."""
+
+
 def count(number: int) -> str:
-    """Return a number with a thin space between thousands."""
-    return f"{number:,}".replace(",", "\u202f")
+    """Return a number with commas between thousands."""
+    return f"{number:,}"
 
 
 def many(number: int, noun: str) -> str:
@@ -218,17 +237,30 @@ def duration(seconds: float | None) -> str:
         return ""
     seconds = max(seconds, 0.0)
     if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
+        return f"{seconds * 1000:.0f}{NBSP}ms"
     if seconds < 59.95:
-        return f"{seconds:.1f} s".replace(".0 s", " s")
+        text = f"{seconds:.1f}" if seconds < 9.95 else f"{seconds:.0f}"
+        return f"{text.removesuffix('.0')}{NBSP}s"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
-    if days:
-        return f"{count(days)} d {hours} h" if hours else f"{count(days)} d"
-    if hours:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    for great, unit, small, part in (
+        (days, "d", hours, "h"),
+        (hours, "h", minutes, "min"),
+        (minutes, "min", rest, "s"),
+    ):
+        if great:
+            more = f"{NBSP}{small}{NBSP}{part}" if small else ""
+            return f"{count(great)}{NBSP}{unit}{more}"
+    raise AssertionError
+
+
+def roughly(seconds: float) -> str:
+    """Return a duration in its greatest unit: 2 d, 5 h, 12 min, 36 s."""
+    for length, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length:
+            return f"{count(int(seconds // length))}{NBSP}{unit}"
+    return f"{int(seconds)}{NBSP}s"
 
 
 def at(seconds: float | None) -> datetime | None:
@@ -244,13 +276,13 @@ def at(seconds: float | None) -> datetime | None:
 def size(number: int) -> str:
     """Return a size in bytes for people: 512 B, 20 kB, 1.2 MB, 3.4 GB."""
     if number < 1000:
-        return f"{number} B"
+        return f"{number}{NBSP}B"
     value = float(number)
     for unit in ("kB", "MB", "GB", "TB"):
         value /= 1000
         if value < 999.5 or unit == "TB":
             break
-    return f"{value:.1f} {unit}" if value < 9.95 else f"{value:.0f} {unit}"
+    return f"{value:.1f}{NBSP}{unit}" if value < 9.95 else f"{value:.0f}{NBSP}{unit}"
 
 
 def brief(text: str, most: int = 120) -> str:

@@ -1,9 +1,11 @@
-"""The pages of failures, processes, periodic jobs, the supervisor tree, and health."""
+"""The pages of periodic jobs, and of the system: processes, checks, the store, the supervisor tree."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -11,115 +13,167 @@ from starlette.responses import Response
 
 from jobs_service.dashboard import figures, jobs, rendering
 from jobs_service.dashboard.figures import SizeWatch
-from jobs_service.dashboard.rendering import error_page, page
+from jobs_service.dashboard.rendering import page
 from jobs_service.dashboard.visit import Visit
-from jobs_service.errors import JobsError, RecordDamaged
-from jobs_service.model import HistoryKind, Job, ProcessState
+from jobs_service.errors import RecordDamaged
+from jobs_service.model import HistoryKind, Job, JobType, ProcessInfo, ProcessState
 from jobs_service.model.job import Status
-from jobs_service.model.type_state import LATE
+from jobs_service.model.type_state import LATE, QueueState, TypeCounts
 from jobs_service.names import shown
-from jobs_service.service.failures import Group, newest_failures
+from jobs_service.runner.ticker import Periodic
+from jobs_service.service.failures import LastHour
 from jobs_service.service.selection import Filter, pages, worker_of
 
 MOST_READ: Final = 200
 """Running jobs that the page reads, at most."""
 
-COLOURS: Final = {
-    ProcessState.RUNNING: "running",
-    ProcessState.QUIET: "plain",
-    ProcessState.STOPPING: "scheduled",
-    ProcessState.SILENT: "canceled",
-    ProcessState.DEAD: "failed",
+SIGNS: Final = {
+    ProcessState.RUNNING: ("running", "running"),
+    ProcessState.QUIET: ("paused", "paused"),
+    ProcessState.STOPPING: ("scheduled", "scheduled"),
+    ProcessState.SILENT: ("failed", "silent"),
+    ProcessState.DEAD: ("failed", "failed"),
 }
-"""For each state of a process the job state with the same colour and mark."""
+"""For each state of a process its colour and icon."""
 
 _GONE: Final = (ProcessState.SILENT, ProcessState.DEAD)
 
-MOST_QUEUES: Final = 100
-"""Most types with waiting jobs whose queues the page of health reads."""
 _MOST_CRASHING: Final = 5
-"""Most types with crashing runs that the page of health lists one by one."""
+"""Most types with crashing runs that are listed one by one."""
+_PAST: Final = 30
+"""Runs of a periodic type that are shown."""
+_MOST_PAST: Final = 30
+"""Periodic types whose runs are shown."""
+_MOST_MARKS: Final = 120
+_HALF_DAY: Final = 43_200.0
+_RAN: Final = ("succeeded", "failed", "retrying", "running", "canceled")
+_NO_RUNS: Final[Mapping[str, Any]] = {"outcome": "", "took": None, "runs": [], "day": []}
 
 
-async def failures(visit: Visit) -> Response:
-    """Return the page of failures."""
-    found = await newest_failures(visit.service, await visit.counts())
-    hour = (await visit.last_hour()).totals
+async def system(visit: Visit, sizes: SizeWatch) -> Response:
+    """Return the page of processes, of checks, of the store, and of the supervisor tree."""
+    service, reads = visit.service, visit.reads
+    began = time.monotonic()
+    counts = await reads.counts()
+    answered = time.monotonic() - began
+    queues, lately, found, others = await asyncio.gather(
+        reads.queues(), reads.last_hour(), service.processes(), service.store.other_processes()
+    )
+    only = visit.query.get("worker", "")
+    workers, read = await _running(visit, counts, only)
+    shown_here = [each for each in found if not only or each.worker == only]
+    tree = service.supervision()
+    waiting = [
+        (visit.now - queue.ready_since, type, queue.id)
+        for type, queue in queues.items()
+        if queue.ready_since is not None and not queue.paused
+    ]
+    checks = _checks(visit, found, queues, lately, others, tree)
+    metrics = service.store.metrics()
     context = {
-        "total": found.failed,
-        "retrying": found.retrying,
-        "groups": [_shown(visit, group) for group in found.groups],
-        "read": found.read,
-        "is_cut": found.is_cut,
-        "hour": hour,
+        "problems": [problem for problem, *_ in checks if problem],
+        "checks": [
+            (True, "The store answers", rendering.duration(answered)),
+            *((not problem, what, figure) for problem, what, figure in checks),
+        ],
+        "only": only,
+        "processes": shown_here,
+        "taken": sum(each.taken for each in shown_here),
+        "slots": sum(each.slots for each in shown_here),
+        "signs": SIGNS,
+        "here": service.process_id,
+        "others": others,
+        "workers": sorted(workers.items()),
+        "read": read,
+        "total": sum(each.running for each in counts.values()),
+        "types": len(counts),
+        "jobs": sum(each.jobs for each in counts.values()),
+        "oldest": max(waiting, key=lambda item: item[0], default=None),
+        "restarts": _restarts(tree) if tree else 0,
+        "tree": "\n".join(_tree(tree)) if tree else "",
+        "location": service.store.location,
+        "size": await asyncio.to_thread(sizes.look, service.store.location),
+        "metrics": [(name.replace("_", " "), rendering.count(value)) for name, value in sorted(metrics.items())],
         "now": visit.now,
     }
-    return page(visit, "failures.html", context, live={"of": "types"})
+    return page(visit, "system.html", context, live={"of": "processes"})
 
 
-def _shown(visit: Visit, group: Group) -> dict[str, Any]:
-    types = []
-    for type, found in group.jobs.items():
-        query = {"type_": type, **group.filter}
-        types.append(
-            {
-                "type": type,
-                "name": shown(type),
-                "count": len(found),
-                "newest": found[0].id,
-                "see": visit.url("/type", **query),
-                "retry": visit.url("/bulk/new", action="resubmit", **query),
-            }
-        )
-    return {
-        "state": group.state,
-        "error": rendering.brief(group.error, 120) or "no error was kept",
-        "message": group.message,
-        "count": group.count,
-        "attempts": group.attempts,
-        "first": group.first,
-        "last": group.last,
-        "types": types,
-    }
+def _checks(
+    visit: Visit,
+    processes: Sequence[ProcessInfo],
+    queues: Mapping[JobType, QueueState],
+    lately: LastHour,
+    others: tuple[int, int] | None,
+    tree: Mapping[str, Any],
+) -> list[tuple[str, str, str]]:
+    """Return checks: the problem, "" for none, the check in words, and its figure."""
+    silent = [rendering.brief(each.worker, 60) for each in processes if each.state in _GONE]
+    due = [queue.next_scheduled for queue in queues.values() if queue.next_scheduled is not None]
+    late = max(visit.now - min(due), 0.0) if due else 0.0
+    crashing = [
+        f"Of {shown(each.type)}, {figures.crashes(each, 'crashed')}." for each in lately.outages[:_MOST_CRASHING]
+    ]
+    if len(lately.outages) > _MOST_CRASHING:
+        crashing.append(f"The runs of {len(lately.outages)} types, all in all, crash.")
+    dead = others[1] if others else 0
+    lost = "This server has no supervisor tree: it does not notice lost jobs." if not tree else ""
+    if dead:
+        lost = f"The jobs of processes that died ({dead}) are not taken back yet."
+    versions = sorted({each.version for each in processes if each.state not in _GONE})
+    restarts = rendering.many(_restarts(tree), "restart") if tree else "none"
+    return [
+        (" ".join(f"{name} is silent." for name in silent[:3]), "Processes are heard of", f"{len(processes)}"),
+        (lost, "Lost jobs are looked after", f"{rendering.count(lately.totals.lost)} in the last hour"),
+        (
+            f"Scheduled jobs are late by {rendering.duration(late)}: nobody looks after them." if late > LATE else "",
+            "Scheduled jobs become ready in time",
+            f"late by {rendering.duration(late)}" if late > 1 else "on time",
+        ),
+        (
+            " ".join(crashing),
+            "Runs do not crash in numbers",
+            f"{rendering.count(lately.totals.crashed)} in the last hour",
+        ),
+        (
+            f"Processes have different versions: {', '.join(versions)}." if len(versions) > 1 else "",
+            "Versions agree",
+            ", ".join(versions) or "no process",
+        ),
+        ("", "The supervisor tree runs", f"{restarts}"),
+    ]
 
 
-async def processes(visit: Visit) -> Response:
-    """Return the page of processes and of the jobs that their workers run."""
-    service = visit.service
-    counts = await visit.counts()
-    running = [(type, each.running) for type, each in counts.items() if each.running]
-    total = sum(number for _, number in running)
+def _tree(node: Mapping[str, Any], lead: str = "", more: str = "") -> Iterator[str]:
+    """Yield the lines of a supervisor tree."""
+    seconds = node.get("seconds")
+    up = "" if seconds is None else f"  up {rendering.duration(seconds)}"
+    again = f"  {rendering.many(node['restarts'], 'restart')}" if node.get("restarts") else ""
+    yield f"{lead}{rendering.brief(str(node.get('name')))}  {node.get('state')}{up}{again}"
+    children = [*node.get("children", ())]
+    for child in children:
+        is_last = child is children[-1]
+        yield from _tree(child, more + ("└ " if is_last else "├ "), more + ("  " if is_last else "│ "))
+
+
+async def _running(
+    visit: Visit, counts: Mapping[JobType, TypeCounts], only: str
+) -> tuple[dict[str, list[dict[str, Any]]], int]:
+    """Return some running jobs by worker, only those of one if it is named, and how many were read."""
+    running = [type for type, each in counts.items() if each.running]
     share = max(MOST_READ // max(len(running), 1), 5)
 
     async def some(type: Any) -> list[Job]:
-        async with aclosing(pages(service, type, Filter(state=Status.RUNNING), read=share, most=share)) as found:
+        async with aclosing(pages(visit.service, type, Filter(state=Status.RUNNING), read=share, most=share)) as found:
             return (await anext(found)).jobs
 
-    found_jobs = await asyncio.gather(*(some(type) for type, _ in running[: MOST_READ // 5]))
-    others = await service.store.other_processes()
-    found = await service.processes()
+    found_jobs = await asyncio.gather(*(some(type) for type in running[: MOST_READ // 5]))
     workers: dict[str, list[dict[str, Any]]] = {}
     for job in (job for page_ in found_jobs for job in page_):
         name, held = _held(job, visit.now)
-        workers.setdefault(name, []).append(held)
-    only = visit.query.get("worker", "")
-    if only:
-        workers = {name: held for name, held in workers.items() if name == only}
-        found = [each for each in found if each.worker == only]
-    context = {
-        "workers": sorted(workers.items()),
-        "only": only,
-        "read": sum(map(len, found_jobs)),
-        "total": total,
-        "processes": found,
-        "is_idle": bool(found) and not any(each.slots and each.state not in _GONE for each in found),
-        "colours": COLOURS,
-        "here": service.process_id,
-        "missed": sum(use.heartbeats_missed for use in service.slot_uses().values()),
-        "others": others,
-        "now": visit.now,
-    }
-    return page(visit, "processes.html", context, live={"of": "processes"})
+        if not only or name == only:
+            workers.setdefault(name, []).append(held)
+    return workers, sum(map(len, found_jobs))
 
 
 def _held(job: Job, now: float) -> tuple[str, dict[str, Any]]:
@@ -149,93 +203,65 @@ async def periodic(visit: Visit) -> Response:
     ticks, known = await service.last_ticks(), service.periodic
     names = {shown(type): type for type in [*known, *ticks]}
     lasts = {shown(type): last for type, last in ticks.items()}
-    paused = await asyncio.gather(*(service.paused(type) for type in names.values()))
+    settings = await service.type_settings(names.values())
     rows = []
-    for (name, type), is_paused in sorted(zip(names.items(), paused, strict=True), key=lambda item: item[0][0]):
+    for (name, type), each in zip(sorted(names.items()), settings, strict=True):
         found = known.get(type)
-        last = lasts.get(name)
-        upcoming = None
+        last, upcoming = lasts.get(name), math.inf
         if found is not None:
             last = found.last_tick(last)
             upcoming = found.schedule.next_after(visit.now)
-        rows.append(
-            {
-                "type": type,
-                "name": name,
-                "paused": is_paused,
-                "is_known": found is not None,
-                "comes": "" if found is None else found.in_words,
-                "missed": "" if found is None else found.missed.value,
-                "overlap": found is not None and found.overlap,
-                "last": last,
-                "next": None if upcoming is None or math.isinf(upcoming) else upcoming,
-            }
-        )
-    return page(visit, "periodic.html", {"rows": rows, "now": visit.now}, live={"of": "types"})
+        row = {
+            "type": type,
+            "name": name,
+            "paused": each.paused,
+            "is_known": found is not None,
+            "comes": "" if found is None else found.in_words,
+            "missed": "" if found is None else found.missed.value,
+            "overlap": found is not None and found.overlap,
+            "last": last,
+            "next": None if math.isinf(upcoming) else upcoming,
+            **_NO_RUNS,
+        }
+        rows.append(row)
+    rows.sort(key=lambda row: row["next"] or math.inf)
+    for row, runs in zip(rows, await asyncio.gather(*(_past(visit, row) for row in rows[:_MOST_PAST])), strict=False):
+        row.update(runs, day=[*runs["day"], *_to_come(known.get(row["type"]), visit.now)])
+    following = next((row for row in rows if row["next"] and not row["paused"]), None)
+    stored = await service.schedules.list()
+    context = {"rows": rows, "schedules": stored, "next": following, "now": visit.now}
+    return page(visit, "periodic.html", context, live={"of": "types"})
 
 
-async def supervision(visit: Visit) -> Response:
-    """Return the page of the supervisor tree."""
-    tree = visit.service.supervision()
-    context = {"tree": tree, "restarts": _restarts(tree), "now": visit.now}
-    return page(visit, "supervision.html", context, live={"of": "tree"})
-
-
-def _restarts(node: dict[str, Any]) -> int:
-    return int(node.get("restarts", 0)) + sum(map(_restarts, node.get("children", ())))
-
-
-async def health(visit: Visit, sizes: SizeWatch) -> Response:
-    """Return the page of health: whether jobs are run and supervised, and the state of the store."""
-    service = visit.service
-    try:
-        counts = await visit.counts()
-        waiting_types = [type for type, each in counts.items() if each.pending][:MOST_QUEUES]
-        queues = await service.queue_states(waiting_types)
-        others = await service.store.other_processes()
-        lately = await visit.last_hour()
-    except JobsError as error:
-        return error_page(visit, error)
-    due = [queue.next_scheduled for queue in queues if queue.next_scheduled is not None]
-    late = max(visit.now - min(due), 0.0) if due else 0.0
-    problems = [
-        f"Of {shown(each.type)}, {figures.crashes(each, 'crashed')}." for each in lately.outages[:_MOST_CRASHING]
-    ]
-    if len(lately.outages) > _MOST_CRASHING:
-        problems.append(f"The runs of {len(lately.outages)} types, all in all, crash.")
-    if late > LATE:
-        problems.append(f"Scheduled jobs are late by {rendering.duration(late)}: nobody looks after them.")
-    if others is not None and others[1]:
-        problems.append(f"The jobs of processes that died ({others[1]}) are not taken back yet.")
-    tree = service.supervision()
-    if not tree:
-        problems.append("This server has no supervisor tree: it does not notice lost jobs.")
-    waiting = [
-        (visit.now - queue.ready_since, type, queue.id)
-        for type, queue in zip(waiting_types, queues, strict=True)
-        if queue.ready_since is not None and not queue.paused
-    ]
-    oldest = max(waiting, key=lambda item: item[0], default=None)
-    metrics = service.store.metrics()
-    context = {
-        "problems": problems,
-        "types": len(counts),
-        "jobs": sum(each.jobs for each in counts.values()),
-        "paused": sum(queue.paused for queue in queues),
-        "running": sum(each.running for each in counts.values()),
-        "retrying": sum(each.retrying for each in counts.values()),
-        "lately": lately.totals,
-        "oldest": oldest,
-        "late": late,
-        "others": others,
-        "restarts": _restarts(tree) if tree else 0,
-        "location": service.store.location,
-        "size": await asyncio.to_thread(sizes.look, service.store.location),
-        "metrics": [(_words(name), rendering.count(value)) for name, value in sorted(metrics.items())],
-        "now": visit.now,
+async def _past(visit: Visit, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the last runs of a periodic type: outcome, how long it took, all as bars, and as marks of the day."""
+    found = await visit.service.page(row["type"], limit=_PAST, newest_first=True)
+    told = [each for job in reversed(found.jobs) if (each := jobs.row(job, visit.now)).state in _RAN]
+    longest = max((each.ran or 0.0 for each in told), default=0.0) or 1.0
+    begun = [(each.state, each.last.at - (each.ran or 0.0)) for each in told if each.last is not None]
+    return {
+        "outcome": told[-1].state if told else "",
+        "took": told[-1].ran if told else None,
+        "runs": [(each.state, round((each.ran or 0.0) / longest, 3)) for each in told],
+        "day": [(state, _of_day(at - visit.now)) for state, at in begun if visit.now - at < _HALF_DAY],
     }
-    return page(visit, "health.html", context, live={"of": "types"})
 
 
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+def _to_come(found: Periodic | None, now: float) -> list[tuple[str, float]]:
+    """Return the ticks of the next hours, as far as marks can tell them apart."""
+    marks: list[tuple[str, float]] = []
+    at = now
+    while found is not None and len(marks) < _MOST_MARKS:
+        at = found.schedule.next_after(at)
+        if at - now > _HALF_DAY:
+            break
+        marks.append(("scheduled", _of_day(at - now)))
+    return marks
+
+
+def _of_day(seconds: float) -> float:
+    return round(120 + seconds / _HALF_DAY * 120, 1)
+
+
+def _restarts(node: Mapping[str, Any]) -> int:
+    return int(node.get("restarts", 0)) + sum(map(_restarts, node.get("children", ())))

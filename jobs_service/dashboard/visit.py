@@ -17,12 +17,10 @@ from jobs_service.http.problems import Refusal
 from jobs_service.http.state import colour_of
 from jobs_service.names import parsed, shown
 from jobs_service.runner.commands import COMMAND_TYPE
-from jobs_service.service.failures import LastHour, last_hour
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
-    from jobs_service.dashboard.figures import SharedCounts
-    from jobs_service.model.type_state import TypeCounts
+    from jobs_service.dashboard.shared import Shared
 
 THEMES: Final = ("auto", "light", "dark")
 ZONES: Final = ("utc", "local")
@@ -40,14 +38,14 @@ class Visit:
     Attributes:
         request: the browser's request.
         state: the shared state of all request handlers.
-        shared: the counts that all pages share; None to read them for this page.
+        shared: what all pages share; None for a page that reads nothing.
         now: seconds since the epoch.
         role: the user's rights.
     """
 
     request: Request
     state: Any
-    shared: SharedCounts | None = None
+    shared: Shared | None = None
     now: float = field(default_factory=time.time)
     role: UserRights = field(init=False)
 
@@ -65,15 +63,11 @@ class Visit:
         """The changes that the user may ask for."""
         return Changes(self.state, self.request.state.who, self.request.state.client)
 
-    async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
-        """Return the counts of all types; they may be `age` seconds old."""
-        return await (self.service.counts() if self.shared is None else self.shared.get(age))
-
-    async def last_hour(self) -> LastHour:
-        """Return the failures of the last hour for all types."""
-        if self.shared is None:
-            return await last_hour(self.service, await self.service.counts())
-        return await self.shared.last_hour()
+    @property
+    def reads(self) -> Shared:
+        """What all pages share."""
+        assert self.shared is not None
+        return self.shared
 
     @property
     def environment(self) -> Environment:
@@ -130,6 +124,11 @@ class Visit:
         path = str(self.request.scope["path"])
         root = str(self.request.scope.get("root_path", "")).rstrip("/")
         return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+    @property
+    def section(self) -> str:
+        """The path of the menu's page to which this page belongs."""
+        return "/" if self.path.startswith(("/type", "/job", "/bulk")) else self.path
 
     @property
     def here(self) -> str:
@@ -242,15 +241,5 @@ class Environment:
     colour: str = ""
 
     def css(self) -> str:
-        """Return the style sheet of the environment's colour, with black or white text for contrast."""
-        if not self.colour:
-            return ""
-        text = "#000000" if _luminance(self.colour) > 0.179 else "#ffffff"
-        return f":root {{ --environment: {self.colour}; --on-environment: {text}; }}\n"
-
-
-def _luminance(colour: str) -> float:
-    """Return the relative luminance of a colour by WCAG, 0 to 1."""
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+        """Return the style sheet of the environment's colour."""
+        return f":root {{ --environment: {self.colour}; }}\n" if self.colour else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from jobs_service import JobTransaction
 from jobs_service.http import gate
@@ -106,6 +106,16 @@ class Changes:
         """Have a type's jobs accepted again."""
         await self._service.resume(type)
         self.noted("resume", type, jobs=0)
+
+    # Schedules
+
+    async def change_schedule(self, name: str, action: Literal["pause", "resume", "remove"]) -> None:
+        """Pause, resume or remove a schedule in the store."""
+        schedules = self._service.schedules
+        found = await schedules.get(name)
+        self.check_may_run(found.type)
+        await getattr(schedules, action)(name)
+        self.noted(f"{action}_schedule", found.type, jobs=0, schedule=name)
 
     # Processes
 

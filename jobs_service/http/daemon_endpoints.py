@@ -25,6 +25,7 @@ _NAMES_IN_PATHS: Final = {
     "id": "An id in its text form: welcome-42",
     "process": "The id of a process, as /v1/processes has it",
     "problem": "The last part of a problem's type",
+    "schedule": "The name of a schedule",
 }
 
 _Mode = Literal["validation", "serialization"]

@@ -273,6 +273,21 @@ class CancelForm(Form):
     seq: Seq | None = None
 
 
+# Schedules
+
+
+class ScheduleForm(Form):
+    """A schedule: either `every`, or `cron` and its time zone."""
+
+    type: Name
+    data: Json = None
+    every: Seconds | None = None
+    cron: str | None = None
+    timezone: str = "UTC"
+    missed: Literal["skip", "once", "all"] = "once"
+    overlap: bool = False
+
+
 # Workers
 
 

@@ -1,4 +1,7 @@
-"""Streams of server-sent events: the answer to one client, the events of jobs, and the changes of a type's jobs."""
+"""Streams of server-sent events: the answer to one client, the events of jobs, the changes of a type; their addresses.
+
+The module has more than 600 lines because each of these is a part of one answer.
+"""
 
 from __future__ import annotations
 

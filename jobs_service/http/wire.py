@@ -32,6 +32,7 @@ from jobs_service.model import (
     Worker,
     unpack_priority,
 )
+from jobs_service.model.schedule import StoredSchedule
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts
 
 Form = dict[str, Any]
@@ -304,6 +305,12 @@ class TicksForm(BaseModel):
     """The last ticks of periodic types."""
 
     ticks: list[TickForm]
+
+
+class SchedulesForm(BaseModel):
+    """The schedules in the store."""
+
+    schedules: list[StoredSchedule]
 
 
 # Answers about jobs

@@ -11,6 +11,7 @@ monitors only those, and needs one watch for all others. So the store marks them
   beginnings of the type's indexes with conflicts, so that one of the two transactions sees a job that begins to run
   meanwhile.
 - (AWAKE), without a type, is a counter that is bumped with every change of these rows. Services watch it.
+- (AWAKE, null) is there while the store has schedules: services have them tick, as they have types monitored.
 
 The rows follow from the indexes. Services scan ACTIVITY now and then: a type with running jobs is found in any case,
 if later.
@@ -21,6 +22,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+import fdb.tuple
 
 from jobs_service.layer import changes
 from jobs_service.layer.keyspace import (
@@ -54,6 +57,22 @@ class TypePage(NamedTuple):
 
     types: list[bytes]
     more: bool
+
+
+SCHEDULED: Final[bytes] = fdb.tuple.pack((None,))
+"""In the place of a type: there are schedules."""
+
+
+async def mark_scheduled(transaction: Transaction, keyspace: Keyspace, *, whether: bool) -> None:
+    """Note whether the store has schedules."""
+    key = keyspace.sections[AWAKE] + SCHEDULED
+    if (await transaction.get(key) is not None) == whether:
+        return
+    if whether:
+        transaction.set(key, b"")
+    else:
+        transaction.clear(key)
+    transaction.add(counter(keyspace), _ONE)
 
 
 def counter(keyspace: Keyspace) -> bytes:

@@ -57,6 +57,7 @@ LOST: Final = 6
 RELEASED: Final = 7
 EXPIRED: Final = 8
 _EVENTS: Final = 9
+_NO_TOTALS: Final = Totals()
 ENDED: Final = {Outcome.SUCCEEDED: SUCCEEDED, Outcome.FAILED: FAILED, Outcome.CANCELED: CANCELED}
 
 Tally: TypeAlias = defaultdict[int | tuple[int, bytes], int]
@@ -232,7 +233,7 @@ def _add_intervals(transaction: Transaction, keys: TypeKeys, operand: bytes, now
         remove_old(transaction, [keys], now)
 
 
-@functools.lru_cache(16)
+@functools.lru_cache(2048)
 def _number(number: int) -> bytes:
     packed: bytes = fdb.tuple.pack((number,))
     return packed
@@ -341,7 +342,7 @@ async def intervals(transaction: Snapshot, keys: TypeKeys, seconds: int, first: 
 def _interval(number: int, seconds: int, row: bytes | None) -> Interval:
     begin = float(number * seconds)
     if row is None or len(row) != INTERVAL_BYTES:
-        return Interval(begin, float(seconds), Totals(), Histogram(), Histogram())
+        return Interval(begin, float(seconds), _NO_TOTALS, _NO_TIMES, _NO_TIMES)
     *lanes, waited_ms, ran_ms = _INTERVAL.unpack(row)
     return Interval(
         begin,

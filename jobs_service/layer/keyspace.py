@@ -31,6 +31,9 @@
 | (REDACTION, type)                       | paths        | secret fields were declared                 |
 | (LAST, type, id)                        | a record     | the job has left with its end: see `layer/changes.py` |
 | (RETRYING, type, id)                    | nothing      | pending, and its last run has crashed       |
+| (SCHEDULES, name)                       | JSON         | the schedule was set: see `runner/stored_schedules.py` |
+| (SCHEDULES)                             | counter      | bumped when a schedule is set or removed    |
+| (AWAKE, null)                           | nothing      | there are schedules                         |
 
 Prefixes are computed once per type. Ids, times and stamps are encoded here rather than by the tuple layer's own, twenty
 times slower code; the bytes are the same, and the tests compare them.
@@ -98,7 +101,8 @@ FAILED: Final = 24
 REDACTION: Final = 25
 LAST: Final = 26
 RETRYING: Final = 27
-_SECTIONS: Final = 27
+SCHEDULES: Final = 28
+_SECTIONS: Final = 28
 
 _GOES_ON: Final = 0xFF
 _class_of = type

@@ -1,8 +1,8 @@
 """A job as the store has it: its record with the moves from one state to the next, its index entries and its size.
 
-The bytes are a fixed head, then the optional fields, then the JSON, which is decoded on demand. On two cores, with
-CPython 3.11 and a head of twice the length, packing takes 0.4 microseconds and unpacking 0.5; the same fields as a
-tuple-layer tuple take 9.0 and 8.3. Integers are big-endian:
+The bytes are a fixed head, then the optional fields, then the JSON, which is decoded on demand. With CPython 3.11
+packing takes half a microsecond and unpacking as much; the same fields as a tuple-layer tuple take 9.0 and 8.3.
+Integers are big-endian:
 
 | offset | bytes | field                                                                                             |
 |--------|-------|---------------------------------------------------------------------------------------------------|
@@ -80,27 +80,7 @@ DECODED: Final = tuple(
 )
 """Place, outcome and cancel flag by flags; and whether the rest of the record must be checked as well."""
 
-ENDED: Final = {
-    outcome: code << OUTCOME_SHIFT | RUN_DATA for code, outcome in enumerate(OUTCOMES) if outcome is not None
-}
-"""The flags of finished jobs."""
-
 ZERO_PRIORITY: Final = b"\x14"
-
-# Nearly all records are of jobs with the default priority that run or do not: two layouts, each one step.
-USUAL_PRIORITY: Final = len(ZERO_PRIORITY).to_bytes(2, "big") + ZERO_PRIORITY
-AT_PRIORITY: Final = slice(HEAD.size - 2, HEAD.size + len(ZERO_PRIORITY))
-USUAL_AT_REST: Final[dict[bytes, tuple[int, Outcome | None]]] = {
-    bytes((VERSION, READY | RUN_DATA)): (READY, None),
-    **{bytes((VERSION, flags)): (0, outcome) for outcome, flags in ENDED.items()},
-}
-AT_REST_HEAD = struct.Struct(">2x12sd3xI")
-AT_REST_AFTER_STAMP = struct.Struct(">2sd3sI")
-USUAL_RUNNING: Final = bytes((VERSION, RUNNING | RUN_DATA))
-RUNNING_HEAD = struct.Struct(f">2x12sd3x{LOCK_BYTES}sI")
-RUNNING_AFTER_STAMP = struct.Struct(f">2sd3s{LOCK_BYTES}sI")
-LEAST_AT_REST: Final = AT_REST_HEAD.size + HEAD_BYTES
-LEAST_RUNNING: Final = RUNNING_HEAD.size + HEAD_BYTES
 
 NextRun: TypeAlias = tuple[bytes, float | None]
 """Priority and run_at of the run after the present one."""
@@ -274,29 +254,8 @@ class Record:
 
     def around_stamp(self) -> tuple[bytes, bytes]:
         """Return the bytes before and after the versionstamp."""
-        seq, run_data = self.seq, self.run_data
+        seq = self.seq
         order = seq.order if seq.__class__ is NewSeq else seq[STAMP_BYTES:]  # type: ignore[index]
-        if (
-            self.priority == ZERO_PRIORITY
-            and self.run_at is None
-            and self.next is None
-            and run_data
-            and not self.cancel
-        ):
-            # Nearly all records have one of two layouts, which a single struct packs in three quarters of the time of
-            # `_around_stamp` (0.27 of 0.35 microseconds).
-            lock, outcome = self.lock, self.outcome
-            if lock is None:
-                flags = self.place | (RUN_DATA if outcome is None else ENDED[outcome])
-                after = AT_REST_AFTER_STAMP.pack(order, NAN, USUAL_PRIORITY, len(run_data))
-                return BEFORE_STAMP[flags], after + run_data + self.json
-            if outcome is None and not self.place:
-                after = RUNNING_AFTER_STAMP.pack(order, NAN, USUAL_PRIORITY, lock, len(run_data))
-                return USUAL_RUNNING, after + run_data + self.json
-        return self._around_stamp(order)
-
-    def _around_stamp(self, order: bytes) -> tuple[bytes, bytes]:
-        """Return the bytes before and after the versionstamp, for a record of any layout."""
         flags = self.place
         tail = self.json
         if self.run_data:
@@ -333,28 +292,6 @@ class Record:
         Raises:
             RecordDamaged: the bytes are no record, or one of a newer version.
         """
-        if raw[AT_PRIORITY] == USUAL_PRIORITY:
-            # Again the two usual layouts, unpacked in one step. As their heads are compared as a whole, only the checks
-            # of lengths and time are left of those in `_decode` (a sixth faster for running jobs).
-            kind = raw[:2]
-            if kind == USUAL_RUNNING and len(raw) >= LEAST_RUNNING:
-                seq, run_at, lock, size = RUNNING_HEAD.unpack_from(raw)
-                end = RUNNING_HEAD.size + size
-                if run_at != run_at and size >= HEAD_BYTES and end <= len(raw):
-                    run_data = raw[RUNNING_HEAD.size : end]
-                    return cls(lock, 0, seq, ZERO_PRIORITY, None, None, False, None, raw[end:], run_data)
-            elif (rest := USUAL_AT_REST.get(kind)) is not None and len(raw) >= LEAST_AT_REST:
-                seq, run_at, size = AT_REST_HEAD.unpack_from(raw)
-                end = AT_REST_HEAD.size + size
-                if run_at != run_at and size >= HEAD_BYTES and end <= len(raw):
-                    run_data = raw[AT_REST_HEAD.size : end]
-                    place, outcome = rest
-                    return cls(None, place, seq, ZERO_PRIORITY, None, outcome, False, None, raw[end:], run_data)
-        return cls._decode(raw, checked)
-
-    @classmethod
-    def _decode(cls, raw: bytes, checked: bool) -> Record:
-        """Return the record, of any layout; see `decode`."""
         try:
             version, flags, seq, run_at, size = HEAD.unpack_from(raw)
             if version != VERSION:

@@ -131,9 +131,13 @@ class Totals:
     expired: int = 0
 
     @classmethod
-    def together(cls, totals: Sequence[Self]) -> Self:
+    def together(cls, totals: Sequence[Totals]) -> Totals:
         """Return the sums of several."""
-        return cls(**{each.name: sum(getattr(one, each.name) for one in totals) for each in fields(cls)})
+        busy = [each for each in totals if each != _NO_TOTALS]
+        return cls(*(sum(getattr(one, each.name) for one in busy) for each in fields(cls))) if busy else _NO_TOTALS
+
+
+_NO_TOTALS: Final = Totals()
 
 
 @dataclass(frozen=True, slots=True)

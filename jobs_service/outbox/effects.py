@@ -17,8 +17,8 @@ from jobs_service import names
 from jobs_service.errors import InvalidJob, a_kind_of, job_name, shown
 from jobs_service.model import Job
 from jobs_service.outbox.connections import AsyncConnection, first_value
+from jobs_service.outbox.rows import own_sources
 from jobs_service.run_data import HistoryKind
-from jobs_service.sources import Sources
 
 _MOST_RUNS: Final = 20
 _TOKEN_BYTES: Final = 8
@@ -61,7 +61,7 @@ def once(connection: Any, job: Job, key: str = "") -> Any:
     if not isinstance(key, str) or len(key) > _LONGEST_KEY:
         raise InvalidJob(f"key {shown(key)}: {a_kind_of(key)}; allowed is str of at most {_LONGEST_KEY} characters")
     runs = _runs(job)
-    done = Sources().token(_TOKEN_BYTES).hex()
+    done = own_sources().token(_TOKEN_BYTES).hex()
     values = {
         "type": names.shown(job.type),
         "id": names.shown(job.id),

@@ -35,7 +35,7 @@ from jobs_service.log import EventLog
 from jobs_service.model import JobState
 from jobs_service.model.process import OutboxInfo
 from jobs_service.outbox.databases import POLL, DatabaseAway, OncePlace, Session, database_at
-from jobs_service.outbox.rows import Row, WantedRow, wanted_row
+from jobs_service.outbox.rows import Row, RowHandlers, WantedRow, wanted_row
 from jobs_service.service import JobsService
 from jobs_service.sources import Sources
 
@@ -184,9 +184,10 @@ class Relay:
             if present != owner:
                 raise _TakenOver("another relay works on this outbox")
             refused = []
+            handlers = RowHandlers(tx._handlers())
             for row in rows:
                 try:
-                    await row.enqueue(tx)
+                    await tx.enqueue(handlers[row.type], row.args, **row.options)
                 except NoTypeTimeout as error:
                     refused.append((row.seq, f"{UNKNOWN_TYPE}: {error}"))
                 except RecordDamaged as error:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, Final, NamedTuple, overload
 
 from jobs_service import json_data, names
@@ -12,9 +13,8 @@ from jobs_service.durations import Duration
 from jobs_service.errors import InvalidJob, JobTooLarge, a_kind_of, shown
 from jobs_service.layer.creation import handler_of, wanted
 from jobs_service.layer.keyspace import pack_id
-from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model import UNSET, JobId, Priority
-from jobs_service.model.enqueueing import UNIQUE, How, When
+from jobs_service.model.enqueueing import UNIQUE, Enqueueable, How, When
 from jobs_service.outbox.connections import AsyncConnection, first_value
 from jobs_service.outbox.tables import RULES
 from jobs_service.sources import Sources
@@ -90,6 +90,12 @@ def enqueue(
     return _after(answer, token) if hasattr(answer, "__await__") else token
 
 
+@functools.cache
+def own_sources() -> Sources:
+    """Return time and randomness: making them takes longer than the rest of a call."""
+    return Sources()
+
+
 async def _after(answer: Any, id: str) -> str:
     await answer
     return id
@@ -97,7 +103,7 @@ async def _after(answer: Any, id: str) -> str:
 
 def _values(handler: Any, args: Any, arguments: dict[str, Any], how: How) -> dict[str, Any]:
     """Return the columns of a row by name, checked."""
-    sources = Sources()
+    sources = own_sources()
     resolved = handler_of(handler, {})
     found = wanted(resolved, args, arguments, how, sources)
     spec, number = found.spec, exact_int(how.priority)
@@ -161,22 +167,18 @@ class WantedRow(NamedTuple):
 
     Attributes:
         seq, token: of the row.
-        type: of the job.
+        type: of the job, as text.
         args: its data.
         options: of its `enqueue`.
-        size: bytes of its data.
+        size: characters of its data.
     """
 
     seq: int
     token: str
-    type: Any
+    type: str
     args: Any
     options: dict[str, Any]
     size: int
-
-    async def enqueue(self, tx: JobTransaction) -> None:
-        """Add the job; raises as `JobTransaction.enqueue`."""
-        await tx.enqueue(self.type, self.args, **self.options)
 
 
 def wanted_row(row: Row) -> WantedRow:
@@ -207,7 +209,23 @@ def wanted_row(row: Row) -> WantedRow:
         # No other row has the token: a job of that id is this row's.
         options |= {"id": id, "if_exists": "ignore" if row.id is None else row.if_exists}
     args = UNSET if data is None else _decoded(data)
-    return WantedRow(row.seq, _text("token", row.token), _parsed("type", row.type), args, options, len(data or ""))
+    return WantedRow(row.seq, _text("token", row.token), _text("type", row.type), args, options, len(data or ""))
+
+
+class RowHandlers(dict[str, Enqueueable[Any, Any]]):
+    """Handlers by the texts of types, each made once for many rows.
+
+    Args:
+        known: the handlers of this program, by packed type.
+    """
+
+    def __init__(self, known: Mapping[bytes, Enqueueable[Any, Any]]) -> None:
+        super().__init__()
+        self._known = known
+
+    def __missing__(self, type: str) -> Enqueueable[Any, Any]:
+        handler = self[type] = handler_of(_parsed("type", type), self._known)
+        return handler
 
 
 def _text(column: str, value: Any) -> str:
@@ -239,7 +257,7 @@ def _seconds(column: str, value: Any) -> float | None:
 
 def _decoded(data: Any) -> Any:
     try:
-        return json.loads(_text("data", data), parse_constant=_refuse_constant)
+        return _DECODER.decode(_text("data", data))
     except json.JSONDecodeError as error:
         raise InvalidJob(f"data: not JSON ({error.msg} at character {error.pos + 1})") from None
     except RecursionError:
@@ -250,3 +268,6 @@ def _decoded(data: Any) -> Any:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -177,6 +177,7 @@ class ActiveRuns:
         log: for events about its jobs.
         busy: number of taken slots.
         heartbeats_missed: number of heartbeats that failed, or came so late that another was due.
+        ended: number of runs that have ended.
         draining: whether the runner is ending: it begins no more runs.
         timeout: the type's current timeout, in seconds.
         beaten_at: time of the last heartbeat, by the monotonic clock.
@@ -197,6 +198,7 @@ class ActiveRuns:
         self.log = log.bind(type=handler.type, handler=handler.name)
         self.busy = 0
         self.heartbeats_missed = 0
+        self.ended = 0
         self.draining = False
         self.timeout = handler.options.timeout
         self.beaten_at = service.sources.monotonic()
@@ -371,6 +373,7 @@ class ActiveRuns:
         for timer in run.timers:
             timer.cancel()
         self.busy -= 1
+        self.ended += 1
         self._slot_limit.give_back(1)
         if not self.draining:
             self.room.set()

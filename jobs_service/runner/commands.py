@@ -26,6 +26,7 @@ from jobs_service.model import JobType
 from jobs_service.model.command_result import MOST_KEPT, CommandFailed, CommandResult
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
+from jobs_service.spawning import signal_name
 from jobs_service.uncancelable import outlast
 
 __all__ = [
@@ -35,7 +36,6 @@ __all__ = [
     "CommandFailed",
     "CommandResult",
     "command_handler",
-    "ended_how",
     "kill_all",
     "run_command",
 ]
@@ -256,7 +256,7 @@ class _Process:
         code = self._exit_code
         return CommandResult(
             exit_code=code if code is not None and code >= 0 else None,
-            signal=_signal_name(-code) if code is not None and code < 0 else None,
+            signal=signal_name(-code) if code is not None and code < 0 else None,
             stdout=self._stdout.text(),
             stderr=self._stderr.text(),
             cut=self._stdout.cut or self._stderr.cut,
@@ -474,18 +474,6 @@ def _complaint(command: Command, result: CommandResult, in_time: bool) -> str:
         how = "ended, but its exit code was taken by somebody else in this process, or SIGCHLD is ignored"
     last = result.stderr.strip().rpartition("\n")[2]
     return f"command {shown(command.argv[0])} {how}" + (f": {in_one_line(last, 120)}" if last else "")
-
-
-def ended_how(code: int) -> str:
-    """Return the words for a process's exit code, which is negative for a signal."""
-    return f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # a real-time signal
-        return f"signal {number}"
 
 
 # The handler

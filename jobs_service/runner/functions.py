@@ -12,7 +12,6 @@ import threading
 import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 from jobs_service.arguments import check_duration
@@ -54,22 +53,6 @@ def name_of(function: Any) -> str:
         function = function.func
     named = function if hasattr(function, "__qualname__") and hasattr(function, "__module__") else type(function)
     return in_one_line(f"{named.__module__}.{named.__qualname__}".replace(".<locals>", ""), 120)
-
-
-def module_name(module: types.ModuleType) -> str:
-    """Return the name by which another process imports a module; of the program itself, the name of its file.
-
-    Raises:
-        InvalidSettings: the program is no file that can be imported.
-    """
-    if module.__name__ != "__main__":
-        return module.__name__
-    if (spec := getattr(module, "__spec__", None)) is not None:
-        return str(spec.name)
-    file = Path(getattr(module, "__file__", None) or "")
-    if file.suffix != ".py":
-        raise InvalidSettings("the program has no file whose name ends with .py, which another process could import")
-    return file.stem
 
 
 def place_of(function: Any) -> str:

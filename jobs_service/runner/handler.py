@@ -1,6 +1,7 @@
 """The product of `@jobs.handler(...)`: a function, its calling convention and its options.
 
 All errors of a handler are found here, at its registration, and not when its first job comes.
+The module has more than 600 lines because a third of them tell type checkers about the shapes of functions.
 """
 
 from __future__ import annotations
@@ -319,6 +320,8 @@ class Handler(Enqueueable[ArgsT, ResultT_co]):
             raise refused(
                 function, "isolated=True is for plain functions, and it is a coroutine function: make it `def`"
             )
+        if self.options.isolated and signature.resources:
+            raise refused(function, "isolated=True is for functions without resources, which another process has open")
         if self.options.memory_limit is not None and not self.options.isolated:
             limit = f"memory_limit={self.options.memory_limit}"
             raise refused(function, f"{limit} is for isolated handlers: add isolated=True")

@@ -109,9 +109,9 @@ class Heartbeat(Actor):
             message = await self.receive(left)
             if message is None:
                 return False
-            if message.body == _RHYTHM_CHANGED:
+            if message == _RHYTHM_CHANGED:
                 return True
-            await self.handle(message.body)
+            await self.handle(message)
         return False
 
     async def _renew(self, runs: Sequence[Run]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import importlib
 import os
 import pickle
@@ -22,14 +23,14 @@ import threading
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from structlog.contextvars import bound_contextvars
 
 from jobs_service.arguments import check_duration, json_of
 from jobs_service.durations import Duration
 from jobs_service.errors import Discard, InvalidJob, JobCanceled, JobsError, Retry, Snooze, WorkerConflict, wait_of
-from jobs_service.model import EndedJob, Ending, Job, JobError, JobType, Progress, RunningJob
+from jobs_service.model import EndedJob, Job, JobError, JobType, RunningJob
 from jobs_service.model.job import JobId, JobRecord
 from jobs_service.runner.execution import is_about, unfit
 from jobs_service.runner.functions import BlockingJob
@@ -41,7 +42,9 @@ T = TypeVar("T")
 UNIT: Final = struct.Struct(">cIi")
 """A message between the runner and the nursery: its kind, and two numbers."""
 FORK, KILL = b"F", b"K"
-READY, BORN, UNBORN, ENDED = b"R", b"B", b"U", b"E"
+READY, ENDED = b"R", b"E"
+NO_CODE: Final = 1 << 30
+"""The exit code of a process that could not be forked, or whose nursery has ended."""
 
 SIZE: Final = struct.Struct(">I")
 """The head of a message between the runner and a process: its length. The rest is a pickle."""
@@ -53,18 +56,22 @@ _SET_DEATH_SIGNAL: Final = 1
 _SET_SUBREAPER: Final = 36
 
 
+Place: TypeAlias = tuple[JobType, str, str]
+"""A handler's type, and module and name of its function."""
+
+
 class Orders(NamedTuple):
     """The nursery's orders.
 
     Attributes:
         path: its `sys.path`.
-        places: of each handler the type, and module and name of its function.
+        places: of the handlers.
         setup: a pickled function to call first, or None.
         preload: whether to import the application before the first fork. Otherwise each process does it.
     """
 
     path: list[str]
-    places: list[tuple[JobType, str, str]]
+    places: list[Place]
     setup: bytes
     preload: bool
 
@@ -96,13 +103,12 @@ def main(descriptor: int) -> None:
         setup = pickle.loads(orders.setup)
         if setup is not None:
             setup()
-        handlers = _Handlers(orders.places)
         if orders.preload:
-            handlers.find()
+            _find(orders.places)
             if _has_threads():
                 sys.exit(THREADED)
         with contextlib.suppress(ConnectionError):
-            _Nursery(control, handlers).run()
+            _Nursery(control, orders.places).run()
 
 
 def _has_threads() -> bool:
@@ -112,34 +118,27 @@ def _has_threads() -> bool:
         return threading.active_count() > 1
 
 
-class _Handlers:
-    """The handlers by number."""
+@functools.cache
+def _handler(type: JobType, module: str, name: str) -> Handler[Any, Any]:
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return Handler(type, found)
 
-    def __init__(self, places: list[tuple[JobType, str, str]]) -> None:
-        self._places = places
-        self._found: dict[int, Handler[Any, Any]] = {}
 
-    def find(self) -> None:
-        """Import the handlers, as far as that is possible: each job of another one will tell."""
-        for number in range(len(self._places)):
-            with contextlib.suppress(BaseException):
-                self.of(number)
-
-    def of(self, number: int) -> Handler[Any, Any]:
-        if number not in self._found:
-            type, module, name = self._places[number]
-            found: Any = importlib.import_module(module)
-            for part in name.split("."):
-                found = getattr(found, part)
-            self._found[number] = Handler(type, found)
-        return self._found[number]
+def _find(places: list[Place]) -> None:
+    """Import handlers, as far as that is possible: each job of another one will tell."""
+    for place in places:
+        with contextlib.suppress(BaseException):
+            _handler(*place)
 
 
 class _Nursery:
-    def __init__(self, control: socket.socket, handlers: _Handlers) -> None:
+    def __init__(self, control: socket.socket, places: list[Place]) -> None:
         self._control = control
-        self._handlers = handlers
-        self._children: set[int] = set()
+        self._places = places
+        # Numbers by process ids.
+        self._children: dict[int, int] = {}
         self._prctl: Callable[..., int] | None = getattr(ctypes.CDLL(None), "prctl", None)
 
     def run(self) -> None:
@@ -169,21 +168,21 @@ class _Nursery:
         kind, number, _ = UNIT.unpack(data)
         if kind == FORK:
             self._fork(number, *descriptors)
-        elif number in self._children:
-            _kill(number)
+        for pid, each in self._children.items():
+            if kind == KILL and each == number:
+                _kill(pid)
         return True
 
-    def _fork(self, token: int, channel: int, crash: int) -> None:
+    def _fork(self, number: int, channel: int, crash: int) -> None:
         nursery = os.getpid()
         try:
             pid = os.fork()
         except OSError:
-            self._tell(UNBORN, token)
+            self._tell(ENDED, number, NO_CODE)
         else:
             if not pid:
                 self._be_born(nursery, channel, crash)
-            self._children.add(pid)
-            self._tell(BORN, token, pid)
+            self._children[pid] = number
         os.close(channel)
         os.close(crash)
 
@@ -199,7 +198,7 @@ class _Nursery:
                 self._prctl(_SET_SUBREAPER, 1)  # it gets its children's orphans, and so sees that there are some
             if os.getppid() == nursery:
                 faulthandler.enable(crash)
-                _Process(socket.socket(fileno=channel), self._handlers).run()
+                _Process(socket.socket(fileno=channel), self._places).run()
         except BaseException:
             traceback.print_exc()
         finally:
@@ -223,8 +222,7 @@ class _Nursery:
                 if not pid:
                     return
                 _kill(pid)
-            self._children.discard(pid)
-            self._tell(ENDED, pid, os.waitstatus_to_exitcode(status))
+            self._tell(ENDED, self._children.pop(pid), os.waitstatus_to_exitcode(status))
 
     def _tell(self, kind: bytes, number: int = 0, value: int = 0) -> None:
         self._control.sendall(UNIT.pack(kind, number, value))
@@ -263,7 +261,7 @@ class _Channel:
     def tell(self, *message: Any) -> None:
         self._connection.sendall(frame(message))
 
-    def ask(self, name: str, *arguments: Any) -> Any:
+    def ask(self, name: str, arguments: tuple[Any, ...]) -> Any:
         """Have the runner do an operation on the job; return the job as it is now."""
         try:
             question = frame(("ask", name, arguments))
@@ -307,20 +305,20 @@ class _Operations:
         self._channel = channel
         self.has_ended = False
 
-    async def _update(self, job: RunningJob, data: Any) -> RunningJob:
-        return self._running("_update", data)
+    async def _update(self, job: RunningJob, *arguments: Any) -> RunningJob:
+        return self._running("_update", arguments)
 
-    async def _progress(self, job: RunningJob, progress: Progress) -> RunningJob:
-        return self._running("_progress", progress)
+    async def _progress(self, job: RunningJob, *arguments: Any) -> RunningJob:
+        return self._running("_progress", arguments)
 
-    async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
-        return self._running("_resubmit", data, priority, run_at)
+    async def _resubmit(self, job: RunningJob, *arguments: Any) -> RunningJob:
+        return self._running("_resubmit", arguments)
 
-    async def _finish(self, job: RunningJob, ending: Ending) -> Job:
-        return self._ended("_finish", ending)
+    async def _finish(self, job: RunningJob, *arguments: Any) -> Job:
+        return self._ended("_finish", arguments)
 
     async def _release(self, job: RunningJob) -> Job:
-        return self._ended("_release")
+        return self._ended("_release", ())
 
     async def _finish_with(self, job: RunningJob, function: Callable[[Any], Any]) -> EndedJob[Any]:
         raise JobsError(
@@ -337,12 +335,12 @@ class _Operations:
     def _check_caller(self) -> None:
         """Nothing: there is no event loop here."""
 
-    def _running(self, name: str, *arguments: Any) -> RunningJob:
-        type, id, record = self._channel.ask(name, *arguments)
+    def _running(self, name: str, arguments: tuple[Any, ...]) -> RunningJob:
+        type, id, record = self._channel.ask(name, arguments)
         return RunningJob(type, id, record, self)
 
-    def _ended(self, name: str, *arguments: Any) -> Job:
-        ended = Job(*self._channel.ask(name, *arguments))
+    def _ended(self, name: str, arguments: tuple[Any, ...]) -> Job:
+        ended = Job(*self._channel.ask(name, arguments))
         self.has_ended = True
         return ended
 
@@ -385,13 +383,13 @@ class IsolatedJob(BlockingJob):
 
 
 class _Process:
-    def __init__(self, connection: socket.socket, handlers: _Handlers) -> None:
+    def __init__(self, connection: socket.socket, places: list[Place]) -> None:
         self._channel = _Channel(connection)
-        self._handlers = handlers
+        self._places = places
 
     def run(self) -> None:
         """Run the functions of jobs until the other end is gone."""
-        self._handlers.find()
+        _find(self._places)
         self._channel.tell("ready")
         for number, type, id, record, memory in self._channel.jobs():
             operations = _Operations(self._channel)
@@ -404,7 +402,7 @@ class _Process:
     def _outcome(self, number: int, job: RunningJob, operations: _Operations, memory: int | None) -> tuple[Any, ...]:
         blocking = IsolatedJob(job, self._channel)
         try:
-            handler = self._handlers.of(number)
+            handler = _handler(*self._places[number])
             with _limited(memory):
                 result = handler.call(blocking, handler.codec.decode(job.data) if handler.takes_args else None)
                 if operations.has_ended and isinstance(result, Job):
@@ -414,7 +412,7 @@ class _Process:
                 except MemoryError:
                     raise
                 except BaseException as error:
-                    return "raised", "discard", None, JobError(InvalidJob.__name__, str(unfit(result, error)), "")
+                    return "raised", Discard(""), JobError(InvalidJob.__name__, str(unfit(result, error)), "")
         except BaseException as error:
             return "raised", *_told(error, job, memory)
         return "returned", json, blocking.has_heeded
@@ -436,28 +434,28 @@ def _limited(memory: int | None) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, before)
 
 
-def _told(raised: BaseException, job: RunningJob, memory: int | None) -> tuple[str, float | None, JobError]:
-    """Return what a function has raised: what it asks for, the seconds that it asks for, and its stored form."""
+def _told(raised: BaseException, job: RunningJob, memory: int | None) -> tuple[JobsError, JobError]:
+    """Return an exception for the runner that means as much as the raised one, and the stored form of that."""
     own = [each for each in leaves(raised) if isinstance(each, JobsError) and is_about(each, job)]
     error = decisive(raised)
-    kind = next(
-        (kind for kind, each in (("conflict", WorkerConflict), ("canceled", JobCanceled)) if _any(own, each)), ""
-    )
+    standing = JobsError("")
     try:
-        if isinstance(error, Retry | Snooze):
-            return kind or ("retry" if isinstance(error, Retry) else "snooze"), wait_of(error), describe(error)
+        if isinstance(error, Retry):
+            standing = Retry(wait_of(error))
+        elif isinstance(error, Snooze):
+            standing = Snooze(wait_of(error) or 0.0)
+        elif isinstance(error, Discard):
+            standing = Discard("")
     except InvalidJob as refused:
         error = refused
+    for kind in (JobCanceled, WorkerConflict):
+        if any(isinstance(each, kind) for each in own):
+            standing = kind("", type=job.type, id=job.id)
     described = describe(error)
     if isinstance(error, MemoryError) and memory is not None:
-        described = JobError(
-            described.type, f"it needed more than its memory_limit of {memory} bytes", described.traceback
-        )
-    return kind or ("discard" if isinstance(error, Discard) else "error"), None, described
-
-
-def _any(errors: list[JobsError], kind: type[JobsError]) -> bool:
-    return any(isinstance(each, kind) for each in errors)
+        reason = f"it needed more than its memory_limit of {memory} bytes"
+        described = JobError(described.type, reason, described.traceback)
+    return standing, described
 
 
 def _has_children() -> bool:

@@ -16,25 +16,19 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from jobs_service.errors import (
-    Discard,
     InvalidSettings,
-    JobCanceled,
     JobsError,
-    Retry,
-    Snooze,
-    WorkerConflict,
     in_one_line,
 )
 from jobs_service.model import JobError, RunningJob
-from jobs_service.runner.commands import ended_how
-from jobs_service.runner.functions import in_thread, module_name, refused
+from jobs_service.runner.functions import in_thread, refused
 from jobs_service.runner.handler import Handler
-from jobs_service.runner.pool_process import BORN, ENDED, FORK, KILL, READY, SIZE, THREADED, UNIT, Orders, frame, parts
+from jobs_service.runner.pool_process import ENDED, FORK, KILL, NO_CODE, SIZE, THREADED, UNIT, Orders, frame, parts
 from jobs_service.runner.run import Run, StopReason, standing_for
+from jobs_service.spawning import ended_how, module_name, python
 from jobs_service.uncancelable import outlast, own_task
 
 _CLOSING: Final = 1.0
@@ -50,14 +44,6 @@ _HINTS: Final = {
     -signal.SIGABRT: ": code that is not Python has given up",
     -signal.SIGKILL: ", not by the runner: the system does so when memory runs out",
 }
-
-
-def python(entry: str, descriptor: int) -> list[str]:
-    """Return the command of a Python process that calls `entry`, "module:function", with an inherited descriptor."""
-    module, _, function = entry.partition(":")
-    root = str(Path(__file__).parents[2])
-    code = f"import sys; sys.path.insert(0, {root!r}); from {module} import {function}; {function}({descriptor})"
-    return [sys.executable, "-P", "-c", code]
 
 
 class ProcessPool:
@@ -155,9 +141,7 @@ def _place_of(handler: Handler[Any, Any]) -> tuple[str, str]:
         raise refused(function, "isolated=True: its process finds it by its name, and that is no function of a module")
     if handler.resources:
         names = ", ".join(handler.resources)
-        raise refused(
-            function, f"isolated=True: {names} would be a resource of another process; open it in the function"
-        )
+        raise refused(function, f"isolated=True: {names}: resources are for functions in this process only")
     try:
         return module_name(module), name
     except InvalidSettings as error:
@@ -174,9 +158,8 @@ class _Nursery:
     def __init__(self, orders: Orders) -> None:
         self._loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[bool] = self._loop.create_future()
-        self._unborn: dict[int, _Process] = {}
         self._processes: dict[int, _Process] = {}
-        self._token = 0
+        self._number = 0
         self._unread = b""
         self.is_gone = False
         self._socket, theirs = socket.socketpair()
@@ -196,28 +179,19 @@ class _Nursery:
         return None if await self._ready else await self._exit_code()
 
     async def begin(self) -> _Process:
-        """Begin another process."""
-        process = _Process(self)
+        """Begin another process, and wait until it can run jobs or has ended."""
+        self._number += 1
+        process = self._processes[self._number] = _Process(partial(self._send, KILL, self._number))
         ours, theirs = socket.socketpair()
         with theirs:
             await self._loop.create_unix_connection(lambda: process, sock=ours)
-            self._token += 1
-            self._unborn[self._token] = process
-            descriptors = [theirs.fileno(), process.crash.fileno()]
-            with contextlib.suppress(OSError):  # it is gone, and `_read` will learn of it
-                socket.send_fds(self._socket, [UNIT.pack(FORK, self._token, 0)], descriptors)
+            self._send(FORK, self._number, theirs.fileno(), process.crash.fileno())
         try:
-            await process.ready()
+            await asyncio.shield(process.answer)
         except asyncio.CancelledError:
             process.kill()
             raise
         return process
-
-    def kill(self, process: _Process) -> None:
-        """Kill a process and its group, if it has been born."""
-        if process.pid and not self.is_gone:
-            with contextlib.suppress(OSError):
-                self._socket.send(UNIT.pack(KILL, process.pid, 0))
 
     async def end(self) -> None:
         """Have it kill all processes, and wait for its end."""
@@ -232,12 +206,12 @@ class _Nursery:
                 self._popen.kill()
                 return self._popen.wait()
 
-        waiting = own_task(in_thread(wait, lambda: None))
-        canceled = await outlast([waiting])
-        if canceled is not None:
-            raise canceled
-        code: int = waiting.result()
+        code: int = await in_thread(wait, lambda: None)
         return code
+
+    def _send(self, kind: bytes, number: int, *descriptors: int) -> None:
+        with contextlib.suppress(OSError):  # it is gone, and `_read` learns of it
+            socket.send_fds(self._socket, [UNIT.pack(kind, number, 0)], descriptors)
 
     def _read(self) -> None:
         try:
@@ -253,15 +227,10 @@ class _Nursery:
         while len(self._unread) >= UNIT.size:
             kind, number, value = UNIT.unpack_from(self._unread)
             self._unread = self._unread[UNIT.size :]
-            if kind == READY and not self._ready.done():
-                self._ready.set_result(True)
-            elif kind == BORN:
-                process = self._processes[value] = self._unborn.pop(number)
-                process.born(value)
-            elif kind == ENDED:
+            if kind == ENDED:
                 self._processes.pop(number).ended(value)
-            else:  # no process can be forked
-                self._unborn.pop(number).ended(None)
+            elif not self._ready.done():
+                self._ready.set_result(True)
 
     def _lose(self) -> None:
         if self.is_gone:
@@ -271,46 +240,44 @@ class _Nursery:
         self._socket.close()
         if not self._ready.done():
             self._ready.set_result(False)
-        for process in (*self._unborn.values(), *self._processes.values()):
-            process.ended(None)
+        for process in self._processes.values():
+            process.ended(NO_CODE)
 
 
 class _Process(asyncio.Protocol):
     """One process, and this end of its connection.
 
+    Args:
+        kill: kills it and its group.
+
     Attributes:
-        pid: its process id; 0 until it is known.
+        answer: what it says next; at first that it is ready.
         crash: the file into which Python writes where it stood when a signal such as SIGSEGV ended it.
         is_fit: whether it may run another job.
     """
 
-    def __init__(self, nursery: _Nursery) -> None:
-        self.pid = 0
+    def __init__(self, kill: Callable[[], None]) -> None:
         self.crash = tempfile.TemporaryFile()  # noqa: SIM115 - closed as the process has ended
         self.is_fit = True
-        self._nursery = nursery
+        self._kill = kill
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.WriteTransport | None = None
         self._unread = bytearray()
-        self._answer: asyncio.Future[tuple[Any, ...]] = self._loop.create_future()
+        self.answer: asyncio.Future[tuple[Any, ...]] = self._loop.create_future()
         self._asking: set[asyncio.Task[None]] = set()
-        self._is_killed = False
+        self._is_killed = self._has_closed = False
         self._stood = ""
         self._closing: asyncio.TimerHandle | None = None
-
-    async def ready(self) -> None:
-        """Wait until it can run jobs, or has ended."""
-        await asyncio.shield(self._answer)
 
     # The job
 
     async def run(self, run: Run, job: tuple[Any, ...]) -> tuple[bytes, bool]:
         """Run a job's function; see ProcessPool.call."""
-        self._answer = answer = self._loop.create_future()
+        self.answer = answer = self._loop.create_future()
         self._operate = partial(self._do, run.job)
         self._send("run", *job)
         if not self.is_fit:
-            answer.set_result(("ended", None))
+            answer.set_result(("ended", NO_CODE))
         is_asked = False
         while not answer.done():
             try:
@@ -330,11 +297,10 @@ class _Process(asyncio.Protocol):
             if self._is_killed:
                 raise asyncio.CancelledError(run.stop_reason)
             raise standing_for(JobsError(""), self._death(said[0], job[-1]))
-        *said, self.is_fit = said
-        if kind == "returned":
-            json, has_heeded = said
-            return json, has_heeded
-        raise _raised(run.job, *said)
+        first, second, self.is_fit = said
+        if kind == "raised":
+            raise standing_for(first, second)
+        return first, second
 
     def announce(self) -> None:
         """Tell the function that it must return soon."""
@@ -351,14 +317,13 @@ class _Process(asyncio.Protocol):
             except Exception:  # an application's exception, in the text of a store's for instance
                 self._send("answer", JobsError(in_one_line(str(error), 200)))
 
-    def _death(self, code: int | None, memory: int | None) -> JobError:
+    def _death(self, code: int, memory: int | None) -> JobError:
         """Return the error of a run whose process has ended."""
-        if code is None:
+        if code == NO_CODE:
             return JobError("ProcessDied", "no process could be started, or the program that starts them has ended", "")
-        message = f"its process {ended_how(code)}" + _HINTS.get(
-            code, "" if code < 0 else " before its function returned"
-        )
-        if self._closing is not None and code == -signal.SIGKILL:
+        hint = _HINTS.get(code, "" if code < 0 else " before its function returned")
+        message = f"its process {ended_how(code)}{hint}"
+        if self._has_closed:
             message = "its process closed its connection to the runner, and was killed"
         elif memory is not None and code in _FAULTS:
             message += f"; perhaps it needed more than its memory_limit of {memory} bytes"
@@ -370,26 +335,18 @@ class _Process(asyncio.Protocol):
         """Kill the process and its group."""
         self.is_fit = False
         self._is_killed = True
-        self._nursery.kill(self)
+        self._kill()
 
-    def born(self, pid: int) -> None:
-        """Note its process id."""
-        self.pid = pid
-        if self._is_killed:
-            self._nursery.kill(self)
-
-    def ended(self, code: int | None) -> None:
-        """Note its exit code: negative numbers are signals, None is not known."""
-        if self.crash.closed:
-            return
+    def ended(self, code: int) -> None:
+        """Note its exit code."""
         self.is_fit = False
         with self.crash:
             self.crash.seek(0)
             self._stood = self.crash.read(_MOST_OF_A_CRASH).decode(errors="replace")
         if self._closing is not None:
             self._closing.cancel()
-        if not self._answer.done():
-            self._answer.set_result(("ended", code))
+        if not self.answer.done():
+            self.answer.set_result(("ended", code))
         if self._transport is not None:
             self._transport.close()
 
@@ -412,33 +369,21 @@ class _Process(asyncio.Protocol):
                 task = own_task(self._operate(*message[1:]))
                 self._asking.add(task)
                 task.add_done_callback(self._asking.discard)
-            elif not self._answer.done():
-                self._answer.set_result(message)
+            elif not self.answer.done():
+                self.answer.set_result(message)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self.is_fit:
             # It is about to tell by its end why, unless it has closed its end itself.
             self.is_fit = False
-            self._closing = self._loop.call_later(_CLOSING, self._nursery.kill, self)
+            self._closing = self._loop.call_later(_CLOSING, self._closed)
+
+    def _closed(self) -> None:
+        self._has_closed = True
+        self._kill()
 
     def _send(self, *message: Any) -> None:
         assert self._transport is not None
         data = frame(message)
         if not self._transport.is_closing():
             self._transport.write(data)
-
-
-def _raised(job: RunningJob, kind: str, wait: float | None, error: JobError) -> BaseException:
-    """Return the exception of a function in another process."""
-    match kind:
-        case "retry":
-            return standing_for(Retry(wait), error)
-        case "discard":
-            return standing_for(Discard(error.message), error)
-        case "snooze":
-            return standing_for(Snooze(wait or 0.0), error)
-        case "conflict":
-            return standing_for(WorkerConflict(error.message, type=job.type, id=job.id), error)
-        case "canceled":
-            return standing_for(JobCanceled(error.message, type=job.type, id=job.id), error)
-    return standing_for(JobsError(error.message), error)

@@ -43,11 +43,13 @@ class SlotUse(NamedTuple):
         slots: most jobs that it runs at the same time.
         busy: number of jobs that it runs.
         heartbeats_missed: heartbeats that failed, or came so late that another was due, since `run` began.
+        ended: number of runs that have ended since then.
     """
 
     slots: int
     busy: int
     heartbeats_missed: int
+    ended: int = 0
 
 
 class Runner:
@@ -163,7 +165,7 @@ class Runner:
     def slot_uses(self) -> dict[JobType, SlotUse]:
         """Return the slots and the taken slots of each handler, by type."""
         return {
-            runs.handler.type: SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed)
+            runs.handler.type: SlotUse(runs.options.slots, runs.busy, runs.heartbeats_missed, runs.ended)
             for runs in self._runs.values()
         }
 

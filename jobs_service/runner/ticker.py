@@ -1,7 +1,7 @@
 """The ticker of one periodic handler: an actor that adds one job per tick, however many processes run it.
 
 The last tick is in the store. The transaction that adds a tick's job reads and writes it, so only one of several
-processes succeeds.
+processes succeeds. The schedules that are made at runtime (`stored_schedules`) tick in the same way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import fdb.tuple
 
@@ -21,7 +21,8 @@ from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import PERIODIC, place_of
 from jobs_service.layer.reads import tick_of
 from jobs_service.layer.unit_of_work import UnitOfWork
-from jobs_service.model import UNSET, JobId, JobState
+from jobs_service.model import UNSET, JobId, JobState, JobType
+from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.schedule import (
     MOST_MADE_UP,
@@ -53,12 +54,14 @@ class Periodic:
         schedule: the schedule of the jobs.
         missed: the treatment of ticks at which no process ran.
         overlap: whether a tick's job is added before the previous tick's job has finished.
+        prefix: of the ids of its jobs, before the time of the tick.
     """
 
     handler: Handler[Any, Any]
     schedule: Schedule
     missed: Missed
     overlap: bool = False
+    prefix: str = ""
 
     @property
     def in_words(self) -> str:
@@ -68,6 +71,52 @@ class Periodic:
     def last_tick(self, noted: float | None) -> float | None:
         """Return the last tick; see `schedule.last_tick`."""
         return last_tick(self.schedule, noted)
+
+    def id_of(self, tick: float) -> str | None:
+        """Return the id of a tick's job; None for a time outside the calendar."""
+        try:
+            return self.prefix + tick_id(tick)
+        except (ValueError, OverflowError, OSError):
+            return None
+
+    async def add(self, unit: UnitOfWork, most: int, seen: float | None) -> AddedTicks:
+        """Add the jobs of the due ticks; see `add_due`."""
+        return await add_due(unit, self, most, seen)
+
+    async def noted(self, unit: UnitOfWork) -> float | None:
+        """Return the last tick in the store; None if there is none."""
+        return tick_of(await unit.transaction.get(self._key(unit)))
+
+    def note(self, unit: UnitOfWork, tick: float) -> None:
+        """Store the last tick."""
+        unit.transaction.set(self._key(unit), fdb.tuple.pack((tick,)))
+
+    def _key(self, unit: UnitOfWork) -> bytes:
+        return unit.keyspace.sections[PERIODIC] + unit.keyspace.of(self.handler.type).packed
+
+
+def elsewhere(type: JobType, timeout: float | None, data: Any) -> Handler[Any, Any]:
+    """Return a handler of other processes, as far as its ticks need it.
+
+    Args:
+        type, data: of its jobs.
+        timeout: for making the type, in seconds; None for a type that must exist.
+    """
+    return cast("Handler[Any, Any]", _Elsewhere(type, timeout, data))
+
+
+class _Elsewhere(Enqueueable[Any, Any]):
+    def __init__(self, type: JobType, timeout: float | None, data: Any) -> None:
+        self.type = type
+        self._timeout = timeout
+        self._data = data
+
+    @property
+    def timeout(self) -> float | None:
+        return self._timeout
+
+    def data(self, args: Any) -> Any:
+        return self._data
 
 
 class Ticker(Actor):
@@ -88,11 +137,11 @@ class Ticker(Actor):
 
     async def run(self) -> None:
         while True:
-            next_tick, watch = await self._tick()
+            next_tick, watch = await self.tick()
             wait = next_tick - self._service.sources.wall_time()
             await _fired(watch, min(max(wait, _HOLDOFF), _CLOCK_CHECK))
 
-    async def _tick(self) -> tuple[float, Watch | None]:
+    async def tick(self) -> tuple[float, Watch | None]:
         """Add the due jobs.
 
         Returns:
@@ -120,13 +169,13 @@ class Ticker(Actor):
         """Log the added jobs, and remember the last tick."""
         type = self._periodic.handler.type
         if done.ahead is not None and done.ahead != self._ahead:
-            log.warning("tick_ahead", type=type, last=_id_of(done.ahead) or done.ahead, most=MOST_AHEAD)
+            log.warning("tick_ahead", type=type, last=self._periodic.id_of(done.ahead) or done.ahead, most=MOST_AHEAD)
         if done.given_up is not None:
             log.warning("retry_given_up", type=type, id=done.given_up, ids=done.ids)
         if done.ids:
             log.debug("ticked", type=type, ids=done.ids)
         if done.dropped:
-            log.warning("ticks_dropped", type=type, until=tick_id(done.dropped), kept=MOST_MADE_UP)
+            log.warning("ticks_dropped", type=type, until=self._periodic.id_of(done.dropped), kept=MOST_MADE_UP)
         self._seen, self._ahead = done.last, done.ahead
 
     async def _add_due(self, most: int) -> AddedTicks:
@@ -194,8 +243,7 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float |
     """
     handler, schedule = periodic.handler, periodic.schedule
     keys = unit.keyspace.of(handler.type)
-    key = unit.keyspace.sections[PERIODIC] + keys.packed
-    noted, latest = tick_of(await unit.transaction.get(key)), unit.now + MOST_AHEAD
+    noted, latest = await periodic.noted(unit), unit.now + MOST_AHEAD
     ahead = noted if noted is not None and noted > latest else None
     last = max((tick for tick in (noted, seen) if tick is not None and tick <= latest), default=None)
     newest = unit.now if last is None else last
@@ -213,15 +261,16 @@ async def add_due(unit: UnitOfWork, periodic: Periodic, most: int, seen: float |
         ticks = []
     del ticks[most if periodic.overlap else 1 :]  # those that may not overlap come one after the other
     spec = creation.spec_of(handler.type, "", handler.data(UNSET), 0, None)
+    spec.context = None  # that of who runs handlers is not the job's
     ids: list[JobId] = []
     for tick in ticks:
-        id, newest = tick_id(tick), tick
+        id, newest = periodic.prefix + tick_id(tick), tick
         await creation.enqueue(unit, place_of(keys, id), spec, "unique", handler.timeout)
         ids.append(id)
         if unit.is_full:
             break
     if ids or noted is None or ahead is not None:
-        unit.transaction.set(key, fdb.tuple.pack((newest,)))
+        periodic.note(unit, newest)
     return AddedTicks(ids, newest, unit.now, None, dropped, given_up, ahead)
 
 
@@ -238,7 +287,7 @@ async def _in_the_way(
     if await unit.is_paused(keys):
         return keys.paused, None
     before = last if ahead is None else ahead
-    if periodic.overlap or before is None or (id := _id_of(before)) is None:
+    if periodic.overlap or before is None or (id := periodic.id_of(before)) is None:
         return None, None
     place = place_of(keys, id)
     try:
@@ -255,14 +304,6 @@ async def _in_the_way(
         await running_jobs.give_up(unit, place, f"the tick of {tick_id(ticks[-1])} has taken its place")
         return None, id
     return keys.data + place[2], None
-
-
-def _id_of(tick: float) -> JobId | None:
-    """Return the id of a tick's job; None for a time outside the calendar."""
-    try:
-        return tick_id(tick)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def tick_id(tick: float) -> str:

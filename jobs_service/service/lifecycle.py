@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from jobs_service.actors.context import Context, KeyspaceKeeper, StoreAccess, being_left
-from jobs_service.actors.processes import ProcessMonitor
+from jobs_service.actors.dead_processes import ProcessMonitor
 from jobs_service.actors.subscriptions import Hub, other_loop
 from jobs_service.actors.type_server import TypeServer
 from jobs_service.batching import GroupCommit
@@ -21,7 +21,7 @@ from jobs_service.model import JobType
 from jobs_service.runner.runner import Runner
 from jobs_service.service.acceptor import AbandonedJobs, WaitingWorkers
 from jobs_service.settings import log_unknown_variables
-from jobs_service.supervision import ChildSpec, DynamicSupervisor, Restart, Strategy, Supervisor, run_tree
+from jobs_service.supervision import Actor, ChildSpec, DynamicSupervisor, Strategy, Supervisor, run_tree
 from jobs_service.uncancelable import through_cancellation
 
 log = EventLog("jobs_service")
@@ -237,7 +237,10 @@ class ServiceTree:
 
     Attributes:
         root: the supervisor at its top; None before the service was opened with supervision.
+        make_schedules: makes the actor for the store's schedules; the service sets it.
     """
+
+    make_schedules: Callable[[], Actor]
 
     def __init__(self, context: Context, hub: Hub, failed: Callable[[SupervisorFailed], None]) -> None:
         self.root: Supervisor | None = None
@@ -276,22 +279,25 @@ class ServiceTree:
         notifiers: list[DynamicSupervisor] = []
 
         def make_monitors() -> DynamicSupervisor:
-            monitors[:] = [DynamicSupervisor("monitors", max_restarts=10, restart_period=3.0)]
+            monitors[:] = [DynamicSupervisor("monitors")]
             return monitors[0]
 
         def make_notifiers() -> DynamicSupervisor:
-            notifiers[:] = [DynamicSupervisor("notifiers", max_restarts=10, restart_period=3.0)]
+            notifiers[:] = [DynamicSupervisor("notifiers")]
             return notifiers[0]
 
+        def make_server() -> TypeServer:
+            return TypeServer(context, hub, monitors[0], notifiers[0], self.make_schedules)
+
         children = [
-            ChildSpec("keyspace", lambda: KeyspaceKeeper(context), Restart.PERMANENT),
-            ChildSpec("monitors", make_monitors, Restart.PERMANENT),
-            ChildSpec("notifiers", make_notifiers, Restart.PERMANENT),
-            ChildSpec("type server", lambda: TypeServer(context, hub, monitors[0], notifiers[0]), Restart.PERMANENT),
+            ChildSpec("keyspace", lambda: KeyspaceKeeper(context)),
+            ChildSpec("monitors", make_monitors),
+            ChildSpec("notifiers", make_notifiers),
+            ChildSpec("type server", make_server),
         ]
         if context.store.instance:
             # Last, so that no other child is restarted when it fails.
-            children.append(ChildSpec("process monitor", lambda: ProcessMonitor(context), Restart.PERMANENT))
+            children.append(ChildSpec("process monitor", lambda: ProcessMonitor(context)))
         return Supervisor(
             "JobsService",
             children,

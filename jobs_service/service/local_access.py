@@ -19,7 +19,7 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobState, JobType, RunningJob, Worker
 from jobs_service.redaction import Redaction
 from jobs_service.runner.service_access import EndCall, Held
-from jobs_service.runner.ticker import AddedTicks, Periodic, add_due
+from jobs_service.runner.ticker import AddedTicks, Periodic
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
@@ -152,7 +152,7 @@ class LocalAccess:
         work.add_done_callback(noted)
 
     async def tick(self, periodic: Periodic, most: int, seen: float | None) -> AddedTicks:
-        return await self.context.transact(lambda unit: add_due(unit, periodic, most, seen))
+        return await self.context.transact(lambda unit: periodic.add(unit, most, seen))
 
     async def watch_tick(self, periodic: Periodic, key: bytes) -> Watch | None:
         async def read(transaction: Transaction) -> tuple[Watch, bytes | None]:

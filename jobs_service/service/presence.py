@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from jobs_service import __version__
-from jobs_service.actors.context import Context, StoreAccess
-from jobs_service.actors.processes import ProcessRowWriter, all_rows
+from jobs_service import __version__, names
+from jobs_service.actors.context import Context, DutifulActor, StoreAccess
 from jobs_service.arguments import exact_int
-from jobs_service.errors import InvalidSettings, JobsError, ProcessGone, shown
+from jobs_service.errors import InvalidSettings, JobsError, ProcessGone, StoreError, shown
 from jobs_service.layer import rows
 from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -24,13 +24,19 @@ from jobs_service.runner.runner import Runner, log_retention
 from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import Lifecycle
+from jobs_service.store.base import Transaction, Watch
 from jobs_service.supervision import ChildSpec, PatientSupervisor, SupervisedProcess, run_tree
 from jobs_service.uncancelable import through_cancellation
+
+if TYPE_CHECKING:
+    from jobs_service.service.service import JobsService
 
 log = EventLog("jobs_service")
 
 DAEMON: Final = "daemon"
 RUNNER: Final = "runner"
+
+_MOST_PROCESSES: Final = 1000
 
 _LEAVE_WITHIN: Final = 2.0
 """Seconds to remove the row at the end; an unavailable store delays the exit no longer."""
@@ -229,7 +235,11 @@ class HandlerRuns:
         self._retention_logged: set[bytes] = set()
 
     async def run(
-        self, handlers: list[Handler[Any, Any]], max_jobs: int | None, started: Callable[[], object] | None
+        self,
+        handlers: list[Handler[Any, Any]],
+        max_jobs: int | None,
+        started: Callable[[], object] | None,
+        setup: Callable[[], object] | None,
     ) -> None:
         """Run handlers until the caller is canceled, the service is left, or this process is asked to stop."""
 
@@ -243,7 +253,7 @@ class HandlerRuns:
 
         periodic = [each for each in self._registry.periodic if each.handler in handlers]
         around = self._registry.surroundings()
-        runner = Runner(self._service, handlers, periodic, around, max_jobs, begun, self._presence.changed)
+        runner = Runner(self._service, handlers, periodic, around, max_jobs, begun, self._presence.changed, setup)
         runner.set_quiet(self._presence.is_quiet)
         self._registry.runner = runner
         try:
@@ -272,3 +282,159 @@ def checked(
     if registry.runner is not None:
         raise JobsError("this service's handlers run already")
     return handlers
+
+
+async def run_processes(
+    service: JobsService,
+    handlers: list[Handler[Any, Any]],
+    max_jobs: int | None,
+    processes: Any,
+    started: Callable[[], object] | None,
+) -> None:
+    """Run handlers in worker processes; arguments and errors as for JobsService.run."""
+    from jobs_service.service.worker_processes import WorkerProcesses, application_of
+    from jobs_service.store.memory import MemoryStore
+
+    if (count := exact_int(processes)) is None or not 1 <= count <= _MOST_PROCESSES:
+        raise InvalidSettings(
+            f"processes={shown(processes)}: allowed are None and integers from 1 to {_MOST_PROCESSES}"
+        )
+    if isinstance(service.store, MemoryStore):
+        raise InvalidSettings("processes: a memory: store is one process's; use lmdb: or fdb:")
+    options = {
+        "application": application_of(service),
+        "types": [names.shown(handler.type) for handler in handlers],
+        "max_jobs": max_jobs,
+    }
+    orders = {"options": options, "http": False, "most_jobs": None, "most_memory": None}
+    if await WorkerProcesses([orders] * count).run(started):
+        raise InvalidSettings("no worker process could begin; their log says why")
+
+
+# Rows of processes
+
+
+_HOLDOFF: Final = 0.2
+"""Least seconds between two writes, even if changes come faster."""
+
+
+_SPREAD: Final = 0.1
+"""Jitter of the heartbeat period, as a fraction, so that processes do not write all at once."""
+
+
+_CLEAN_EVERY: Final = 3600.0
+"""Seconds between two searches for rows that ended processes have left."""
+
+
+_REMOVED_AT_ONCE: Final = 100
+"""Left rows that one transaction removes."""
+
+
+_Page: TypeAlias = tuple[list[ProcessRow], bytes | None]
+
+
+async def all_rows(
+    read: Callable[[Callable[[Transaction], Coroutine[Any, Any, _Page]]], Awaitable[_Page]], context: Context
+) -> tuple[list[ProcessRow], set[bytes]]:
+    """Return the rows of all processes, and the ended ones among their store instances.
+
+    Args:
+        read: reads in a transaction of its own.
+        context: the service's.
+    """
+    every: list[ProcessRow] = []
+    after: bytes | None = None
+    while True:
+
+        async def page(transaction: Transaction, after: bytes | None = after) -> _Page:
+            return await rows.page(transaction.snapshot, context.keyspace, after)
+
+        found, after = await read(page)
+        every += found
+        if after is None:
+            break
+        await asyncio.sleep(0)  # a store that answers at once never yields to the loop
+    return every, await context.store.ended_instances({row.instance for row in every if row.instance})
+
+
+class ProcessRowWriter(DutifulActor):
+    """Writes the row of this process at each heartbeat, and whenever `changed` is called.
+
+    Args:
+        context: the service's.
+        id: of the process.
+        row: returns the present row.
+        obey: called with the latest request to the process, whenever it has or may have changed.
+    """
+
+    def __init__(
+        self, context: Context, id: str, row: Callable[[], ProcessRow], obey: Callable[[ProcessRequest], None]
+    ) -> None:
+        super().__init__("process row", context)
+        self._id = id
+        self._row = row
+        self._obey = obey
+
+    def changed(self) -> None:
+        """Have the row written soon."""
+        self.cast("changed")
+
+    async def run(self) -> None:
+        """Write the row for ever."""
+        context = self._context
+        period = context.settings.process_heartbeat
+        self.spawn_link(self._listen(), "requests")
+        self._clean_at = self._time()
+        pause = context.sources.uniform(0.0, period)
+        while True:
+            await self._write()
+            written = self._time()
+            if written >= self._clean_at:
+                self._clean_at = written + _CLEAN_EVERY
+                await self._clean()
+            if await self.receive(pause) is not None:
+                await asyncio.sleep(written + _HOLDOFF - self._time())
+                while await self.receive(0) is not None:
+                    """One write covers all changes."""
+            pause = period * context.sources.uniform(1 - _SPREAD, 1 + _SPREAD)
+
+    async def _write(self) -> None:
+        def written() -> Awaitable[None]:
+            row = self._row()  # here, not in the transaction, which runs on another thread
+
+            async def write(unit: UnitOfWork) -> None:
+                rows.write(unit, row)
+
+            return self._context.transact(write)
+
+        await self._context.retried(written)
+
+    async def _listen(self) -> None:
+        """Pass on requests to the process."""
+        context = self._context
+
+        async def read(transaction: Transaction) -> tuple[ProcessRequest | None, Watch]:
+            return await rows.watch_request(transaction, context.keyspace, self._id)
+
+        while True:
+            request, watch = await context.retried(lambda: context.read(read))
+            try:
+                if request is not None:
+                    self._obey(request)
+                with contextlib.suppress(StoreError):  # after the loss of a watch, read again
+                    await watch.wait()
+            finally:
+                watch.cancel()
+
+    async def _clean(self) -> None:
+        """Remove the rows of processes that ended long ago."""
+        context = self._context
+        every, dead = await all_rows(self._read, context)
+        ids = rows.to_remove(every, context.sources.wall_time(), dead)
+
+        async def remove(unit: UnitOfWork) -> None:
+            await rows.remove_ended(unit, some, dead)
+
+        for start in range(0, len(ids), _REMOVED_AT_ONCE):
+            some = ids[start : start + _REMOVED_AT_ONCE]
+            await self._transact(remove)

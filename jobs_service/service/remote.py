@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from jobs_service import run_data, tracing
 from jobs_service.actors.context import Context, StoreAccess
@@ -31,13 +31,12 @@ from jobs_service.layer.running_jobs import LockStatus, RunReport
 from jobs_service.layer.type_settings import Declared
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Job, JobError, JobId, JobType, NewJob, Outcome, Priority, RunAt, RunningJob
-from jobs_service.model.enqueueing import Enqueueable, How
+from jobs_service.model.enqueueing import How
 from jobs_service.model.type_state import Retention
 from jobs_service.redaction import Redaction
-from jobs_service.runner.handler import Handler
 from jobs_service.runner.schedule import Cron, Every, Missed
 from jobs_service.runner.service_access import EndCall, Held
-from jobs_service.runner.ticker import AddedTicks, Periodic
+from jobs_service.runner.ticker import AddedTicks, Periodic, elsewhere
 from jobs_service.service import queries
 from jobs_service.service.acceptor import Acceptor
 from jobs_service.service.handler_registry import HandlerRegistry
@@ -302,24 +301,6 @@ class Remote:
             raise JobsError(f"there is no token {name}")
 
 
-class _Elsewhere(Enqueueable[Any, Any]):
-    """A handler of another process."""
-
-    def __init__(self, type: JobType, timeout: float, data: Any) -> None:
-        self.type = type
-        self._timeout = timeout
-        self._data = data
-
-    @property
-    def timeout(self) -> float:
-        """The activity timeout of the type when it is made, in seconds."""
-        return self._timeout
-
-    def data(self, args: Any) -> Any:
-        """Return the data of its jobs."""
-        return self._data
-
-
 # Runners elsewhere
 
 
@@ -468,7 +449,7 @@ class RemoteRuns:
             seen: the last tick that the runner knows; None for none.
         """
         times = Cron(*schedule) if isinstance(schedule, tuple) else Every(schedule)
-        handler = cast(Handler[Any, Any], _Elsewhere(type, check_seconds(timeout), data))
+        handler = elsewhere(type, check_seconds(timeout), data)
         return await self._runs.tick(Periodic(handler, times, Missed(missed), overlap), most, seen)
 
     def _call_or_error(self, type: JobType, end: RunEnd) -> EndCall | JobsError:

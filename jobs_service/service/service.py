@@ -55,9 +55,10 @@ from jobs_service.service.handler_registry import HandlerRegistry, check_setting
 from jobs_service.service.handlers import Handlers
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.local_access import LocalAccess
-from jobs_service.service.presence import HandlerRuns, Presence, checked
+from jobs_service.service.presence import HandlerRuns, Presence, checked, run_processes
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
+from jobs_service.service.schedules import Schedules, ScheduleServer
 from jobs_service.service.sync_transaction import Blocks, WithinTransaction
 from jobs_service.service.transactions import Transactions
 from jobs_service.settings import STORE_VARIABLE, Settings
@@ -135,6 +136,8 @@ class JobsService(Handlers):
         self._remote = Remote(context, access, operations, acceptor, worker, registry, tree, hub, for_runner)
         self._presence = Presence(context, registry)
         self._runs = HandlerRuns(context, registry, self._lifecycle, self._presence, for_runner)
+        self._schedules = Schedules(context, access, registry)
+        tree.make_schedules = lambda: ScheduleServer(context, for_runner)
 
     async def __aenter__(self) -> Self:
         await self._lifecycle.enter()
@@ -784,7 +787,9 @@ class JobsService(Handlers):
         *,
         types: Iterable[JobType] | None = None,
         max_jobs: int | None = None,
+        processes: int | None = None,
         started: Callable[[], object] | None = None,
+        setup: Callable[[], object] | None = None,
     ) -> None:
         """Run the jobs of handlers until the caller is canceled, or this process is asked to stop.
 
@@ -796,22 +801,30 @@ class JobsService(Handlers):
         Args:
             types: types to run the handlers of; None for all.
             max_jobs: limit of simultaneous jobs over all types; None for the sum of the handlers' slots.
+            processes: number of worker processes that run the handlers, each with its own slots and `max_jobs`; those
+                that end are restarted. They import the module that has this service. None to run the handlers here.
             started: called once, when all types exist and accepting has begun.
+            setup: called first in the processes of isolated handlers, to configure logging for instance; a function of
+                a module, or a functools.partial of one. Worker processes have their own.
 
         Raises:
-            InvalidSettings: there is no handler, or none for one of the types, or max_jobs is out of range.
+            InvalidSettings: there is no handler, or none for one of the types, max_jobs or processes is out of range,
+                or other processes can neither find this service nor share its store.
             SupervisorFailed: a handler's worker pool cannot be started at all. A pool that fails later is restarted
                 without limit and affects no other pool. If another task has entered the service, the error is raised
                 out of the body of its `async with` as well.
             JobsError: the handlers run already, or the service was opened on another event loop.
         """
         handlers = checked(self._registry, types, max_jobs)
+        if processes is not None:
+            return await run_processes(self, handlers, max_jobs, processes, started)
         if not self._lifecycle.is_entered:
             async with self:
-                return await self.run(types=[handler.type for handler in handlers], max_jobs=max_jobs, started=started)
+                types = [handler.type for handler in handlers]
+                return await self.run(types=types, max_jobs=max_jobs, started=started, setup=setup)
         self._lifecycle.check_can_run()
         self.reload(self.settings)
-        await self._runs.run(handlers, max_jobs, started)
+        await self._runs.run(handlers, max_jobs, started, setup)
 
     def slot_uses(self) -> dict[JobType, SlotUse]:
         """Return the slots, and the busy ones among them, of the handlers that `run` runs in this process, by type."""
@@ -917,6 +930,11 @@ class JobsService(Handlers):
             raise InvalidSettings("HTTP needs starlette: pip install 'jobs-service[http]'")
         # Imported by name because the HTTP interface is a floor above.
         return import_module("jobs_service.http.application").mounted(self, options)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules in the store, which programs and operators change at runtime."""
+        return self._schedules
 
     @property
     def remote(self) -> Remote:

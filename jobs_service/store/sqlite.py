@@ -3,6 +3,8 @@
 SQLite's locks are byte ranges of files and know no process ids, so containers can share the file. Nothing here opens
 the file, or the two beside it, but through SQLite: the end of any other descriptor would end the locks of all
 connections of this process, also the application's.
+
+The module has more than 600 lines because the engine is one class, with the connections that it keeps.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, BinaryIO, Final
@@ -22,6 +25,7 @@ from urllib.parse import quote
 from jobs_service.errors import StoreDamaged, StoreError, StoreFull, StoreUnavailable, kind_of
 from jobs_service.log import EventLog
 from jobs_service.store.base import SYSTEM_KEYS, KeyValue, Limits
+from jobs_service.store.checks import only_keys
 from jobs_service.store.embedded import STAMP_KEY, EmbeddedStore, Engine
 from jobs_service.store.files import FileUse, StoreRoom, close_file, flush_directories, open_file, write_copy
 from jobs_service.store.overlay import EmbeddedTransaction
@@ -44,6 +48,8 @@ _MAKE: Final = f"""create table {TABLE} (
 ) without rowid"""
 _GET: Final = f"select value from {TABLE} where key = ?"
 _PUT: Final = f"insert into {TABLE} values (?, ?) on conflict (key) do update set value = excluded.value"
+_AT_ONCE: Final = 64
+"""Keys that one statement reads or writes: a third of the time of a statement for each."""
 _REMOVE: Final = f"delete from {TABLE} where key = ?"
 _UP: Final = f"select key, value from {TABLE} where key >= ? and key < ? order by key limit ?"
 _DOWN: Final = f"select key, value from {TABLE} where key >= ? and key < ? order by key desc limit ?"
@@ -105,7 +111,7 @@ def store_error(address: str, error: Exception) -> Exception:
     if code in _LOCKED:
         return StoreUnavailable(f"store {address} is locked by another program ({error}); try again later")
     if code == sqlite3.SQLITE_READONLY:
-        return StoreError(f"store {address} may only be read ({error}): nothing was written")
+        return StoreError(f"store {address} is on a read-only file system or write-protected: nothing was written")
     return StoreError(f"store {address} failed: {error}")
 
 
@@ -114,6 +120,16 @@ def _is_locked(error: sqlite3.Error) -> bool:
 
 
 # Transactions
+
+
+@functools.cache
+def _get_of(keys: int) -> str:
+    return f"select key, value from {TABLE} where key in ({', '.join('?' * keys)})"
+
+
+@functools.cache
+def _put_of(pairs: int) -> str:
+    return _PUT.replace("(?, ?)", ", ".join(["(?, ?)"] * pairs))
 
 
 class SqliteState:
@@ -165,6 +181,17 @@ class SqliteState:
             raise self.fail(error) from error
         return None if row is None else row[0]
 
+    def get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values of keys in their order."""
+        found: dict[bytes, bytes] = {}
+        try:
+            for start in range(0, len(keys), _AT_ONCE):
+                some = keys[start : start + _AT_ONCE]
+                found.update(self._execute(_get_of(len(some)), some).fetchall())
+        except sqlite3.Error as error:
+            raise self.fail(error) from error
+        return list(map(found.get, keys))
+
     def scan(self, begin: bytes, end: bytes, reverse: bool) -> Iterator[KeyValue]:
         """Yield pairs from begin up to, not including, end."""
         size = _FIRST_CHUNK
@@ -188,14 +215,16 @@ class SqliteState:
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> None:
         """Set each key to its value, and remove those with None."""
-        many = self._connection.executemany
-        many(_PUT, [(key, value) for key, value in changes.items() if value is not None])
+        self.put_all([(key, value) for key, value in changes.items() if value is not None])
         if None in changes.values():
-            many(_REMOVE, [(key,) for key, value in changes.items() if value is None])
+            self._connection.executemany(_REMOVE, [(key,) for key, value in changes.items() if value is None])
 
     def put_all(self, pairs: Sequence[KeyValue]) -> None:
-        """Set many keys with one call."""
-        self._connection.executemany(_PUT, pairs)
+        """Set many keys with few statements."""
+        end = len(pairs) - len(pairs) % _AT_ONCE
+        for start in range(0, end, _AT_ONCE):
+            self._execute(_put_of(_AT_ONCE), [*chain.from_iterable(pairs[start : start + _AT_ONCE])])
+        self._connection.executemany(_PUT, pairs[end:])
 
     def commit(self) -> None:
         """Commit, and let others write."""
@@ -269,6 +298,12 @@ class SqliteTransaction(EmbeddedTransaction):
         super().__init__(base, limits, **options)
         self._began = monotonic()
         self._has_rows = False
+
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        keys = only_keys(keys)
+        if not self._ended and self._are_plain(keys) and self._are_untouched(keys):
+            return self._state.get_all(keys)
+        return await super().get_many(keys)
 
     async def sql(self, statement: str, *parameters: Any) -> list[tuple[Any, ...]]:
         if self._read_only:
@@ -389,13 +424,17 @@ class SqliteEngine(Engine):
                 connection.close()
         if not self.use.is_read_only:
             close_file(self._turn)
+            del self._turn
         self.use.end()
 
     def begin(self, *, write: bool = False) -> SqliteState:
         if not write or self.use.is_read_only:
             connection = self._writer if write else self._reader
             connection.execute("begin")
-            return self._begun(connection, writes=False)
+            state = self._begun(connection, writes=False)
+            if write:
+                self._measure(state.number)
+            return state
         # The processes of this package take turns at a lock that wakes the next one at once, which SQLite's does not.
         fcntl.flock(self._turn, fcntl.LOCK_EX)
         try:

@@ -283,28 +283,6 @@ async def _stop(process: SupervisedProcess) -> asyncio.CancelledError | None:
 # Actors
 
 
-@dataclass(slots=True)
-class Message:
-    """A message in an actor's inbox.
-
-    Attributes:
-        body: the argument of `call` or `cast`.
-    """
-
-    body: Any
-    _reply: asyncio.Future[Any] | None = None
-
-    def reply(self, value: Any) -> None:
-        """Answer a `call`; no effect on a cast, an answered call, or a caller that has gone."""
-        if self._reply is not None and not self._reply.done():
-            self._reply.set_result(value)
-
-    def fail(self, error: BaseException) -> None:
-        """Answer a `call` with an error, which it raises while the actor lives on; else like `reply`."""
-        if self._reply is not None and not self._reply.done():
-            self._reply.set_exception(error)
-
-
 @dataclass(frozen=True)
 class Down:
     """The message that tells an actor about the end of a monitored process.
@@ -329,10 +307,8 @@ class Actor(SupervisedProcess):
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self._inbox: deque[Message] = deque()
+        self._inbox: deque[Any] = deque()
         self._arrival: asyncio.Future[None] | None = None
-        # A set that keeps its order: callers get the end in the order of their requests.
-        self._unanswered: dict[asyncio.Future[Any], None] = {}
         self._linked: set[asyncio.Task[Any]] = set()
         self._monitored: dict[SupervisedProcess, Callable[[], None]] = {}
         self._ending = False
@@ -343,8 +319,8 @@ class Actor(SupervisedProcess):
         If it raises, the start has failed and `terminate` is not called.
         """
 
-    async def handle(self, message: Any) -> Any:
-        """Handle a message; the return value answers a `call`, and an exception ends the actor.
+    async def handle(self, message: Any) -> None:
+        """Handle a message; an exception ends the actor.
 
         Raises:
             UnknownMessage: by default. Overriding methods pass unknown messages on to this one.
@@ -354,9 +330,7 @@ class Actor(SupervisedProcess):
     async def run(self) -> None:
         """Handle one message after the other. Override it for another main loop."""
         while True:
-            message = await self.receive()
-            if message is not None:
-                message.reply(await self.handle(message.body))
+            await self.handle(await self.receive())
 
     async def terminate(self) -> None:
         """Clean up, if `init` had succeeded; linked tasks have ended before. Must be short.
@@ -365,31 +339,13 @@ class Actor(SupervisedProcess):
         actor's end into a failure.
         """
 
-    async def call(self, message: Any) -> Any:
-        """Send a request and return the actor's answer. Canceling the caller does no harm to the actor.
-
-        Raises:
-            ActorStopped: the actor ended before it answered; the cause is chained.
-            RuntimeError: an actor calls itself, and would wait for ever.
-        """
-        if not self.is_alive:
-            raise self._stopped()
-        if self._task is asyncio.current_task():
-            raise RuntimeError(f"actor {self.name!r} calls itself")
-        reply = self._loop.create_future()
-        self._unanswered[reply] = None
-        self._deliver(Message(message, reply))
-        try:
-            return await reply
-        finally:
-            self._unanswered.pop(reply, None)
-
     def cast(self, message: Any) -> None:
-        """Send a message without waiting. An ended actor drops it."""
+        """Send a message, anything but None, without waiting. An ended actor drops it."""
         if self.is_alive:
-            self._deliver(Message(message))
+            self._inbox.append(message)
+            self._wake()
 
-    async def receive(self, timeout: float | None = None) -> Message | None:
+    async def receive(self, timeout: float | None = None) -> Any:
         """Return the next message, in the order of sending; for the actor's own task, in `run`.
 
         Args:
@@ -509,10 +465,6 @@ class Actor(SupervisedProcess):
             if timer is not None:
                 timer.cancel()
 
-    def _deliver(self, message: Message) -> None:
-        self._inbox.append(message)
-        self._wake()
-
     def _wake(self) -> None:
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
@@ -525,8 +477,6 @@ class Actor(SupervisedProcess):
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         super()._on_done(task)
-        for reply in self._unanswered:
-            Message(None, reply).fail(self._stopped())
         for forget in self._monitored.values():
             forget()
         self._monitored.clear()

@@ -21,21 +21,6 @@ P = TypeVar("P", bound=SupervisedProcess)
 # Children
 
 
-class Restart(Enum):
-    """When to restart a child that has ended without a request of its supervisor."""
-
-    PERMANENT = "permanent"
-    """Always."""
-    TRANSIENT = "transient"
-    """After a failure; not after a return by itself or by its own `request_stop`."""
-    TEMPORARY = "temporary"
-    """Never; the supervisor forgets it."""
-
-    def applies_to(self, cause: BaseException | None) -> bool:
-        """Return whether to restart a child that ended because of `cause`."""
-        return self is Restart.PERMANENT or (self is Restart.TRANSIENT and cause is not None)
-
-
 @dataclass(frozen=True)
 class ChildSpec(Generic[P_co]):
     """How to start a child.
@@ -43,12 +28,10 @@ class ChildSpec(Generic[P_co]):
     Attributes:
         name: unique among the children of the supervisor.
         start: makes a new, not yet started, actor or supervisor object; called for every start and restart.
-        restart: when to start it again.
     """
 
     name: str
     start: Callable[[], P_co]
-    restart: Restart = Restart.PERMANENT
 
 
 @dataclass(eq=False, slots=True)
@@ -106,54 +89,97 @@ class RestartIntensity:
 
 
 class Supervising(SupervisedProcess):
-    """A process that starts other processes and restarts them after their ends.
-
-    It handles one event at a time, in the order of their occurrence, like Erlang's supervisors. It ends on request, or
-    with SupervisorFailed; in both cases its children have ended before.
-
-    Args:
-        name: as `Process.name`.
-        max_restarts: the greatest number of restarts within any `restart_period`.
-        restart_period: seconds of the loop's clock.
-    """
+    """A process that starts other processes; its children have ended before it ends."""
 
     total_restarts: ClassVar[int] = 0
     """Number of restarts of all children in this operating system process."""
     shutdown: ClassVar[float | None] = None  # it takes as long as its children take, and these have limits of their own
-
-    def __init__(self, name: str, *, max_restarts: int, restart_period: float) -> None:
-        super().__init__(name)
-        self._intensity = RestartIntensity(max_restarts, restart_period)
-        self._exits: deque[tuple[Child, int, BaseException | None]] = deque()
-        self._news: asyncio.Future[None] | None = None
 
     @property
     def children(self) -> list[SupervisedProcess]:
         """The children in the order of their start, including ended ones that are not forgotten."""
         return [child.process for child in self._places() if child.process is not None]
 
-    def child(self, name: str) -> SupervisedProcess | None:
-        """Return the newest process of a child by name; a restart makes another one. None if unknown."""
-        return next((child.process for child in self._places() if child.spec.name == name), None)
-
     @abstractmethod
     def _places(self) -> Iterable[Child]:
         """The children, in the order of their start."""
 
     @abstractmethod
-    async def _start_children(self) -> None:
-        """Start the initial children."""
+    def _child_ended(self, child: Child, life: int, cause: BaseException | None) -> None:
+        """See to the end of a child's life, which nobody has requested if it is still the present one."""
 
-    @abstractmethod
-    async def _restart(self, child: Child) -> None:
-        """Restart an ended child (`_start_again`), and all others that must restart with it."""
+    async def _start(self, child: Child) -> SupervisedProcess:
+        """Start a new life of the child, and return when it has initialized; raise the error of its start."""
+        child.life = life = child.life + 1
+        child.process = None
+        process: SupervisedProcess = child.spec.start()
+        child.process = process
+        process.supervisor = self.name
+        await process.start()
+        child.restarting = False
+        process.on_exit(lambda _, cause: self._child_ended(child, life, cause))
+        return process
 
-    @abstractmethod
-    async def _stop_children(self) -> None:
-        """Stop all children in the right order, even if the caller is canceled, however often."""
+    def _child_nodes(self) -> list[Node]:
+        return [child.node() for child in self._places()]
 
-    def _gone(self, child: Child) -> None:
-        """Drop a child that has ended by itself and is not restarted."""
+
+# A fixed list of children
+
+
+class Strategy(Enum):
+    """The children to restart after the end of one of them."""
+
+    ONE_FOR_ONE = "one_for_one"
+    """The ended child alone."""
+    REST_FOR_ONE = "rest_for_one"
+    """The ended child and all children after it, which are stopped first, in reverse order."""
+
+
+class Supervisor(Supervising):
+    """Starts its children in order, each after the initialization of the previous one; stops them in reverse order,
+    each after the end of the next one; restarts children that end by themselves. It can be a child of another
+    supervisor.
+
+    The contract is that of Erlang/OTP for permanent children. It handles one event at a time, in the order of their
+    occurrence. It ends on request, or with SupervisorFailed. A start that fails during the supervisor's own start stops
+    the started children and ends the supervisor; during a restart it counts as one more restart and is retried.
+
+    Args:
+        name: as `Process.name`.
+        children: in the order of their start.
+        strategy: selects the children to restart after an end.
+        max_restarts: the greatest number of restarts within any `restart_period`; one more ends the supervisor.
+        restart_period: seconds of the loop's clock.
+    """
+
+    kind: ClassVar[Kind] = "supervisor"
+
+    def __init__(
+        self,
+        name: str,
+        children: Sequence[ChildSpec[SupervisedProcess]],
+        *,
+        strategy: Strategy,
+        max_restarts: int = 3,
+        restart_period: float = 10.0,
+    ) -> None:
+        super().__init__(name)
+        self._intensity = RestartIntensity(max_restarts, restart_period)
+        self._exits: deque[tuple[Child, int, BaseException | None]] = deque()
+        self._news: asyncio.Future[None] | None = None
+        self._children = [Child(spec) for spec in children]
+        self._strategy = strategy
+        names = [spec.name for spec in children]
+        if len(set(names)) < len(names):
+            raise ValueError(f"supervisor {name!r} has several children of the same name: {names}")
+
+    def child(self, name: str) -> SupervisedProcess | None:
+        """Return the newest process of a child by name; a restart makes another one. None if unknown."""
+        return next((child.process for child in self._children if child.spec.name == name), None)
+
+    def _places(self) -> Iterable[Child]:
+        return self._children
 
     async def _live(self) -> None:
         try:
@@ -187,17 +213,24 @@ class Supervising(SupervisedProcess):
             f" within {period:g} s; the last time because of {cause!r}"
         ) from cause
 
-    async def _start(self, child: Child) -> SupervisedProcess:
-        """Start a new life of the child, and return when it has initialized; raise the error of its start."""
-        child.life = life = child.life + 1
-        child.process = None
-        process: SupervisedProcess = child.spec.start()
-        child.process = process
-        process.supervisor = self.name
-        await process.start()
-        child.restarting = False
-        process.on_exit(lambda _, cause: self._child_ended(child, life, cause))
-        return process
+    async def _start_children(self) -> None:
+        for child in list(self._children):
+            try:
+                await self._start(child)
+            except Exception as error:
+                raise SupervisorFailed(
+                    f"supervisor {self.name!r} did not start: child {child.spec.name!r} failed to start: {error!r}"
+                ) from error
+
+    async def _restart(self, child: Child) -> None:
+        group = [child]
+        if self._strategy is Strategy.REST_FOR_ONE:
+            group = self._children[self._children.index(child) :]
+        if canceled := await self._stop_group(group, restarting=True):
+            raise canceled
+        for one in group:
+            if not await self._start_again(one):
+                return
 
     async def _start_again(self, child: Child) -> bool:
         """Restart a child; return whether that succeeded.
@@ -217,89 +250,10 @@ class Supervising(SupervisedProcess):
     def _child_ended(self, child: Child, life: int, cause: BaseException | None) -> None:
         if child.life != life or isinstance(cause, StoreLost):  # that ends the whole service
             return
-        if not child.spec.restart.applies_to(cause):
-            self._gone(child)
-            return
         child.restarting = True
         self._exits.append((child, life, cause))
         if self._news is not None and not self._news.done():
             self._news.set_result(None)
-
-    def _child_nodes(self) -> list[Node]:
-        return [child.node() for child in self._places()]
-
-
-# A fixed list of children
-
-
-class Strategy(Enum):
-    """The children to restart after the end of one of them."""
-
-    ONE_FOR_ONE = "one_for_one"
-    """The ended child alone."""
-    REST_FOR_ONE = "rest_for_one"
-    """The ended child and all children after it, which are stopped first, in reverse order."""
-
-
-class Supervisor(Supervising):
-    """Starts its children in order, each after the initialization of the previous one; stops them in reverse order,
-    each after the end of the next one; restarts children that end by themselves. It can be a child of another
-    supervisor.
-
-    The contract is that of Erlang/OTP. A start that fails during the supervisor's own start stops the started children
-    and ends the supervisor; during a restart it counts as one more restart and is retried. Under `REST_FOR_ONE`,
-    temporary children that are stopped because of an earlier child are forgotten, and transient ones that had ended
-    well are restarted with the rest.
-
-    Args:
-        name: as `Process.name`.
-        children: in the order of their start.
-        strategy: selects the children to restart after an end.
-        max_restarts: the greatest number of restarts within any `restart_period`; one more ends the supervisor.
-        restart_period: seconds of the loop's clock.
-    """
-
-    kind: ClassVar[Kind] = "supervisor"
-
-    def __init__(
-        self,
-        name: str,
-        children: Sequence[ChildSpec[SupervisedProcess]],
-        *,
-        strategy: Strategy,
-        max_restarts: int = 3,
-        restart_period: float = 10.0,
-    ) -> None:
-        super().__init__(name, max_restarts=max_restarts, restart_period=restart_period)
-        self._children = [Child(spec) for spec in children]
-        self._strategy = strategy
-        names = [spec.name for spec in children]
-        if len(set(names)) < len(names):
-            raise ValueError(f"supervisor {name!r} has several children of the same name: {names}")
-
-    def _places(self) -> Iterable[Child]:
-        return self._children
-
-    async def _start_children(self) -> None:
-        for child in list(self._children):
-            try:
-                await self._start(child)
-            except Exception as error:
-                raise SupervisorFailed(
-                    f"supervisor {self.name!r} did not start: child {child.spec.name!r} failed to start: {error!r}"
-                ) from error
-
-    async def _restart(self, child: Child) -> None:
-        group = [child]
-        if self._strategy is Strategy.REST_FOR_ONE:
-            group = self._children[self._children.index(child) :]
-        if canceled := await self._stop_group(group, restarting=True):
-            raise canceled
-        for one in group:
-            if one.spec.restart is Restart.TEMPORARY:
-                self._gone(one)
-            elif not await self._start_again(one):
-                return
 
     async def _stop_children(self) -> None:
         await self._stop_group(self._children, restarting=False)
@@ -309,10 +263,6 @@ class Supervisor(Supervising):
             child.life += 1  # from here on its end is no news
             child.restarting = restarting
         return await stop_in_order([child.process for child in reversed(group) if child.process is not None])
-
-    def _gone(self, child: Child) -> None:
-        if child.spec.restart is Restart.TEMPORARY:
-            self._children.remove(child)
 
 
 class PatientSupervisor(Supervisor):
@@ -344,7 +294,7 @@ class PatientSupervisor(Supervisor):
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def _child_ended(self, child: Child, life: int, cause: BaseException | None) -> None:
-        if child.life != life or isinstance(cause, StoreLost) or not child.spec.restart.applies_to(cause):
+        if child.life != life or isinstance(cause, StoreLost):
             super()._child_ended(child, life, cause)
             return
         child.restarting = True
@@ -376,20 +326,17 @@ class PatientSupervisor(Supervisor):
 class DynamicSupervisor(Supervising):
     """Starts without children; others start and stop them while it runs. Children know nothing of each other.
 
-    A child that ends by itself is forgotten or restarted, as its spec says. When the supervisor stops, it stops all
+    A child that ends by itself is forgotten: who has started it monitors it. When the supervisor stops, it stops all
     children at once and waits for all.
 
     Args:
         name: as `Process.name`.
-        max_restarts: the greatest number of restarts, of all children together, within any `restart_period`; one more
-            ends the supervisor. Temporary children never count.
-        restart_period: seconds of the loop's clock.
     """
 
     kind: ClassVar[Kind] = "dynamic"
 
-    def __init__(self, name: str, *, max_restarts: int = 10, restart_period: float = 3.0) -> None:
-        super().__init__(name, max_restarts=max_restarts, restart_period=restart_period)
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
         self._by_name: dict[str, Child] = {}
 
     async def start_child(self, spec: ChildSpec[P]) -> P:
@@ -398,7 +345,7 @@ class DynamicSupervisor(Supervising):
         A caller that is canceled meanwhile leaves no child behind.
 
         Raises:
-            BaseException: the error of the child's start; nothing of the child is left, and it counts as no restart.
+            BaseException: the error of the child's start; nothing of the child is left.
             ActorStopped: the supervisor does not run, or the child was stopped while it was starting.
             ValueError: a child of that name exists, or has not quite ended yet.
         """
@@ -413,14 +360,12 @@ class DynamicSupervisor(Supervising):
             self._gone(child)
             raise
 
-    async def stop_child(self, which: SupervisedProcess | str) -> None:
-        """Stop a child, given as an object or by name, and return when it has ended. No effect if there is none.
+    async def stop_child(self, process: SupervisedProcess) -> None:
+        """Stop a child, and return when it has ended. No effect if there is none.
 
         A caller that is canceled meanwhile returns at once; the child ends all the same.
         """
-        child = self._find(which)
-        if child is not None:
-            await self._stop_for_good([child])
+        await self._stop_for_good([child for child in self._by_name.values() if child.process is process])
 
     async def stop_all(self) -> None:
         """Stop all present children at once and return when they have ended. The supervisor itself goes on."""
@@ -429,23 +374,17 @@ class DynamicSupervisor(Supervising):
     def _places(self) -> Iterable[Child]:
         return self._by_name.values()
 
-    def child(self, name: str) -> SupervisedProcess | None:
-        child = self._by_name.get(name)
-        return None if child is None else child.process
+    async def _live(self) -> None:
+        self._initialised()
+        try:
+            await self._loop.create_future()
+        finally:
+            self.state = "stopping"
+            await self._stop_children()
 
-    def _find(self, which: SupervisedProcess | str) -> Child | None:
-        if isinstance(which, str):
-            return self._by_name.get(which)
-        child = self._by_name.get(which.name)
-        if child is not None and child.process is which:
-            return child
-        return next((child for child in self._by_name.values() if child.process is which), None)
-
-    async def _start_children(self) -> None:
-        pass
-
-    async def _restart(self, child: Child) -> None:
-        await self._start_again(child)
+    def _child_ended(self, child: Child, life: int, cause: BaseException | None) -> None:
+        if child.life == life:
+            self._gone(child)
 
     async def _stop_for_good(self, children: list[Child]) -> None:
         leaving = []

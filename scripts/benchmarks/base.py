@@ -36,6 +36,10 @@ GOALS_ON_A_CLUSTER = {
 """The goals of one server process that shares the machine with the measurement."""
 
 
+_TEMPORARY = ("lmdb:", "sqlite:")
+"""Addresses without a path: each measurement makes a store of its own."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """One measured figure.
@@ -66,14 +70,14 @@ class Measurements:
     """Measurements by name, each on a fresh store.
 
     Args:
-        store: an address; None for an embedded store in a temporary directory.
+        store: an address; `lmdb:` or `sqlite:` alone for a store in a temporary directory.
         scale: multiplies the number of jobs; 1 for the real figures.
     """
 
     def __init__(self, store: str | None, scale: float) -> None:
-        self._store = store
+        self._store = "lmdb:" if store is None else store
         self.scale = scale
-        self.on_a_cluster = store is not None and store.startswith("fdb:")
+        self.on_a_cluster = self._store.startswith("fdb:")
 
     async def measure(self, name: str) -> list[Figure]:
         """Return the figures of one measurement."""
@@ -84,7 +88,7 @@ class Measurements:
 
     async def fresh(self) -> None:
         """Remove all jobs of a store that was given."""
-        if self._store is None:
+        if self._store in _TEMPORARY:
             return
         async with JobsService(self._store, supervise=False) as jobs:
             prefix = await jobs.store.prefix()
@@ -101,11 +105,11 @@ class Measurements:
     @contextmanager
     def address(self) -> Iterator[str]:
         """Yield the address of a fresh store."""
-        if self._store is not None:
+        if self._store not in _TEMPORARY:
             yield self._store
             return
         with tempfile.TemporaryDirectory(prefix="jobs-bench-") as directory:
-            yield f"lmdb:{directory}/store"
+            yield f"{self._store}{directory}/store"
 
     @contextmanager
     def service(self, **settings: float) -> Iterator[JobsService]:

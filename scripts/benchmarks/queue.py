@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import tempfile
 import threading
 import time
 from functools import partial
 
 from benchmarks.base import TIMEOUT, TYPE, Figure, Measurements, timed, together, work
-from jobs_service import NewJob, sync
+from jobs_service import JobsService, JobTransaction, NewJob, sync
 
 
 class QueueMeasurements(Measurements):
@@ -29,6 +30,40 @@ class QueueMeasurements(Measurements):
 
                 seconds = await timed(lambda: together(caller(first) for first in range(callers)))
         return [Figure("add_concurrent", total / seconds, "/s", 40_000, True, f"add by {callers:,} concurrent callers")]
+
+    async def rows(self) -> list[Figure]:
+        """A row of the application and a job in one transaction, by 500 callers at once."""
+        total = self.count(20_000)
+        callers = min(500, total)
+        with tempfile.TemporaryDirectory(prefix="jobs-bench-") as directory:
+            async with JobsService(f"sqlite:{directory}/app.db") as jobs:
+                await jobs.set_type_timeout(TYPE, TIMEOUT)
+                await jobs.transact(lambda tx: tx.sql("create table users (id integer primary key, mail text unique)"))
+
+                async def adding(first: int) -> None:
+                    for number in range(first, total, callers):
+
+                        async def function(tx: JobTransaction, number: int = number) -> None:
+                            await tx.add(TYPE, f"alone-{number}", {"n": number})
+
+                        await jobs.transact(function)
+
+                async def signing_up(first: int) -> None:
+                    for number in range(first, total, callers):
+
+                        async def function(tx: JobTransaction, number: int = number) -> None:
+                            await tx.sql("insert into users (mail) values (?)", f"{number}@example.org")
+                            await tx.add(TYPE, f"welcome-{number}", {"n": number})
+
+                        await jobs.transact(function)
+
+                alone = await timed(lambda: together(adding(first) for first in range(callers)))
+                seconds = await timed(lambda: together(signing_up(first) for first in range(callers)))
+        what = f"a row and a job in one transaction of an sqlite: store, by {callers:,} concurrent callers"
+        return [
+            Figure("rows", total / seconds, "/s", 5_000, True, what),
+            Figure("rows_ratio", alone / seconds, "", 0.5, True, "the same beside transactions with the job alone"),
+        ]
 
     async def add_many(self) -> list[Figure]:
         """`add_many` of 100,000."""

@@ -32,8 +32,8 @@ from tests.cli.support import (
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "retry", "cancel", "remove", "run", "resubmit"),
     *("pause", "resume", "retention", "redact", "stats", "top", "workers", "failures", "periodic", "handlers"),
-    *("health", "replicate", "replications", "serve", "backup", "copy", "completion", "types", "processes", "token"),
-    "outbox",
+    *("health", "replicate", "replications", "serve", "backup", "copy", "completion", "types", "processes"),
+    *("schedules", "outbox", "token"),
 ]
 READING = [
     ["types"],
@@ -52,6 +52,8 @@ READING = [
     ["processes"],
     ["processes", "stop", "0123456789ab"],
     ["periodic"],
+    ["schedules"],
+    ["schedules", "pause", "nightly"],
     ["health"],
     ["watch", "email"],
 ]

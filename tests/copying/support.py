@@ -28,6 +28,7 @@ from jobs_service.layer.keyspace import (
     RETENTION,
     RETRYING,
     SCHEDULED,
+    SCHEDULES,
     Keyspace,
     place_of,
 )
@@ -116,7 +117,7 @@ async def portrait(store: Store) -> Portrait:
             found["jobs"][key] = value[:2] + value[14:]
         elif section == FAILED:
             found["failed"].add((fields[0], value))
-        elif section in _VERBATIM:
+        elif section in _VERBATIM or (section == SCHEDULES and fields):
             found["verbatim"][key] = value
     return found
 
@@ -155,6 +156,8 @@ async def _populate(jobs: JobsService) -> None:
         await jobs.add(type, "later", run_at=FAR_AWAY)
     await jobs.pause("paused")
     await jobs.pause("not there")
+    await jobs.schedules.set("leap days", TYPE, {"kind": b"\xff".hex()}, cron="0 0 29 2 *", missed="all", overlap=True)
+    await jobs.schedules.pause((await jobs.schedules.set("never", TYPE, every=1e9)).name)
     await jobs.clear_type_timeout("cleared")
     soon = time.time() + 0.02
     await jobs.add("email", "due, but nobody has looked", run_at=soon)

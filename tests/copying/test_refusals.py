@@ -77,7 +77,7 @@ async def test_a_change_of_the_source_while_it_is_copied_is_found_whenever_it_co
         await copy_jobs(source, target, sources=Sources(1), batch=SMALL)
     refused = 0
     # The calls that come last read what tells of changes.
-    for call in range(1, counting.calls - 9, 4):
+    for call in range(1, counting.calls - 11, 4):
         async with two_stores() as (source, target):
             source.faults = Meanwhile(call, lambda store=source: add(store, "many 5"))  # type: ignore[misc]
             try:

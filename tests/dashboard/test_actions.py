@@ -1,6 +1,8 @@
 """What buttons do: to jobs, to types, to periodic jobs; who may press them, and from where."""
 
 import re
+from datetime import UTC, datetime
+from html import unescape
 
 import httpx
 import pytest
@@ -118,6 +120,44 @@ async def test_what_is_wrong_with_a_new_job_is_said_above_the_form(change: dict[
             await jobs.get("email", "new")
 
 
+async def test_a_waiting_job_is_edited_in_place() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, data={"n": 1})
+
+        async def edit(id: str, **change: str) -> httpx.Response:
+            page = (await client.get(f"/job?type=email&id={id}")).text
+            [seq] = set(re.findall(r'name="seq" value="(\w+)"', page))
+            form = {"type": "email", "id": id, "seq": seq, "data": '{"n": 1}', "priority": "0", "delay": ""}
+            return await client.post("/job/edit", data={**form, **change})
+
+        assert (await edit("scheduled", data='{"n": 2}')).headers["location"].endswith("said=edited")
+        job = await jobs.get("email", "scheduled")
+        assert (job.data, job.priority, job.run_at) == ({"n": 2}, 0, datetime.fromtimestamp(4_000_000_000, UTC))
+        await edit("ready", priority="-3", delay="1h")
+        job = await jobs.get("email", "ready")
+        assert (job.data, job.priority) == ({"n": 1}, -3)
+        assert job.run_at is not None
+        assert (await edit("ready", data="{")).status_code == 422
+        assert (await edit("failed", data="{}")).headers["location"].endswith("said=meanwhile")
+        assert 'action="/job/edit"' not in (await client.get("/job?type=email&id=failed")).text
+
+
+async def test_what_is_secret_stays_as_it_is_when_a_job_is_edited() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.set_redaction("email", ["password"])
+        await jobs.add("email", "one", {"to": "ada", "password": "hunter2"})
+        page = (await client.get("/job?type=email&id=one")).text
+        shown = unescape(re.findall(r'name="data"[^>]*>([^<]+)</textarea>', page)[0])
+        [seq] = set(re.findall(r'name="seq" value="(\w+)"', page))
+        form = {"type": "email", "id": "one", "seq": seq, "data": shown.replace("ada", "bob"), "priority": "5"}
+        answer = await client.post("/job/edit", data=form)
+        assert (answer.status_code, "write what it is to be" in answer.text) == (422, True)
+        await client.post("/job/edit", data={**form, "data": shown})
+        job = await jobs.get("email", "one")
+        assert (job.data["password"], job.priority) == ("hunter2", 5)
+
+
 async def test_a_periodic_job_is_run_by_hand(address: str) -> None:
     service = JobsService(address)
 
@@ -139,6 +179,8 @@ CHANGES = (
     ("/job/new", {"type": "email", "id": "new"}),
     ("/bulk", {"type": "email", "action": "remove"}),
     ("/bulk/cancel", {"id": "x"}),
+    ("/bulk/picked", {"type": "email", "action": "remove", "pick": "ready"}),
+    ("/job/edit", {"type": "email", "id": "ready"}),
     ("/periodic/act", {"type": "email"}),
 )
 

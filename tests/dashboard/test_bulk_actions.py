@@ -244,3 +244,38 @@ async def test_what_others_have_added_does_only_what_pages_do(address: str) -> N
         await bulk.close()
         assert (await jobs.counts("email"))["email"].failed == 1
         assert (await jobs.counts(COMMAND_TYPE))[COMMAND_TYPE].failed == 1
+
+
+async def test_checked_jobs_are_changed_as_they_were_listed_and_no_others() -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 4)
+        page = (await client.get("/type?type=email&order=id")).text
+        listed = hidden_fields(page, "Remove…")
+        assert {"asked", "bound", "type"} <= listed.keys()
+        await jobs.resubmit("email", "0001")  # after the list was made
+        form = {**listed, "action": "resubmit", "pick": ["0000", "0001", "0002", "gone"]}
+        asked = await client.post("/bulk/picked", data=form)
+        assert "Retry 2 jobs?" in asked.text
+        assert "2 other checked jobs cannot, or have changed since" in asked.text
+        confirmed = {**listed, "action": "resubmit", "pick": re.findall(r'name="pick" value="(\w+)"', asked.text)}
+        for _ in range(2):
+            answer = await client.post("/bulk", data=confirmed)
+            assert answer.headers["location"] == "/type?type=email&said=picked"
+        counts = (await jobs.counts("email"))["email"]
+        assert (counts.ready, counts.failed) == (3, 1)
+        assert (await jobs.get("email", "0003")).outcome is Outcome.FAILED
+
+
+async def test_without_a_check_the_buttons_of_a_list_are_for_all_that_match() -> None:
+    async with served() as (jobs, client):
+        await fail(jobs, 4)
+        page = (await client.get("/type?type=email&state=failed&error=KeyError&data=n%3D2")).text
+        answer = await client.post("/bulk/picked", data={**hidden_fields(page, "Remove…"), "action": "remove"})
+        assert answer.headers["location"] == (
+            "/bulk/new?type=email&action=remove&data=n%3D2&state=failed&error=KeyError"
+        )
+        assert "Remove 1 job?" in (await client.get(answer.headers["location"])).text
+        for wrong in ({"action": "count"}, {"asked": "soon"}, {"bound": ""}):
+            form = {**hidden_fields(page, "Remove…"), "action": "remove", "pick": "0000", **wrong}
+            assert (await client.post("/bulk/picked", data=form)).status_code in (400, 422)
+        assert (await jobs.counts("email"))["email"].failed == 4

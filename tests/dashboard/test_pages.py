@@ -3,17 +3,20 @@
 import json
 import re
 import shlex
+from collections import Counter
 from html import unescape
+from typing import Any
 
 import httpx
 import pytest
 
 from jobs_service import JobError, JobsService, Outcome
+from jobs_service.dashboard import job_page
 from jobs_service.http.state import ServerOptions
-from tests.dashboard.support import fill, text
+from tests.dashboard.support import eventually, fill, text
 from tests.http.support import served
 
-PAGES = ("/", "/failures", "/processes", "/periodic", "/supervision", "/health", "/bulk")
+PAGES = ("/", "/failures", "/periodic", "/system", "/search", "/search?q=e")
 TYPE_PAGES = (
     "/type?type=email",
     "/job?type=email&id=failed",
@@ -50,11 +53,11 @@ async def test_the_overview_has_every_type_with_its_jobs_by_state() -> None:
         await jobs.pause(("tenant", 7))
         await jobs.add(("tenant", 7), "one")
         page = (await client.get("/")).text
-        assert [word for word in ("ready", "scheduled", "running") if f'aria-label="1 {word}"' not in page] == []
+        assert [word for word in ("Ready", "Scheduled", "Running") if f'data-label="{word}">1<' not in page] == []
         said = text(page)
         assert 'json:["tenant",7] paused' in said
-        assert "is paused, and 1 job waits" in said
-        assert "email had 1 job fail within the last hour" in said
+        assert "is paused 1 job is ready" in said
+        assert "email 1 job failed within the last hour" in said
         found = text((await client.get("/?q=tenant")).text)
         assert "1 to 1 of 1 type" in found
         assert "No type has such a name" in text((await client.get("/?q=nothing")).text)
@@ -69,10 +72,11 @@ async def test_many_types_are_shown_in_pages_and_sorted_by_what_is_asked() -> No
         assert "1 to 25 of 30 types" in text(first)
         assert "type-29" not in first.split('data-part="types"')[1]
         assert "26 to 30 of 30 types" in text((await client.get("/?page=2")).text)
-        # What is told is told of the types on the page: of all of them it would be wrong.
+        # What needs attention comes first.
         await jobs.pause("type-29")
-        assert "none of the types on this page is paused" in text((await client.get("/")).text)
-        assert "type-29 is paused, and 1 job waits" in text((await client.get("/?page=2")).text)
+        first = (await client.get("/")).text
+        assert "type-29 is paused 1 job is ready" in text(first)
+        assert "type-29" in first.split('data-part="types"')[1]
         await jobs.resume("type-29")
         assert "26 to 30 of 30 types" in text((await client.get("/?page=99999999")).text)
         assert "type-29" in (await client.get("/?sort=ready")).text.split('data-part="types"')[1]
@@ -96,8 +100,8 @@ async def test_a_type_shows_the_jobs_that_match_its_address() -> None:
         bad = await client.get("/type?type=email&older=soon")
         assert "'soon' is no duration; write 90" in text(bad.text)
         # Nothing is offered that would be done with all jobs, in place of those that were meant.
-        assert "/bulk/new" in (await client.get("/type?type=email&older=1s")).text
-        assert "/bulk/new" not in bad.text
+        assert 'value="resubmit"' in (await client.get("/type?type=email&older=1s")).text
+        assert 'value="resubmit"' not in bad.text
         assert "/export" not in bad.text
 
 
@@ -107,7 +111,7 @@ async def test_a_page_of_jobs_is_one_screen_and_leads_to_the_next() -> None:
         for number in range(70):
             await jobs.add("email", f"{number:03}")
         seen: list[str] = []
-        where = "/type?type=email&order=first"
+        where = "/type?type=email&order=id"
         while where:
             page = (await client.get(where)).text
             seen += re.findall(r"/job\?type=email&amp;id=(\d+)\"", page.split('data-part="jobs"')[1])
@@ -120,7 +124,7 @@ async def test_a_job_shows_everything_that_is_known_of_it() -> None:
     async with served() as (jobs, client):
         await fill(jobs, data={"to": "ada", "n": 2**70})
         said = text((await client.get("/job?type=email&id=failed")).text)
-        for part in ("TimeoutError", "smtp 10.0.0.7 did not answer", "in send", str(2**70), "started run 1", "Retry"):
+        for part in ("TimeoutError", "smtp 10.0.0.7 did not answer", "in send", str(2**70), "Started run 1", "Retry"):
             assert part in said
         running = text((await client.get("/job?type=email&id=running")).text)
         assert "3 of 4, resizing" in running
@@ -151,7 +155,7 @@ async def test_large_data_are_folded_and_can_be_downloaded_whole() -> None:
         data = {"text": "x" * 60_000, "n": 2**63 + 1}
         await jobs.add("email", "large", data)
         page = (await client.get("/job?type=email&id=large")).text
-        assert "<details><summary>60" in page
+        assert re.search(r"</svg>60,\d+ characters</summary>", page)
         whole = await client.get("/download?type=email&id=large&part=data")
         assert whole.json() == data
         assert "attachment" in whole.headers["content-disposition"]
@@ -168,7 +172,7 @@ async def test_each_group_is_retried_by_its_own_signature() -> None:
             await job.finish(outcome=Outcome.FAILED, error=error)
         page = (await client.get("/failures")).text
         assert "no error was kept" in page
-        retries = [unescape(link) for link in re.findall(r"/bulk/new\?[^\"]*", page)]
+        retries = [unescape(link) for link in re.findall(r"/bulk/new\?action=resubmit[^\"]*", page)]
         assert [httpx.URL(link).params["signature"] for link in retries] == [
             "TimeoutError: no answer",
             "no error was kept",
@@ -207,12 +211,15 @@ async def test_names_that_are_no_texts_go_through_addresses_unharmed() -> None:
             await jobs.set_type_timeout(type, 60)
             await jobs.add(type, id)
         overview = (await client.get("/")).text.split('data-part="types"')[1]
-        links = {link.replace("&amp;", "&") for link in re.findall(r'<th scope="row"[^>]*><a href="([^"]+)"', overview)}
+        links = {
+            link.replace("&amp;", "&")
+            for link in re.findall(r'<th scope="row"[^>]*><a class="[^"]+" href="([^"]+)"', overview)
+        }
         assert len(links) == 3
         for link in links:
             page = await client.get(link)
             assert page.status_code == 200
-            job = re.search(r'class="id mono"><a href="([^"]+)"', page.text)
+            job = re.search(r'class="id mono"><a class="[^"]+" href="([^"]+)"', page.text)
             assert job is not None
             assert (await client.get(job[1].replace("&amp;", "&"))).status_code == 200
 
@@ -225,7 +232,7 @@ async def test_the_environment_has_its_name_and_colour_on_every_page() -> None:
         assert [path for path in pages if "staging &lt;1&gt;</span>" not in found[path]] == []
         assert [path for path in pages if 'href="/static/environment.css?v=' not in found[path]] == []
         css = (await client.get("/static/environment.css")).text
-        assert "--environment: #ffcc00; --on-environment: #000000" in css
+        assert css == ":root { --environment: #ffcc00; }\n"
     async with served() as (_, client):
         assert (await client.get("/static/environment.css")).text == ""
 
@@ -274,12 +281,12 @@ async def test_what_a_browser_is_refused_is_a_page_and_to_a_program_a_problem(pa
 @pytest.mark.parametrize(
     ("query", "actions"),
     [
-        ("", {"Retry", "Remove", "Cancel"}),
-        ("&state=failed&signature=TimeoutError%3A+smtp", {"Retry", "Remove"}),
-        ("&state=finished", {"Retry", "Remove"}),
-        ("&state=pending&added_before=4e9", {"Retry", "Remove", "Cancel"}),
-        ("&state=running", {"Remove", "Cancel"}),
-        ("&state=unreadable", {"Remove"}),
+        ("", {"resubmit", "remove", "cancel"}),
+        ("&state=failed&signature=TimeoutError%3A+smtp", {"resubmit", "remove"}),
+        ("&state=finished", {"resubmit", "remove"}),
+        ("&state=pending&added_before=4e9", {"resubmit", "remove", "cancel"}),
+        ("&state=running", {"remove", "cancel"}),
+        ("&state=unreadable", {"remove"}),
     ],
 )
 async def test_a_type_offers_what_can_be_done_with_jobs_in_the_state_and_keeps_the_filter(
@@ -288,6 +295,137 @@ async def test_a_type_offers_what_can_be_done_with_jobs_in_the_state_and_keeps_t
     async with served() as (jobs, client):
         await fill(jobs)
         page = (await client.get(f"/type?type=email{query}")).text
-        assert set(re.findall(r">(\w+) all of these…</a>", page)) == actions
+        assert set(re.findall(r'name="action" value="(resubmit|remove|cancel)"', page)) == actions
         for name, value in httpx.QueryParams(query).items():
             assert f">{value}</option>" in page if name == "state" else f'name="{name}" value="{value}"' in page
+
+
+async def test_jobs_are_listed_by_their_last_events_or_by_id() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        await jobs.set_retention("email", keep=3600)
+        for id in ("c", "a", "b"):
+            await jobs.add("email", id)
+        for outcome in (Outcome.SUCCEEDED, Outcome.FAILED):
+            job = await jobs.accept("email")
+            assert job is not None
+            await job.finish(outcome=outcome)
+
+        async def ids(query: str) -> str:
+            page = (await client.get(f"/type?type=email{query}")).text
+            return "".join(re.findall(r'name="pick" value="(\w)"', page))
+
+        assert [await ids(each) for each in ("", "&order=oldest", "&order=id")] == ["acb", "bca", "abc"]
+        await jobs.set_retention("email")
+        assert await ids("") == "abc"  # the order by time would lack those that are kept for ever
+
+
+async def test_one_field_takes_the_beginning_of_an_id_or_an_argument() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs, data={"to": "ada"})
+        for written, query in (("succ", "prefix=succ"), ("to=ada", "data=to%3Dada"), ("to~ad", "data=to~ad")):
+            answer = await client.get("/type", params={"type": "email", "state": "failed", "find": written})
+            assert answer.headers["location"] == f"/type?type=email&state=failed&{query}"
+        page = (await client.get("/type?type=email&data=to%3Dada&data=n%3D1&error=E")).text
+        without = [unescape(link) for link in re.findall(r'<span class="chip">[^<]*<a href="([^"]+)"', page)]
+        assert without == [
+            "/type?type=email&data=to%3Dada&data=n%3D1",
+            "/type?type=email&data=n%3D1&error=E",
+            "/type?type=email&data=to%3Dada&error=E",
+        ]
+
+
+@pytest.mark.parametrize("window", ["hour", "day", "week", "month"])
+async def test_charts_show_an_hour_a_day_a_week_and_a_month(window: str) -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+
+        said = text(await eventually_drawn(client, f"/?window={window}"))
+        assert "Succeeded 1 last" in said
+        assert "1 succeeded 0 retried 1 failed" in said
+        kind = (await client.get(f"/type?type=email&window={window}")).text
+        assert 24 <= kind.count('class="tip"') <= 60
+
+
+async def test_a_search_finds_jobs_of_all_types_types_and_pages() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        await fill(jobs, ("tenant", 7))
+        found = (await client.get("/search?q=fail")).text.split('id="results"')[1]
+        assert [unescape(link) for link in re.findall(r'<a href="(/job\?[^"]+)"', found)] == [
+            "/job?type=json%3A%5B%22tenant%22%2C7%5D&id=failed",  # what has happened last comes first
+            "/job?type=email&id=failed",
+        ]
+        assert "Run again" in found
+        assert "Failures" in found
+        assert "/type?type=email" in (await client.get("/search?q=EMA")).text.split('id="results"')[1]
+        assert "Nothing begins so" in (await client.get("/search?q=nothing")).text
+
+
+async def test_a_jobs_page_says_how_long_it_waited_and_ran_and_folds_frames_of_libraries() -> None:
+    traceback = (
+        "Traceback (most recent call last):\n"
+        '  File "/srv/shop/hooks.py", line 41, in deliver\n    await client.post(url)\n'
+        '  File "/usr/lib/python3/site-packages/httpx/a.py", line 1, in b\n    c()\n'
+        '  File "/usr/lib/python3/site-packages/httpx/d.py", line 2, in e\n    raise F\n'
+        "httpx.ConnectTimeout: no answer"
+    )
+    assert job_page.frames(traceback) == [
+        ("lib", "Traceback (most recent call last):"),
+        ("own", '  File "/srv/shop/hooks.py", line 41, in deliver\n    await client.post(url)'),
+        ("lib", "  … 2 frames of libraries"),
+        ("", "httpx.ConnectTimeout: no answer"),
+    ]
+    async with served() as (jobs, client):
+        await fill(jobs)
+        said = text((await client.get("/job?type=email&id=failed")).text)
+        assert re.search(r"Waited \d+ m?s before the first attempt Ran \d+ m?s in 1 attempt", said)
+
+
+async def test_failures_say_what_the_jobs_of_an_error_have_in_common_and_where_they_differ() -> None:
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        for number in range(6):
+            await jobs.add("email", f"{number}", {"account": "acme", "event": "paid" if number % 3 else "sent"})
+            job = await jobs.accept("email")
+            assert job is not None
+            await job.finish(outcome=Outcome.FAILED, error=JobError("TimeoutError", f"no answer in {number} s"))
+        said = text((await client.get("/failures")).text)
+        assert "All with account = acme" in said
+        assert "Where they differ: event By event paid 4 sent 2" in said
+        assert "No such error" in text((await client.get("/failures?q=nothing")).text)
+        assert "6 failed TimeoutError" in text((await client.get("/failures?state=failed&sort=most&q=answer")).text)
+
+
+async def test_pages_of_many_types_stay_short_and_read_the_same() -> None:
+    """Whatever the number of types, a page reads the queues of the first ones and the rows of those on the page."""
+    async with served() as (jobs, client):
+        for number in range(300):
+            await jobs.set_type_timeout(f"type-{number:03}", 60)
+            await jobs.add(f"type-{number:03}", "one")
+        reads = Counter[str]()
+        for name in ("throughput", "queue_states"):
+            original = getattr(jobs, name)
+
+            def counted(*given: Any, name: str = name, original: Any = original, **more: Any) -> Any:
+                reads[name] += len([*given[0]]) if name == "queue_states" else 1
+                return original(*given, **more)
+
+            setattr(jobs, name, counted)
+        await client.get("/?window=day")  # the sums of all types are read once, in the background
+        await eventually_drawn(client, "/?window=day")
+        reads.clear()
+        page = (await client.get("/?window=day")).text
+        assert len(page) < 100_000
+        assert reads["queue_states"] <= 125
+        assert reads["throughput"] <= 25 + 300
+
+
+async def eventually_drawn(client: httpx.AsyncClient, path: str) -> str:
+    """Return a page when the sums of all types are on it."""
+
+    async def drawn() -> str:
+        page = (await client.get(path)).text
+        return page if "being counted" not in page else ""
+
+    return str(await eventually(drawn))

@@ -56,15 +56,13 @@ async def test_every_process_is_shown_with_what_it_runs(place: tuple[JobsService
         row("c", worker="web-3:1", role="daemon", handlers=(), slots=0, taken=0),
         row("d", worker="web-4:1", heard=5000.0),
     )
-    said = text((await client.get("/processes")).text)
-    assert "web-1:4711 runner, jobs_service 0.1.0 aaaaaaaaaaaa running 2 h ago" in said
-    assert "2 of 7" in said
-    assert 'json:["a",{"bytes":"62"}] 2/5 , email 0/2' in said
+    said = text((await client.get("/system")).text)
+    assert "web-1:4711 runner running 2 of 7" in said
+    assert 'json:["a",{"bytes":"62"}], email 0.1.0 2 h 1 s ago' in said
     assert "quiet" in said
     assert "5 more" in said
-    assert "and 2 that are not named" in said
     assert "no handlers: it looks after lost and scheduled jobs" in said
-    assert "silent not heard of since" in said
+    assert "web-4:1 is silent." in said
     assert said.count("End this process") == 4
 
 
@@ -76,22 +74,23 @@ async def test_a_job_leads_to_the_process_that_runs_it(place: tuple[JobsService,
     worker = jobs._context.sources.worker
     await put(jobs, row("a", worker=worker), row("b", worker="web-2:1"))
     page = (await client.get("/job?type=email&id=one")).text
-    [link] = [part.split('"')[0] for part in page.split('href="')[1:] if part.startswith("/processes?worker=")]
-    said = text((await client.get(link.replace("&amp;", "&"))).text)
-    assert "aaaaaaaaaaaa" in said
-    assert "bbbbbbbbbbbb" not in said
+    [link] = [part.split('"')[0] for part in page.split('href="')[1:] if part.startswith("/system?worker=")]
+    page = (await client.get(link.replace("&amp;", "&"))).text
+    said = text(page)
+    assert 'title="aaaaaaaaaaaa"' in page
+    assert 'title="bbbbbbbbbbbb"' not in page
     assert "one email" in said
 
 
 async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
     async with served() as (jobs, client):
         await put(jobs, row("b", state=ProcessState.STOPPING))
-        assert "End this process" not in (await client.get("/processes")).text
+        assert "End this process" not in (await client.get("/system")).text
         await put(jobs, row("a"))
-        assert "End this process" in (await client.get("/processes")).text
+        assert "End this process" in (await client.get("/system")).text
     options = ServerOptions(authenticate=lambda scope: ("ada", "write"))
     async with served(options=options) as (jobs, client):
         await put(jobs, row("a"))
-        page = (await client.get("/processes")).text
+        page = (await client.get("/system")).text
         assert "End this process" not in page
         assert "Take no more jobs" not in page

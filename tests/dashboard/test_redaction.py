@@ -13,7 +13,7 @@ from tests.http.support import served
 from tests.redacted import SECRET, charge
 
 MOST_PAGES = 150
-PAGES = {"/", "/type", "/job", "/job/new", "/download", "/export", "/failures", "/processes"}
+PAGES = {"/", "/type", "/job", "/job/new", "/download", "/export", "/failures", "/system"}
 """Some that show jobs: the links must lead there."""
 
 

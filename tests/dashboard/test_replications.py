@@ -21,8 +21,8 @@ SECRET = "hunter2-and-more"
 FAILURE = f"GET {SOURCE} was answered 503"
 GONE = {
     "options.source": "***@source.example",
-    "statistics": "12 345",
-    "statistics.docs_read": "12 345",
+    "statistics": "12,345",
+    "statistics.docs_read": "12,345",
     "progress:": "documents/s",
     "error:": "Last error RequestFailed",
 }
@@ -66,7 +66,7 @@ async def test_a_jobs_page_says_how_far_it_is() -> None:
     async with served() as (jobs, client), at_work(jobs) as job:
         page = text((await client.get(address(job))).text)
     assert f"From {SOURCE} To {TARGET}" in page
-    assert "12 345 read, 12 340 written, 5 refused, up to the last checkpoint" in page
+    assert "12,345 read, 12,340 written, 5 refused, up to the last checkpoint" in page
     assert "Pending, lag 600 about 30 s" in page
     assert "Rate 20 documents/s, 1.2 MB/s" in page
     assert f"Last error RequestFailed: {FAILURE}" in page
@@ -79,7 +79,7 @@ async def test_the_types_page_has_a_table_of_them() -> None:
         page = text((await client.get("/type?type=continuous-replication")).text)
     assert "How far these replications are" in page
     assert (
-        f"{SOURCE} {TARGET} running 12 345 12 340 5 600 about 30 s 20 documents/s, 1.2 MB/s RequestFailed: {FAILURE}"
+        f"{SOURCE} {TARGET} running 12,345 12,340 5 600 about 30 s 20 documents/s, 1.2 MB/s RequestFailed: {FAILURE}"
         in page
     )
     assert f"http://other.example/db {TARGET} ready 0 0 0 unknown" in page

@@ -23,7 +23,7 @@ from jobs_service.run_data import JobError
     ],
 )
 def test_a_duration_has_two_units_at_most(seconds: float | None, text: str) -> None:
-    assert rendering.duration(seconds) == text
+    assert rendering.duration(seconds).replace(rendering.NBSP, " ") == text
 
 
 def test_characters_that_act_on_a_screen_are_shown_as_what_they_are() -> None:

@@ -92,15 +92,14 @@ def test_the_backup_is_a_store(tmp_path: Path) -> None:
     assert "email" in shown.out
 
 
-def test_containers_that_share_an_embedded_store_share_a_pid_namespace() -> None:
+def test_containers_share_the_volume_of_the_store_and_nothing_else() -> None:
     services = loaded("compose.yml")["services"]
     assert {name for name, service in services.items() if "jobs:/var/lib/app" in service["volumes"]} == {
         "web",
         "worker",
     }
-    assert services["worker"]["pid"] == "service:web"
+    assert not any({"pid", "ipc", "network_mode"} & {*service} for service in services.values())
     pod = loaded("kubernetes.yaml")["spec"]["template"]["spec"]
-    assert pod["shareProcessNamespace"] is True
     assert all(
         container["volumeMounts"] == [{"name": "jobs", "mountPath": "/var/lib/app"}] for container in pod["containers"]
     )
@@ -108,7 +107,7 @@ def test_containers_that_share_an_embedded_store_share_a_pid_namespace() -> None
 
 def test_the_store_is_on_the_volume_and_there_is_time_to_end() -> None:
     variables = dict(words.split("=", 1) for name, words in image() if name == "ENV")
-    assert variables["JOBS_SERVICE_STORE"] == "lmdb:/var/lib/app/jobs"
+    assert variables["JOBS_SERVICE_STORE"] == "sqlite:/var/lib/app/app.db"
     assert ["VOLUME", "/var/lib/app"] in image()
     assert unit()["Environment"] == ["JOBS_SERVICE_STORE=lmdb:/var/lib/app/jobs"]
     assert unit()["StateDirectory"] == ["app"]

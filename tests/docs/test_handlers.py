@@ -17,7 +17,7 @@ from jobs_service.runner.options import HandlerOptions
 from tests.docs.pages import examples, rows, section
 
 APPLICATION, SERVER, PROGRAM, INVOICE, MAIL, CONTEXT, SCAN, REPORT, RENDER = examples("docs/handlers.md")
-[PERIODIC] = examples("docs/periodic.md")
+PERIODIC, SCHEDULES = examples("docs/periodic.md")
 
 INVOICES = """
 import asyncio
@@ -150,6 +150,26 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+SCHEDULED = """
+import asyncio
+
+async def main():
+    async with JobsService() as jobs:
+        await jobs.set_type_timeout("report", 60)
+        await jobs.set_type_timeout("clean", 60)
+        await set_up(jobs)
+        print([(each.name, each.paused) for each in await jobs.schedules.list()])
+
+asyncio.run(main())
+"""
+
+
+def test_schedules_are_made_at_runtime(tmp_path: Path) -> None:
+    said = _run(SCHEDULES + SCHEDULED, tmp_path)
+    assert [line.rpartition(" ")[0] for line in said[:2]] == ["cleaning clean", "report of acme report"]
+    assert said[2] == "[('cleaning', True)]"
 
 
 def test_a_context_goes_with_a_job_to_its_log_lines(tmp_path: Path) -> None:

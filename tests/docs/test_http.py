@@ -24,7 +24,7 @@ from tests.http.support import served
 
 [MOUNTED, IN_FASTAPI] = examples("docs/http.md")
 [SHELL] = examples("docs/http.md", "sh")
-SECTIONS = ("Types", "Jobs", "Workers", "Events", "Processes")
+SECTIONS = ("Types", "Jobs", "Schedules", "Workers", "Events", "Processes")
 ADDRESSES = [row for name in SECTIONS for row in rows(section("docs/http.md", name), "request")]
 
 

@@ -21,7 +21,17 @@ from tests.docs.pages import read, rows, section
 PAGE = "docs/interfaces.md"
 TABLE = [row for name in ("Looking", "Doing") for row in rows(section(PAGE, name), "to")]
 REST = read(PAGE).rpartition("\n\n")[2]
-STANDS_FOR = {"TYPE": "email", "ID": "x", "JSON": "7", "TEXT": "x", "SECONDS": "5", "S": "5", "FILE": "-", "PATH": "a"}
+STANDS_FOR = {
+    "TYPE": "email",
+    "NAME": "daily",
+    "ID": "x",
+    "JSON": "7",
+    "TEXT": "x",
+    "SECONDS": "5",
+    "S": "5",
+    "FILE": "-",
+    "PATH": "a",
+}
 
 
 def code(column: int) -> list[str]:

@@ -18,7 +18,7 @@ MONITORING = ROOT / "docs" / "monitoring"
 ALERTS: dict[str, Any] = yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))
 DASHBOARD: dict[str, Any] = json.loads((MONITORING / "grafana.json").read_text(encoding="utf-8"))
 KINDS = dict(re.findall(r"^\| `(jobs_service_\w+)` \| (\w+) \|", read("docs/metrics.md"), re.MULTILINE))
-LABELS = {"type", "state", "event", "version", "store", "le", "instance", "job", "id", "source", "target"}
+LABELS = {"type", "state", "event", "version", "store", "le", "instance", "job", "id", "source", "target", "outbox"}
 FUNCTIONS = {"max", "sum", "count", "rate", "increase", "histogram_quantile", "by", "unless", "and", "label_values"}
 
 

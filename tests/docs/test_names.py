@@ -47,7 +47,7 @@ def test_every_verb_and_option_of_a_command_line_is_there(line: str) -> None:
     command: Any = typer.main.get_command(application())
     while words and words[0] in getattr(command, "commands", ()):
         command = command.commands[words.pop(0)]
-    with_sub_verbs = ("types", "processes", "outbox")
+    with_sub_verbs = ("types", "processes", "schedules", "outbox")
     assert not getattr(command, "commands", ()) or command.name in with_sub_verbs, f"no such verb: {line}"
     options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     own = words[: words.index("--")] if "--" in words else words

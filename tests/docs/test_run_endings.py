@@ -349,6 +349,40 @@ async def _kill_a_daemon(directory: str) -> None:
         assert (await jobs.get(TYPE, "a")).attempts == 1
 
 
+@row("raises another exception while it handles a cancellation from outside, as some drivers and clean-ups do")
+async def _() -> None:
+    started = asyncio.Semaphore(0)
+
+    async with opened() as jobs:
+
+        @jobs.handler(TYPE, slots=4, grace=0)
+        async def work(job: RunningJob) -> None:
+            started.release()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as error:
+                match job.id:
+                    case "driver":
+                        raise ConnectionError("the connection is closed") from error
+                    case "clean-up":
+                        raise ValueError("cannot tidy up")  # noqa: B904  # the cancellation is its context
+                    case "snoozes":
+                        raise Snooze(90) from None
+                    case _:
+                        raise Discard("of no use any more") from None
+
+        async with running(jobs):
+            await add(jobs, "driver", "clean-up", "snoozes", "discards")
+            for _ in range(4):
+                await started.acquire()
+            await jobs.remove(TYPE, "driver")
+            assert (await ended(jobs, "driver")).outcome is Outcome.CANCELED
+        assert [(await jobs.get(TYPE, id)).attempts for id in ("clean-up", "snoozes")] == [0, 0]
+        assert (await jobs.get(TYPE, "clean-up")).history[0].detail == "its runner ended"
+        assert (await jobs.get(TYPE, "snoozes")).history[0].detail == "snoozed for 90 s"
+        assert (await jobs.get(TYPE, "discards")).outcome is Outcome.FAILED
+
+
 @row("ignores its cancellation for longer than `grace`")
 async def _() -> None:
     release = asyncio.Event()

@@ -172,6 +172,18 @@ COMMANDS: Sequence[Sequence[str]] = [
     ["outbox", "sql", HERE],
     ["outbox", "show", "sqlite:" + HERE],
     ["outbox", "retry", "sqlite:app.db", HERE],
+    ["schedules", "set", HERE, "email", "--every", "1d"],
+    ["schedules", "set", "daily", HERE, "--cron", HERE],
+    ["schedules", "set", "daily", "email", "--every", HERE, "--data", HERE, "--missed", HERE],
+    ["schedules", "set", "daily", "email", "--cron", "@daily", "--timezone", HERE],
+    ["schedules", "pause", HERE],
+    ["retry", "email", HERE],
+    ["retry", HERE, "x"],
+    ["retry", "email", "--error", HERE, "--yes"],
+    ["cancel", "email", HERE],
+    ["run", "email", HERE],
+    ["list", "-o", HERE],
+    ["stats", "email", "--since", HERE],
 ]
 
 

@@ -145,7 +145,9 @@ async def test_no_page_has_jobs_of_the_services_own_types_run(type: str) -> None
             ("/job/act", {"id": "asked", "action": "resubmit"}),
             ("/job/act", {"id": "asked", "action": "now"}),
             ("/job/new", {"id": "new", "data": "{}", "priority": "0"}),
+            ("/job/edit", {"id": "asked", "data": "{}"}),
             ("/bulk", {"action": "resubmit", "state": "failed"}),
+            ("/bulk/picked", {"action": "resubmit", "pick": "asked"}),
             ("/periodic/act", {}),
         ):
             refused = await client.post(path, data={"type": type, **form})

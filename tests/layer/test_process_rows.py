@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, ProcessGone, ProcessState
-from jobs_service.actors.processes import all_rows
 from jobs_service.layer import rows as process_rows
 from jobs_service.layer.rows import KEPT_FOR, MISSED, ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import ProcessAction, ProcessRequest
+from jobs_service.service.presence import all_rows
 from jobs_service.sources import Sources
 from tests.layer.processes import process_row
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import fdb.tuple
@@ -46,31 +45,8 @@ RECORDS = st.builds(
     run_data=st.binary(max_size=60),
 )
 
-USUAL = st.builds(
-    Record,
-    lock=st.none() | fixed(LOCK_BYTES),
-    place=st.sampled_from([0, READY]),
-    seq=st.just(bytes(11) + b"\x01"),
-    priority=st.just(fdb.tuple.pack((0,))),
-    run_at=st.none(),
-    outcome=st.none() | st.sampled_from(Outcome),
-    cancel=st.just(False),
-    next=st.none(),
-    json=st.binary(max_size=30),
-    run_data=st.binary(min_size=run_data.HEAD_BYTES, max_size=60),
-)
-"""Those with the default priority that nobody has scheduled, resubmitted or canceled."""
-
 PRIORITY = fdb.tuple.pack((-7,))
 NEXT_PRIORITY = fdb.tuple.pack(("low",))
-
-
-def decoded(decode: Callable[[bytes, bool], Record], raw: bytes) -> dict[str, Any] | str:
-    """Return the fields that are found, or what is said of bytes that are no record."""
-    try:
-        return fields(decode(raw, True))
-    except StoreError as error:
-        return str(error)
 
 
 def example(**other: Any) -> Record:
@@ -96,26 +72,6 @@ def example(**other: Any) -> Record:
 @given(RECORDS)
 def test_a_record_comes_back_as_it_was_encoded(record: Record) -> None:
     assert fields(Record.decode(record.encode())) == fields(record)
-
-
-@given(USUAL)
-def test_usual_records_are_packed_and_read_in_one_step_as_in_many(record: Record) -> None:
-    before, after = record.around_stamp()
-    assert (before, after) == record._around_stamp(b"\x00\x01")
-    raw = before + bytes(10) + after
-    assert fields(Record.decode(raw)) == fields(Record._decode(raw, False))
-
-
-@given(USUAL, st.data())
-def test_of_a_usual_record_that_is_damaged_the_same_is_said_in_one_step_as_in_many(
-    record: Record, data: st.DataObject
-) -> None:
-    raw = bytearray(record.encode())
-    end_of_size = 28 if record.lock is None else 44
-    place = data.draw(st.just(end_of_size) | st.integers(0, len(raw) - 1))
-    raw[place] = data.draw(st.integers(0, 20) | st.integers(0, 255))
-    damaged = bytes(raw[: data.draw(st.integers(len(raw) - 30, len(raw)))])
-    assert decoded(Record.decode, damaged) == decoded(Record._decode, damaged)
 
 
 @given(RECORDS)

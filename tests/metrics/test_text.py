@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jobs_service import JobError, JobsService, Outcome, metrics
 from jobs_service.metrics import OTHERS
+from jobs_service.model.process import OutboxInfo
 from jobs_service.replication import replicate
 from jobs_service.supervision import Supervising
 from tests.docs.pages import read
@@ -62,6 +63,7 @@ async def test_every_documented_metric_is_there_with_its_labels_and_no_other(kin
         ready = asyncio.Event()
         task = asyncio.create_task(jobs.run(started=ready.set))
         await ready.wait()
+        jobs.outbox_changed(OutboxInfo("sqlite:app.db", 3, 60.0))
         text = (await metrics.text(jobs)).decode()
         task.cancel()
         await asyncio.wait([task])
@@ -213,7 +215,18 @@ async def test_types_beyond_the_bound_share_a_label_and_the_others_keep_theirs()
 
 
 async def test_types_of_every_kind_are_labels_that_prometheus_reads() -> None:
-    kinds = ["new\nline", 'quo"te', "back\\slash", "", "json:1", b"\x00\xff", 7, (1, None, "a"), "é\u202e", "x" * 400]
+    kinds = [
+        "new\nline",
+        'quo"te',
+        "back\\slash",
+        "",
+        "json:1",
+        b"\x00\xff",
+        7,
+        (1, b"\x00", "a"),
+        "é\u202e",
+        "x" * 400,
+    ]
     async with JobsService("memory:") as jobs:
         for type in kinds:
             await jobs.set_type_timeout(type, 30)  # type: ignore[arg-type]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs_service import JobsService, JobState, outbox
+from jobs_service import JobsService, JobState, Settings, outbox
+from jobs_service.cli.verbs.health import _problems, _read_state
+from jobs_service.copying import copy_jobs
 from jobs_service.errors import InvalidSettings, ServiceClosed
 from jobs_service.layer import rows as store_rows
 from jobs_service.layer.transaction import JobTransaction
@@ -16,6 +19,10 @@ from jobs_service.model.process import OutboxInfo
 from jobs_service.outbox import databases, relays
 from jobs_service.outbox.databases import Session, database_at
 from jobs_service.outbox.relays import Relay
+from jobs_service.sources import Sources
+from jobs_service.store import open_address
+from tests.checker import assert_sound
+from tests.copying.support import opened
 from tests.outbox.support import Place, relaying
 from tests.service.support import eventually
 
@@ -212,6 +219,42 @@ async def _relay_that_dies_before_it_claims(jobs: JobsService, place: Place, mon
         async with relay._database.session() as session:
             with pytest.raises(_Dies):
                 await relay._work(session)
+
+
+async def test_a_copy_of_the_store_knows_which_rows_were_moved(
+    sqlite: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with JobsService(f"lmdb:{tmp_path / 'store'}") as jobs:
+        await jobs.set_type_timeout("receipt", 60)
+        sqlite.enqueue("receipt", 7)
+        await _relay_that_dies(jobs, sqlite, monkeypatch)
+        async for job in jobs.list("receipt"):
+            await jobs.remove("receipt", job.id)
+    stores = [open_address(f"lmdb:{tmp_path / name}", Settings(), Sources()) for name in ("store", "copy")]
+    async with opened(*stores):
+        await copy_jobs(*stores, sources=Sources())
+        await assert_sound(stores[1])
+    async with JobsService(f"lmdb:{tmp_path / 'copy'}") as jobs:
+        async with relaying(jobs, sqlite.url):
+            await sqlite.until_empty()
+        assert [job async for job in jobs.list("receipt")] == []
+
+
+async def test_a_process_tells_others_of_its_outboxes(sqlite: Place, tmp_path: Path) -> None:
+    missing = f"{sqlite.url}-that-is-missing"
+    async with (
+        JobsService(f"lmdb:{tmp_path / 'store'}") as jobs,
+        jobs.listed(lambda: None),
+        relaying(jobs, missing),
+    ):
+
+        async def is_told() -> bool:
+            return [each.name for process in await jobs.processes() for each in process.outboxes] == [missing]
+
+        await eventually(is_told)
+        state, _ = await _read_state(jobs)
+        [problem] = [each for each in _problems(state, None) if "outbox" in each]
+        assert problem.startswith(f"nothing is moved from outbox {missing}: there is no file")
 
 
 async def test_a_relay_that_has_lost_its_place_without_noticing_adds_nothing(place: Place, jobs: JobsService) -> None:

@@ -24,7 +24,7 @@ from tests.outbox.support import Place, relaying
 from tests.outbox.test_kills import daemon
 from tests.service.support import eventually
 
-KEYS, SQLITE, PSYCOPG, ASYNCPG, SQLALCHEMY, DJANGO = examples("docs/your-data.md")
+KEYS, IN_STORE, SQLITE, PSYCOPG, ASYNCPG, SQLALCHEMY, DJANGO = examples("docs/your-data.md")
 SQLITE_COMMANDS, POSTGRESQL_COMMANDS, SET_ASIDE = examples("docs/your-data.md", "sh")
 [INSERT] = examples("docs/your-data.md", "sql")
 
@@ -66,6 +66,26 @@ async def test_keys_of_the_store() -> None:
         running.cancel()
         await asyncio.wait([running])
         assert await jobs.transact(lambda tx: tx.kv.get(b"receipts/7")) == b"sent"
+
+
+async def test_rows_in_the_file_of_the_store_also_by_plain_code(sqlite: Place) -> None:
+    sqlite.run("create table orders (id integer primary key, paid integer not null)")
+    sqlite.run("create table receipts (number integer primary key)")
+    sqlite.run("insert into orders (id, paid) values (7, 0)")
+    async with JobsService(sqlite.url) as jobs:
+        await jobs.set_type_timeout("receipt", 60)
+        await run(IN_STORE, jobs=jobs)
+        await asyncio.to_thread(sqlite.enqueue, "receipt", 8)
+        async with relaying(jobs, sqlite.url):
+            running = asyncio.create_task(jobs.run())
+
+            async def are_sent() -> bool:
+                return sqlite.run("select number from receipts order by number") == [(7,), (8,)]
+
+            await eventually(are_sent)
+            running.cancel()
+            await asyncio.wait([running])
+    assert sqlite.run("select paid from orders") == [(1,)]
 
 
 async def test_a_sqlite_file(sqlite: Place, monkeypatch: pytest.MonkeyPatch, shop: Place) -> None:

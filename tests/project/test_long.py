@@ -14,7 +14,9 @@ from tests.docs.pages import ROOT, read, rows
 PARTS = [
     "soak",
     "runner-soak",
+    "worker-storm",
     "kills",
+    "outbox",
     "cases",
     "replication",
     "seeds",

@@ -40,6 +40,12 @@ _priority = partial(check_name, "priority")
 _id, _seq, _time = partial(check_id, "id"), partial(check_seq, "seq"), partial(check_time, "time")
 _number = partial(check_number, "number")
 
+
+def _type_or_null(value: Any) -> None:
+    if value is not None:
+        _type(value)
+
+
 Family: TypeAlias = tuple[str, tuple[Callable[[Any], None], ...], Callable[[bytes], Any]]
 """The name of a family, what checks each element of its keys, and what reads its values."""
 
@@ -59,7 +65,7 @@ FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     13: (("COPYING", (), values.mark),),
     14: (("DECLARED", (_type,), values.declared),),
     15: (("SET_ASIDE", (_type, _id), counts.uncounted_or_nothing),),
-    16: (("AWAKE", (), values.counter), ("AWAKE", (_type,), values.nothing)),
+    16: (("AWAKE", (), values.counter), ("AWAKE", (_type_or_null,), values.nothing)),
     17: (("ASLEEP", (_type,), values.packed_time),),
     18: (("ALARM", (_time, _type), values.nothing),),
     19: (("FOLLOWED", (_type,), values.followed),),
@@ -71,6 +77,7 @@ FAMILIES: Final[dict[int, tuple[Family, ...]]] = {
     25: (("REDACTION", (_type,), values.redaction),),
     26: (("LAST", (_type, _id), records.last),),
     27: (("RETRYING", (_type, _id), values.nothing),),
+    28: (("SCHEDULES", (), values.counter), ("SCHEDULES", (check_text,), values.schedule)),
     40: (("TOKENS", (), values.counter), ("TOKENS", (check_text,), values.token)),
     41: (("REQUESTS", (_type, check_text), values.request),),
     42: (("REQUESTS_BY_TIME", (_time, _type, check_text), values.nothing),),

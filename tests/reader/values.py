@@ -103,6 +103,21 @@ def process_request(raw: bytes) -> dict[str, Any]:
     return value
 
 
+def schedule(raw: bytes) -> dict[str, Any]:
+    value = json.loads(raw)
+    times = {"every"} if "every" in value else {"cron", "timezone"}
+    if set(value) != times | {"type", "data", "missed", "overlap", "timeout", "paused", "changed", "last"}:
+        raise Undocumented(f"no schedule: {raw!r}")
+    check_time("changed", value["changed"])
+    check_time("last", value["last"])
+    kinds = [value[name].__class__ for name in ("overlap", "paused", *sorted(times))]
+    if kinds != [bool, bool, *([float] if "every" in times else [str, str])]:
+        raise Undocumented(f"no times of a schedule: {raw!r}")
+    if value["missed"] not in ("skip", "once", "all") or value["timeout"].__class__ not in (float, None.__class__):
+        raise Undocumented(f"no schedule: {raw!r}")
+    return value  # type: ignore[no-any-return]
+
+
 def request(raw: bytes) -> tuple[bytes, Any, float]:
     fingerprint, id, until = _values("fingerprint, id and time", raw)
     if fingerprint.__class__ is not bytes:

@@ -265,6 +265,11 @@ def _job_behind(jobs: JobsService) -> None:
     async def work(database: Database, job: RunningJob) -> None: ...
 
 
+def _isolated(jobs: JobsService) -> None:
+    @jobs.handler(TYPE, isolated=True)
+    def work(database: Database) -> None: ...
+
+
 def _provided_later(jobs: JobsService) -> None:
     @jobs.handler(TYPE)
     async def work(args: Mail) -> None: ...
@@ -286,6 +291,7 @@ def _needs_more(number: int) -> Database:
         (_by_position, "parameter database is positional-only; resources are given by keyword"),
         (_args_by_position, "parameter args is positional-only, beside a resource"),
         (_job_behind, "its first parameter gets the job: put job before the resources"),
+        (_isolated, "isolated=True is for functions without resources, which another process has open"),
         (_provided_later, "has Mail for its argument args, and"),
         (lambda jobs: jobs.provide(Database, lambda: None), "Database is provided twice: by "),
         (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import Discard, Outcome, RunningJob, Snooze, StoreUnavailable
+from jobs_service import Outcome, RunningJob, Snooze, StoreUnavailable
 from jobs_service.model import HistoryKind, Job, JobState
 from jobs_service.sources import Sources
 from tests.actors.support import CountedStore
@@ -159,37 +159,3 @@ async def test_the_history_tells_why_a_job_was_given_back() -> None:
         "releases": ["its slot was wanted", "released"],
         "waits": ["its runner ended"],
     }
-
-
-@in_virtual_time
-async def test_an_error_that_a_cancellation_causes_uses_up_no_attempt() -> None:
-    started = asyncio.Semaphore(0)
-
-    async with opened() as jobs:
-
-        @jobs.handler(TYPE, slots=4, grace=0)
-        async def work(job: RunningJob) -> None:
-            started.release()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError as error:
-                match job.id:
-                    case "driver":
-                        raise ConnectionError("the connection is closed") from error
-                    case "clean-up":
-                        raise ValueError("cannot tidy up")  # noqa: B904  # the cancellation is its context
-                    case "snoozes":
-                        raise Snooze(90) from None
-                    case _:
-                        raise Discard("of no use any more") from None
-
-        async with running(jobs):
-            await add(jobs, "driver", "clean-up", "snoozes", "discards")
-            for _ in range(4):
-                await started.acquire()
-            await jobs.remove(TYPE, "driver")
-            assert (await ended(jobs, "driver")).outcome is Outcome.CANCELED
-        assert [(await jobs.get(TYPE, id)).attempts for id in ("clean-up", "snoozes")] == [0, 0]
-        assert (await jobs.get(TYPE, "clean-up")).history[0].detail == "its runner ended"
-        assert (await jobs.get(TYPE, "snoozes")).history[0].detail == "snoozed for 90 s"
-        assert (await jobs.get(TYPE, "discards")).outcome is Outcome.FAILED

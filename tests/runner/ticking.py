@@ -71,9 +71,9 @@ def ticks(count: int, first: float = FIRST, period: float = MINUTE) -> list[str]
     return [str(tick_id(START + first + number * period)) for number in range(count)]
 
 
-def in_a_world(main: Callable[[World], Any], **how: Any) -> Any:
+def in_a_world(main: Callable[[World], Any], *, seed: int = 1, **how: Any) -> Any:
     """Run in a world of its own; nothing may fail or go unhandled, and the store must be sound."""
-    world = World(1, settings=SETTINGS, **how)
+    world = World(seed, settings=SETTINGS, **how)
 
     async def checked(world: World) -> Any:
         result = await main(world)

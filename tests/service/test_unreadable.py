@@ -99,11 +99,8 @@ OF_ALL = (
     "/metrics",
     "/",
     "/failures",
-    "/processes",
-    "/health",
     "/periodic",
-    "/supervision",
-    "/bulk",
+    "/system",
 )
 OF_ONE = (
     f"/v1/types/{_T1}",
@@ -118,6 +115,7 @@ OF_ONE = (
     f"/type?type={_T1}&state=failed",
     f"/job?type={_T1}&id={_J1}",
     f"/bulk/new?type={_T1}&action=remove&data=n%3D1",
+    f"/search?q={_J1}",
     f"/export?type={_T1}",
 )
 

@@ -19,6 +19,7 @@ from tests.simulation.workloads import (
     OF_LEAVING,
     OF_LISTED,
     OF_RUNNERS,
+    OF_SCHEDULES,
     OF_SMALL_STORES,
     OF_SOME,
     Workload,
@@ -114,6 +115,7 @@ def draw_kinds(
         *(OF_LEAVING if leaves or is_chosen else ()),
         *(OF_DRILLS if is_chosen else ()),
         *(OF_FOCUSED if is_chosen else ()),
+        *(OF_SCHEDULES if is_chosen else ()),
     )
     # Only a cluster's transactions are shared.
     possible = [kind for kind in kinds if machine is None or kind is not Plain]

@@ -1,7 +1,8 @@
 """The embedded store in a simulated world: the real one, its threads interleaved with the loop by the seed.
 
-Each simulated process has a store of its own: its own threads, watches, queues, room and lock file. They share one
-LMDB environment, because LMDB opens a file once per real process; what it does for several is not what is tested.
+Each simulated process has a store of its own: its own threads, watches, queues, room and lock file. On LMDB they share
+one environment, because LMDB opens a file once per real process; what it does for several is not what is tested. On
+SQLite each has connections of its own.
 A thread runs only while the loop waits for it, up to a named point at which it has nothing to do, may not go on, or
 stands still for a moment because the seed says so. So nothing is left to chance. The threads are greenlets, for no
 two of them ever run at the same time: to switch to one takes no system call.
@@ -15,15 +16,18 @@ from operator import attrgetter
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Final
 
-import lmdb
 from greenlet import getcurrent, greenlet
 
 from jobs_service.settings import Settings
+from jobs_service.sources import go_on
+from jobs_service.store import embedded
 from jobs_service.store.base import Limits, Watch
 from jobs_service.store.embedded import Deadlines, Engine, ThreadAnswer, ThreadCall
 from jobs_service.store.files import close_file
 from jobs_service.store.lmdb import LmdbStore
 from jobs_service.store.lmdb.store import LmdbTransaction
+from jobs_service.store.overlay import EmbeddedTransaction
+from jobs_service.store.sqlite import SqliteEngine, SqliteStore, SqliteTransaction
 from jobs_service.testing import Process
 
 if TYPE_CHECKING:
@@ -211,8 +215,8 @@ class SteppedThread:
             self.ended = True
 
 
-class Observed(LmdbTransaction):
-    """A transaction on LMDB that observers of the simulated cluster can look at, as they look at its own.
+class _Observed(EmbeddedTransaction):
+    """A transaction that observers of the simulated cluster can look at, as they look at its own.
 
     Attributes:
         process, version, commit_version, written, journal: as of a SimulatedTransaction.
@@ -231,7 +235,26 @@ class Observed(LmdbTransaction):
     __hash__ = object.__hash__
 
 
-class EmbeddedStore(LmdbStore):
+class ObservedOnLmdb(_Observed, LmdbTransaction):
+    """One on LMDB."""
+
+
+class ObservedOnSqlite(_Observed, SqliteTransaction):
+    """One on SQLite."""
+
+
+class AtOnce(SqliteEngine):
+    """SQLite, opened without a stop: another process that opens the file meanwhile would really wait for it."""
+
+    transaction = ObservedOnSqlite
+
+    def open(self) -> None:
+        at, self.at = self.at, go_on
+        super().open()
+        self.at = at
+
+
+class EmbeddedStore(embedded.EmbeddedStore):
     """The embedded store of one simulated process.
 
     Args:
@@ -252,7 +275,7 @@ class EmbeddedStore(LmdbStore):
         process.sources.at = self._reach
         process.sources.monotonic = self._time
         super().__init__(machine.directory, settings=settings, sources=process.sources)
-        self.address = "lmdb:simulated"
+        self.address = f"{self.scheme}:simulated"
         self.limits = limits
         self._committing: list[ThreadAnswer] = []
 
@@ -279,6 +302,9 @@ class EmbeddedStore(LmdbStore):
                 close_file(descriptor)
             locks._own = None
             locks._dead.clear()
+        engine = getattr(self, "_engine", None)
+        if isinstance(engine, AtOnce) and hasattr(engine, "_turn"):
+            engine.close()
 
     async def dead_instances(self) -> list[bytes]:
         dead = await super().dead_instances()
@@ -314,7 +340,7 @@ class EmbeddedStore(LmdbStore):
             hard = machine.world.choices.fault("look")
             self._ahead += 0.0 if hard is None else _LONGEST_LOOK * hard
         elif point == "writer: commits" and self._is_too_much():
-            raise lmdb.MapFullError("MDB_MAP_FULL: of all of them together")
+            raise OSError("of all of them together")
         machine.delay = machine.pause_at(point)
         if machine.delay is not None:
             thread.stand(point)
@@ -364,3 +390,13 @@ class EmbeddedStore(LmdbStore):
             loop.call_soon(callback, *args, context=self.process.context)
 
     __hash__ = object.__hash__
+
+
+class OnLmdb(EmbeddedStore, LmdbStore):
+    """One on LMDB."""
+
+
+class OnSqlite(EmbeddedStore, SqliteStore):
+    """One on SQLite."""
+
+    engine = AtOnce

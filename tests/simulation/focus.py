@@ -159,7 +159,7 @@ def _woven(random: Random) -> Focus:
         budget=14,
         constants=(
             (transaction, "COUNT_PAGE", random.choice([2, 3, 7, 10_000])),
-            (reads, "_MOST_ROWS", random.choice([2, 5, 2000])),
+            (reads, "MOST_ROWS", random.choice([2, 5, 2000])),
         ),
     )
 

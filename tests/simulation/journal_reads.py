@@ -12,12 +12,10 @@ from typing import Any, Final
 from jobs_service.arguments import to_seconds
 from jobs_service.errors import JobNotFound, NoTypeTimeout
 from jobs_service.layer.keyspace import TypeKeys
-from jobs_service.layer.plain_transaction import _plain
 from jobs_service.layer.reads import Listing
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import Job, JobType
-from jobs_service.service.sync_transaction import WithinTransaction
 from tests.simulation.entry import Entry
 
 _SAYS_SOMETHING: Final = (JobNotFound, NoTypeTimeout)
@@ -98,9 +96,8 @@ def readers(
         "types": one("saw types", lambda tx: (tx._keys(_ANY), None, ())),
         "pending_count": one("saw count", _of_count),
     }
-    plain = [(WithinTransaction, name, lambda _, name=name: _plain(getattr(JobTransaction, name))) for name in singles]
     own = [(JobTransaction, name, wrapper) for name, wrapper in singles.items()]
-    return [*own, (JobTransaction, "list", listing), *plain]
+    return [*own, (JobTransaction, "list", listing)]
 
 
 def _of_count(tx: JobTransaction, type: Any, *, due_by: Any = None, limit: int | None = None) -> Any:

@@ -22,7 +22,7 @@ from jobs_service.store.lmdb.shared import SharedEnvironment
 from jobs_service.store.lmdb.store import PROCESSES, LmdbEngine
 from jobs_service.store.overlay import CLEAR, SET, apply_log
 from jobs_service.testing import Process, World
-from tests.simulation.embedded import EmbeddedStore, Killed, Mailbox, Observed, SteppedThread
+from tests.simulation.embedded import EmbeddedStore, Killed, Mailbox, ObservedOnLmdb, OnLmdb, OnSqlite, SteppedThread
 
 KEY: Final = 511
 """The longest key of an embedded store, bytes."""
@@ -39,6 +39,8 @@ _STAMP: Final = 10
 _SMALL: Final = 0.3
 """The share of stores that are full sooner or later."""
 _SMALL_SIZES: Final = (6_000, 12_000, 20_000)
+_SQLITE: Final = 0.33
+"""The share of stores that are SQLite files."""
 _HALF: Final = 0.5
 _SLOWEST_LOCK: Final = 2.5
 """Seconds after which a process that starts locks its file at the latest."""
@@ -67,7 +69,7 @@ class Machine:
     """
 
     def __init__(self, world: World, limits: Limits) -> None:
-        self.directory = Path()
+        self.directory = self.processes = Path()
         self.world = world
         self.limits = replace(limits, key=min(limits.key, KEY))
         self.stores: dict[EmbeddedStore, None] = {}
@@ -84,6 +86,7 @@ class Machine:
         self._shared = SimpleNamespace()
         self._slow: dict[str, bool] = {}
         self._random = world.choices.stream("embedded")
+        self._store = OnSqlite if world.choices.stream("engine").random() < _SQLITE else OnLmdb
         drawn, size = self._random.random(), self._random.choice(_SMALL_SIZES)
         self.map_size = size if drawn < _SMALL else None
         self._durable = world.choices.stream("durable").random() < _HALF
@@ -99,7 +102,7 @@ class Machine:
             (embedded, "SimpleQueue", Mailbox),
             (embedded, "apply_log", _apply_log),
             (lmdb_store, "open_environment", self._open),
-            (LmdbEngine, "transaction", Observed),
+            (LmdbEngine, "transaction", ObservedOnLmdb),
             (process_locks, "lock_file", self._lock),
         ]
         before = [(module, name, getattr(module, name)) for module, name, _ in stand_ins]
@@ -124,6 +127,7 @@ class Machine:
         memory = Path("/dev/shm")
         temporary = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
         self.directory = temporary / "store"
+        self.processes = temporary / "store-processes" if self._store is OnSqlite else self.directory / PROCESSES
         for module, name, stand_in in stand_ins:
             setattr(module, name, stand_in)
         try:
@@ -140,7 +144,7 @@ class Machine:
 
     def connect(self, process: Process) -> None:
         """Have a process that was just started use a store of this machine."""
-        process.store = store = EmbeddedStore(self, process, process.settings, self.limits)
+        process.store = store = self._store(self, process, process.settings, self.limits)
         self.stores[store] = None
 
     def pause_at(self, point: str) -> float | None:
@@ -245,9 +249,8 @@ class Machine:
 
     def unburied(self) -> Iterator[bytes]:
         """Yield the instances whose process has died, of which there are still files."""
-        directory = self.directory / PROCESSES
         for instance in self.died:
-            if (directory / instance.hex()).exists():
+            if (self.processes / instance.hex()).exists():
                 yield instance
 
     def version_of(self, stamp: bytes) -> int:
@@ -269,7 +272,7 @@ class Machine:
 
     def _is_unlocked(self, instance: bytes) -> bool:
         try:
-            descriptor = open_file(str(self.directory / PROCESSES / instance.hex()), os.O_RDONLY)
+            descriptor = open_file(str(self.processes / instance.hex()), os.O_RDONLY)
         except OSError:
             return True
         try:
@@ -280,7 +283,7 @@ class Machine:
     def _note_late(self, descriptor: int) -> None:
         """Note whose file is locked late: others may take that instance for dead, and then it never lives."""
         number = os.fstat(descriptor).st_ino
-        for file in (self.directory / PROCESSES).iterdir():
+        for file in self.processes.iterdir():
             if file.stat().st_ino == number:
                 self._late.add(bytes.fromhex(file.name))
 

@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from jobs_service import Settings, batching
-from jobs_service.actors import activity_monitor, context, notifier, processes, type_server
+from jobs_service.actors import activity_monitor, context, dead_processes, notifier, type_server
 from jobs_service.layer import changes, queue, reads, removal, rows, transaction, type_settings
 from jobs_service.runner import heartbeat, run, run_endings, schedule, worker_pool
-from jobs_service.service import queries
-from jobs_service.store import embedded, watches
+from jobs_service.service import presence, queries
+from jobs_service.store import embedded, sqlite, watches
 from jobs_service.store.fdb import watches as fdb_watches
 from jobs_service.testing import Choices
 
@@ -49,7 +49,7 @@ _PAGES: Final[Sequence[_Constant]] = (
     (removal, "_LOOKED_AT", _FEW_KEYS),
     (reads, "LARGEST_CHUNK", _FEW_KEYS),
     (transaction, "COUNT_PAGE", _FEW_KEYS),
-    (processes, "_PAGE", _FEW_KEYS),
+    (dead_processes, "_PAGE", _FEW_KEYS),
     (type_settings, "_TYPES_PAGE", _FEW_KEYS),
     (type_server, "_SCANNED_TOGETHER", _FEW_KEYS),
     (type_server, "_SETTLED_TOGETHER", _FEW_KEYS),
@@ -63,8 +63,8 @@ _CONSTANTS: Final[Sequence[_Constant]] = (
     (activity_monitor, "_LARGEST_BATCH", (1, 2)),
     (notifier, "_FIRST_BATCH", (1, 3)),
     (notifier, "_LARGEST_READ", (1, 500, 5_000)),
-    (processes, "_REMOVED_AT_ONCE", (1, 2)),
-    (processes, "_CLEAN_EVERY", (1.0, 5.0)),
+    (presence, "_REMOVED_AT_ONCE", (1, 2)),
+    (presence, "_CLEAN_EVERY", (1.0, 5.0)),
     (rows, "_PAGE", (1, 2)),
     (worker_pool, "_MOST_ACCEPTED", (1, 2)),
     (run_endings, "_MOST_BYTES", (1, 1_000)),
@@ -72,13 +72,14 @@ _CONSTANTS: Final[Sequence[_Constant]] = (
     (batching, "_MOST_BYTES", (1, 2_000)),
     (batching, "_READ_TOGETHER", (1, 3)),
     (reads, "FIRST_CHUNK", (1, 2)),
-    (reads, "_MOST_ROWS", (3, 10)),
-    (reads, "_MOST_BYTES", (1, 1_000)),
+    (reads, "MOST_ROWS", (3, 10)),
+    (reads, "MOST_BYTES", (1, 1_000)),
     (changes, "_LARGEST_READ", (1, 500)),
     (embedded, "_MAX_BATCH", (1, 2, 3)),
     (embedded, "_MAX_BATCH_BYTES", (1, 1_000)),
     (watches, "_CHUNK", (1, 2, 7)),
     (fdb_watches, "_MOST_POLLED", (1, 2)),
+    (sqlite, "_FIRST_CHUNK", (1, 2)),
 )
 """How much is done or read at once, beside."""
 
@@ -112,7 +113,7 @@ _OF_DRILLS: Final = _Kind(
     1.0,
     _HALF,
     (
-        (reads, "_MOST_ROWS", (2, 5)),
+        (reads, "MOST_ROWS", (2, 5)),
         (schedule, "PUNCTUAL", (4.0,)),
         (heartbeat, "LONG_RUN", (4.0,)),
         (transaction, "COUNT_PAGE", _FEW_KEYS),

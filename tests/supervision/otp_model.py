@@ -1,7 +1,8 @@
-"""A plain, synchronous model of OTP's supervisor.erl (init, restart, try_again, intensity), without tasks or time.
+"""A plain, synchronous model of OTP's supervisor.erl with permanent children (init, restart, try_again, intensity).
 
-It writes the same trace as the probes do. What the two strategies, the restart kinds and failing starts lead to is
-derived here from supervisor.erl's own structure (messages in a queue, a state per child), not from the code under test.
+It has no tasks and no time, and writes the same trace as the probes do. What the two strategies and failing starts lead
+to is derived here from supervisor.erl's own structure (messages in a queue, a state per child), not from the code under
+test.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from jobs_service.supervision import Restart, Strategy
+from jobs_service.supervision import Strategy
 
 
 @dataclass
@@ -17,7 +18,6 @@ class ModelChild:
     """A child specification with its pid: None (undefined), "restarting", or a number."""
 
     name: str
-    restart: Restart
     pid: int | str | None = None
 
 
@@ -78,12 +78,7 @@ class OtpSupervisor:
             if child is not None and child.pid == "restarting" and self._tries[name] == pid:
                 self._restart(child, now)
         elif child is not None and child.pid == -pid:  # else the pid is not found: an end that was seen to already
-            if child.restart is Restart.PERMANENT or (child.restart is Restart.TRANSIENT and what == "crash"):
-                self._restart(child, now)
-            elif child.restart is Restart.TEMPORARY:
-                self.children.remove(child)
-            else:
-                child.pid = None
+            self._restart(child, now)
 
     def _restart(self, child: ModelChild, now: float) -> None:
         self.restarts = [now, *(time for time in self.restarts if time >= now - self.period)]
@@ -98,10 +93,7 @@ class OtpSupervisor:
             after = self.children[self.children.index(child) :]
             self._terminate(after)
             for one in after:
-                if one.restart is Restart.TEMPORARY:
-                    self.children.remove(one)
-            for one in after:
-                if one.restart is not Restart.TEMPORARY and not self._start_child(one):
+                if not self._start_child(one):
                     self._try_again(one)
                     return
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from jobs_service.supervision import Actor, ChildSpec, Restart, Strategy, SupervisedProcess, Supervisor
+from jobs_service.supervision import Actor, ChildSpec, Strategy, SupervisedProcess, Supervisor
 
 
 class Crash(Exception):
@@ -44,7 +44,7 @@ class Trace:
 class Probe(Actor):
     """An actor that traces its life, and dies when told to.
 
-    Messages: "crash" raises Crash, "return" ends it well, anything else is answered with (name, message).
+    Messages: "crash" raises Crash, "return" ends it well.
     """
 
     def __init__(self, name: str, trace: Trace, *, pause: float = 0.0) -> None:
@@ -61,13 +61,12 @@ class Probe(Actor):
             raise Crash(f"{self.name} does not start")
         self.trace.events.append(f"start {self.name}")
 
-    async def handle(self, message: Any) -> Any:
+    async def handle(self, message: Any) -> None:
         if message == "crash":
             raise Crash(self.name)
         if message == "return":
             self.returned = True
             self.request_stop()
-        return self.name, message
 
     async def terminate(self) -> None:
         why = "return" if self.returned else "stop" if self._stop_requested else "crash"
@@ -79,9 +78,9 @@ class Probe(Actor):
             raise Crash(f"{self.name} does not clean up")
 
 
-def probe(name: str, trace: Trace, restart: Restart = Restart.PERMANENT, *, pause: float = 0.0) -> ChildSpec[Probe]:
+def probe(name: str, trace: Trace, *, pause: float = 0.0) -> ChildSpec[Probe]:
     """Return the spec of a probe."""
-    return ChildSpec(name, lambda: Probe(name, trace, pause=pause), restart)
+    return ChildSpec(name, lambda: Probe(name, trace, pause=pause))
 
 
 def of_probes(
@@ -93,7 +92,7 @@ def of_probes(
     max_restarts: int = 3,
     restart_period: float = 10.0,
 ) -> Supervisor:
-    """Return a supervisor of permanent probes, one per letter of `names`."""
+    """Return a supervisor of probes, one per letter of `names`."""
     specs = [probe(letter, trace) for letter in names]
     return Supervisor(name, specs, strategy=strategy, max_restarts=max_restarts, restart_period=restart_period)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
@@ -78,19 +79,17 @@ async def test_asking_again_to_stop_does_not_interrupt_a_main_loop_that_is_endin
 @in_virtual_time
 async def test_a_lost_cancellation_is_noticed_at_the_next_receive() -> None:
     class Forgetful(Actor):
-        async def handle(self, message: Any) -> Any:
-            try:
+        async def handle(self, message: Any) -> None:
+            with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(1)
-            except asyncio.CancelledError:
-                return "as if nothing had happened"
 
     actor = Forgetful("forgetful")
     await actor.start()
-    call = asyncio.create_task(actor.call("x"))
+    actor.cast("x")
     await asyncio.sleep(0.5)
     await actor.stop()
     assert asyncio.get_running_loop().time() == 0.5
-    assert await call == "as if nothing had happened"
+    assert actor.cause is None
 
 
 @in_virtual_time

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from jobs_service.errors import SupervisorFailed
-from jobs_service.supervision import Killed, Restart, Strategy, Supervisor, run_tree
+from jobs_service.supervision import Killed, Strategy, Supervisor, run_tree
 from tests.supervision.nesting import BOTH, nested
 from tests.supervision.probes import Crash, Trace, of_probes, probe, running, settled, tell
 from tests.virtual_time import in_virtual_time
@@ -56,28 +56,6 @@ async def test_rest_for_one_stops_later_children_in_reverse_and_restarts_the_res
         tell(supervisor.child("d"), "crash")
         await settled()
         assert trace.take() == ["crash d", "end d", "start d"]
-
-
-@pytest.mark.parametrize(
-    ("restart", "after_crash", "after_return"),
-    [
-        (Restart.PERMANENT, ["start b"], ["start b"]),
-        (Restart.TRANSIENT, ["start b"], []),
-        (Restart.TEMPORARY, [], []),
-    ],
-)
-@in_virtual_time
-async def test_restart_kinds(restart: Restart, after_crash: list[str], after_return: list[str]) -> None:
-    for message, restarted in [("crash", after_crash), ("return", after_return)]:
-        trace = Trace()
-        specs = [probe("a", trace), probe("b", trace, restart), probe("c", trace)]
-        supervisor = Supervisor("top", specs, strategy=Strategy.ONE_FOR_ONE)
-        async with running(supervisor):
-            trace.take()
-            tell(supervisor.child("b"), message)
-            await settled()
-            assert trace.take() == [f"{message} b", "end b", *restarted]
-            assert (supervisor.child("b") is None) == (restart is Restart.TEMPORARY)
 
 
 @BOTH
@@ -199,23 +177,3 @@ async def test_run_tree_stops_everything_when_the_notice_of_the_start_fails() ->
     with pytest.raises(ZeroDivisionError):
         await run_tree(of_probes(trace, "ab"), started=lambda: 1 / 0)
     assert trace.starts_and_stops() == ["start a", "start b", "stop b", "stop a"]
-
-
-@in_virtual_time
-async def test_rest_for_one_forgets_temporary_and_restarts_transient_children_of_the_rest() -> None:
-    trace = Trace()
-    specs = [
-        probe("a", trace),
-        probe("b", trace, Restart.TEMPORARY),
-        probe("c", trace, Restart.TRANSIENT),
-        probe("d", trace, Restart.TRANSIENT),
-    ]
-    supervisor = Supervisor("top", specs, strategy=Strategy.REST_FOR_ONE)
-    async with running(supervisor):
-        tell(supervisor.child("c"), "return")
-        await settled()
-        trace.take()
-        tell(supervisor.child("a"), "crash")
-        await settled()
-        assert trace.starts_and_stops() == ["crash a", "stop d", "stop b", "start a", "start c", "start d"]
-        assert [child.name for child in supervisor.children] == ["a", "c", "d"]

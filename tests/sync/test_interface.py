@@ -20,6 +20,7 @@ from jobs_service import (
     NewJob,
     Outcome,
     RunningJob,
+    ScheduleNotFound,
     StoreError,
 )
 from jobs_service import JobsClient as AsyncJobsClient
@@ -28,7 +29,8 @@ from jobs_service import JobTransaction as AsyncJobTransaction
 from jobs_service import Subscription as AsyncSubscription
 from jobs_service.layer.plain_transaction import either
 from jobs_service.runner.functions import BlockingJob
-from jobs_service.sync import JobsClient, JobsService, JobTransaction, Subscription
+from jobs_service.service.schedules import Schedules as AsyncSchedules
+from jobs_service.sync import JobsClient, JobsService, JobTransaction, Schedules, Subscription
 from tests.left_open import Open
 from tests.stores import EVERY_KIND, EVERY_STORE, StoreKind, one_of
 
@@ -70,6 +72,7 @@ def arguments(of: Any) -> list[tuple[str, object, object]]:
         (BlockingJob, RunningJob, set()),
         (JobTransaction, AsyncJobTransaction, set()),
         (Subscription, AsyncSubscription, set()),
+        (Schedules, AsyncSchedules, set()),
     ],
 )
 def test_the_plain_classes_have_the_names_and_arguments_of_the_others(
@@ -109,6 +112,15 @@ def test_jobs_are_added_read_worked_on_and_waited_for(jobs: JobsService) -> None
     with pytest.raises(TimeoutError):
         jobs.wait("email", "b", timeout=0.01)
     assert jobs.accept("nobody", timeout=0) is None
+
+
+def test_schedules_are_made_and_removed(jobs: JobsService) -> None:
+    assert jobs.schedules.set("daily", "email", {"to": "ada"}, cron="@daily").next is not None
+    assert jobs.schedules.pause("daily").paused
+    assert [each.name for each in jobs.schedules.list()] == ["daily"]
+    jobs.schedules.remove("daily")
+    with pytest.raises(ScheduleNotFound, match="there is no schedule 'daily'"):
+        jobs.schedules.get("daily")
 
 
 def test_many_jobs_are_listed_and_a_list_may_be_left(jobs: JobsService) -> None:

@@ -54,12 +54,12 @@ class Work:
 
     Args:
         forks: starts them.
-        store: the store's directory.
+        address: the store's.
         directory: for journals and signs.
     """
 
-    def __init__(self, forks: ForkServer, store: Path, directory: Path) -> None:
-        self.address = f"lmdb:{store}"
+    def __init__(self, forks: ForkServer, address: str, directory: Path) -> None:
+        self.address = address
         self._forks = forks
         self._directory = directory
         self._signs = directory / "signs"
@@ -126,12 +126,12 @@ class Work:
 
 
 @pytest.fixture
-def work(forks: ForkServer, tmp_path: Path) -> Iterator[Callable[[Path], Work]]:
+def work(forks: ForkServer, tmp_path: Path) -> Iterator[Callable[[str], Work]]:
     """Makes the processes' work on a store."""
     made: list[Work] = []
 
-    def make(store: Path) -> Work:
-        made.append(Work(forks, store, tmp_path))
+    def make(address: str) -> Work:
+        made.append(Work(forks, address, tmp_path))
         return made[-1]
 
     yield make
@@ -139,13 +139,14 @@ def work(forks: ForkServer, tmp_path: Path) -> Iterator[Callable[[Path], Work]]:
         each.kill()
 
 
+@pytest.mark.parametrize("scheme", ["lmdb", "sqlite"])
 def test_everything_goes_on_when_there_is_room_on_the_disk_again(
-    work: Callable[[Path], Work], small_disk: Path
+    work: Callable[[str], Work], small_disk: Path, scheme: str
 ) -> None:
     filling = small_disk / "filling"
     # What it gives back must last until the slowest process has done its part: the others do not wait for it.
     filling.write_bytes(bytes(30 << 20))
-    full = work(small_disk / "store")
+    full = work(f"{scheme}:{small_disk / 'store'}")
     full.start()
     full.wait_until_each("full", 10)
     filling.unlink()
@@ -156,8 +157,9 @@ def test_everything_goes_on_when_there_is_room_on_the_disk_again(
     asyncio.run(full.check())
 
 
-def test_everything_goes_on_when_files_may_grow_again(work: Callable[[Path], Work], tmp_path: Path) -> None:
-    full = work(tmp_path / "store")
+@pytest.mark.parametrize("scheme", ["lmdb", "sqlite"])
+def test_everything_goes_on_when_files_may_grow_again(work: Callable[[str], Work], tmp_path: Path, scheme: str) -> None:
+    full = work(f"{scheme}:{tmp_path / 'store'}")
     full.start(file_size=1 << 20)
     full.wait_until_each("full", 10)
     full.sign("room")

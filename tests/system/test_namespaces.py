@@ -17,25 +17,26 @@ from tests.checker import assert_sound
 from tests.cli.support import HANG, PROGRAM, ROOT, Ended, environment, process, serving
 from tests.system.pod import TYPE
 
-_NEW: Final = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+NEW: Final = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 _KILLS: Final = int(os.environ.get("KILLS", "4"))
 REFUSED: Final = "in use from another PID namespace"
 
 
-def _can_unshare() -> bool:
+def can_unshare() -> bool:
+    """Whether this user may make PID namespaces."""
     try:
-        return subprocess.run([*_NEW, "true"], capture_output=True, check=False).returncode == 0
+        return subprocess.run([*NEW, "true"], capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 
 
-pytestmark = pytest.mark.skipif(not _can_unshare(), reason="this user cannot make PID namespaces with unshare(1)")
+pytestmark = pytest.mark.skipif(not can_unshare(), reason="this user cannot make PID namespaces with unshare(1)")
 
 
 def in_a_container(*command: str, cwd: Path, stdin: bytes = b"") -> Ended:
     """Run a command as the first process of a PID namespace of its own."""
     done = subprocess.run(
-        [*_NEW, *command], cwd=cwd, env=environment(), input=stdin, capture_output=True, timeout=HANG, check=False
+        [*NEW, *command], cwd=cwd, env=environment(), input=stdin, capture_output=True, timeout=HANG, check=False
     )
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -58,7 +59,7 @@ def assert_refused(line: str, store: Path) -> None:
     assert "\n" not in line.strip()
     assert str(store) in line
     assert REFUSED in line
-    for remedy in ('pid: "service:web"', "shareProcessNamespace: true", "docker exec", "another store"):
+    for remedy in ('pid: "service:web"', "shareProcessNamespace: true", "docker exec", "sqlite: store"):
         assert remedy in line
 
 
@@ -92,7 +93,7 @@ def test_a_container_keeps_the_host_and_another_container_with_the_same_pids_out
     store = tmp_path / "store"
     address = f"lmdb:{store}"
     holding = subprocess.Popen(
-        [*_NEW, sys.executable, "-c", HOLD, address, "0"],
+        [*NEW, sys.executable, "-c", HOLD, address, "0"],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -111,7 +112,7 @@ def test_of_containers_that_start_together_one_opens_the_store(tmp_path: Path) -
     address = f"lmdb:{tmp_path / 'store'}"
     started = [
         subprocess.Popen(
-            [*_NEW, sys.executable, "-c", HOLD, address, "0.25"],
+            [*NEW, sys.executable, "-c", HOLD, address, "0.25"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -133,7 +134,7 @@ async def test_containers_of_one_namespace_lose_nothing_while_one_after_the_othe
     store = tmp_path / "store"
     done = await asyncio.to_thread(
         subprocess.run,
-        [*_NEW, sys.executable, "-m", "tests.system.pod", str(store), str(_KILLS)],
+        [*NEW, sys.executable, "-m", "tests.system.pod", str(store), str(_KILLS)],
         cwd=ROOT,
         env=environment(),
         capture_output=True,

@@ -23,9 +23,10 @@ def _can_mount() -> bool:
 pytestmark = pytest.mark.skipif(not _can_mount(), reason="this user cannot mount anything with unshare(1)")
 
 
-def looked_at(store: Path, *verb: str) -> Ended:
+def looked_at(address: str, *verb: str) -> Ended:
     """Run a verb where the store's directory is mounted read-only."""
-    command = [*_OWN_MOUNTS, "sh", "-c", READ_ONLY, str(store), *PROGRAM, *verb, "--store", f"lmdb:{store}"]
+    store = directory_of(address)
+    command = [*_OWN_MOUNTS, "sh", "-c", READ_ONLY, str(store), *PROGRAM, *verb, "--store", address]
     done = subprocess.run(
         command,
         cwd=store.parent,
@@ -38,31 +39,40 @@ def looked_at(store: Path, *verb: str) -> Ended:
     return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
+def directory_of(address: str) -> Path:
+    """Return the directory that has all files of a store."""
+    scheme, _, path = address.partition(":")
+    return Path(path) if scheme == "lmdb" else Path(path).parent
+
+
+@pytest.fixture(params=["lmdb:{}/store", "sqlite:{}/store/app.db"], ids=["lmdb", "sqlite"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store with a job."""
-    path = tmp_path / "store"
+    made: str = request.param.format(tmp_path)
     for verb in (["types", "set", "email", "60"], ["add", "email", "first"]):
-        assert process(*verb, "--store", f"lmdb:{path}", cwd=tmp_path).code == 0
-    return path
+        assert process(*verb, "--store", made, cwd=tmp_path).code == 0
+    return made
 
 
 @pytest.mark.parametrize("locks", ["there", "missing"])
-def test_a_store_on_a_read_only_mount_can_be_listed_and_not_changed(store: Path, locks: str) -> None:
+def test_a_store_on_a_read_only_mount_can_be_listed_and_not_changed(address: str, locks: str) -> None:
+    store = directory_of(address)
     if locks == "missing":  # as in a backup
-        (store / "lock.mdb").unlink()
-        for each in (store / "processes").iterdir():
+        for each in [*store.glob("lock.mdb"), *store.glob("*processes/*")]:
             each.unlink()
-        (store / "processes").rmdir()
-    before = (store / "data.mdb").read_bytes()
-    assert "first" in looked_at(store, "list", "email").out
-    assert "email" in looked_at(store, "types").out
-    ended = looked_at(store, "add", "email", "second")
-    assert (ended.code, "is on a read-only file system: nothing was written" in ended.error) == (3, True)
-    assert (store / "data.mdb").read_bytes() == before
+        [processes] = store.glob("*processes")
+        processes.rmdir()
+    [data] = [*store.glob("data.mdb"), *store.glob("app.db")]
+    before = data.read_bytes()
+    assert "first" in looked_at(address, "list", "email").out
+    assert "email" in looked_at(address, "types").out
+    ended = looked_at(address, "add", "email", "second")
+    assert (ended.code, "is on a read-only file system" in ended.error) == (3, True)
+    assert "nothing was written" in ended.error
+    assert data.read_bytes() == before
 
 
-def test_a_store_that_is_in_use_elsewhere_is_refused_on_a_read_only_mount(store: Path) -> None:
-    with serving("--store", f"lmdb:{store}", cwd=store.parent):
-        ended = looked_at(store, "list", "email")
+def test_a_store_that_is_in_use_elsewhere_is_refused_on_a_read_only_mount(address: str, tmp_path: Path) -> None:
+    with serving("--store", address, cwd=tmp_path):
+        ended = looked_at(address, "list", "email")
         assert (ended.code, "is on a read-only mount, and in use" in ended.error) == (3, True)

@@ -99,8 +99,8 @@ class _PeriodicRow(NamedTuple):
 PERIODIC_COLUMNS = (
     Column("type", lambda row: shown(row.type), whole=True),
     Column("comes", lambda row: row.comes or ""),
-    Column("last", lambda row: output.time_text(row.last)),
-    Column("next", lambda row: output.time_text(row.next)),
+    Column("last", lambda row: output.time_text(row.last), whole=True),
+    Column("next", lambda row: output.time_text(row.next), whole=True),
     Column("missed", lambda row: row.missed or ""),
     Column("paused", lambda row: "yes" * row.paused),
 )

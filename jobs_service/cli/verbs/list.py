@@ -63,7 +63,7 @@ def _worker(job: Job) -> str:
 ID = Column("id", lambda job: shown(job.id), whole=True)
 STATE = Column("state", output.status_text, status=True)
 PRIORITY = Column("priority", lambda job: priority_text(job.priority), right=True, nothing="0")
-RUN_AT = Column("run at", _run_at)
+RUN_AT = Column("run at", _run_at, whole=True)
 COLUMNS = (
     *(ID, STATE, PRIORITY, RUN_AT),
     Column("note, data", lambda job: output.detail_text(job, job.attempts), cut=True),
@@ -169,7 +169,7 @@ def _printer(form: Form, *, with_type: bool) -> Callable[[list[Job]], None]:
 
 
 HISTORY = (
-    Column("time", lambda event: output.time_text(event.time)),
+    Column("time", lambda event: output.time_text(event.time), whole=True),
     Column("event", lambda event: event.kind.value),
     Column("detail", lambda event: printable(event.detail), cut=True),
 )

@@ -56,7 +56,7 @@ def sql(dialect: DialectArgument) -> None:
     output.line(schema(dialect).rstrip("\n"))
 
 
-def show(url: UrlArgument, as_json: JsonOption = False) -> None:
+def show(url: UrlArgument, as_json: JsonOption = None) -> None:
     """Show how many jobs wait in a database, for how long, and the rows that cannot be jobs, with the reasons."""
 
     async def body(session: Session) -> Any:
@@ -71,7 +71,7 @@ def show(url: UrlArgument, as_json: JsonOption = False) -> None:
     since = "" if lag.oldest is None else f", the oldest for {output.duration_text(lag.oldest)}"
     output.line(f"{name}: {output.many(lag.rows, 'job')} to be moved{since}; {lag.set_aside} set aside")
     if rows:
-        output.rows(COLUMNS, rows, lambda row: row._asdict(), False, "")
+        output.rows(COLUMNS, rows, lambda row: row._asdict(), None, "")
 
 
 def retry(url: UrlArgument, seqs: SeqsArgument = None) -> None:

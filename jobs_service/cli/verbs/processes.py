@@ -132,7 +132,7 @@ WORKER_COLUMNS = (
     Column("worker", lambda row: printable(row.worker or "-")),
     Column("type", lambda row: shown(row.job.type), whole=True),
     Column("id", lambda row: shown(row.job.id), whole=True),
-    Column("since", lambda row: output.time_text(row.since)),
+    Column("since", lambda row: output.time_text(row.since), whole=True),
     Column("attempt", lambda row: str(row.job.attempts), right=True, nothing="1"),
     Column("canceled", lambda row: "yes" if row.job.cancel else "no", nothing="no"),
     Column("progress", lambda row: "" if row.progress is None else output.progress_text(row.progress), cut=True),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from functools import partial
 from ipaddress import ip_address
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from jobs_service.cli import program
-from jobs_service.cli.parsing import Level, StoreOption, parse_type
+from jobs_service.cli.parsing import Level, StoreOption, parse_bytes, parse_type
 from jobs_service.names import PREFIX, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
+    from jobs_service.cli.worker import Parent
     from jobs_service.outbox.relays import Relay
 
 ApplicationArgument = Annotated[
@@ -47,6 +52,21 @@ TypesOption = Annotated[
 ]
 MaxJobsOption = Annotated[
     int | None, typer.Option("--max-jobs", metavar="N", min=1, help="Run at most so many jobs at the same time.")
+]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option("--processes", metavar="N", min=1, help="Run so many worker processes, and restart those that end."),
+]
+JobsPerProcessOption = Annotated[
+    int | None,
+    typer.Option("--max-jobs-per-process", metavar="N", min=1, help="Replace a worker process after so many jobs."),
+]
+MemoryPerProcessOption = Annotated[
+    str | None,
+    typer.Option("--max-memory-per-process", metavar="BYTES", help="Replace one that has so much memory: 500M, 2G."),
+]
+ReloadOption = Annotated[
+    bool, typer.Option("--reload", help="Restart the workers when Python files below this directory change.")
 ]
 
 
@@ -87,6 +107,10 @@ def serve(
     outbox: OutboxOption = None,
     types: TypesOption = None,
     max_jobs: MaxJobsOption = None,
+    processes: ProcessesOption = None,
+    max_jobs_per_process: JobsPerProcessOption = None,
+    max_memory_per_process: MemoryPerProcessOption = None,
+    reload: ReloadOption = False,
     http: HttpOption = None,
     read_only: ReadOnlyOption = False,
     allow_host: AllowHostOption = None,
@@ -105,6 +129,9 @@ def serve(
     It runs the handlers of the application, with --types only some of them. Jobs of all types whose workers are lost
     become pending again, and due jobs ready; without handlers, that is all it does.
 
+    With --processes or --reload, worker processes do that, each with --max-jobs of its own, and this one restarts
+    those that end. Another one answers over HTTP.
+
     With --http it answers programs and browsers, each with a token: whoever starts the daemon has one in the file that
     the event `http_serving` names, others get theirs by `token`.
 
@@ -115,16 +142,50 @@ def serve(
     """
     if application is not None:
         program.refuse_store(context, f"{application} brings its own store", store)
+    options = {**context.params, "store": program.chosen_store(context, store) if application is None else None}
+    if processes is None and not reload:
+        if max_jobs_per_process is not None or max_memory_per_process is not None:
+            raise typer.BadParameter("limits of worker processes need them", param_hint="--processes")
+        raise typer.Exit(work(options))
+    from jobs_service.cli import daemon
+    from jobs_service.cli.logging import configure
+    from jobs_service.service.worker_processes import WorkerProcesses
+
+    configure(log_level, sys.stderr.isatty())
+    memory = None if max_memory_per_process is None else parse_bytes(max_memory_per_process)
+    limits = {"most_jobs": max_jobs_per_process, "most_memory": memory}
+    orders = [{"options": {**options, "http": None}, "http": False, **limits}] * (processes or 1)
+    if http is not None:
+        _require_http()
+        # The workers relay the outboxes: whichever has the lock.
+        orders.append({"options": {**options, "outbox": None}, "http": True, "most_jobs": None, "most_memory": None})
+    raise typer.Exit(daemon.serve_processes(WorkerProcesses(orders, Path.cwd() if reload else None)))
+
+
+_OF_HTTP = ("read_only", "allow_host", "proxy", "http_prefix", "tls_certificate", "tls_key", "audit_log", "environment")
+
+
+def work(given: Mapping[str, Any], parent: Parent | None = None) -> int:
+    """Serve in this process; return the exit code.
+
+    Args:
+        given: the options of `serve`; a missing one has its default.
+        parent: the parent of this worker process; None for a daemon by itself.
+    """
     from jobs_service import JobsService
     from jobs_service.cli import daemon
     from jobs_service.cli.daemon import load
     from jobs_service.cli.logging import configure
 
-    configure(log_level)
-    service = JobsService(program.chosen_store(context, store)) if application is None else load(application)
-    if commands and not _runs_commands(service):
+    people = None if parent is None else parent.orders["people"]
+    level, application, http = given.get("log_level", "info"), given.get("application"), given.get("http")
+    configure(level, people)
+    service = JobsService(given.get("store")) if application is None else load(application)
+    if parent is not None:
+        _require_shared(service)
+    if given.get("commands") and not _runs_commands(service):
         service.commands()
-    if replications:
+    if given.get("replications"):
         _run_replications(service)
     address = None
     if http is not None:
@@ -133,19 +194,19 @@ def serve(
         from jobs_service.http.state import ServerOptions
 
         options = ServerOptions(
-            allowed_hosts=tuple(allow_host or ()),
-            proxies=tuple(map(_ip_address, proxy or ())),
-            read_only=read_only,
-            commands=commands,
-            prefix=http_prefix.rstrip("/"),
-            environment=environment,
-            colour=colour,
-            audit_log=audit_log,
+            allowed_hosts=tuple(given["allow_host"] or ()),
+            proxies=tuple(map(_ip_address, given["proxy"] or ())),
+            prefix=given["http_prefix"].rstrip("/"),
+            **{name: given[name] for name in ("read_only", "commands", "environment", "colour", "audit_log")},
         )
-        address = Address(http, options, tls_certificate, tls_key)
-    elif any((read_only, allow_host, proxy, http_prefix, tls_certificate, tls_key, audit_log, environment, colour)):
+        address = Address(http, options, given["tls_certificate"], given["tls_key"])
+    elif parent is None and any(given[name] for name in (*_OF_HTTP, "colour")):
         raise typer.BadParameter("the options about HTTP need it", param_hint="--http")
-    raise typer.Exit(daemon.serve(service, _handled(service, types), max_jobs, address, _relays(service, outbox)))
+    # The processes of isolated handlers log as this one does.
+    setup = partial(configure, level, sys.stderr.isatty() if people is None else people)
+    relays = _relays(service, given.get("outbox"))
+    types, max_jobs = _handled(service, given.get("types")), given.get("max_jobs")
+    return daemon.serve(service, types, max_jobs, address, relays, parent, setup)
 
 
 def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:
@@ -154,6 +215,12 @@ def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:
     from jobs_service.outbox.relays import Relay
 
     return [Relay(service, url) for url in dict.fromkeys(urls)]
+
+
+def _require_shared(service: JobsService) -> None:
+    """Refuse a store that processes cannot share."""
+    if service.store.location.startswith("memory:"):
+        raise typer.BadParameter("memory: is of one process; use lmdb:, sqlite: or fdb:", param_hint="--processes")
 
 
 def _ip_address(text: str) -> str:
@@ -174,7 +241,7 @@ def _handled(service: JobsService, names: list[str] | None) -> list[Any] | None:
     Raises:
         typer.BadParameter: a type has no handler.
     """
-    if names is None:
+    if not names:
         return None
     # JSON may contain commas.
     parts = [part for name in names for part in ([name] if name.startswith(PREFIX) else name.split(","))]

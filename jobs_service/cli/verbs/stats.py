@@ -76,15 +76,17 @@ def _count(status: str) -> Column:
 
 
 def _oldest(row: CountedType) -> str:
-    if row.queue.id is None:
-        return ""
+    return "" if row.queue.id is None else shown(row.queue.id)
+
+
+def _waiting(row: CountedType) -> str:
     since = row.queue.ready_since
-    waited = "" if since is None else f" ({output.since_text(since)})"
-    return shown(row.queue.id) + waited
+    return "" if row.queue.id is None or since is None else output.since_text(since)
 
 
 COUNTS: Final = tuple(map(_count, output.STYLES))
-COLUMNS: Final = (TYPE, *COUNTS, PAUSED, Column("oldest ready", _oldest))
+QUEUE: Final = (Column("ready for", _waiting, right=True), Column("oldest ready", _oldest, whole=True))
+COLUMNS: Final = (TYPE, *COUNTS, PAUSED, *QUEUE)
 
 
 def _total(name: str) -> Column:
@@ -100,7 +102,7 @@ def _time(name: str, percent: int) -> Column:
 
 
 PAST: Final = (
-    Column("from", lambda interval: output.time_text(interval.begin)),
+    Column("from", lambda interval: output.time_text(interval.begin), whole=True),
     *map(_total, ("added", "started", "succeeded", "failed", "canceled", "crashed", "lost", "released")),
     *(_time(name, percent) for name in ("waited", "ran") for percent in (50, 95)),
 )

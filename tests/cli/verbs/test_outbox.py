@@ -55,7 +55,7 @@ def test_rows_that_were_set_aside_are_shown_and_tried_again(invoke: Invoke, data
         ["2", "nobody", *["unknown", "type:", "nobody"]],
     ]
     assert shown.out.replace("\n", "").isprintable()
-    found = invoke("outbox", "show", URL, "--json").json
+    found = invoke("outbox", "show", URL, "-o", "json").json
     assert (found["rows"], found["set_aside"], len(found["rows_set_aside"])) == (1, 2, 2)
     assert invoke("outbox", "retry", URL, "2").out == "sqlite:app.db: 1 row will be tried again\n"
     refused = invoke("outbox", "retry", URL, "1")

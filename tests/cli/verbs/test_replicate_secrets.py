@@ -30,9 +30,8 @@ PAGES = (
     "/export?type={type}",
     "/export?type={type}&format=csv",
     "/failures",
-    "/processes",
-    "/health",
-    "/supervision",
+    "/system",
+    "/search?q={id}",
 )
 
 

@@ -9,8 +9,9 @@ from tests.cli.conftest import Invoke
 
 def test_stats_count_jobs_by_state_and_show_the_oldest_ready_job(invoke: Invoke, counted: str) -> None:
     heading, email, video = invoke("stats", "--store", counted).out.splitlines()
-    assert heading.split() == ["TYPE", "READY", "SCHEDULED", "RUNNING", "SUCCEEDED", "PAUSED", "OLDEST", "READY"]
-    assert re.fullmatch(r"email( +1){4} +no +c \([\d.]+s\)", email)
+    states = ["READY", "SCHEDULED", "RUNNING", "SUCCEEDED"]
+    assert heading.split() == ["TYPE", *states, "PAUSED", "READY", "FOR", "OLDEST", "READY"]
+    assert re.fullmatch(r"email( +1){4} +no +[\d.]+s +c", email)
     assert video.split() == ["video", "0", "0", "0", "0", "yes"]
 
 

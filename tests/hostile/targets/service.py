@@ -65,6 +65,11 @@ async def _run(world: World, **how: Any) -> None:
         task.result()
 
 
+async def _schedule(world: World, name: Any = "daily", handler: Any = WORK, args: Any = None, **how: Any) -> None:
+    await world.jobs.schedules.set(name, handler, args, **{"cron": "0 0 29 2 *", **how})
+    await world.jobs.schedules.remove(name)
+
+
 async def _transact(world: World, value: Any) -> None:
     try:
         await world.jobs.transact(value)
@@ -123,6 +128,14 @@ SERVICE = [
     Target("type of result", lambda world, v: _result(world, v, "x", timeout=0.5)),
     Target("id of result", lambda world, v: _result(world, WORK, v, timeout=0.5)),
     Target("timeout of result", lambda world, v: _result(world, WORK, "finished", timeout=v)),
+    Target("name of schedules", lambda world, v: _schedule(world, v)),
+    Target("handler of schedules", lambda world, v: _schedule(world, handler=v)),
+    Target("args of schedules", lambda world, v: _schedule(world, args=v)),
+    Target("every of schedules", lambda world, v: _schedule(world, every=v, cron=None)),
+    Target("cron of schedules", lambda world, v: _schedule(world, cron=v)),
+    Target("timezone of schedules", lambda world, v: _schedule(world, timezone=v)),
+    Target("missed of schedules", lambda world, v: _schedule(world, missed=v)),
+    Target("overlap of schedules", lambda world, v: _schedule(world, overlap=v)),
     Target("type of counts", lambda world, v: world.jobs.counts(v)),
     Target("type of throughput", lambda world, v: world.jobs.throughput(v, since=FAR_AWAY)),
     Target("since of throughput", lambda world, v: world.jobs.throughput(WORK, since=v)),

@@ -20,6 +20,7 @@ from tests.simulation.workloads.overseers import Closers, Followers, Inspectors,
 from tests.simulation.workloads.planners import Planners, Quitters, Travelers
 from tests.simulation.workloads.readers import Readers
 from tests.simulation.workloads.runners import Handlers, Leavers, Pausers, Retainers
+from tests.simulation.workloads.schedulers import Schedulers
 from tests.simulation.workloads.speakers import Speakers
 from tests.simulation.workloads.subscribers import Subscribers
 from tests.simulation.workloads.transactions import Transactions
@@ -86,6 +87,9 @@ OF_FOCUSED: tuple[type[Workload], ...] = (
 )
 """What goes on only in small runs that look at one thing."""
 
+OF_SCHEDULES: tuple[type[Workload], ...] = (Schedulers,)
+"""What goes on in runs of its own alone, when it is named: schedules that are made at runtime."""
+
 NOT_IN_ALL: tuple[type[Workload], ...] = (
     *OF_RUNNERS,
     *OF_LISTED,
@@ -95,6 +99,7 @@ NOT_IN_ALL: tuple[type[Workload], ...] = (
     *OF_LEAVING,
     *OF_DRILLS,
     *OF_FOCUSED,
+    *OF_SCHEDULES,
 )
 """What takes part in some runs only, and wherever it is named; but for those that need an embedded store."""
 
@@ -108,6 +113,7 @@ __all__ = [
     "OF_LEAVING",
     "OF_LISTED",
     "OF_RUNNERS",
+    "OF_SCHEDULES",
     "OF_SMALL_STORES",
     "OF_SOME",
     "Workload",

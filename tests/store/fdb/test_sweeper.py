@@ -15,7 +15,7 @@ from jobs_service.store.commit_marks import HAPPENED, Marks
 from jobs_service.store.fdb import FdbStore
 from jobs_service.store.fdb.sweeper import MarkSweeper, _Page
 from jobs_service.store.fdb.transaction import FdbTransaction
-from tests.contract.support import patience, value_of, write
+from tests.contract.support import value_of, write
 from tests.store.fdb.clusters import CLUSTER, cluster_test
 from tests.store.fdb.test_committer import SECOND, add_one, opened
 from tests.store.fdb.test_store import make
@@ -31,16 +31,14 @@ class Left:
     def __init__(self, store: FdbStore) -> None:
         self._store = store
 
-    async def leave(self, *names: bytes, age: int | None, tail: bytes = HAPPENED) -> None:
-        """Leave some, so many versions old; without a versionstamp if that is None."""
+    async def leave(self, *names: bytes, age: int, tail: bytes = HAPPENED) -> None:
+        """Leave some, so many versions old."""
         assert self._store.marks is not None
         prefix = self._store.marks.prefix
 
         async def function(transaction: Transaction) -> None:
             assert isinstance(transaction, FdbTransaction)
-            value = b""
-            if age is not None:
-                value = (await transaction.read_version() - age).to_bytes(8, "big") + b"\x00\x00" + tail
+            value = (await transaction.read_version() - age).to_bytes(8, "big") + b"\x00\x00" + tail
             for name in names:
                 transaction.set(prefix + name, value)
 
@@ -81,18 +79,6 @@ async def test_old_marks_of_all_processes_are_removed_however_many_there_are_and
         await sweeper.sweep()
         found = await left.found()
         assert found.keys() - {b""} == {b"young", b"\xff young", b"tomb"}
-
-
-@cluster_test
-async def test_a_mark_that_does_not_tell_its_age_is_given_one_and_goes_with_the_next_sweep() -> None:
-    async with sweeping() as (store, sweeper, left):
-        await left.leave(b"empty", age=None)
-        await sweeper.sweep(pause=0)
-        assert len((await left.found())[b"empty"]) == 10
-        async with patience():
-            while b"empty" in await left.found():
-                await sweeper.sweep(pause=0)
-        assert store.is_open
 
 
 @cluster_test

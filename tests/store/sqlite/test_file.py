@@ -21,7 +21,7 @@ from jobs_service.settings import Settings
 from jobs_service.store import Transaction, Watch
 from jobs_service.store import sqlite as module
 from jobs_service.store.files import file_system
-from jobs_service.store.sqlite import FORMAT, TABLE, SqliteStore
+from jobs_service.store.sqlite import FORMAT, TABLE, SqliteEngine, SqliteStore
 from tests.contract.support import contents, patience, value_of, write
 from tests.store.lmdb.lmdb_process import ROOT
 from tests.store.sqlite.application import Application, signing_up
@@ -147,6 +147,34 @@ async def test_while_another_program_holds_the_write_lock_reads_go_on_and_writes
         assert await contents(store) == {b"a": b"1", b"bob": b"1"}
 
 
+async def test_closing_does_not_wait_for_ever_for_another_programs_lock(path: Path, application: Application) -> None:
+    store = SqliteStore(path, settings=Settings(transaction_timeout=0.3))
+    await store.open()
+    application.rows("begin immediate")
+    writing = asyncio.create_task(write(store, {b"a": b"1"}))
+    await asyncio.sleep(0)
+    async with patience():
+        await store.close()
+        with pytest.raises(StoreUnavailable):
+            await writing
+    application.rows("rollback")
+    await asyncio.to_thread(store._writer.join)
+    async with opened(path) as again:
+        assert await contents(again) == {}
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_every_commit_is_flushed_unless_it_need_not_be(path: Path, durable: bool) -> None:
+    """With a write-ahead log, SQLite's FULL flushes it at each commit, NORMAL before a checkpoint only."""
+    async with opened(path, durable=durable) as store:
+        engine = store._engine
+        assert isinstance(engine, SqliteEngine)
+        await write(store, {b"a": b"1"})
+        [(mode,)] = engine._writer.execute("pragma journal_mode").fetchall()
+        [(flushes,)] = engine._writer.execute("pragma synchronous").fetchall()
+    assert (mode, flushes) == ("wal", 2 if durable else 1)
+
+
 async def test_a_long_reader_is_named_and_the_log_is_cut_when_it_has_gone(
     path: Path, application: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,12 +200,18 @@ async def test_a_vacuum_and_a_migration_are_in_nobodys_way(path: Path, applicati
         await store.transact(signing_up("ada"))
         application.rows("alter table users add column name text")
         application.rows("vacuum")
+        with Application(path) as another:  # SQLite removes the log with the last connection only
+            another.rows("insert into users (mail) values ('eve')")
         await store.transact(signing_up("bob"))
         assert not watch.fired
         await write(store, {b"a": b"1"})
         async with patience():
             await watch.wait()
-        assert application.rows("select mail, name from users") == [("ada", None), ("bob", None)]
+        assert application.rows("select mail, name from users") == [
+            ("ada", None),
+            ("eve", None),
+            ("bob", None),
+        ]
 
 
 async def test_a_table_that_somebody_has_removed_is_damage(path: Path, application: Application) -> None:

@@ -1,0 +1,191 @@
+"""What pages read once for all their visitors: counts, the last hour, queues, processes, and the sums of all types."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+from jobs_service.dashboard.figures import SPANS, Span
+from jobs_service.durations import rest_after
+from jobs_service.errors import JobsError
+from jobs_service.model import ProcessInfo
+from jobs_service.model.type_state import Histogram, Interval, QueueState, Totals, TypeCounts
+from jobs_service.service.failures import LastHour, last_hour
+
+if TYPE_CHECKING:
+    from jobs_service import JobsService, JobType
+
+T = TypeVar("T")
+
+QUICK: Final = 0.02
+"""A read that takes fewer seconds is repeated for each request; slower reads are shared for a while."""
+_REST: Final = 1.0
+"""Least seconds for which a slow read is shared."""
+MOST_QUEUES: Final = 100
+"""Most types whose queues are read: those with the most ready jobs."""
+_PATIENCE: Final = 0.05
+"""Seconds that a page waits for the sums of all types; then it shows the last ones."""
+_ROWS_AT_ONCE: Final = 1500
+"""Rows of the sums of all types that are read between two pauses, which are as long as the reading."""
+_OPEN: Final = 2
+"""The newest intervals, which are read again: other clocks may be behind."""
+_NONE: Final = Totals()
+
+
+class Shared:
+    """Reads for all pages of a server.
+
+    Args:
+        service: of the jobs.
+    """
+
+    def __init__(self, service: JobsService) -> None:
+        self._service = service
+        self._counts: _Shared[dict[JobType, TypeCounts]] = _Shared(service.counts)
+        self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour)
+        self._queues: _Shared[dict[JobType, QueueState]] = _Shared(self._read_queues)
+        self._processes: _Shared[list[ProcessInfo]] = _Shared(service.processes)
+        self._sums = {name: _Sums(service, span) for name, span in SPANS.items()}
+
+    async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
+        """Return the counts of all types, some tenths of a second old if there are very many.
+
+        Args:
+            age: seconds that they may be old in any case.
+        """
+        return await self._counts.get(age)
+
+    async def last_hour(self) -> LastHour:
+        """Return the failures of the last hour, as old."""
+        return await self._last_hour.get()
+
+    async def queues(self) -> dict[JobType, QueueState]:
+        """Return the queues of the MOST_QUEUES types with the most jobs that wait, as old."""
+        return await self._queues.get()
+
+    async def processes(self) -> list[ProcessInfo]:
+        """Return the processes, as old."""
+        return await self._processes.get()
+
+    async def sums(self, window: str, types: Iterable[JobType]) -> list[Interval] | None:
+        """Return the events of all types by interval; None while they are counted for the first time.
+
+        Args:
+            window: of SPANS.
+            types: all of them.
+        """
+        return await self._sums[window].get(types)
+
+    def known_problems(self) -> tuple[int, int]:
+        """Return the numbers of failed jobs in the last hour and of silent processes, as last read."""
+        hour, processes = self._last_hour.found, self._processes.found
+        silent = sum(each.state in ("silent", "dead") for each in processes or ())
+        return 0 if hour is None else hour.totals.failed, silent
+
+    async def close(self) -> None:
+        """End what reads in the background."""
+        for each in self._sums.values():
+            await each.close()
+
+    async def _read_last_hour(self) -> LastHour:
+        return await last_hour(self._service, await self.counts())
+
+    async def _read_queues(self) -> dict[JobType, QueueState]:
+        counts = await self.counts()
+        types = sorted((type for type, each in counts.items() if each.pending), key=_ready_first(counts))[:MOST_QUEUES]
+        return dict(zip(types, await self._service.queue_states(types), strict=True))
+
+
+def _ready_first(counts: Mapping[JobType, TypeCounts]) -> Callable[[JobType], tuple[int, int]]:
+    return lambda type: (-counts[type].ready, -counts[type].pending)
+
+
+class _Shared(Generic[T]):
+    """A value that is read once for all simultaneous callers if reading it takes long; `found` is the last one."""
+
+    def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
+        self._read = read
+        self.found: T | None = None
+        self._read_at = self._good_until = 0.0
+        self._reading = asyncio.Lock()
+
+    async def get(self, age: float = 0.0) -> T:
+        async with self._reading:
+            began = time.monotonic()
+            if self.found is not None and (began < self._good_until or began - self._read_at < age):
+                return self.found
+            self.found = found = await self._read()
+            self._read_at = ended = time.monotonic()
+            took = ended - began
+            self._good_until = 0.0 if took < QUICK else ended + max(rest_after(took), _REST)
+            return found
+
+
+class _Sums:
+    """The events of all types by interval, read in the background; intervals that are over are read once."""
+
+    def __init__(self, service: JobsService, span: Span) -> None:
+        self._service, self._span = service, span
+        self._found: dict[int, Interval] = {}
+        self._read_to: int | None = None
+        self._good_until = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    async def get(self, types: Iterable[JobType]) -> list[Interval] | None:
+        if (self._task is None or self._task.done()) and time.monotonic() >= self._good_until:
+            self._task = asyncio.create_task(self._read([*types]), name="sums of all types")
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task], timeout=_PATIENCE)
+        if self._read_to is None:
+            return None
+        numbers = range(self._read_to - self._span.intervals + 1, self._read_to + 1)
+        return [self._found.get(number) or self._sum(number, ()) for number in numbers]
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _read(self, types: list[JobType]) -> None:
+        began = time.monotonic()
+        span, now = self._span, self._service.wall_time()
+        last = int(now // span.interval)
+        first = last - span.intervals + 1
+        begin = first if self._read_to is None else max(first, self._read_to - _OPEN + 1)
+        read: dict[int, list[Interval]] = {}
+        with suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
+            size = max(_ROWS_AT_ONCE // (last - begin + 1), 1)
+            for at in range(0, len(types), size):
+                some: dict[int, list[Interval]] = {}
+                part_began = time.monotonic()
+                looks = (
+                    self._service.throughput(type, since=begin * span.interval, until=now, resolution=span.resolution)
+                    for type in types[at : at + size]
+                )
+                for found in await asyncio.gather(*looks):
+                    for each in found:
+                        if each.totals != _NONE:
+                            some.setdefault(int(each.begin // span.interval), []).append(each)
+                for number, intervals in some.items():
+                    read.setdefault(number, []).append(self._sum(number, intervals))
+                if at + size < len(types):
+                    await asyncio.sleep(time.monotonic() - part_began)
+            kept = {number: each for number, each in self._found.items() if first <= number < begin}
+            self._found = kept | {number: self._sum(number, intervals) for number, intervals in read.items()}
+            self._read_to = last
+        took = time.monotonic() - began
+        self._good_until = 0.0 if took < QUICK else time.monotonic() + max(rest_after(took), _REST)
+
+    def _sum(self, number: int, intervals: Iterable[Interval]) -> Interval:
+        seconds, found = self._span.interval, [*intervals]
+        return Interval(
+            number * seconds,
+            seconds,
+            Totals.together([each.totals for each in found]),
+            Histogram.together([each.waited for each in found]),
+            Histogram.together([each.ran for each in found]),
+        )

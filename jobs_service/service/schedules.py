@@ -1,0 +1,280 @@
+"""Schedules that are made and changed while programs run: the operations of `jobs.schedules`, and their ticks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from jobs_service import json_data
+from jobs_service.actors.context import Context, DutifulActor, StoreAccess
+from jobs_service.durations import Duration
+from jobs_service.layer.creation import handler_of
+from jobs_service.model import UNSET, JobType
+from jobs_service.model.enqueueing import Enqueueable
+from jobs_service.model.schedule import StoredSchedule
+from jobs_service.runner import stored_schedules
+from jobs_service.runner.schedule import Missed
+from jobs_service.runner.service_access import ServiceAccess
+from jobs_service.runner.stored_schedules import StoredPeriodic, checked_name, defined, times_of
+from jobs_service.runner.ticker import Ticker
+from jobs_service.service.handler_registry import HandlerRegistry, checked_policy
+from jobs_service.sources import MOST_AHEAD
+from jobs_service.store.base import Transaction, Watch
+
+_CLOCK_CHECK: Final = 30.0
+"""Most seconds between two comparisons with the wall clock, which may have jumped."""
+
+_LOST_WATCH_PAUSE: Final = 0.25
+"""Seconds before a lost watch is made anew: the store may lose the next one at once."""
+
+_TOGETHER: Final = 20
+"""Most schedules that tick at the same time: at midnight there may be thousands."""
+
+
+# Operations
+
+
+class Schedules:
+    """The schedules in the store: `jobs.schedules`.
+
+    They tick as those in code do, which they neither contain nor change, as long as any service is open on the store
+    with its supervisor tree. A tick comes once, by the latest definition.
+
+    Args:
+        context, access, registry: of the service.
+    """
+
+    def __init__(self, context: Context, access: StoreAccess, registry: HandlerRegistry) -> None:
+        self._context = context
+        self._access = access
+        self._registry = registry
+
+    async def set(
+        self,
+        name: str,
+        handler: Enqueueable[Any, Any] | JobType,
+        args: Any = UNSET,
+        *,
+        every: Duration | None = None,
+        cron: str | None = None,
+        timezone: str = "UTC",
+        missed: Missed | str = Missed.ONCE,
+        overlap: bool = False,
+    ) -> StoredSchedule:
+        """Make a schedule, or change the one of this name: its next tick is the first one after now by these times.
+
+        If only other things than the times change, a tick that is due already comes as well, by the new definition. A
+        schedule that is paused stays so.
+
+        Args:
+            name: of the schedule, 1 to 100 printable characters; its jobs have the ids `NAME@TIME`.
+            handler: of the jobs, or their type.
+            args: of the jobs, as one value, as for `enqueue`; at most 20,000 bytes of JSON.
+            every: a duration between two ticks.
+            cron: a cron expression, instead of `every`.
+            timezone: of the expression's times, an IANA name.
+            missed, overlap: as for `JobsService.every`.
+
+        Raises:
+            InvalidJob, JobTooLarge: a name, arguments or times that cannot be.
+            InvalidSettings: an unknown `missed`.
+            NoTypeTimeout: the type does not exist, and this program has no handler of it.
+            StoreError: the store failed.
+        """
+        self._access.check_open()
+        found = handler_of(handler, self._registry.handlers)
+        policy, times = checked_policy(missed, overlap), times_of(every, cron, timezone)
+        data = json_data.decode(json_data.encode(found.data(args)))
+        wanted = defined(name, found, data, times, policy, overlap)
+        must_exist = found.timeout is None
+        return self._seen(
+            await self._access.transact(lambda unit: stored_schedules.put(unit, wanted, must_exist=must_exist))
+        )
+
+    async def get(self, name: str) -> StoredSchedule:
+        """Return a schedule.
+
+        Raises:
+            ScheduleNotFound: there is none of this name.
+        """
+        checked, keyspace = checked_name(name), self._access.keyspace
+        found = await self._access.read(lambda tr: stored_schedules.read(tr.snapshot, keyspace, checked))
+        if found is None:
+            raise stored_schedules.not_found(name)
+        return self._seen(found)
+
+    async def list(self) -> Sequence[StoredSchedule]:
+        """Return all schedules in the order of their names."""
+        return [self._seen(each) async for each in every_schedule(self._access.read, self._access)]
+
+    async def remove(self, name: str) -> None:
+        """Remove a schedule; the jobs that it has added stay.
+
+        Raises:
+            ScheduleNotFound: there is none of this name.
+        """
+        checked = checked_name(name)
+        await self._access.transact(lambda unit: stored_schedules.remove(unit, checked))
+
+    async def pause(self, name: str) -> StoredSchedule:
+        """Hold up the ticks of a schedule until `resume`; the ticks in between are missed ticks. Raises like `get`."""
+        return await self._set_paused(name, True)
+
+    async def resume(self, name: str) -> StoredSchedule:
+        """Let the ticks of a schedule come again. Raises like `get`."""
+        return await self._set_paused(name, False)
+
+    async def _set_paused(self, name: str, paused: bool) -> StoredSchedule:
+        checked = checked_name(name)
+        found = await self._access.transact(lambda unit: stored_schedules.set_paused(unit, checked, paused=paused))
+        return self._seen(found)
+
+    def _seen(self, found: StoredPeriodic) -> StoredSchedule:
+        return found.seen(self._context.sources.wall_time())
+
+
+async def every_schedule(read: Any, owner: Any) -> AsyncIterator[StoredPeriodic]:
+    """Yield all schedules, by pages that are read in a transaction each.
+
+    Args:
+        read: reads in a transaction.
+        owner: has the keyspace.
+    """
+    after: bytes | None = None
+    while True:
+
+        async def page(transaction: Transaction, after: bytes | None = after) -> Any:
+            return await stored_schedules.page(transaction.snapshot, owner.keyspace, after)
+
+        found, after = await read(page)
+        for each in found:
+            yield each
+        if after is None:
+            return
+        await asyncio.sleep(0)  # a store that answers at once never yields to the loop
+
+
+async def without_secrets(service: Any, found: StoredSchedule) -> StoredSchedule:
+    """Return a schedule for display: what its type calls secret is hidden in its data."""
+    return replace(found, data=(await service.get_redaction(found.type)).data(found.data))
+
+
+# Ticks
+
+
+@dataclass(slots=True, eq=False)
+class _Plan:
+    """A schedule that ticks.
+
+    Attributes:
+        periodic: its definition.
+        ticker: adds its jobs.
+        at: when it is looked at next, seconds since the epoch.
+        obstacle: a watch on what holds up its ticks, if anything does.
+    """
+
+    periodic: StoredPeriodic
+    ticker: Ticker
+    at: float
+    obstacle: Watch | None = None
+
+    def leave(self) -> None:
+        """Drop the watch."""
+        if self.obstacle is not None:
+            self.obstacle.cancel()
+            self.obstacle = None
+
+
+class ScheduleServer(DutifulActor):
+    """Has the schedules of the store tick: one actor for all, with one watch on their definitions.
+
+    Args:
+        context: the service's.
+        service: adds the jobs.
+    """
+
+    def __init__(self, context: Context, service: ServiceAccess) -> None:
+        super().__init__("schedules", context)
+        self._service = service
+        self._plans: dict[str, _Plan] = {}
+        self._changes: Watch | None = None
+        self._is_stale = True
+        self._is_woken = False
+
+    async def run(self) -> None:
+        while True:
+            if self._is_stale:
+                await self._read_definitions()
+            now = self._context.sources.wall_time()
+            due = [plan for plan in self._plans.values() if plan.at <= now]
+            for start in range(0, len(due), _TOGETHER):
+                await self._tick(due[start : start + _TOGETHER])
+            if not due:
+                await self.receive(self._wait())
+                self._is_woken = False
+
+    async def terminate(self) -> None:
+        if self._changes is not None:
+            self._changes.cancel()
+        for plan in self._plans.values():
+            plan.leave()
+
+    def _wait(self) -> float:
+        first = min((plan.at for plan in self._plans.values()), default=math.inf)
+        wait = first - self._context.sources.wall_time()
+        return 0.0 if self._is_stale else min(max(wait, 0.0), _CLOCK_CHECK)
+
+    async def _read_definitions(self) -> None:
+        """Plan the schedules that are new or were changed, and forget those that are gone or paused."""
+        if self._changes is not None:
+            self._changes.cancel()
+            if self._changes.error is not None:
+                await asyncio.sleep(_LOST_WATCH_PAUSE)
+        self._is_stale = False
+
+        async def watch(transaction: Transaction) -> Watch:
+            return stored_schedules.watch(transaction, self._context.keyspace)
+
+        self._changes = await self._read(watch)
+        self._changes.on_fire(self._changed)
+        before, self._plans = self._plans, {}
+        latest = self._context.sources.wall_time() + MOST_AHEAD
+        async for found in every_schedule(self._read, self._context):
+            plan = before.get(found.name)
+            if found.is_paused:
+                continue
+            if plan is not None and plan.periodic.definition == found.definition:
+                self._plans[found.name] = before.pop(found.name)
+                continue
+            at = found.schedule.next_after(found.last) if found.last <= latest else 0.0
+            self._plans[found.name] = _Plan(found, Ticker(self._service, found), at)
+        for plan in before.values():
+            plan.leave()
+
+    def _changed(self) -> None:
+        self._is_stale = True
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        if self.is_alive and not self._is_woken:
+            self._is_woken = True
+            self.cast("wake up")
+
+    async def _tick(self, plans: Sequence[_Plan]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for plan in plans:
+                group.create_task(self._tick_one(plan))
+
+    async def _tick_one(self, plan: _Plan) -> None:
+        plan.leave()
+        plan.at, plan.obstacle = await plan.ticker.tick()
+        if plan.obstacle is not None:
+            plan.obstacle.on_fire(partial(self._obstacle_changed, plan))
+
+    def _obstacle_changed(self, plan: _Plan) -> None:
+        plan.at = 0.0
+        self._wake_up()
