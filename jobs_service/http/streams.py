@@ -1,6 +1,6 @@
-"""Streams of server-sent events: the answer to one client, the events of jobs, the changes of a type; their addresses.
+"""Streams of server-sent events: the answer to one client, the events of jobs, and the changes of a type's jobs.
 
-The module has more than 600 lines because each of these is a part of one answer.
+The module has more than 600 lines because the three share frames, heartbeats and the way in which a stream ends.
 """
 
 from __future__ import annotations

@@ -329,7 +329,7 @@ class Execution:
             return self.end_of_stopped(job, run.stop_reason)
         if result is _GIVEN_BACK:
             return self.end_of_stopped(job, run.stop_reason or StopReason.ENDING)
-        if result.__class__ is _Encoded:
+        if type(result) is _Encoded:  # an object of the user's may not have a readable __class__
             return _succeeded(result, self._options.max_history)
         try:
             if (run.written or run.ending) and isinstance(result, Job):

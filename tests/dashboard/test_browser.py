@@ -82,6 +82,8 @@ async def test_every_page_is_as_it_should_be_in_every_size_and_colour(server: tu
             for name, path in {**PAGES, "bulk-action": f"/bulk/show?id={shown(id)}"}.items():
                 await watched.go(path)
                 await watched.page.locator("h1").wait_for()
+                if PICTURES and size == "wide":
+                    await watched.page.screenshot(path=f"{PICTURES}/{name}-{size}-{scheme}.png", scale="css")
                 await watched.page.evaluate(
                     "document.querySelectorAll('.group, .fold').forEach((each) => { each.open = true })"
                 )
@@ -89,12 +91,6 @@ async def test_every_page_is_as_it_should_be_in_every_size_and_colour(server: tu
                 problems += [f"{name} is wider than a {size} screen by {wider}"] if wider > 0 else []
                 if size != "middle":
                     problems += [f"{name} {scheme} {size}: {each}" for each in await watched.violations()]
-                if (
-                    PICTURES
-                    and (size == "wide" or name in ("overview", "job"))
-                    and (size, scheme) != ("phone", "light")
-                ):
-                    await watched.page.screenshot(path=f"{PICTURES}/{name}-{size}-{scheme}.png", scale="css")
     assert problems == []
 
 

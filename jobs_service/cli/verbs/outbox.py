@@ -35,7 +35,7 @@ COLUMNS = (
 
 def outbox_app() -> typer.Typer:
     """Return the verb with its sub-verbs."""
-    app = typer.Typer(rich_markup_mode=None, help="Jobs in an application's own database, on their way to the store.")
+    app = typer.Typer(rich_markup_mode=None, help="Jobs in the database of an application.")
     app.command("init", cls=Verb)(init)
     app.command("sql", cls=Verb)(sql)
     app.command("show", cls=Verb)(show)

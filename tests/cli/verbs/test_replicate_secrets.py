@@ -82,7 +82,7 @@ async def test_it_is_nowhere(
 async def addresses(client: httpx.AsyncClient, job: Job) -> list[str]:
     """Return everything that can be read over HTTP of a job and beside it, but what never ends."""
     paths = (await client.get("/openapi.json")).json()["paths"]
-    names = {"type": str(job.type), "id": str(job.id), "problem": "not-found"}
+    names = {"type": str(job.type), "id": str(job.id), "problem": "not-found", "schedule": "nightly"}
     found = [path for path, methods in paths.items() if "get" in methods and "events" not in path]
     return [each.format(**names) for each in (*found, *PAGES)]
 
