@@ -209,6 +209,22 @@ def _same(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[_Face[
     return same
 
 
+def _reading(method: Callable[P, T]) -> Callable[P, T]:
+    """Have a method read iterables in the calling thread: a query of Django, for one, must not be run on a loop."""
+
+    @functools.wraps(method)
+    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
+        read: Any = functools.partial(method, *map(_read, args))
+        result: T = read(**{name: _read(value) for name, value in kwargs.items()})
+        return result
+
+    return reading
+
+
+def _read(value: Any) -> Any:
+    return [*value] if isinstance(value, Iterable) and not isinstance(value, str | bytes | tuple) else value
+
+
 def _of_schedules(
     operation: Callable[Concatenate[AsyncSchedules, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Schedules, P], T]:
@@ -234,22 +250,6 @@ class Schedules:
     pause = _of_schedules(AsyncSchedules.pause)
     resume = _of_schedules(AsyncSchedules.resume)
     list = _of_schedules(AsyncSchedules.list)
-
-
-def _reading(method: Callable[P, T]) -> Callable[P, T]:
-    """Have a method read iterables in the calling thread: a query of Django, for one, must not be run on a loop."""
-
-    @functools.wraps(method)
-    def reading(*args: P.args, **kwargs: P.kwargs) -> T:
-        read: Any = functools.partial(method, *map(_read, args))
-        result: T = read(**{name: _read(value) for name, value in kwargs.items()})
-        return result
-
-    return reading
-
-
-def _read(value: Any) -> Any:
-    return [*value] if isinstance(value, Iterable) and not isinstance(value, str | bytes | tuple) else value
 
 
 class _Face(Generic[ServiceT]):
