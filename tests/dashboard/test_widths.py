@@ -11,11 +11,12 @@ from jobs_service import JobsService
 from tests.dashboard.browser import browser, needed
 from tests.dashboard.support import eventually
 from tests.http.support import running
+from tests.shares import share
 
 needed()
 pytestmark = pytest.mark.timeout(600)
 
-WIDTHS = range(360, 1921, 20)
+WIDTHS = share(range(360, 1921, 20), 13)
 PAGES = (
     "/",
     "/type?type=email",
