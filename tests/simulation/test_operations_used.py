@@ -36,7 +36,7 @@ LEFT_OUT: Final = {
         [
             f"JobsService.{name}"
             for name in (
-                *("ask_process", "before_leaving", "listed", "outbox_changed", "page(by_time)", "queue_states"),
+                *("ask_process", "before_leaving", "listed", "page(by_time)", "queue_states"),
                 *("type_settings", "wall_time"),
             )
         ],
