@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -67,7 +68,12 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[JobsService, str]]:
         yield jobs, url
 
 
-async def test_every_page_is_as_it_should_be_in_every_size_and_colour(server: tuple[JobsService, str]) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "size"), [("light", "wide"), ("dark", "wide"), ("light", "middle"), ("dark", "phone")]
+)
+async def test_every_page_is_as_it_should_be_in_every_size_and_colour(
+    server: tuple[JobsService, str], scheme: Literal["light", "dark"], size: str
+) -> None:
     jobs, url = server
     await fill(jobs)
     bulk = bulk_actions.BulkActions(jobs)
@@ -75,22 +81,21 @@ async def test_every_page_is_as_it_should_be_in_every_size_and_colour(server: tu
     await jobs.wait(bulk_actions.TYPE, id, "finished", timeout=60)
     await bulk.close()
     problems: list[str] = []
-    for scheme, size in (("light", "wide"), ("dark", "wide"), ("light", "middle"), ("dark", "phone")):
-        width, height = SIZES[size]
-        viewport = {"width": width, "height": height}
-        async with browser(url, color_scheme=scheme, viewport=viewport, timezone_id="Europe/Berlin") as watched:
-            for name, path in {**PAGES, "bulk-action": f"/bulk/show?id={shown(id)}"}.items():
-                await watched.go(path)
-                await watched.page.locator("h1").wait_for()
-                if PICTURES and size == "wide":
-                    await watched.page.screenshot(path=f"{PICTURES}/{name}-{size}-{scheme}.png", scale="css")
-                await watched.page.evaluate(
-                    "document.querySelectorAll('.group, .fold').forEach((each) => { each.open = true })"
-                )
-                wider = await watched.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-                problems += [f"{name} is wider than a {size} screen by {wider}"] if wider > 0 else []
-                if size != "middle":
-                    problems += [f"{name} {scheme} {size}: {each}" for each in await watched.violations()]
+    width, height = SIZES[size]
+    viewport = {"width": width, "height": height}
+    async with browser(url, color_scheme=scheme, viewport=viewport, timezone_id="Europe/Berlin") as watched:
+        for name, path in {**PAGES, "bulk-action": f"/bulk/show?id={shown(id)}"}.items():
+            await watched.go(path)
+            await watched.page.locator("h1").wait_for()
+            if PICTURES and size == "wide":
+                await watched.page.screenshot(path=f"{PICTURES}/{name}-{size}-{scheme}.png", scale="css")
+            await watched.page.evaluate(
+                "document.querySelectorAll('.group, .fold').forEach((each) => { each.open = true })"
+            )
+            wider = await watched.page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            problems += [f"{name} is wider than a {size} screen by {wider}"] if wider > 0 else []
+            if size != "middle":
+                problems += [f"{name} {scheme} {size}: {each}" for each in await watched.violations()]
     assert problems == []
 
 
