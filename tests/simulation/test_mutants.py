@@ -60,7 +60,7 @@ def missing(mutant: Mutant) -> str | None:
 
 
 @ends_early
-@pytest.mark.parametrize("part", share(range(PARTS), 12))
+@pytest.mark.parametrize("part", share(range(PARTS), 24))
 def test_mutants_are_caught(part: int) -> None:
     """The last change of drills made other runs of all seeds: until the next score a third of each part must show."""
     mutants = [mutant for mutant in (*EVERY, *UNSEEN) if mutant.name in SEED_OF][part::PARTS]
