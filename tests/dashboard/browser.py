@@ -111,6 +111,7 @@ class Watched:
     async def says(self, selector: str, text: str) -> None:
         """Return when something on the page has a text."""
         await self.page.locator(selector, has_text=text).first.wait_for()
+        await self.page.wait_for_load_state()  # before that the script does not hear keys
 
     async def violations(self) -> list[str]:
         """Return what axe-core finds, whatever its impact."""
