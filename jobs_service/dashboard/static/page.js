@@ -134,7 +134,7 @@
     else button.focus();  // one more Enter: nothing is changed by a single key
   };
   const PAGES = { o: 0, f: 1, p: 2, s: 3 };
-  let gone = 0;
+  let gone = -Infinity;  // not 0, when the page was opened: f would be g f in its first moments
   const single = {
     "/": () => open(palette),
     "?": () => open(keys),
@@ -168,7 +168,7 @@
     }
     if (typing || event.ctrlKey || event.metaKey || event.altKey || kept.get("keys") === "off") return;
     const isPage = performance.now() - gone < 1500 && event.key in PAGES;
-    const does = isPage ? () => { gone = 0; all(".nav a")[PAGES[event.key]]?.click(); } : Object.hasOwn(single, event.key) && single[event.key];
+    const does = isPage ? () => { gone = -Infinity; all(".nav a")[PAGES[event.key]]?.click(); } : Object.hasOwn(single, event.key) && single[event.key];
     if (does) { event.preventDefault(); does(); }
   });
 
