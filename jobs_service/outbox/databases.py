@@ -130,10 +130,12 @@ class Session(abc.ABC):
 
     async def lag(self) -> Lag:
         """Count the rows."""
-        sql = (
-            "select count(*) - count(reason), <age min(case when reason is null then created_at end)>,"
-            " count(reason) from jobs_service_outbox"
-        )
+        # By the index of those that wait, and by counting: a reason stands behind the data, however long these are.
+        table = "from jobs_service_outbox"
+        waiting = f"{table} where reason is null"
+        first = f"select <age created_at> {waiting} order by seq limit 1"
+        numbers = f"select (select count(*) {waiting}) as waiting, (select count(*) {table}) as number"
+        sql = f"select waiting, ({first}), number - waiting from ({numbers}) as counted"
         [[rows, oldest, aside]] = await self.run(sql)
         return Lag(rows, None if oldest is None else max(float(oldest), 0.0), aside)
 

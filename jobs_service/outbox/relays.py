@@ -27,9 +27,9 @@ from jobs_service.errors import (
     StoreError,
     SupervisorFailed,
     TransactionTooLarge,
-    TransactionTooOld,
 )
 from jobs_service.layer import rows as store_rows
+from jobs_service.layer.batch_bounds import Batch, Pace
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.log import EventLog
 from jobs_service.model import JobState
@@ -41,8 +41,8 @@ from jobs_service.sources import Sources
 
 log = EventLog("jobs_service")
 
-BATCH: Final = 500
-"""Most rows that are moved at once."""
+BATCH: Final = Batch(jobs=500, bytes=3_000_000)
+"""Most rows that are read and moved at once, and characters of their data."""
 
 UNKNOWN_TYPE: Final = "unknown type"
 """Beginning of the reason of rows that are tried again when their type exists."""
@@ -50,7 +50,9 @@ UNKNOWN_TYPE: Final = "unknown type"
 KEEP_ONCE: Final = 7 * 86_400.0
 """Seconds for which the note of an effect is kept at least, after its job has ended."""
 
-_BATCH_BYTES: Final = 3_000_000
+_FIRST_ROWS: Final = 32
+"""Rows that are read first, when nobody knows yet how long they are."""
+
 _OWNER_BYTES: Final = 8
 _COUNT_EVERY: Final = 5.0
 _RETRY_TYPES_EVERY: Final = 30.0
@@ -94,6 +96,7 @@ class Relay:
         self._database = database_at(url)
         self._info = OutboxInfo(self._database.name)
         self._pause = _FIRST_PAUSE
+        self._moving = Pace(BATCH)
         self._due: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -134,12 +137,13 @@ class Relay:
         log.info("outbox_relayed", outbox=self._database.name)
         self._tell(OutboxInfo(self._database.name))
         self._due.clear()
+        reading = Pace(BATCH, first=_FIRST_ROWS)
         while True:
-            rows = await session.rows(BATCH)
+            rows = await reading.fitting(session.rows, measure=_measured)
             await self._move(session, outbox, owner, rows)
             self._pause = _FIRST_PAUSE
             await self._look_after(session)
-            if len(rows) < BATCH:
+            if not rows:
                 await session.wait()
 
     async def _claimed(self, outbox: str, owner: str) -> list[str]:
@@ -161,20 +165,19 @@ class Relay:
             except JobsError as error:
                 refused.append((row.seq, str(error)))
         await self._set_aside(session, refused)
-        most = BATCH
-        while wanted:
-            part = wanted[: _fitting(wanted[:most])]
+
+        async def move(part: Sequence[WantedRow]) -> None:
             try:
                 refused = await self._add(outbox, owner, part)
-            except (TransactionTooLarge, TransactionTooOld) as error:
+            except TransactionTooLarge as error:
                 if len(part) > 1:
-                    most = len(part) // 2
-                    continue
+                    raise
                 refused = [(part[0].seq, str(error))]
             aside = {seq for seq, _ in refused}
             await session.remove([row.seq for row in part if row.seq not in aside])
             await self._set_aside(session, refused)
-            wanted = wanted[len(part) :]
+
+        await self._moving.through(wanted, lambda row: row.size, move)
 
     async def _add(self, outbox: str, owner: str, rows: Sequence[WantedRow]) -> list[tuple[int, str]]:
         """Add the jobs of rows, and note their tokens; return the numbers of those that cannot be, with the reasons."""
@@ -233,14 +236,8 @@ class Relay:
                 await session.retry_types(ours, UNKNOWN_TYPE)
 
 
-def _fitting(rows: Sequence[WantedRow]) -> int:
-    """Return how many of the first rows fit into one transaction by the size of their data; at least one."""
-    size = 0
-    for number, row in enumerate(rows):
-        size += row.size
-        if number and size > _BATCH_BYTES:
-            return number
-    return len(rows)
+def _measured(rows: Sequence[Row]) -> tuple[int, int]:
+    return len(rows), sum(row.length or 0 for row in rows if row.data is not None)
 
 
 async def forget_effects(jobs: JobsService, session: Session, keep: float = KEEP_ONCE) -> None:

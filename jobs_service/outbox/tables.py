@@ -68,6 +68,7 @@ create table if not exists jobs_service_outbox (
     created_at <time> not null default <now>,
     reason text
 );
+create index if not exists jobs_service_outbox_waiting on jobs_service_outbox (seq) where reason is null;
 create table if not exists jobs_service_once (
     type text not null,
     id text not null,

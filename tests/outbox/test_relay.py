@@ -12,7 +12,7 @@ import pytest
 from jobs_service import JobsService, JobState, Settings, outbox
 from jobs_service.cli.verbs.health import _problems, _read_state
 from jobs_service.copying import copy_jobs
-from jobs_service.errors import InvalidSettings, ServiceClosed
+from jobs_service.errors import InvalidSettings, ServiceClosed, TransactionTooOld
 from jobs_service.layer import rows as store_rows
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model.process import OutboxInfo
@@ -43,6 +43,51 @@ async def test_rows_of_any_program_become_jobs_in_their_order(place: Place, jobs
         await place.until_empty()
     assert await _queue(jobs) == [*range(1100)]
     assert place.rows() == []
+
+
+async def test_long_rows_are_read_a_few_at_a_time(
+    place: Place, jobs: JobsService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(60):
+        place.insert(type="receipt", data="7" + " " * 600_000)
+    read: list[int] = []
+    really = Session.rows
+
+    async def rows(session: Session, limit: int) -> list[Any]:
+        found = await really(session, limit)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(Session, "rows", rows)
+    async with relaying(jobs, place.url):
+        await place.until_empty()
+    assert (read[0], sum(read)) == (32, 60)
+    assert max(read[1:]) <= 8  # twice four, which take 2.4 of the 3 million characters
+    assert await _queue(jobs) == [7] * 60
+
+
+async def test_rows_that_were_set_aside_are_not_read_to_find_those_that_wait(sqlite: Place) -> None:
+    async with database_at(sqlite.url).session() as session:
+        asked = "explain query plan select seq from jobs_service_outbox where reason is null order by seq limit 5"
+        [(*_, plan)] = await session.run(asked)
+    assert plan.endswith("INDEX jobs_service_outbox_waiting")
+
+
+async def test_a_row_for_which_the_store_was_too_slow_is_moved_later(
+    place: Place, jobs: JobsService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really, slow = Relay._add, [True]
+
+    async def add(relay: Relay, *given: Any) -> Any:
+        if slow.pop() if slow else False:
+            raise TransactionTooOld("it took longer than 5 s")
+        return await really(relay, *given)
+
+    monkeypatch.setattr(Relay, "_add", add)
+    place.enqueue("receipt", 1)
+    async with relaying(jobs, place.url):
+        await place.until_empty()
+    assert await _queue(jobs) == [1]
 
 
 async def test_new_rows_are_moved_without_waiting_for_the_next_look(
@@ -350,7 +395,7 @@ async def test_what_a_store_notes_of_an_outbox_does_not_grow(place: Place, jobs:
     async def noted(tx: JobTransaction) -> list[str]:
         return (await store_rows.relayed(tx._unit, identity))[1]
 
-    assert len(await jobs.transact(noted)) <= relays.BATCH
+    assert len(await jobs.transact(noted)) <= relays.BATCH.jobs
 
 
 async def test_the_notes_of_effects_go_when_their_jobs_have_ended(place: Place, jobs: JobsService) -> None:
