@@ -103,7 +103,7 @@ class Dashboard:
         ]
 
     def _route(self, method: str, role: str, path: str, handle: Handle, name: str | None = None) -> Route:
-        async def answer(request: Request) -> Response:
+        async def respond(request: Request) -> Response:
             visit = Visit(request, self._state, self._shared)
             try:
                 if not visit.role.has(role):
@@ -114,7 +114,10 @@ class Dashboard:
                     raise Refusal("read-only", "this server changes nothing: it was started with --read-only")
                 if not self._state.options.read_only:
                     self._bulk.start()  # if they were not started with the server
-                return await handle(visit)
+                answer = await handle(visit)
+                if method == "POST":
+                    self._shared.forget()
+                return answer
             except Refusal as refusal:
                 if not refusal.is_denial:
                     return problem_page(visit, refusal.http_status, "That is not possible", str(refusal))
@@ -128,7 +131,7 @@ class Dashboard:
             except JobsError as error:
                 return error_page(visit, error)
 
-        return Route(path, answer, methods=[method], name=name)
+        return Route(path, respond, methods=[method], name=name)
 
 
 async def _static(visit: Visit) -> Response:

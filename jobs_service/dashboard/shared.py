@@ -85,6 +85,11 @@ class Shared:
         silent = sum(each.state in ("silent", "dead") for each in processes or ())
         return 0 if hour is None else hour.totals.failed, silent
 
+    def forget(self) -> None:
+        """Read all anew for the next page: its user has changed something."""
+        for each in (self._counts, self._last_hour, self._queues, self._processes):
+            each.forget()
+
     async def close(self) -> None:
         """End what reads in the background."""
         for each in self._sums.values():
@@ -109,16 +114,21 @@ class _Shared(Generic[T]):
     def __init__(self, read: Callable[[], Awaitable[T]]) -> None:
         self._read = read
         self.found: T | None = None
-        self._read_at = self._good_until = 0.0
+        self._began = self._read_at = self._good_until = 0.0
+        self._forgotten = -1.0
         self._reading = asyncio.Lock()
+
+    def forget(self) -> None:
+        self._forgotten = time.monotonic()
 
     async def get(self, age: float = 0.0) -> T:
         async with self._reading:
             began = time.monotonic()
-            if self.found is not None and (began < self._good_until or began - self._read_at < age):
+            is_good = began < self._good_until or began - self._read_at < age
+            if self.found is not None and is_good and self._began > self._forgotten:
                 return self.found
             self.found = found = await self._read()
-            self._read_at = ended = time.monotonic()
+            self._began, self._read_at = began, (ended := time.monotonic())
             took = ended - began
             self._good_until = 0.0 if took < QUICK else ended + max(rest_after(took), _REST)
             return found

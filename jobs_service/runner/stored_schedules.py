@@ -8,8 +8,9 @@ changes it meanwhile. A change of the times first adds the jobs of the ticks tha
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import fdb.tuple
 
@@ -162,10 +163,10 @@ def checked_name(name: Any) -> str:
     return str(name)
 
 
-def _decoded(packed: bytes, value: bytes) -> StoredPeriodic | None:
-    """Return the schedule of a row; None for one that cannot be read."""
+def decoded(name: bytes, value: bytes) -> StoredPeriodic | None:
+    """Return the schedule of a row, given its packed name; None for one that cannot be read."""
     try:
-        [name] = fdb.tuple.unpack(packed)
+        [text] = fdb.tuple.unpack(name)
         found: dict[str, Any] = json_data.decode(value)
         schedule = times_of(found.get("every"), found.get("cron"), found.get("timezone"))
         timeout, changed, last = found["timeout"], float(found["changed"]), float(found["last"])
@@ -173,30 +174,38 @@ def _decoded(packed: bytes, value: bytes) -> StoredPeriodic | None:
             return None
         handler = elsewhere(names.from_json(found["type"]), None if timeout is None else float(timeout), found["data"])
         missed, overlap, paused = Missed(found["missed"]), bool(found["overlap"]), bool(found["paused"])
-        return StoredPeriodic(handler, schedule, missed, overlap, f"{checked_name(name)}@", name, paused, changed, last)
+        return StoredPeriodic(handler, schedule, missed, overlap, f"{checked_name(text)}@", text, paused, changed, last)
     except Exception:  # a value written by other programs, or in a damaged store
         return None
 
 
 # Reading
 
+Decode: TypeAlias = Callable[[bytes, bytes], StoredPeriodic | None]
+"""Returns the schedule of a row, given its packed name and its value; see `decoded`."""
+
 
 async def read(transaction: Snapshot, keyspace: Keyspace, name: str) -> StoredPeriodic | None:
     """Return a schedule; None if it is missing or unreadable."""
     key = _key(keyspace, name)
     value = await transaction.get(key)
-    return None if value is None else _decoded(key[len(keyspace.sections[SCHEDULES]) :], value)
+    return None if value is None else decoded(key[len(keyspace.sections[SCHEDULES]) :], value)
 
 
 async def page(
-    transaction: Snapshot, keyspace: Keyspace, after: bytes | None
+    transaction: Snapshot, keyspace: Keyspace, after: bytes | None, decode: Decode = decoded
 ) -> tuple[list[StoredPeriodic], bytes | None]:
     """Return some schedules by their names, and the end of the page; None if it is the last. Unreadable ones are left
     out.
+
+    Args:
+        transaction, keyspace: where they are.
+        after: the end of the page before; None for the first one.
+        decode: `decoded`, or a function that knows its results.
     """
     head = keyspace.sections[SCHEDULES]
     rows = await transaction.get_range(head + b"\x00" if after is None else after + b"\x00", head + AFTER, limit=_PAGE)
-    found = [_decoded(key[len(head) :], value) for key, value in rows]
+    found = [decode(key[len(head) :], value) for key, value in rows]
     return [each for each in found if each is not None], rows[-1][0] if len(rows) == _PAGE else None
 
 

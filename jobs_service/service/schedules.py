@@ -137,18 +137,21 @@ class Schedules:
         return found.seen(self._context.sources.wall_time())
 
 
-async def every_schedule(read: Any, owner: Any) -> AsyncIterator[StoredPeriodic]:
+async def every_schedule(
+    read: Any, owner: Any, decode: stored_schedules.Decode = stored_schedules.decoded
+) -> AsyncIterator[StoredPeriodic]:
     """Yield all schedules, by pages that are read in a transaction each.
 
     Args:
         read: reads in a transaction.
         owner: has the keyspace.
+        decode: as for `stored_schedules.page`.
     """
     after: bytes | None = None
     while True:
 
         async def page(transaction: Transaction, after: bytes | None = after) -> Any:
-            return await stored_schedules.page(transaction.snapshot, owner.keyspace, after)
+            return await stored_schedules.page(transaction.snapshot, owner.keyspace, after, decode)
 
         found, after = await read(page)
         for each in found:
@@ -201,6 +204,7 @@ class ScheduleServer(DutifulActor):
         super().__init__("schedules", context)
         self._service = service
         self._plans: dict[str, _Plan] = {}
+        self._rows: dict[bytes, tuple[bytes, StoredPeriodic | None]] = {}
         self._changes: Watch | None = None
         self._is_stale = True
         self._is_woken = False
@@ -242,12 +246,23 @@ class ScheduleServer(DutifulActor):
         self._changes = await self._read(watch)
         self._changes.on_fire(self._changed)
         before, self._plans = self._plans, {}
+        known, self._rows = self._rows, {}
+
+        def decode(name: bytes, value: bytes) -> StoredPeriodic | None:
+            # To decode a row takes ten times as long as to read it, and one change has all of them read.
+            row = known.get(name)
+            if row is None or row[0] != value:
+                row = value, stored_schedules.decoded(name, value)
+            self._rows[name] = row
+            return row[1]
+
         latest = self._context.sources.wall_time() + MOST_AHEAD
-        async for found in every_schedule(self._read, self._context):
+        async for found in every_schedule(self._read, self._context, decode):
             plan = before.get(found.name)
             if found.is_paused:
                 continue
-            if plan is not None and plan.periodic.definition == found.definition:
+            same = plan is not None and (found is plan.periodic or plan.periodic.definition == found.definition)
+            if same:
                 self._plans[found.name] = before.pop(found.name)
                 continue
             at = found.schedule.next_after(found.last) if found.last <= latest else 0.0

@@ -22,6 +22,7 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 
 from jobs_service.sync import JobsService
 from tests.cli.support import ROOT
@@ -168,11 +169,13 @@ def test_a_script_runs_its_jobs_and_ends(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["3 9", "4 16", "5 25"]
 
 
+@pytest.mark.usefixtures("own_logging")
 async def test_the_cells_of_the_notebook_run_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As IPython runs them: all in one namespace, with the value of the last expression shown, and `await` anywhere."""
     monkeypatch.chdir(tmp_path)
+    structlog.reset_defaults()
     notebook = json.loads((EXAMPLES / "notebook.ipynb").read_text())
     cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
     names: dict[str, Any] = {}
