@@ -24,15 +24,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, S
 
 from anyio.from_thread import start_blocking_portal
 
+from jobs_service import tracing
 from jobs_service.actors import subscriptions
+from jobs_service.arguments import IfExists
 from jobs_service.blocking import LoopCalls, running_loop
 from jobs_service.client import JobsClient as AsyncJobsClient
 from jobs_service.durations import Duration
 from jobs_service.errors import JobsError, ServiceClosed
 from jobs_service.layer.plain_transaction import PlainJobTransaction as JobTransaction
 from jobs_service.layer.plain_transaction import either
+from jobs_service.layer.record import job_of
 from jobs_service.layer.transaction import JobTransaction as AsyncJobTransaction
-from jobs_service.model import EndedJob, Job, JobEvent, JobId, JobState, JobType, RunningJob
+from jobs_service.model import EndedJob, Job, JobEvent, JobId, JobState, JobType, Priority, RunAt, RunningJob
 from jobs_service.model.enqueueing import Enqueue, Enqueueable, EnqueueMany, ResultT
 from jobs_service.runner.functions import BlockingJob
 from jobs_service.runner.handler import Handler
@@ -562,6 +565,27 @@ class JobsService(_Face[AsyncJobsService]):
     def asynchronous(self) -> AsyncJobsService:
         """The same service for coroutines: opened by `async with`, it is open there for both."""
         return self._service
+
+    def add(
+        self,
+        type: JobType,
+        id: JobId,
+        data: Any = None,
+        *,
+        priority: Priority = 0,
+        run_at: RunAt | None = None,
+        if_exists: IfExists = "error",
+    ) -> Job:
+        """Add a job; see JobsService.add."""
+        calls, creator = self._where(), self._service._creator
+        with tracing.sending("add", type, id):
+            return job_of(
+                calls.operate(
+                    lambda answer: creator.adding(answer, type, id, data, priority, run_at, if_exists),
+                    creator.begin,
+                    one_after_the_other=not self._service.store.overlaps,
+                )
+            )
 
     page = _plain(AsyncJobsService.page)
     type_settings = _reading(_plain(AsyncJobsService.type_settings))
