@@ -242,9 +242,9 @@ def _of_schedules(
 
 
 class Schedules:
-    """The schedules in the store: the operations of the asyncio service's `schedules` as plain methods."""
+    """The schedules in the store: the operations of `schedules` of the asyncio service or client as plain methods."""
 
-    def __init__(self, face: JobsService) -> None:
+    def __init__(self, face: _Face[Any]) -> None:
         self._face = face
 
     set = _of_schedules(AsyncSchedules.set)
@@ -307,6 +307,11 @@ class _Face(Generic[ServiceT]):
     redactions = _plain(AsyncJobsService.redactions)
     queue_state = _plain(AsyncJobsService.queue_state)
     last_ticks = _plain(AsyncJobsService.last_ticks)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules in the store, which programs and operators change at runtime."""
+        return Schedules(self)
 
     # Creating jobs
 
@@ -637,11 +642,6 @@ class JobsService(_Face[AsyncJobsService]):
     def periodic(self) -> dict[JobType, Periodic]:
         """The periodic handlers by type, with their schedules and policies for missed ticks."""
         return self._service.periodic
-
-    @property
-    def schedules(self) -> Schedules:
-        """The schedules in the store, which programs and operators change at runtime."""
-        return Schedules(self)
 
     @property
     def process_id(self) -> str:
