@@ -164,8 +164,8 @@ async def test_a_call_that_is_canceled_before_its_first_step_ends() -> None:
 
     thread = threading.Thread(target=calls.call, args=(never,), daemon=True)
     thread.start()
-    while not calls._new:  # the loop is kept from it meanwhile
-        time.sleep(0.001)
+    while not calls._new:
+        time.sleep(0.001)  # noqa: ASYNC251 - so that the loop does not begin it meanwhile
     call = calls._new[0]
     calls._begin_all()
     call.cancel()
