@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from pydantic import BaseModel, ConfigDict
@@ -22,7 +22,7 @@ from jobs_service.http.tokens import Identity, Role
 from jobs_service.model import UNSET, JobId, JobType
 from jobs_service.service.remote import Remote
 
-Handle = Callable[["Call"], Awaitable[Response]]
+Handle = Callable[..., Awaitable[Response]]
 HandleT = TypeVar("HandleT", bound=Handle)
 
 ENDPOINTS: Final[list[Endpoint]] = []
@@ -84,6 +84,10 @@ class Endpoint:
     is_long: bool = False
     is_health: bool = False
 
+    def answer(self, call: Call) -> Awaitable[Response]:
+        """Have the function answer a call."""
+        return self.handle(call) if self.takes is None and self.query is None else self.handle(call, call.given)
+
 
 class Call:
     """One request to an endpoint.
@@ -95,7 +99,7 @@ class Call:
         client: address of the client.
         is_secure: whether the client's connection is encrypted.
         names: types and ids in the path, by the name of their segment.
-        query, body: validated by the endpoint's models.
+        given: the query or the body, as the endpoint's model; None for a body that the endpoint reads itself.
         raw: the body as it came.
         changes: the changes that the caller may ask for; see there for `check_may_run` and `changed`.
     """
@@ -107,8 +111,7 @@ class Call:
         self.client = client
         self.is_secure = is_secure
         self.names: dict[str, Any] = {}
-        self.query: Any = None
-        self.body: Any = None
+        self.given: Any = None
         self.raw = b""
         self.changes = Changes(state, who, client)
         self.check_may_run = self.changes.check_may_run
@@ -136,35 +139,36 @@ class Call:
         found: JobId = self.names["id"]
         return found
 
-    def named(self, names: Mapping[str, Any]) -> None:
-        """Set the names in the path."""
-        self.names = dict(names)
-
 
 def endpoint(
-    method: str,
-    path: str,
+    route: str,
     role: Role,
     summary: str,
+    answers: Any = None,
     *,
-    takes: type[BaseModel] | None = None,
-    query: type[BaseModel] | None = None,
-    answers: Mapping[int, Any] | None = None,
     media: Mapping[str, str] | None = None,
     changes: bool | None = None,
     is_long: bool = False,
     is_health: bool = False,
 ) -> Callable[[HandleT], HandleT]:
-    """Make a function an endpoint; see Endpoint. By default, each method but GET changes something."""
+    """Make a function an endpoint; see Endpoint.
+
+    Its parameter `form` is the JSON body, its parameter `query` the query: their annotations are the models.
+
+    Args:
+        route: method and path, as in "GET /v1/types".
+        answers: class of the JSON of 200, or classes by status.
+        changes: by default, each method but GET changes something.
+    """
+    method, path = route.split(" ")
 
     def register(handle: HandleT) -> HandleT:
+        given = get_type_hints(handle)
+        by_status = answers if isinstance(answers, Mapping) else {} if answers is None else {200: answers}
         alters = method != "GET" if changes is None else changes
+        taken = given.get("form"), given.get("query")
         ENDPOINTS.append(
-            Endpoint(
-                *(method, path, role, handle, summary, takes, query, answers or {}, media or {}, alters),
-                is_long=is_long,
-                is_health=is_health,
-            )
+            Endpoint(method, path, role, handle, summary, *taken, by_status, media or {}, alters, is_long, is_health)
         )
         return handle
 

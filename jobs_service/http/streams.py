@@ -537,55 +537,25 @@ _JOBS_OF_A_TYPE: Final = 10
 
 
 @endpoint(
-    "GET",
-    "/v1/types/{type}/jobs/{id}/events",
-    Role.READ,
-    "The events of a job",
-    answers={204: None},
-    media=_MEDIA,
-    is_long=True,
+    "GET /v1/types/{type}/jobs/{id}/events", Role.READ, "The events of a job", {204: None}, media=_MEDIA, is_long=True
 )
 async def job_events(call: Call) -> Response:
     return _of_jobs(call, [(call.type, call.id)], is_alone=True)
 
 
-@endpoint(
-    "GET",
-    "/v1/events",
-    Role.READ,
-    "The events of several jobs",
-    query=forms.EventsQuery,
-    answers={204: None},
-    media=_MEDIA,
-    is_long=True,
-)
-async def events(call: Call) -> Response:
-    return _of_jobs(call, [_pair(each) for each in call.query.job])
+@endpoint("GET /v1/events", Role.READ, "The events of several jobs", {204: None}, media=_MEDIA, is_long=True)
+async def events(call: Call, query: forms.EventsQuery) -> Response:
+    return _of_jobs(call, [_pair(each) for each in query.job])
 
 
 @endpoint(
-    "POST",
-    "/v1/events",
-    Role.READ,
-    "The events of several jobs",
-    takes=forms.EventsForm,
-    answers={204: None},
-    media=_MEDIA,
-    changes=False,
-    is_long=True,
+    "POST /v1/events", Role.READ, "The events of several jobs", {204: None}, media=_MEDIA, changes=False, is_long=True
 )
-async def events_of_body(call: Call) -> Response:
-    return _of_jobs(call, call.body.jobs)
+async def events_of_body(call: Call, form: forms.EventsForm) -> Response:
+    return _of_jobs(call, form.jobs)
 
 
-@endpoint(
-    "GET",
-    "/v1/types/{type}/events",
-    Role.READ,
-    "What changes among the jobs of a type",
-    media=_MEDIA,
-    is_long=True,
-)
+@endpoint("GET /v1/types/{type}/events", Role.READ, "What changes among the jobs of a type", media=_MEDIA, is_long=True)
 async def type_events(call: Call) -> Response:
     parts = TypeFeed(call.state, call.remote.access.keys(call.type)).parts(_last_id(call))
     return EventStream(call.state, call.request, call.who, call.client, parts, _JOBS_OF_A_TYPE)
