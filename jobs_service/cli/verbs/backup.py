@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from jobs_service.cli import output, program
-from jobs_service.cli.parsing import JsonOption, StoreOption
 from jobs_service.names import printable
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A new file.")]
 
 
-def backup(context: typer.Context, file: FileArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def backup(context: typer.Context, file: FileArgument) -> None:
     """Copy the store while it is in use.
 
     The copy is consistent. Of an lmdb: store it is the data.mdb: to use it, put it under that name into a new
@@ -25,8 +24,5 @@ def backup(context: typer.Context, file: FileArgument, store: StoreOption = None
         raise typer.BadParameter(f"{file} exists already; name a new file", param_hint="FILE")
     if not path.parent.is_dir():
         raise typer.BadParameter(f"there is no directory {path.parent}", param_hint="FILE")
-    size = program.run(context, store, lambda jobs: jobs.store.backup(file))
-    if as_json:
-        output.json_line({"file": file, "bytes": size})
-    else:
-        output.line(f"{printable(file)}: {size} bytes")
+    size = program.run(context, lambda jobs: jobs.store.backup(file))
+    output.tell(context, {"file": file, "bytes": size}, f"{printable(file)}: {size} bytes")

@@ -12,7 +12,6 @@ import typer
 
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Column, table
-from jobs_service.cli.parsing import JsonOption
 from jobs_service.cli.terminal import Bar
 from jobs_service.names import printable, shown
 
@@ -40,13 +39,7 @@ COLUMNS = (
 )
 
 
-def copy(
-    context: typer.Context,
-    source: FromArgument,
-    target: ToArgument,
-    anew: AnewOption = False,
-    as_json: JsonOption = None,
-) -> None:
+def copy(context: typer.Context, source: FromArgument, target: ToArgument, anew: AnewOption = False) -> None:
     """Copy all types and jobs into another store.
 
     The jobs keep all that is known of them, and the queues keep their order. End the programs that use FROM and TO
@@ -60,7 +53,7 @@ def copy(
     if addresses[0] == addresses[1]:
         raise typer.BadParameter(f"{target} is the store that is copied; name another", param_hint="TO")
     copied = asyncio.run(_copy(*addresses, anew=anew))
-    if as_json:
+    if output.wants_json(context):
         output.json_line(_as_json(*addresses, copied))
         return
     if copied.types:
