@@ -13,10 +13,9 @@ from jobs_service.cli import output, program
 from jobs_service.cli.parsing import StoreOption, verb
 from jobs_service.cli.verbs import completion
 from jobs_service.cli.verbs.add import add, add_many
-from jobs_service.cli.verbs.backup import backup
 from jobs_service.cli.verbs.change import cancel, remove, resubmit, retry
 from jobs_service.cli.verbs.change import run as run_job
-from jobs_service.cli.verbs.copy import copy
+from jobs_service.cli.verbs.copy import backup, copy
 from jobs_service.cli.verbs.handlers import handlers, periodic
 from jobs_service.cli.verbs.health import failures, health
 from jobs_service.cli.verbs.list import list_jobs, show

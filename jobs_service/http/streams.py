@@ -34,7 +34,7 @@ from jobs_service.http import forms, problems
 from jobs_service.http.endpoint import Call, endpoint
 from jobs_service.http.problems import Refusal
 from jobs_service.http.tokens import Identity, Role
-from jobs_service.layer import changes, counters, lost_jobs
+from jobs_service.layer import changes, counters, running_jobs
 from jobs_service.layer.changes import Position
 from jobs_service.layer.keyspace import TypeKeys, is_id, pack_id, unpack_id
 from jobs_service.layer.record import Record
@@ -489,7 +489,7 @@ class TypeFeed:
 
 async def existing(service: JobsService, keys: list[TypeKeys]) -> set[TypeKeys]:
     """Return the types that exist or have jobs; following another type would leave rows of it in the store."""
-    read = await service.remote.access.read(lambda transaction: lost_jobs.samples(transaction, keys))
+    read = await service.remote.access.read(lambda transaction: running_jobs.samples(transaction, keys))
     found = {each for each, (timeout, _) in zip(keys, read, strict=True) if timeout}
     others = [each for each in keys if each not in found]
     if others:

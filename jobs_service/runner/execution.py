@@ -37,7 +37,7 @@ from jobs_service.errors import (
 from jobs_service.layer import running_jobs
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.model import EndedJob, Ending, HistoryEvent, Job, JobError, Outcome, Progress, RunningJob, Worker
-from jobs_service.model.command_result import MOST_KEPT, CommandFailed
+from jobs_service.model.process import MOST_KEPT, CommandFailed
 from jobs_service.redaction import NO_REDACTION
 from jobs_service.run_data import HistoryKind
 from jobs_service.runner.functions import BlockingJob, Steps, in_thread
