@@ -30,6 +30,7 @@ from jobs_service.cli.verbs.stats import stats, top
 from jobs_service.cli.verbs.submit import submit
 from jobs_service.cli.verbs.token import token_app
 from jobs_service.cli.verbs.types import pause, redact, resume, retention, types_app
+from jobs_service.cli.verbs.verify import verify
 from jobs_service.cli.verbs.watch import watch
 
 VersionOption = Annotated[
@@ -115,6 +116,7 @@ def application() -> typer.Typer:
     app.add_typer(token_app(), name="token")
     app.command("backup", cls=Verb)(backup)
     app.command("copy", cls=Verb)(copy)
+    app.command("verify", cls=Verb)(verify)
     app.command("completion", cls=Verb)(completion.completion)
     return app
 
