@@ -211,15 +211,20 @@ class OpenPages:
         finally:
             self._streams -= 1
 
-    async def rest(self, took: float = 0.0) -> None:
-        """Return when an open page may look again.
+    def beat(self, took: float = 0.0) -> float:
+        """Return the seconds between two looks of a page; one of few lengths, so that all look together.
 
         Args:
             took: seconds of its last look.
         """
         wanted, beat = _SHARE * max(took, self._streams * (self._cost + _REQUEST)), LEAST
         while beat < min(wanted, _MOST):
-            beat *= 2  # one of few lengths, so that all look together
+            beat *= 2
+        return beat
+
+    async def rest(self, took: float = 0.0) -> None:
+        """Return when an open page may look again; argument as for `beat`."""
+        beat = self.beat(took)
         await asyncio.sleep(beat - time.monotonic() % beat)
 
 

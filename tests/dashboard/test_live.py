@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from jobs_service.dashboard import pages
+from jobs_service.dashboard.overview import overview
 from jobs_service.http.state import ServerLimits, ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.http.support import listening
@@ -102,7 +103,6 @@ async def test_open_pages_that_show_the_same_are_made_once_and_anew_after_a_chan
 ) -> None:
     monkeypatch.setattr(pages, "LEAST", 1000)
     made = 0
-    overview = pages.overview
 
     async def counted(visit: Any) -> Any:
         nonlocal made
@@ -125,22 +125,15 @@ async def test_open_pages_that_show_the_same_are_made_once_and_anew_after_a_chan
         assert made == 5
 
 
-async def test_the_more_pages_are_open_the_rarer_they_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_more_pages_are_open_the_rarer_they_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "LEAST", 1.0)
     monkeypatch.setattr(pages, "_SHARE", 25)
-    monkeypatch.setattr(pages.time, "monotonic", lambda: 1.0)
-    rests: list[float] = []
-
-    async def rest(seconds: float) -> None:
-        rests.append(seconds)
-
-    monkeypatch.setattr(pages.asyncio, "sleep", rest)
-    opened = pages.OpenPages()
+    opened, beats = pages.OpenPages(), []
     with ExitStack() as stack:
         for number in range(1, 2001):
             stack.enter_context(opened.stream())
             if number in (1, 20, 50, 100, 2000):
-                await opened.rest()
-        await opened.rest(took=0.1)
-    await opened.rest(took=0.1)
-    assert rests == [1, 1, 3, 7, 31, 31, 3]
+                beats.append(opened.beat())
+        beats.append(opened.beat(took=0.1))
+    beats.append(opened.beat(took=0.1))
+    assert beats == [1, 1, 4, 8, 32, 32, 4]
