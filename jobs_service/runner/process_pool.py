@@ -181,11 +181,12 @@ class _Nursery:
     async def begin(self) -> _Process:
         """Begin another process, and wait until it can run jobs or has ended."""
         self._number += 1
-        process = self._processes[self._number] = _Process(partial(self._send, KILL, self._number))
+        number = self._number  # others begin while this one is being connected
+        process = self._processes[number] = _Process(partial(self._send, KILL, number))
         ours, theirs = socket.socketpair()
         with theirs:
             await self._loop.create_unix_connection(lambda: process, sock=ours)
-            self._send(FORK, self._number, theirs.fileno(), process.crash.fileno())
+            self._send(FORK, number, theirs.fileno(), process.crash.fileno())
         try:
             await asyncio.shield(process.answer)
         except asyncio.CancelledError:

@@ -118,6 +118,18 @@ async def test_what_a_process_does_to_itself_is_one_failed_run_with_a_reason(
         assert (function.__name__ in jobs_error.traceback) == (function in TRACED)
 
 
+async def test_processes_that_begin_at_the_same_time_are_not_mistaken_for_each_other(jobs: JobsService) -> None:
+    await jobs.set_type_timeout(TYPE, 60)
+    codes = [11, 12, 13, 14]
+    for code in codes:
+        await jobs.add(TYPE, str(code), code)
+    async with running(jobs, functions.exit_with, slots=len(codes)):
+        for code in codes:
+            error = (await ended(jobs, str(code))).error
+            assert error is not None
+            assert error.message == f"its process ended with exit code {code} before its function returned"
+
+
 TRACED = (
     functions.segmentation_fault,
     functions.exit_politely,
