@@ -263,7 +263,7 @@ async def test_an_effect_is_not_noted_where_each_statement_is_committed_by_itsel
             assert outbox.once(pg, job, "psycopg")
     with closing(psycopg2.connect(postgres.url)) as older:
         older.autocommit = True
-        with pytest.raises(InvalidSettings, match="connection.autocommit = False"):
+        with pytest.raises(InvalidSettings, match=r"connection.autocommit = False"):
             outbox.once(older, job)
     async with asyncpg.create_pool(postgres.url, min_size=1) as pool, pool.acquire() as acquired:
         with pytest.raises(InvalidSettings, match=r"async with connection.transaction\(\)"):
