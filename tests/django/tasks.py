@@ -37,6 +37,13 @@ async def nothing_async(*args: Any, **kwargs: Any) -> None:
     await asyncio.sleep(0)
 
 
+def hidden() -> None:
+    """No worker finds the task of this function."""
+
+
+renamed = task()(hidden)
+
+
 @task()
 def answer() -> int:
     return 42

@@ -89,6 +89,9 @@ async def test_what_is_no_task_for_the_backend_is_refused(backend: Any) -> None:
         tasks.nothing.enqueue(datetime.now(UTC))
     with pytest.raises(TypeError, match="Unsupported type"):
         await tasks.nothing.aenqueue(datetime.now(UTC))
+    with pytest.raises(InvalidTask, match=r"tasks\.hidden is a function, not a task"):
+        tasks.renamed.enqueue()
+    assert [*backend.jobs.list()] == []
     with pytest.raises(InvalidTask, match="between -100 and 100"):
         tasks.nothing.using(priority=101)
     with pytest.raises(InvalidTask, match="aware"):
@@ -253,8 +256,9 @@ def test_a_task_is_enqueued_with_the_rows_or_not_at_all(shop: Path) -> None:
             gone = tasks.once.using(queue_name="slow").enqueue(6)
             assert (gone.status, gone.enqueued_at) == (Status.READY, None)
             transaction.set_rollback(True, using="own")
-        with pytest.raises(ERRORS.TaskResultDoesNotExist):
-            gone.refresh()
+        for id in (gone.id, "\0", "\ud800", "' or true --"):
+            with pytest.raises(ERRORS.TaskResultDoesNotExist):
+                backend.get_result(id)
         with transaction.atomic(using="own"):
             result = tasks.once.enqueue(7)
         assert tasks.once.get_result(result.id) == result  # no relay has moved it yet
