@@ -195,6 +195,8 @@ class _Nursery:
 
     async def end(self) -> None:
         """Have it kill all processes, and wait for its end."""
+        if not self._ready.done():
+            self._popen.kill()  # it has no processes yet, and may import the application for long
         self._lose()
         await self._exit_code()
 

@@ -22,7 +22,7 @@ from jobs_service.errors import (
     job_name,
     shown,
 )
-from jobs_service.layer import counters, jobs_by_time, lost_jobs, reads, removal, type_settings
+from jobs_service.layer import counters, reads, removal, running_jobs, type_settings
 from jobs_service.layer.keyspace import Keyspace, Place, TypeKeys, pack_id, pack_type
 from jobs_service.layer.reads import LARGEST_CHUNK, Unreadable, list_page
 from jobs_service.layer.record import Record
@@ -316,7 +316,7 @@ async def active_ids(access: StoreAccess, type: JobType) -> list[JobId]:
     keys = access.keys(type)
 
     async def read(transaction: Transaction, after: bytes | None) -> tuple[list[JobId], bytes | None]:
-        page = await lost_jobs.active_ids(transaction, keys, after, COUNT_PAGE)
+        page = await running_jobs.active_ids(transaction, keys, after, COUNT_PAGE)
         return [id for _, id in page], page[-1][0] if len(page) == COUNT_PAGE else None
 
     ids = [id async for part in _parts(access, read) for id in part]
@@ -342,9 +342,10 @@ async def page(
     terms = reads.terms(state, after, newest_first, prefix, now, by_time)
     jobs: list[Job] = []
     place = terms.after
-    read = jobs_by_time.page if terms.merged else reads.page
     for _ in range(_MOST_LOOKS):
-        found, place = await access.read(partial(read, keys=keys, terms=terms, after=place, most=most - len(jobs)))
+        found, place = await access.read(
+            partial(reads.page, keys=keys, terms=terms, after=place, most=most - len(jobs))
+        )
         jobs += found
         if place is None or len(jobs) == most:
             break

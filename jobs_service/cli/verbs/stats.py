@@ -14,7 +14,7 @@ import typer
 from jobs_service import names
 from jobs_service.cli import output, parsing, program, terminal
 from jobs_service.cli.output import Column, Table
-from jobs_service.cli.parsing import DURATION_HELP, JsonOption, OptionalType, StoreOption, parse_type
+from jobs_service.cli.parsing import DURATION_HELP, OptionalType, parse_type
 from jobs_service.names import shown
 from jobs_service.sources import Sources
 
@@ -108,13 +108,7 @@ PAST: Final = (
 )
 
 
-def stats(
-    context: typer.Context,
-    type: OptionalType = None,
-    since: SinceOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
-) -> None:
+def stats(context: typer.Context, type: OptionalType = None, since: SinceOption = None) -> None:
     """Count jobs by state.
 
     Ready jobs could run now, scheduled ones are not due, retrying ones wait for another attempt as their last run has
@@ -128,12 +122,12 @@ def stats(
         from jobs_service.json_types import plain
 
         seconds = parsing.duration(since, "--since")
-        output.rows(PAST, program.run(context, store, lambda jobs: _past(jobs, only, seconds)), plain, as_json, QUIET)
+        output.rows(context, PAST, program.run(context, lambda jobs: _past(jobs, only, seconds)), plain, QUIET)
         return
-    found = program.run(context, store, lambda service: counted(service, only))
+    found = program.run(context, lambda service: counted(service, only))
     if only is not None and not found:
         raise program.AnswerIsNo(f"there is no type {shown(only)}")
-    print_counted(found, as_json)
+    print_counted(context, found)
 
 
 async def _past(jobs: JobsService, type: Any, seconds: float) -> list[Interval]:
@@ -143,9 +137,9 @@ async def _past(jobs: JobsService, type: Any, seconds: float) -> list[Interval]:
     return [each for each in found if any(astuple(each.totals))]
 
 
-def print_counted(found: Sequence[CountedType], as_json: output.Json) -> None:
+def print_counted(context: typer.Context, found: Sequence[CountedType]) -> None:
     """Print the counts of types, as JSON or as a table."""
-    output.rows(COLUMNS, found, _form, as_json, NO_TYPES)
+    output.rows(context, COLUMNS, found, _form, NO_TYPES)
 
 
 async def counted(jobs: JobsService, only: Any = None) -> list[CountedType]:
@@ -165,13 +159,7 @@ def _form(row: CountedType) -> dict[str, Any]:
 # Live
 
 
-def top(
-    context: typer.Context,
-    interval: IntervalOption = "2",
-    once: OnceOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
-) -> None:
+def top(context: typer.Context, interval: IntervalOption = "2", once: OnceOption = False) -> None:
     """Show counts and rates live, until q or Ctrl-C.
 
     The rates are those of jobs that were added, that ended, and that crashed, per second. Keys: q ends, s sorts by
@@ -179,11 +167,11 @@ def top(
     and with -o json, the counts are shown once.
     """
     seconds = parsing.positive_duration(interval, "--interval")
-    if once or as_json or not sys.stdout.isatty():
-        print_counted(program.run(context, store, counted), as_json)
+    if once or output.wants_json(context) or not sys.stdout.isatty():
+        print_counted(context, program.run(context, counted))
         return
     try:
-        program.run(context, store, lambda jobs: _Top(jobs, seconds).show())
+        program.run(context, lambda jobs: _Top(jobs, seconds).show())
     except KeyboardInterrupt:
         raise typer.Exit from None
 

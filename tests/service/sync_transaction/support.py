@@ -16,7 +16,7 @@ from jobs_service import (
     RunningJob,
 )
 from jobs_service.errors import TransactionConflict
-from jobs_service.service.sync_transaction import WithinTransaction
+from jobs_service.service.transactions import WithinTransaction
 from jobs_service.store.memory import MemoryStore
 from tests.service.support import (
     T1,

@@ -15,7 +15,7 @@ from jobs_service import (
     JobTransaction,
     WorkerConflict,
 )
-from jobs_service.service.sync_transaction import WithinTransaction
+from jobs_service.service.transactions import WithinTransaction
 from tests.service.sequences import OPERATIONS, Operation, Player, play
 from tests.service.support import (
     FAR_AWAY,
