@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connections, transaction
 from django.utils import timezone
 
-from jobs_service import InvalidSettings, outbox
+from jobs_service import InvalidSettings
 from jobs_service.django import JobsBackend, worker
 from tests.django import tasks
 from tests.django.support import BASE, ERRORS, FRAMEWORK, NAME, SIGNALS, InvalidTask, configured, finished, running
-from tests.outbox.support import relaying
-from tests.service.support import eventually
 
 Status = BASE.TaskResultStatus
 
@@ -230,56 +224,6 @@ def test_a_task_that_is_removed_while_it_runs_has_failed(backend: Any) -> None:
         finished(result)
     assert result.status == Status.FAILED
     assert result.errors[0].exception_class_path == "jobs_service.errors.JobCanceled"
-
-
-# In the transaction of rows
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Path]:
-    """A SQLite file, Django's database "own"."""
-    path = tmp_path / "shop.db"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(outbox.schema("sqlite") + "create table effects (number integer)")
-    options = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(path)}
-    connections.databases["own"] = connections.configure_settings({"default": {}, "own": options})["own"]
-    tasks.USED.clear()
-    yield path
-    connections["own"].close()
-    del connections["own"], connections.databases["own"]
-
-
-def test_a_task_is_enqueued_with_the_rows_or_not_at_all(shop: Path) -> None:
-    with configured("default", "slow", outbox="own", store=f"lmdb:{shop.parent / 'store'}") as backend:
-        assert backend.check() == []
-        with transaction.atomic(using="own"):
-            gone = tasks.once.using(queue_name="slow").enqueue(6)
-            assert (gone.status, gone.enqueued_at) == (Status.READY, None)
-            transaction.set_rollback(True, using="own")
-        for id in (gone.id, "\0", "\ud800", "' or true --"):
-            with pytest.raises(ERRORS.TaskResultDoesNotExist):
-                backend.get_result(id)
-        with transaction.atomic(using="own"):
-            result = tasks.once.enqueue(7)
-        assert tasks.once.get_result(result.id) == result  # no relay has moved it yet
-
-        async def move_and_run() -> None:
-            async def is_done() -> bool:
-                return [job.state async for job in jobs.list("django.default")] == ["finished"]
-
-            async with backend.jobs.asynchronous as jobs, relaying(jobs, f"sqlite:{shop}"):
-                running = asyncio.create_task(jobs.run())
-                await eventually(is_done)
-                running.cancel()
-                await asyncio.wait([running])
-
-        asyncio.run(move_and_run())
-        result.refresh()
-        assert result.status == Status.SUCCESSFUL
-        assert result.enqueued_at <= result.started_at
-    assert [each.connection for each in tasks.USED] == [None]  # closed at the end of the task's thread
-    with closing(sqlite3.connect(shop)) as connection:
-        assert connection.execute("select number from effects").fetchall() == [(7,)]
 
 
 # What is wrong with the settings
