@@ -23,7 +23,6 @@ if not settings.configured:
 
 NAME = "django.tasks" if find_spec("django.tasks") else "django_tasks"
 FRAMEWORK: Any = import_module(NAME)
-SIGNALS: Any = import_module(f"{NAME}.signals")
 ERRORS: Any = import_module(f"{NAME}.exceptions")
 BASE: Any = import_module(f"{NAME}.base")
 InvalidTask: Any = getattr(ERRORS, "InvalidTask", None) or ERRORS.InvalidTaskError
