@@ -9,9 +9,8 @@ from typing import Annotated
 
 import typer
 
-from jobs_service.cli import output, program
+from jobs_service.cli import output, parsing, program
 from jobs_service.cli.parsing import StoreOption, verb
-from jobs_service.cli.verbs import completion
 from jobs_service.cli.verbs.add import add, add_many
 from jobs_service.cli.verbs.change import cancel, remove, resubmit, retry
 from jobs_service.cli.verbs.change import run as run_job
@@ -65,8 +64,8 @@ def _open_closed_streams() -> None:
 
 def _invoke(arguments: list[str]) -> None:
     command = typer.main.get_command(application())
-    if completion.is_asked():
-        completion.answer(command)
+    if parsing.completion_asked():
+        parsing.answer_completion(command)
     with command.make_context(program.PROGRAM, arguments) as context:
         command.invoke(context)
 
@@ -113,7 +112,7 @@ def application() -> typer.Typer:
     app.add_typer(token_app(), name="token")
     verb(app, "backup", backup)
     verb(app, "copy", copy, "as_json")
-    verb(app, "completion", completion.completion, "")
+    verb(app, "completion", parsing.completion, "")
     return app
 
 

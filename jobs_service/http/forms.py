@@ -22,7 +22,7 @@ from jobs_service.http.endpoint import Form, Query
 from jobs_service.json_types import AS_NAME, seconds_of
 from jobs_service.model import JobError
 from jobs_service.model.job import MEANT
-from jobs_service.service.actions import Seen
+from jobs_service.service.bulk_actions import Seen
 from jobs_service.service.selection import Filter
 
 _TIME_SCHEMA: Final[dict[str, Any]] = {

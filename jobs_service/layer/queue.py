@@ -16,6 +16,7 @@ from jobs_service import run_data
 from jobs_service.arguments import Spread, check_positive, check_spread, to_seconds
 from jobs_service.errors import RecordDamaged
 from jobs_service.layer.counters import count_starts
+from jobs_service.layer.creation import id_of_ready, take_out
 from jobs_service.layer.keyspace import (
     AFTER,
     TIME_BYTES,
@@ -28,7 +29,6 @@ from jobs_service.layer.keyspace import (
     unpack_seconds,
 )
 from jobs_service.layer.record import READY, SCHEDULED, Entry, NewSeq, Record, ready_key, scheduled_key
-from jobs_service.layer.removal import id_of_ready, take_out
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import JobId, Priority, RunAt
 from jobs_service.run_data import HistoryKind

@@ -28,7 +28,7 @@ from jobs_service.arguments import (
 )
 from jobs_service.durations import Duration
 from jobs_service.errors import StoreError
-from jobs_service.layer import creation, queue, reads, removal, running_jobs, type_settings
+from jobs_service.layer import creation, queue, reads, running_jobs, type_settings
 from jobs_service.layer.creation import handler_of, new_job_spec, wanted
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
 from jobs_service.layer.queue import QueueReads, Spreading, terms
@@ -206,7 +206,7 @@ class JobTransaction:
 
     async def remove(self, type: JobType, id: JobId, *, force: bool = False) -> Removal:
         """Remove a job; see JobsService.remove."""
-        return await removal.remove(self._unit, self._place(type, id), check_force(force))
+        return await creation.remove(self._unit, self._place(type, id), check_force(force))
 
     async def get(self, type: JobType, id: JobId) -> Job:
         """Return a job as this transaction sees it; see JobsService.get."""

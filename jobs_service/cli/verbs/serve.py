@@ -17,7 +17,7 @@ from jobs_service.names import PREFIX, shown
 
 if TYPE_CHECKING:
     from jobs_service import JobsService
-    from jobs_service.cli.worker import Parent
+    from jobs_service.cli.daemon import Parent
     from jobs_service.outbox.relays import Relay
 
 ApplicationArgument = Annotated[
