@@ -73,10 +73,7 @@ def _invoke(arguments: list[str]) -> None:
 def application() -> typer.Typer:
     """Build the program. Its help is plain text, because rich is slower and its output varies between terminals."""
     app = typer.Typer(
-        help=HELP,
-        add_completion=False,
-        rich_markup_mode=None,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        help=HELP, add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
     )
     app.callback()(_root)
     app.add_typer(types_app(), name="types")

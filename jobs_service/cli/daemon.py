@@ -208,12 +208,7 @@ class Daemon:
             SupervisorFailed: the tree, or the handlers' runner, gave up.
         """
         listed = self._service.listed(self._stop_on_request)
-        async with (
-            self._service as jobs,
-            listed,
-            self._served_over_http(),
-            asyncio.TaskGroup() as group,
-        ):
+        async with self._service as jobs, listed, self._served_over_http(), asyncio.TaskGroup() as group:
             tasks: list[asyncio.Task[None]] = []
 
             def ready() -> None:

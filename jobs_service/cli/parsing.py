@@ -194,9 +194,7 @@ IdArgument = Annotated[
 OptionalJob = Annotated[
     str | None,
     typer.Argument(
-        metavar="ID",
-        help="Names one job; its beginning, if no other begins so.",
-        autocompletion=complete_ids,
+        metavar="ID", help="Names one job; its beginning, if no other begins so.", autocompletion=complete_ids
     ),
 ]
 

@@ -113,10 +113,7 @@ class Spec:
     def next_of(self, record: Record) -> tuple[bytes, float | None]:
         """Return (priority, run_at) of the run after the present one."""
         priority, run_at = record.next or (record.priority, record.run_at)
-        return (
-            priority if self.priority is None else self.priority,
-            run_at if self.run_at is UNSET else self.run_at,
-        )
+        return (priority if self.priority is None else self.priority, run_at if self.run_at is UNSET else self.run_at)
 
 
 def spec_of(type: JobType, id: JobId, data: Any, priority: Any, run_at: Any) -> Spec:
@@ -157,11 +154,7 @@ async def add(unit: UnitOfWork, place: Place, spec: Spec, if_exists: IfExists) -
 
 
 async def add_many(
-    unit: UnitOfWork,
-    keys: TypeKeys,
-    jobs: Sequence[Place],
-    specs: Sequence[Spec],
-    if_exists: IfExists,
+    unit: UnitOfWork, keys: TypeKeys, jobs: Sequence[Place], specs: Sequence[Spec], if_exists: IfExists
 ) -> list[Entry]:
     """Add several jobs of one type; the reads go out together. Raises like `add`."""
     await unit.prefetch(jobs)
@@ -348,10 +341,7 @@ def _resubmit(unit: UnitOfWork, entry: Entry, record: Record, spec: Spec, *, who
         limits = run_data.limits_json(*two, trace or before[0], context or before[1])
     if limits is not None or wholly:
         moved.run_data = run_data.with_part(moved.run_data, run_data.LIMITS, limits)
-    unit.replace(
-        entry,
-        moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at),
-    )
+    unit.replace(entry, moved.pending(unit.place_for(run_at), unit.new_seq(), priority, run_at))
     unit.happened(entry.keys, counters.ADDED)
 
 

@@ -571,10 +571,7 @@ async def make_ready(unit: UnitOfWork, keys: TypeKeys, until: float, limit: int)
     for (key, _), entry in zip(found, entries, strict=False):
         record = entry.record
         if record is not None and record.place == SCHEDULED and scheduled_key(entry, record) == key:
-            unit.replace(
-                entry,
-                record.pending(READY, unit.new_seq(), record.priority, record.run_at),
-            )
+            unit.replace(entry, record.pending(READY, unit.new_seq(), record.priority, record.run_at))
         else:
             take_out(unit, keys, key, entry.packed_id)
     return len(entries)

@@ -526,11 +526,7 @@ def _until(keys: TypeKeys, stamp: bytes) -> tuple[bytes, bytes]:
 
 
 async def held_jobs(
-    transaction: Snapshot,
-    keyspace: Keyspace,
-    instances: Collection[bytes],
-    after: bytes | None,
-    limit: int,
+    transaction: Snapshot, keyspace: Keyspace, instances: Collection[bytes], after: bytes | None, limit: int
 ) -> tuple[list[Place], bytes | None]:
     """Find running jobs that instances hold, in one page of all running jobs.
 

@@ -258,12 +258,7 @@ class JobTransaction:
     # Running jobs
 
     async def accept(
-        self,
-        type: JobType,
-        *,
-        max_priority: Priority | None = None,
-        due_by: RunAt | None = None,
-        spread: Spread = 1,
+        self, type: JobType, *, max_priority: Priority | None = None, due_by: RunAt | None = None, spread: Spread = 1
     ) -> RunningJob | None:
         """Take the job at the front of the queue, None if there is none; see JobsService.accept."""
         jobs = await self.accept_many(type, 1, max_priority=max_priority, due_by=due_by, spread=spread)

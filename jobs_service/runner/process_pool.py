@@ -18,11 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from jobs_service.errors import (
-    InvalidSettings,
-    JobsError,
-    in_one_line,
-)
+from jobs_service.errors import InvalidSettings, JobsError, in_one_line
 from jobs_service.model import JobError, RunningJob
 from jobs_service.runner.functions import in_thread, refused
 from jobs_service.runner.handler import Handler

@@ -41,12 +41,7 @@ class RunEndings:
     """
 
     def __init__(
-        self,
-        service: ServiceAccess,
-        type: JobType,
-        execution: Execution,
-        log: EventLog,
-        settled: Callable[[Run], None],
+        self, service: ServiceAccess, type: JobType, execution: Execution, log: EventLog, settled: Callable[[Run], None]
     ) -> None:
         self._service = service
         self._type = type

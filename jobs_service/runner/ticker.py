@@ -25,15 +25,7 @@ from jobs_service.model import UNSET, JobId, JobState, JobType
 from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.run import ServiceAccess
-from jobs_service.runner.schedule import (
-    MOST_MADE_UP,
-    Missed,
-    Schedule,
-    due_ticks,
-    in_words,
-    last_tick,
-    made_up_since,
-)
+from jobs_service.runner.schedule import MOST_MADE_UP, Missed, Schedule, due_ticks, in_words, last_tick, made_up_since
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Watch
 from jobs_service.supervision import Actor

@@ -621,12 +621,7 @@ def _check_unchanged(job: RunningJob, data: Mapping[str, Any]) -> bool:
 # Actions of people on a single job
 
 
-ACTIONS: Final[Mapping[str, str]] = {
-    "resubmit": "retry",
-    "cancel": "cancel",
-    "remove": "remove",
-    "count": "count",
-}
+ACTIONS: Final[Mapping[str, str]] = {"resubmit": "retry", "cancel": "cancel", "remove": "remove", "count": "count"}
 """Bulk actions with their names for people; "count" changes nothing."""
 
 

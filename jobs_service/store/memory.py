@@ -18,14 +18,7 @@ from typing import Any, Final, TypeVar
 
 from sortedcontainers import SortedDict
 
-from jobs_service.errors import (
-    CommitUnknown,
-    StoreError,
-    StoreUnavailable,
-    TransactionConflict,
-    a_kind_of,
-    shown,
-)
+from jobs_service.errors import CommitUnknown, StoreError, StoreUnavailable, TransactionConflict, a_kind_of, shown
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import (

@@ -183,15 +183,7 @@ def remove(
 # All that match
 
 
-def _change_all(
-    context: typer.Context,
-    action: str,
-    type: Any,
-    wanted: Filter,
-    *,
-    dry_run: bool,
-    yes: bool,
-) -> None:
+def _change_all(context: typer.Context, action: str, type: Any, wanted: Filter, *, dry_run: bool, yes: bool) -> None:
     """Count the jobs, ask, and have a bulk action change them while its progress is shown."""
     asked, number = program.run(context, lambda jobs: _counted(jobs, action, type, wanted))
     what = f"{output.many(number, 'job')} of type {shown(type)}"

@@ -59,14 +59,7 @@ from jobs_service.store.fdb.diagnosis import (
     read_cluster_file,
     why_silent,
 )
-from jobs_service.store.fdb.directory import (
-    DIRECTORY,
-    METADATA_VERSION,
-    Location,
-    address_of,
-    is_still_there,
-    look_up,
-)
+from jobs_service.store.fdb.directory import DIRECTORY, METADATA_VERSION, Location, address_of, is_still_there, look_up
 from jobs_service.store.fdb.sweeper import MarkSweeper
 from jobs_service.store.fdb.transaction import FdbTransaction, Until
 from jobs_service.store.fdb.watches import SLACK, FdbWatches
