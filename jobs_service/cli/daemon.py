@@ -6,11 +6,15 @@ The end of a worker process of `serve --processes` is here as well.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib
+import json
 import os
+import resource
 import signal
 import site
+import socket
 import sys
 import sysconfig
 import threading
@@ -18,31 +22,22 @@ import traceback
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import structlog
 import typer
 
 from jobs_service import InvalidSettings, JobsService, JobType, Settings, sync
 from jobs_service.cli import program
-from jobs_service.errors import a_kind_of
+from jobs_service.errors import JobsError, a_kind_of
 from jobs_service.names import one_line, printable, shown
 from jobs_service.runner.commands import kill_all
 
 if TYPE_CHECKING:
+    from jobs_service import JobsService
     from jobs_service.http.server import Address, Server
     from jobs_service.outbox.relays import Relay
     from jobs_service.service.worker_processes import WorkerProcesses
-import contextlib
-import json
-import resource
-import socket
-from typing import TYPE_CHECKING, NoReturn
-
-from jobs_service.errors import JobsError
-
-if TYPE_CHECKING:
-    from jobs_service import JobsService
 
 HINT = "MODULE:ATTR"
 _THIS_PACKAGE: Final = str(Path(__file__).parents[1])
@@ -65,36 +60,18 @@ log = structlog.get_logger("jobs_service.cli")
 # The daemon
 
 
-def serve(
-    service: JobsService,
-    types: Sequence[JobType] | None,
-    max_jobs: int | None,
-    http: Address | None = None,
-    relays: Sequence[Relay] = (),
-    parent: Parent | None = None,
-    setup: Callable[[], object] | None = None,
-) -> int:
+def serve(daemon: Daemon) -> int:
     """Run a service until SIGTERM or SIGINT; a second one ends the process at once, with exit code 128 + its number.
 
     On SIGHUP it reloads the settings. It logs `serving` (store, pid, types) when everything is ready, `draining`
     (signal), `stopped`, and after a SIGHUP `reloaded` or `reload_failed`. An error is one line on stderr.
-
-    Args:
-        service: the service, not open yet.
-        types: the types of the handlers to run; None for all.
-        max_jobs: most jobs that run at the same time; None for the number of the handlers' slots.
-        http: the address of the HTTP server; None for no server.
-        relays: of outboxes; they begin when the types of the handlers exist.
-        parent: the parent of this worker process, which ends it by SIGTERM, at once by SIGQUIT, and by its own end.
-            None for a daemon by itself.
-        setup: called first in the processes of isolated handlers.
 
     Returns:
         The exit code. If handlers have left threads or tasks behind, the process ends with it after LAST_GRACE.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     threads = {*threading.enumerate()}
-    daemon = Daemon(service, types, max_jobs, http, relays, parent, setup)
+    parent = daemon.parent
     runner = asyncio.Runner()
     loop = runner.get_loop()
 
@@ -172,9 +149,16 @@ class Daemon:
 
     Args:
         service: the service, not open yet.
-        types, max_jobs, http, relays, parent, setup: see `serve`.
+        types: the types of the handlers to run; None for all.
+        max_jobs: most jobs that run at the same time; None for the number of the handlers' slots.
+        http: the address of the HTTP server; None for no server.
+        relays: of outboxes; they begin when the types of the handlers exist.
+        parent: the parent of this worker process, which ends it by SIGTERM, at once by SIGQUIT, and by its own end.
+            None for a daemon by itself.
+        setup: called first in the processes of isolated handlers.
 
     Attributes:
+        parent: as given.
         is_ending: whether a signal or a request has told it to end; the next signal ends it at once.
     """
 
@@ -188,7 +172,7 @@ class Daemon:
         parent: Parent | None = None,
         setup: Callable[[], object] | None = None,
     ) -> None:
-        self._parent = parent
+        self.parent = parent
         self._setup = setup
         self._service = service
         self._served = types
@@ -215,7 +199,7 @@ class Daemon:
                 tasks.extend(group.create_task(relay.run()) for relay in self._relays)
                 self._ready()
 
-            parent = self._parent
+            parent = self.parent
             if jobs.handlers and not (parent is not None and parent.orders["http"]):
                 run = jobs.run(types=self._served, max_jobs=self._max_jobs, started=ready, setup=self._setup)
                 tasks.append(group.create_task(run))
@@ -247,7 +231,7 @@ class Daemon:
         async with serving(self._service, self._http) as server:
             self._server = server
             if self._on_terminal or (
-                self._parent is not None and self._parent.orders["people"]
+                self.parent is not None and self.parent.orders["people"]
             ):  # elsewhere it would be kept in a log
                 log.info("log_in", url=server.login_url())
             yield
@@ -287,8 +271,8 @@ class Daemon:
         return max((handler.options.grace for handler in self._service.handlers.values()), default=0.0)
 
     def _ready(self) -> None:
-        if self._parent is not None:
-            self._parent.tell(store=self._service.store.location, types=self._types(), grace=self._grace())
+        if self.parent is not None:
+            self.parent.tell(store=self._service.store.location, types=self._types(), grace=self._grace())
             return
         log.info("serving", store=self._service.store.location, pid=os.getpid(), types=self._types())
 

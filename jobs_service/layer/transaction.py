@@ -18,7 +18,7 @@ from jobs_service.arguments import (
     check_iterable,
     check_keep,
     check_limit,
-    check_page_size,
+    check_positive,
     check_running,
     check_seconds,
     check_state,
@@ -220,7 +220,7 @@ class JobTransaction:
     ) -> Listing:
         """List jobs as this transaction sees them: `await` gives a list, `async for` one after the other."""
         keys = None if type is None else self._keys(type)
-        return Listing(self._list(keys, check_state(state, self._unit.now), check_page_size(page_size)))
+        return Listing(self._list(keys, check_state(state, self._unit.now), check_positive("page_size", page_size)))
 
     async def active_ids(self, type: JobType) -> _Ids:
         """Return the ids of the type's running jobs, those silent for longest first."""

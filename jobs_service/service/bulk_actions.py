@@ -31,6 +31,7 @@ from jobs_service.arguments import LATEST
 from jobs_service.errors import (
     InvalidJob,
     JobCanceled,
+    JobChanged,
     JobNotFound,
     JobsError,
     JobTooLarge,
@@ -41,13 +42,14 @@ from jobs_service.errors import (
     SupervisorFailed,
     TransactionTooOld,
     WorkerConflict,
+    job_name,
     shown,
 )
 from jobs_service.layer.batch_bounds import TOO_MUCH
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.log import EventLog
-from jobs_service.model import HistoryKind, Job, JobError, JobId, JobState, JobType, Outcome
-from jobs_service.model.job import COUNTED, MEANT, Status
+from jobs_service.model import HistoryKind, Job, JobError, JobId, JobState, JobType, Outcome, Removal
+from jobs_service.model.job import COUNTED, ENDED, MEANT, Status, status_of
 from jobs_service.names import parsed
 from jobs_service.redaction import Redaction
 from jobs_service.runner.commands import COMMAND_TYPE
@@ -55,14 +57,6 @@ from jobs_service.service.selection import Filter, Selected, pages
 
 if TYPE_CHECKING:
     from jobs_service.model import RunningJob
-    from jobs_service.service.service import JobsService
-from typing import TYPE_CHECKING
-
-from jobs_service.errors import JobChanged, job_name
-from jobs_service.model import Removal
-from jobs_service.model.job import ENDED, status_of
-
-if TYPE_CHECKING:
     from jobs_service.service.service import JobsService
 
 log = EventLog("jobs_service")

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from jobs_service.actors.context import Context, StoreAccess
-from jobs_service.arguments import check_limit, check_page_size, check_positive, check_state, to_seconds
+from jobs_service.arguments import check_limit, check_positive, check_state, to_seconds
 from jobs_service.errors import (
     InvalidJob,
     JobNotFound,
@@ -298,7 +298,7 @@ async def listed(
     """Yield any number of jobs in key order; see JobsService.list."""
     keys = None if type is None else access.keys(type)
     wanted = check_state(state, context.sources.wall_time())
-    size = check_page_size(page_size)
+    size = check_positive("page_size", page_size)
     keyspace, limits = access.keyspace, context.store.limits
 
     async def read(transaction: Transaction, after: bytes | None) -> tuple[Sequence[tuple[bytes, Job]], bytes | None]:

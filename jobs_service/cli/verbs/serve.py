@@ -202,7 +202,7 @@ def work(given: Mapping[str, Any], parent: Parent | None = None) -> int:
     setup = partial(configure, level, sys.stderr.isatty() if people is None else people)
     relays = _relays(service, given.get("outbox"))
     types, max_jobs = _handled(service, given.get("types")), given.get("max_jobs")
-    return daemon.serve(service, types, max_jobs, address, relays, parent, setup)
+    return daemon.serve(daemon.Daemon(service, types, max_jobs, address, relays, parent, setup))
 
 
 def _relays(service: JobsService, urls: list[str] | None) -> list[Relay]:
