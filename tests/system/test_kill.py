@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from pathlib import Path
@@ -155,13 +154,6 @@ async def work_off(address: str, ledger: Ledger) -> None:
         assert await jobs.active_ids(KIND) == []
         assert await jobs.pending_count(KIND) == 0
         await assert_sound(jobs.store)
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    """Processes that begin within milliseconds."""
-    with ForkServer() as server:
-        yield server
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -30,13 +30,6 @@ PATIENCE = 60.0
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    """Processes that begin within milliseconds."""
-    with ForkServer() as server:
-        yield server
-
-
 @pytest.fixture
 def address(tmp_path: Path) -> str:
     """The address of the store that all processes share."""
