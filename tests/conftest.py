@@ -171,7 +171,7 @@ UNMEASURED = frozenset(
         "store/lmdb/test_forks_and_kills.py",
         "store/lmdb/test_interleaving.py",
         "store/lmdb/test_kill_points.py",
-        "store/lmdb/test_power_cuts.py",
+        "store/test_power_cuts.py",
         "store/lmdb/test_processes.py",
         "store/lmdb/test_watches.py",
         "store/sqlite/test_kills.py",

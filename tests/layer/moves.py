@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs_service.layer import lost_jobs, queue
+from jobs_service.layer import queue, running_jobs
 from jobs_service.layer.queue import AcceptTerms
 from tests.layer.support import Layer
 
@@ -26,5 +26,5 @@ async def running(found: Layer) -> bytes:
 
 async def lose_all(found: Layer) -> list[Any]:
     """Take whatever runs for lost."""
-    lost = await found.transact(lambda unit: lost_jobs.re_enqueue(unit, found.keys, b"\xff" * 10, 10))
+    lost = await found.transact(lambda unit: running_jobs.re_enqueue(unit, found.keys, b"\xff" * 10, 10))
     return lost.ids

@@ -1,9 +1,9 @@
-"""Heartbeats of running jobs, who is woken by their ends, and when they expire."""
+"""Heartbeats of running jobs, and who is woken by their ends."""
 
 from __future__ import annotations
 
 from jobs_service import Outcome
-from jobs_service.layer import lost_jobs, queue, removal, running_jobs
+from jobs_service.layer import queue, removal, running_jobs
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.running_jobs import LockStatus
 from tests.layer.moves import accept, lose_all, running
@@ -33,7 +33,7 @@ async def test_one_beat_renews_what_is_held_and_tells_what_is_not() -> None:
         [stamp] = [value for key, value in await found.pairs() if key == found.keys.watch_activity]
         told = await found.transact(lambda unit: running_jobs.beat(unit, [*held, (found.place("nobody"), b"x" * 16)]))
         assert told == [LockStatus.HELD, LockStatus.CANCELED, LockStatus.TAKEN, LockStatus.TAKEN]
-        lost = await found.transact(lambda unit: lost_jobs.re_enqueue(unit, found.keys, stamp, 10))
+        lost = await found.transact(lambda unit: running_jobs.re_enqueue(unit, found.keys, stamp, 10))
         assert lost == ([], False)
         await found.assert_sound()
 
