@@ -19,7 +19,7 @@ from tests.docs.pages import ROOT, examples, read, rows
 
 TOUR, FILTERS, BULK_VERBS, PROCESSES = examples("docs/command-line.md", "sh")
 _, SCREEN, MOVE = examples("README.md", "sh")
-[BACKUP] = examples("docs/stores.md", "sh")
+BACKUP, _ = examples("docs/stores.md", "sh")
 [BULK] = examples("docs/dashboard.md", "sh")
 [SUBMIT] = examples("docs/handlers.md", "sh")
 [BENCH] = examples("docs/performance.md", "sh")
