@@ -60,6 +60,7 @@ def counted(
     *,
     area: tuple[str, Sequence[int]] | None = None,
     bars: Sequence[tuple[str, str, Sequence[int]]] = (),
+    ghost: tuple[str, Sequence[int]] | None = None,
     height: float = HEIGHT,
 ) -> Lane:
     """Return a lane of numbers.
@@ -68,11 +69,12 @@ def counted(
         name, says: as in Lane.
         area: a kind, and its values as an area with a line.
         bars: kinds with their words and values, stacked, the lowest first.
+        ghost: words and values to compare the area with.
         height: of the drawing.
     """
     series = [values for _, _, values in bars]
     stacked = [sum(values) for values in zip(*series, strict=True)]
-    most = max([*stacked, *(area[1] if area else ())], default=0)
+    most = max([*stacked, *(area[1] if area else ()), *(ghost[1] if ghost else ())], default=0)
     top = _nice_count(most)
     drawn: list[Bar] = []
     for place in range(len(stacked)):
@@ -95,9 +97,9 @@ def counted(
         says,
         width,
         count(top),
-        ((area[0], area[0]), *keys),
+        ((area[0], area[0]), *([("ghost", ghost[0])] if ghost else ()), *keys),
         f"0,{height:g} {points} {width:g},{height:g}",
-        ((area[0], points),),
+        ((area[0], points), *([("ghost", _segments(ghost[1], top, height)[0])] if ghost else ())),
         tuple(drawn),
     )
 

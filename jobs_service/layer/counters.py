@@ -23,6 +23,7 @@ import functools
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import fdb.tuple
@@ -367,19 +368,22 @@ async def sums(
     return found
 
 
-def summed(number: int, seconds: int, total: int, *, times: bool = True) -> Interval:
+def summed(number: int, seconds: int, total: int, size: int = 1, *, times: bool = True) -> Interval:
     """Return the interval with a sum of rows.
 
     Args:
         number: of the first of them, since the epoch.
         seconds: of each.
-        total: of `sums`.
+        total, size: of `sums`.
         times: whether the histograms are wanted.
     """
-    row = (total & _ALL_LANES).to_bytes(INTERVAL_BYTES, "little") if total else None
-    if row is None or times:
-        return _interval(number, seconds, row)
-    return Interval(float(number * seconds), float(seconds), Totals(*_TOTALS.unpack_from(row)), _NO_TIMES, _NO_TIMES)
+    begin, length = float(number * seconds), float(size * seconds)
+    if not total:
+        return Interval(begin, length, _NO_TOTALS, _NO_TIMES, _NO_TIMES)
+    row = (total & _ALL_LANES).to_bytes(INTERVAL_BYTES, "little")
+    if times:
+        return replace(_interval(number, seconds, row), seconds=length)
+    return Interval(begin, length, Totals(*_TOTALS.unpack_from(row)), _NO_TIMES, _NO_TIMES)
 
 
 async def totals(
