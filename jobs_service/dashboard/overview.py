@@ -50,7 +50,7 @@ async def overview(visit: Visit) -> Response:
     some = selected[begin : begin + TYPES_ON_A_PAGE]
     known = await visit.service.queue_states([type for type in some if type not in queues])
     queues = {**queues, **dict(zip((type for type in some if type not in queues), known, strict=True))}
-    recent = await figures.lately(visit.service, some, window, visit.now, times=False)
+    recent = await reads.lately(some, window)
     every = None if sums is None else Lately.merged(figures.SPANS[window], sums)
     earlier = None if sums is None else await reads.sums_before(window, counts)
     before = None if earlier is None else Lately.merged(figures.SPANS[window], earlier)

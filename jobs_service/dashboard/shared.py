@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from statistics import median
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from jobs_service.dashboard.figures import SPANS, Span
+from jobs_service.dashboard.figures import SPANS, Lately, Span, lately
 from jobs_service.durations import rest_after
 from jobs_service.errors import JobsError
 from jobs_service.model import ProcessInfo
@@ -33,6 +33,8 @@ _PATIENCE: Final = 0.05
 _AGO: Final = {"hour": 86_400.0, "day": 86_400.0, "week": 604_800.0}
 """How long before each span is what it is compared with; that of a month is not kept."""
 _USUAL_FOR: Final = 600.0
+_KEPT: Final = 30.0
+"""Seconds for which the events of a type's week and month are kept."""
 _LEAST_DAYS: Final = 3
 _OPEN: Final = 2
 """The newest intervals, which are read again: other clocks may be behind."""
@@ -67,6 +69,7 @@ class Shared:
         self._processes: _Shared[list[ProcessInfo]] = _Shared(service.processes)
         self._failures: _Shared[Failures] = _Shared(self._read_failures)
         self._usual: _Shared[Usual | None] = _Shared(self._read_usual)
+        self._lately: dict[tuple[str, JobType], tuple[float, Lately]] = {}
         self._sums = {name: _Sums(service, span) for name, span in SPANS.items()}
         self._before = {name: _Sums(service, SPANS[name], ago) for name, ago in _AGO.items()}
 
@@ -93,6 +96,24 @@ class Shared:
     async def processes(self) -> list[ProcessInfo]:
         """Return the processes, as old."""
         return await self._processes.get()
+
+    async def lately(self, types: Sequence[JobType], window: str) -> list[Lately]:
+        """Return the recent events of each of these types, without the times of each column.
+
+        Those of a week and of a month are up to _KEPT seconds old.
+
+        Args:
+            types: to look at.
+            window: of SPANS.
+        """
+        service, began = self._service, time.monotonic()
+        if window not in ("week", "month"):
+            return await lately(service, types, window, service.wall_time(), times=False)
+        found = {key: each for key, each in self._lately.items() if each[0] >= began - _KEPT}
+        left = [type for type in types if (window, type) not in found]
+        read = await lately(service, left, window, service.wall_time(), times=False)
+        self._lately = found | {(window, type): (began, each) for type, each in zip(left, read, strict=True)}
+        return [self._lately[window, type][1] for type in types]
 
     async def sums(self, window: str, types: Iterable[JobType]) -> list[Interval] | None:
         """Return the events of all types by interval; None while they are counted for the first time.

@@ -361,10 +361,11 @@ async def sums(
     """
     places = {_number(number): (number - first) // size for number in range(first, last + 1)}
     found = [[0] * ((last - first) // size + 1) for _ in types]
-    for rows, into in zip(await _rows(transaction, types, seconds, [*places]), found, strict=True):
-        for number, row in rows:
-            if len(row) == INTERVAL_BYTES and number in places:
-                into[places[number]] += int.from_bytes(row, "little")
+    place_of, as_number = places.get, int.from_bytes
+    for (start, rows), into in zip(await _rows(transaction, types, seconds, [*places]), found, strict=True):
+        for key, row in rows:
+            if (place := place_of(key[start:])) is not None and len(row) == INTERVAL_BYTES:
+                into[place] += as_number(row, "little")
     return found
 
 
@@ -396,23 +397,20 @@ async def totals(
             Totals(*_TOTALS.unpack_from(row)) if len(row := rows.get(number, b"")) == INTERVAL_BYTES else _NO_TOTALS
             for number in numbers
         ]
-        for rows in map(dict, await _rows(transaction, types, seconds, numbers))
+        for start, found in await _rows(transaction, types, seconds, numbers)
+        for rows in [{key[start:]: row for key, row in found}]
     ]
 
 
 async def _rows(
     transaction: Snapshot, types: Sequence[TypeKeys], seconds: int, numbers: Sequence[bytes]
-) -> list[list[tuple[bytes, bytes]]]:
-    """Return each type's rows of intervals, by packed number."""
+) -> list[tuple[int, Sequence[tuple[bytes, bytes]]]]:
+    """Return each type's rows of intervals, and where their keys have the packed number."""
     heads = [keys.minutes if seconds == MINUTE else keys.hours for keys in types]
     if len(numbers) <= _FEW:
         raws = iter(await transaction.get_many([head + number for head in heads for number in numbers]))
-        return [[(number, row) for number in numbers if (row := next(raws)) is not None] for _ in heads]
-    found = []
-    for head in heads:
-        rows = await transaction.get_range(head + numbers[0], head + numbers[-1] + AFTER)
-        found.append([(key[len(head) :], row) for key, row in rows])
-    return found
+        return [(0, [(number, row) for number in numbers if (row := next(raws)) is not None]) for _ in heads]
+    return [(len(head), await transaction.get_range(head + numbers[0], head + numbers[-1] + AFTER)) for head in heads]
 
 
 def _interval(number: int, seconds: int, row: bytes | None) -> Interval:

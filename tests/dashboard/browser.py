@@ -152,7 +152,9 @@ class Watched:
         """Return what axe-core finds, whatever its impact; only by some of its rules if they are named."""
         from axe_playwright_python.async_playwright import Axe
 
-        found = await Axe().run(self.page, options={"runOnly": [*rules]} if rules else None)
+        found = await Axe().run(
+            self.page, options={"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
+        )
         return [
             f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
             for each in found.response["violations"]

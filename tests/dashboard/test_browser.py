@@ -187,8 +187,39 @@ async def test_keys_and_buttons_do_what_they_say(server: tuple[JobsService, str]
     jobs, url = server
     await fill(jobs)
     async with browser(url) as opened:
+        await find_things_without_documentation(opened)
         await work_with_keys_alone(jobs, opened)
         await press_buttons(jobs, opened)
+
+
+async def find_things_without_documentation(opened: Browser) -> None:
+    """What is broken since when, its failures, the jobs of a customer, why one waits, what ran at a time."""
+    async with opened(viewport={"width": 1280, "height": 800}) as watched:
+        page = watched.page
+        await watched.go("/")
+        await page.locator(".alerts a", has_text="email").click()
+        await watched.says("h1 + .pill", "of its runs crash since")
+
+        await page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Failures").click()
+        await page.locator(".group summary", has_text="Discard").click()
+        await page.get_by_role("link", name="Show jobs").locator("visible=true").click()
+        await watched.says(".chip", "failed with")
+        assert await page.locator('[data-part="jobs"] tbody .state', has_text="failed").count() == 3
+
+        await page.locator("#find").click()
+        await page.keyboard.type("to=user3@example.org")
+        await page.locator("#palette a", has_text="welcome-03").click()
+        await watched.says("h1", "welcome-03")
+
+        await watched.go("/job?type=newsletter&id=november-01")
+        await watched.says(".about", "its type is paused: resume the type")
+
+        await watched.go("/?window=day")
+        await page.mouse.move(5, 5)
+        await page.locator(".columns a").last.click()
+        await watched.says("h1", "What ran")
+        await page.get_by_role("link", name="email").click()
+        await watched.says(".chip", "last event within")
 
 
 async def work_with_keys_alone(jobs: JobsService, opened: Browser) -> None:

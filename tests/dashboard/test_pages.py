@@ -522,6 +522,9 @@ async def test_pages_of_many_types_stay_short_and_read_the_same(monkeypatch: pyt
         assert len(page) < 100_000
         assert reads["queue_states"] <= 125
         assert reads["columns_of"] == 25
+        await client.get("/?window=month")
+        await client.get("/?window=month&q=type-")
+        assert reads["columns_of"] == 50  # those of a month are kept for a while
 
 
 async def eventually_drawn(client: httpx.AsyncClient, path: str) -> str:
