@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from jobs_service.dashboard.rendering import count, duration
+from jobs_service.dashboard.rendering import NBSP, count, duration
 
 COLUMN: Final = 10.0
 """Width of a column of a lane, in units of the drawing."""
@@ -88,15 +88,16 @@ def counted(
     columns = len(area[1]) if area else len(stacked)
     width = columns * COLUMN
     keys = tuple((kind, word) for kind, word, _ in bars)
+    greatest = count(top) if top < 1e6 else f"{top / 1e6:g}{NBSP}M"
     if area is None or not most:
-        return Lane(name, says, width, count(top), keys, bars=tuple(drawn))
+        return Lane(name, says, width, greatest, keys, bars=tuple(drawn))
     [points] = _segments(area[1], top, height)
     points = f"0,{points.partition(',')[2].partition(' ')[0]} {points} {width:g},{points.rpartition(',')[2]}"
     return Lane(
         name,
         says,
         width,
-        count(top),
+        greatest,
         ((area[0], area[0]), *([("ghost", ghost[0])] if ghost else ()), *keys),
         f"0,{height:g} {points} {width:g},{height:g}",
         ((area[0], points), *([("ghost", _segments(ghost[1], top, height)[0])] if ghost else ())),
