@@ -20,6 +20,7 @@ from jobs_service.service.queries import columns as columns_of
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
+    from jobs_service.model.process import OutboxInfo
     from jobs_service.service.queries import Resolution
 
 SLOW: Final = 60.0
@@ -376,6 +377,23 @@ def _of_queues(
         elif age is not None and age > SLOW:
             query = {"state": "ready"}
             yield Complaint(4, type, "retrying", "growing", "falls behind", many, rendering.roughly(age), query)
+
+
+# Outboxes
+
+
+def outbox_lag(outbox: OutboxInfo) -> str:
+    """Return how many rows of an outbox wait, and for how long, in words."""
+    since = "" if outbox.oldest is None else f", the oldest for {rendering.duration(outbox.oldest)}"
+    aside = f", {rendering.count(outbox.set_aside)} set aside" if outbox.set_aside else ""
+    return f"{rendering.many(outbox.rows, 'row')}{since}{aside}"
+
+
+def outbox_problem(outbox: OutboxInfo) -> str:
+    """Return what is wrong with an outbox, without its name; "" if nothing is."""
+    if outbox.error:
+        return f"is not moved: {rendering.brief(outbox.error, 200)}"
+    return "falls behind" if outbox.oldest is not None and outbox.oldest > SLOW else ""
 
 
 # The size of the store

@@ -20,8 +20,9 @@ from jobs_service.model.job import Status
 from jobs_service.model.type_state import QueueState, TypeCounts
 from jobs_service.names import shown
 from jobs_service.service import bulk_actions
-from jobs_service.service.actions import ACTIONS
+from jobs_service.service.bulk_actions import ACTIONS
 from jobs_service.service.failures import Outage
+from jobs_service.service.presence import relayed
 
 TYPES_ON_A_PAGE: Final = 25
 MOST_ATTENTION: Final = 7
@@ -56,7 +57,8 @@ async def overview(visit: Visit) -> Response:
     before = None if earlier is None else Lately.merged(figures.SPANS[window], earlier)
     usual = await reads.usual()
     then = partial(past_page.address, visit)
-    attention = [*_processes(visit, processes), *(_shown(visit, each) for each in problems.values())]
+    attention = [*_processes(visit, processes), *_outboxes(visit, processes)]
+    attention += [_shown(visit, each) for each in problems.values()]
     attention += await _bulk(visit, counts)
     unwell = sum(each["is_bad"] for each in attention)
     context = {
@@ -147,6 +149,24 @@ def _processes(visit: Visit, processes: list[ProcessInfo]) -> list[dict[str, Any
         }
         for each in processes
         if each.state in _GONE
+    ][:3]
+
+
+def _outboxes(visit: Visit, processes: list[ProcessInfo]) -> list[dict[str, Any]]:
+    return [
+        {
+            "state": "failed" if each.error else "retrying",
+            "icon": "failed" if each.error else "growing",
+            "subject": rendering.brief(each.name, 60),
+            "href": visit.url("/system"),
+            "says": problem,
+            "more": figures.outbox_lag(each),
+            "since": "",
+            "is_bad": bool(each.error),
+            "is_warning": not each.error,
+        }
+        for each in relayed(processes)
+        if (problem := figures.outbox_problem(each))
     ][:3]
 
 

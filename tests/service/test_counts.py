@@ -12,6 +12,10 @@ from jobs_service import Histogram, JobsService, NewJob, Outcome, Totals, TypeCo
 from jobs_service.model.type_state import bucket_of
 from jobs_service.service import queries
 from tests.service.support import FAR_AWAY, T1, T2, accepted, new_jobs
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
 
 
 async def one_of_each(jobs: JobsService) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, JobState, JobTransaction, Outcome, Settings
-from jobs_service.layer import removal
+from jobs_service.layer import creation
 from jobs_service.testing.world import Process
 from tests.checker import assert_sound
 from tests.service.support import (
@@ -24,7 +24,11 @@ from tests.service.support import (
     new_jobs,
     running,
 )
-from tests.stores import settings_with
+from tests.stores import QUICKEST_AND_CLUSTER, one_of, settings_with
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
+
 
 SUCCEEDED, FAILED, CANCELED = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED
 
@@ -39,7 +43,7 @@ async def prune(jobs: JobsService, later: float, type: str = T1) -> int:
     """Remove what has expired so many seconds from now."""
     keys = jobs._context.keyspace.of(type)
     until = jobs._context.sources.wall_time() + later
-    return await jobs._context.transact(lambda unit: removal.remove_expired(unit, keys, until, 100))
+    return await jobs._context.transact(lambda unit: creation.remove_expired(unit, keys, until, 100))
 
 
 async def ended(jobs: JobsService, id: str, outcome: Outcome) -> None:
@@ -112,9 +116,6 @@ async def test_within_a_transaction_a_job_can_finish_and_run_again_or_be_removed
     await assert_sound(quiet.store)
     assert await expiring(quiet) == []
     assert [(job.id, job.state) for job in await listed(quiet)] == [("a", JobState.FINISHED), ("c", JobState.PENDING)]
-
-
-# Arguments
 
 
 # The activity monitor

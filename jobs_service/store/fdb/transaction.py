@@ -20,15 +20,13 @@ from jobs_service.store.base import (
     STAMP_BYTES,
     SYSTEM_KEYS,
     Bound,
+    CheckedTransaction,
     CommitStamp,
     KeySelector,
     KeyValue,
     Limits,
     Snapshot,
     Watch,
-)
-from jobs_service.store.checks import (
-    CheckedTransaction,
     check_range,
     check_selector,
     not_readable,
@@ -275,13 +273,7 @@ class FdbTransaction(CheckedTransaction):
     )
 
     def __init__(
-        self,
-        transaction: Any,
-        limits: Limits,
-        *,
-        read_only: bool = False,
-        blocking: bool = False,
-        version: Any = None,
+        self, transaction: Any, limits: Limits, *, read_only: bool = False, blocking: bool = False, version: Any = None
     ) -> None:
         super().__init__(limits, read_only=read_only)
         self.native = transaction
