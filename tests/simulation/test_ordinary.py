@@ -42,6 +42,13 @@ def test_every_mutant_is_shown_by_a_seed_or_found_by_an_ordinary_test() -> None:
     assert names - shown - FOUND.keys() - ON_A_CLUSTER.keys() == UNFOUND
 
 
+def test_every_ordinary_test_is_there() -> None:
+    for test in {*FOUND.values(), *ON_A_CLUSTER.values()}:
+        file, name = test.split("[")[0].split("::")
+        text = (ROOT / file).read_text()
+        assert f"def {name}(" in text or "import *" in text, test
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("names", PARTS, ids=len)
 def test_an_ordinary_test_fails_where_its_mutant_is_planted(tmp_path: Path, names: Sequence[str]) -> None:
