@@ -113,7 +113,6 @@ UNMEASURED = frozenset(
         "dashboard/test_replications.py",
         "docs",
         "hostile",
-        "http/test_hostile_kinds.py",
         "http/test_kills.py",
         "http/test_openapi.py",
         "http/test_wire.py",

@@ -19,6 +19,8 @@ from jobs_service.names import compact, printable, shown
 from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
+    import typer
+
     from jobs_service import Job, JobError, JobEvent, JobsService, Progress
     from jobs_service.model.process import OutboxInfo
     from jobs_service.redaction import Redaction
@@ -156,18 +158,22 @@ def table(columns: Sequence[Column], items: Sequence[Any]) -> None:
 
 
 def rows(
-    columns: Sequence[Column], found: Sequence[T], form: Callable[[T], dict[str, Any]], as_json: Json, nothing: str
+    context: typer.Context,
+    columns: Sequence[Column],
+    found: Sequence[T],
+    form: Callable[[T], dict[str, Any]],
+    nothing: str,
 ) -> None:
     """Print items: as one line of JSON each, or as a table for people.
 
     Args:
+        context: the verb's context, which has its `-o`.
         columns: columns of the table.
         found: the items.
         form: returns the JSON object of an item.
-        as_json: whether to print JSON.
         nothing: the sentence for people if there are no items.
     """
-    if as_json:
+    if wants_json(context):
         for item in found:
             json_line(form(item))
     elif found:
@@ -226,6 +232,19 @@ def _folded(text: str, columns: int) -> list[str]:
 def line(text: str) -> None:
     """Print one line, which must be printable, and flush."""
     print(text, flush=True)
+
+
+def tell(context: typer.Context, form: Any, text: str) -> None:
+    """Print what a verb has done: a JSON value with `-o json`, or a line for people."""
+    if wants_json(context):
+        json_line(form)
+    else:
+        line(text)
+
+
+def wants_json(context: typer.Context) -> bool:
+    """Whether the verb was given `-o json`."""
+    return bool(context.params["as_json"])
 
 
 def styled_line(text: str, word: str) -> None:

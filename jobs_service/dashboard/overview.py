@@ -49,8 +49,8 @@ async def overview(visit: Visit) -> Response:
     some = selected[begin : begin + TYPES_ON_A_PAGE]
     known = await visit.service.queue_states([type for type in some if type not in queues])
     queues = {**queues, **dict(zip((type for type in some if type not in queues), known, strict=True))}
-    recent = await asyncio.gather(*(figures.lately(visit.service, type, window, visit.now) for type in some))
-    every = None if sums is None else Lately.of(figures.SPANS[window], sums)
+    recent = await figures.lately(visit.service, some, window, visit.now, times=False)
+    every = None if sums is None else Lately.merged(figures.SPANS[window], sums)
     attention = [*_processes(visit, processes), *_outboxes(visit, processes)]
     attention += [_shown(visit, each) for each in problems.values()]
     attention += await _bulk(visit, counts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import itertools
 import os
 import random
 import signal
@@ -15,16 +16,21 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 from jobs_service import JobId, JobState, ServiceClosed
+from jobs_service.batching import Answer
 from jobs_service.blocking import LoopCalls
 from jobs_service.sync import JobsService
 from tests.left_open import Open
 from tests.store.lmdb.lmdb_process import ROOT
 
 THREADS = 200
+SECONDS = float(os.environ.get("SYNC_SECONDS", "0"))
+"""How long the threads go on with new jobs, after three each."""
 
 
 class Killed(BaseException):
@@ -56,9 +62,12 @@ def test_threads_add_look_and_wait_while_callers_are_killed_and_the_process_fork
 
         running = threading.Thread(target=jobs.run, daemon=True)
         running.start()
+        end = time.monotonic() + SECONDS
 
         def call(number: int) -> None:
-            for turn in range(3):
+            for turn in itertools.count():
+                if turn >= 3 and time.monotonic() >= end:
+                    return
                 id = f"{number}-{turn}"
                 try:
                     jobs.enqueue(work, number, id=id)
@@ -69,29 +78,30 @@ def test_threads_add_look_and_wait_while_callers_are_killed_and_the_process_fork
                     return
 
         threads = started(call)
-        for thread in random.Random(7).sample(threads, 20):
-            kill(thread)
         children = []
-        for child in range(2):
-            if (pid := os.fork()) == 0:
-                _in_child(jobs, child)
-            children.append(pid)
+        for count, thread in enumerate(random.Random(7).sample(threads[1:], 20)):
+            kill(thread)
+            threads[0].join(SECONDS / 20)
+            if count % 10 == 5:
+                if (pid := os.fork()) == 0:
+                    _in_child(jobs, f"child-{count}")
+                children.append(pid)
         assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0]
         for thread in threads:
             thread.join()
         assert len(answered) >= 3 * (THREADS - 20)
-        for id in (*answered, "child-0", "child-1"):
+        for id in (*answered, "child-5", "child-15"):
             assert jobs.wait("work", id, "finished", timeout=60)
     running.join()
     assert not Open.now().since(before)
 
 
-def _in_child(jobs: JobsService, child: int) -> None:
+def _in_child(jobs: JobsService, id: str) -> None:
     """Use the service in a forked child, and end it."""
     status = 1
     try:
         assert threading.active_count() == 1
-        job = jobs.enqueue("work", child, id=f"child-{child}")
+        job = jobs.enqueue("work", 1, id=id)
         jobs.result("work", job.id, timeout=60)  # its parent runs it
         jobs.close()
         assert threading.active_count() == 1
@@ -155,15 +165,92 @@ def test_an_interrupted_call_is_canceled_before_its_error_is_raised(tmp_path: Pa
         assert jobs.types() == ["work"]
 
 
+async def test_a_call_that_is_canceled_before_its_first_step_ends() -> None:
+    calls = LoopCalls(asyncio.get_running_loop())
+    begun: list[bool] = []
+
+    async def never() -> None:
+        begun.append(True)
+
+    thread = threading.Thread(target=calls.call, args=(never,), daemon=True)
+    thread.start()
+    while not calls._new:
+        time.sleep(0.001)  # noqa: ASYNC251 - so that the loop does not begin it meanwhile
+    call = calls._new[0]
+    calls._begin_all()
+    call.cancel()
+    await asyncio.to_thread(thread.join, 60)
+    assert not thread.is_alive()
+    assert not begun
+
+
+def test_the_loop_is_woken_for_a_call_though_the_thread_that_was_to_do_it_has_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with JobsService(f"lmdb:{tmp_path / 'store'}") as jobs:
+        calls = jobs._where()
+        with monkeypatch.context() as dying:
+            dying.setattr(calls, "_tell", lambda _: exec("raise Killed", {"Killed": Killed}))
+            with contextlib.suppress(Killed):
+                jobs.types()
+        assert jobs.types() == []
+
+
+def test_operations_begin_together_when_those_before_them_are_over_or_interrupted() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    with start_blocking_portal() as portal:
+        loop = portal.call(asyncio.get_running_loop)
+        calls = LoopCalls(loop)
+        begun: SimpleQueue[tuple[int, Answer]] = SimpleQueue()
+        results: dict[int, object] = {}
+
+        def call(number: int) -> None:
+            results[number] = calls.operate(lambda answer: (number, answer), begun.put, one_after_the_other=True)
+
+        def wait_for_others(count: int) -> None:
+            while sum(len(flight.waiting) for flight in [*calls._flights.values()]) < count:
+                time.sleep(0.001)
+            assert begun.empty()
+
+        def interrupt() -> None:
+            assert begun.get()[0] == 7
+            threads.extend(started(call, 3))
+            wait_for_others(3)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        threads: list[threading.Thread] = []
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            call(7)
+        interrupting.join()
+        together = [begun.get() for _ in range(3)]
+        threads.append(threading.Thread(target=call, args=(3,)))
+        threads[-1].start()
+        wait_for_others(1)
+        for number, answer in together:
+            loop.call_soon_threadsafe(answer.set_result, f"result {number}")
+        number, answer = begun.get()
+        loop.call_soon_threadsafe(answer.set_result, f"result {number}")
+        for thread in threads:
+            thread.join()
+        assert results == {each: f"result {each}" for each in range(4)}
+        assert portal.call(lambda: calls._flights) == {}
+
+
 def run(program: str, path: Path, *arguments: str) -> tuple[int, str, str]:
     """Run a program with a store; return exit code and outputs."""
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", program, f"lmdb:{path / 'store'}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, start_new_session=True)
-    return done.returncode, done.stdout, done.stderr
+    # A slow machine is no fault of the program: `-X dev` has asyncio tell of each step that took long.
+    errors = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("Executing <")]
+    return done.returncode, done.stdout, "".join(errors)
 
 
 HEAD = """
-import os, signal, sys, threading
+import logging, os, signal, sys, threading
+logging.getLogger("asyncio").setLevel("ERROR")  # it tells of slow steps, of which a busy machine has many
 from jobs_service.sync import JobsService
 jobs = JobsService(sys.argv[1])
 jobs.set_type_timeout("work", 60)

@@ -14,7 +14,7 @@ import typer
 from jobs_service import names
 from jobs_service.cli import output, parsing, program, terminal
 from jobs_service.cli.output import Column, Table
-from jobs_service.cli.parsing import DURATION_HELP, JsonOption, OptionalType, StoreOption, parse_type
+from jobs_service.cli.parsing import DURATION_HELP, OptionalType, parse_type
 from jobs_service.names import shown
 from jobs_service.sources import Sources
 
@@ -110,13 +110,7 @@ PAST: Final = (
 )
 
 
-def stats(
-    context: typer.Context,
-    type: OptionalType = None,
-    since: SinceOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
-) -> None:
+def stats(context: typer.Context, type: OptionalType = None, since: SinceOption = None) -> None:
     """Count jobs by state.
 
     Ready jobs could run now, scheduled ones are not due, retrying ones wait for another attempt as their last run has
@@ -130,15 +124,15 @@ def stats(
         from jobs_service.json_types import plain
 
         seconds = parsing.duration(since, "--since")
-        output.rows(PAST, program.run(context, store, lambda jobs: _past(jobs, only, seconds)), plain, as_json, QUIET)
+        output.rows(context, PAST, program.run(context, lambda jobs: _past(jobs, only, seconds)), plain, QUIET)
         return
     if only is None:
-        _print(program.run(context, store, _everything), as_json)
+        _print(context, program.run(context, _everything))
         return
-    found = program.run(context, store, lambda service: counted(service, only))
+    found = program.run(context, lambda service: counted(service, only))
     if not found:
         raise program.AnswerIsNo(f"there is no type {shown(only)}")
-    _print((found, []), as_json)
+    _print(context, (found, []))
 
 
 async def _past(jobs: JobsService, type: Any, seconds: float) -> list[Interval]:
@@ -148,11 +142,11 @@ async def _past(jobs: JobsService, type: Any, seconds: float) -> list[Interval]:
     return [each for each in found if any(astuple(each.totals))]
 
 
-def _print(found: Everything, as_json: output.Json) -> None:
+def _print(context: typer.Context, found: Everything) -> None:
     types, outboxes = found
-    output.rows(COLUMNS, types, _form, as_json, NO_TYPES)
+    output.rows(context, COLUMNS, types, _form, NO_TYPES)
     for each in outboxes:
-        if as_json:
+        if output.wants_json(context):
             form = asdict(each)
             output.json_line({"outbox": form.pop("name"), **form})
         else:
@@ -183,13 +177,7 @@ def _form(row: CountedType) -> dict[str, Any]:
 # Live
 
 
-def top(
-    context: typer.Context,
-    interval: IntervalOption = "2",
-    once: OnceOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
-) -> None:
+def top(context: typer.Context, interval: IntervalOption = "2", once: OnceOption = False) -> None:
     """Show counts and rates live, until q or Ctrl-C.
 
     The rates are those of jobs that were added, that ended, and that crashed, per second. Keys: q ends, s sorts by
@@ -197,11 +185,11 @@ def top(
     and with -o json, the counts are shown once.
     """
     seconds = parsing.positive_duration(interval, "--interval")
-    if once or as_json or not sys.stdout.isatty():
-        _print(program.run(context, store, _everything), as_json)
+    if once or output.wants_json(context) or not sys.stdout.isatty():
+        _print(context, program.run(context, _everything))
         return
     try:
-        program.run(context, store, lambda jobs: _Top(jobs, seconds).show())
+        program.run(context, lambda jobs: _Top(jobs, seconds).show())
     except KeyboardInterrupt:
         raise typer.Exit from None
 

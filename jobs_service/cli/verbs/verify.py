@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from jobs_service.cli import output, program
-from jobs_service.cli.parsing import JsonOption, StoreOption
 from jobs_service.names import printable
 
 if TYPE_CHECKING:
@@ -15,13 +14,14 @@ if TYPE_CHECKING:
     from jobs_service.verifying import Verification
 
 
-def verify(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def verify(context: typer.Context) -> None:
     """Check that the rows of jobs in the store belong together.
 
     It only reads, and the store may be in use. For each fault, as after a change of the store by hand, one line is
     printed, and the exit code is 1. It is about rows: a page that cannot be read ends it, with exit code 3.
     """
-    found, faults, location = program.run(context, store, lambda jobs: _verified(jobs, as_json))
+    as_json = output.wants_json(context)
+    found, faults, location = program.run(context, lambda jobs: _verified(jobs, as_json))
     told = f"{output.many(found.jobs, 'job')} of {output.many(found.types, 'type')}"
     if as_json:
         form = {"sound": not faults, "faults": faults, "jobs": found.jobs, "types": found.types}
@@ -36,7 +36,7 @@ def verify(context: typer.Context, store: StoreOption = None, as_json: JsonOptio
         output.line(f"sound: {location}: {told}{moving}")
 
 
-async def _verified(jobs: JobsService, as_json: output.Json) -> tuple[Verification, int, str]:
+async def _verified(jobs: JobsService, as_json: bool) -> tuple[Verification, int, str]:
     from jobs_service.verifying import Verification
 
     found, faults = Verification(jobs.store, await jobs.store.prefix()), 0
