@@ -76,6 +76,11 @@ def refuse_store(context: typer.Context, why: str, store: str | None = None) -> 
         raise typer.BadParameter(why, param_hint="--store")
 
 
+def own_store(application: str) -> str:
+    """Return why `--store` is refused beside an application."""
+    return f"{application} brings its own store; JOBS_SERVICE_STORE is that of a JobsService() without an address"
+
+
 def run(
     context: typer.Context,
     store: str | None,

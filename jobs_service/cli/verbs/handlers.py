@@ -122,7 +122,7 @@ def periodic(
     else:
         from jobs_service.cli.daemon import load
 
-        program.refuse_store(context, f"{application} brings its own store", store)
+        program.refuse_store(context, program.own_store(application), store)
         service = load(application)
         address = service.store.address
         seen = [] if program.missing_store(address) else program.run_at(address, _ticks)
