@@ -13,3 +13,4 @@ DATABASES = {
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+TASKS = {"default": {"BACKEND": "jobs_service.django.JobsBackend", "OPTIONS": {"outbox": "default"}}}

@@ -180,8 +180,7 @@ class _Nursery:
 
     async def begin(self) -> _Process:
         """Begin another process, and wait until it can run jobs or has ended."""
-        self._number += 1
-        number = self._number  # others begin while this one is being connected
+        self._number = number = self._number + 1  # others begin while this one's connection is made
         process = self._processes[number] = _Process(partial(self._send, KILL, number))
         ours, theirs = socket.socketpair()
         with theirs:
@@ -196,6 +195,8 @@ class _Nursery:
 
     async def end(self) -> None:
         """Have it kill all processes, and wait for its end."""
+        if not self._ready.done():
+            self._popen.kill()  # it has no processes yet, and may import the application for long
         self._lose()
         await self._exit_code()
 
