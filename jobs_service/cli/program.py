@@ -305,7 +305,7 @@ def wording(error: BaseException) -> str:
 
     if isinstance(error, NoTypeTimeout):
         name = shown(error.type)
-        return f"type {name} has no activity timeout; give it one: {PROGRAM} types set {name} SECONDS"
+        return f"there is no type {name}: the start of its handler makes it, or {PROGRAM} types set {name} SECONDS"
     if isinstance(error, JobExists):
         return f"job {shown(error.id)} of type {shown(error.type)} exists already; --resubmit has it run again"
     if isinstance(error, JobNotFound):
