@@ -161,7 +161,8 @@ def _first_of(rows: Any) -> Any:
 
 
 def _value(row: Any) -> Any:
-    return None if row is None else row[0]
+    # An application's connection may have dictionaries for rows.
+    return None if row is None else next(iter(row.values() if isinstance(row, Mapping) else row))
 
 
 @contextmanager

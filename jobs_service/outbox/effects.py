@@ -74,17 +74,18 @@ def once(connection: Any, job: Job, key: str = "") -> Any:
         **{f"run{number}": f"%{run}%" for number, run in enumerate(runs)},
     }
     is_same = " or ".join(f"jobs_service_once.runs like :run{number}" for number in range(len(runs)))
+    # Whether it is the first one is the database's answer: a connection may give texts as bytes.
     sql = (
         "insert into jobs_service_once (type, id, key, runs, done, at) values (:type, :id, :key, :runs, :done, <now>)"
         " on conflict (type, id, key) do update set runs = excluded.runs, at = excluded.at,"
-        f" done = case when {is_same} then jobs_service_once.done else excluded.done end returning done"
+        f" done = case when {is_same} then jobs_service_once.done else excluded.done end returning done = :done"
     )
     answer = first_value(connection, sql, values)
-    return _is(answer, done) if hasattr(answer, "__await__") else answer == done
+    return _awaited(answer) if hasattr(answer, "__await__") else bool(answer)
 
 
-async def _is(answer: Any, done: str) -> bool:
-    return bool(await answer == done)
+async def _awaited(answer: Awaitable[Any]) -> bool:
+    return bool(await answer)
 
 
 def _runs(job: Any) -> list[str]:

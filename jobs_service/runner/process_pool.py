@@ -18,11 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from jobs_service.errors import (
-    InvalidSettings,
-    JobsError,
-    in_one_line,
-)
+from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, in_one_line
 from jobs_service.model import JobError, RunningJob
 from jobs_service.runner.functions import in_thread, refused
 from jobs_service.runner.handler import Handler
@@ -365,8 +361,14 @@ class _Process(asyncio.Protocol):
             end = SIZE.size + size
             if len(self._unread) < end:
                 return
-            message = pickle.loads(self._unread[SIZE.size : end])
+            body = self._unread[SIZE.size : end]
             del self._unread[:end]
+            try:
+                message = pickle.loads(body)
+            except Exception as error:  # an application's object, in what its function has asked for
+                reason = in_one_line(f"{type(error).__name__}: {error}", 200)
+                self._send("answer", InvalidJob(f"a value that cannot be read in another process: {reason}"))
+                continue
             if message[0] == "ask":
                 task = own_task(self._operate(*message[1:]))
                 self._asking.add(task)

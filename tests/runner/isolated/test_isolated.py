@@ -103,6 +103,9 @@ DEATHS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
     (functions.unpicklable, {}, "InvalidJob: the handler returned <unlocked _thread.lock object at "),
     (functions.close_the_connection, {}, "ProcessDied: its process closed its connection to the runner, and was"),
     (functions.killed, {}, "ProcessDied: its process was ended by SIGKILL, not by the runner: the system does so"),
+    (functions.update_unreadable, {}, "InvalidJob: a value that cannot be read in another process: TypeError: "),
+    (functions.update_much, {}, "JobTooLarge: a value of 50000"),
+    (functions.return_much, {}, "InvalidJob: the handler returned 'xxx"),
     (functions.transact, {}, "JobsError: finish_with runs its function in a transaction beside the store"),
 ]
 TRACED = (functions.segmentation_fault, functions.exit_politely, functions.two_gigabytes, functions.transact)
@@ -138,6 +141,13 @@ async def test_children_that_a_function_leaves_behind_end_with_it(jobs: JobsServ
         job = await ended(jobs)
         assert job.result == 7
         await gone(*job.data)
+
+
+async def test_what_a_function_leaves_behind_uses_no_later_job(jobs: JobsService) -> None:
+    async with running(jobs, functions.leave, slots=1):
+        for what, result in [("fork", "own"), ("thread", "own"), ("look", ["WorkerConflict"])]:
+            await jobs.add(TYPE, what, what)
+            assert (await ended(jobs, what)).result == result
 
 
 async def test_what_a_function_raises_has_its_usual_meaning(jobs: JobsService) -> None:
