@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         Totals,
         TypeCounts,
     )
-    from jobs_service.model.command_result import CommandFailed
+    from jobs_service.model.process import CommandFailed
     from jobs_service.model.schedule import StoredSchedule
     from jobs_service.model.type_state import QueueState, Retention
     from jobs_service.redaction import Redaction
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from jobs_service.runner.handler import PROVIDED, Handler
     from jobs_service.runner.options import HandlerOptions
     from jobs_service.service import JobsService
-    from jobs_service.service.handlers import Handlers
+    from jobs_service.service.handler_registry import Handlers
     from jobs_service.settings import Settings
 
 __version__ = "0.1.0"
@@ -152,7 +152,7 @@ __all__ = [
 _HOMES = (
     "errors",
     "model",
-    "model.command_result",
+    "model.process",
     "model.schedule",
     "model.type_state",
     "redaction",

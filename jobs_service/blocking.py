@@ -93,6 +93,8 @@ class LoopCalls:
             raise ServiceClosed("this belongs to the process before its fork: get it anew from the service")
         if self.loop.is_closed():
             raise _loop_ended()
+        if self._new:  # a thread may have died just before it would have woken the loop
+            self._wake_loop()
 
     def _abandon(self, call: _Call) -> None:
         with contextlib.suppress(ServiceClosed):
@@ -201,9 +203,14 @@ class _Call:
         if self.task is None:
             self.calls.answer(self)
         elif not self.task.done():
+            self.task.add_done_callback(self._ended)  # one that is canceled before its first step runs nothing
             self.task.cancel()
         elif self.error is None:
             self.task = self.calls.loop.create_task(self._undo())
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        if not self.has_ended:
+            self.calls.answer(self)
 
     async def _undo(self) -> None:
         if self.calls.undo is not None:

@@ -29,9 +29,9 @@ from jobs_service.blocking import LoopCalls, running_loop
 from jobs_service.client import JobsClient as AsyncJobsClient
 from jobs_service.durations import Duration
 from jobs_service.errors import JobsError, ServiceClosed
-from jobs_service.layer.plain_transaction import PlainJobTransaction as JobTransaction
-from jobs_service.layer.plain_transaction import either
 from jobs_service.layer.transaction import JobTransaction as AsyncJobTransaction
+from jobs_service.layer.transaction import PlainJobTransaction as JobTransaction
+from jobs_service.layer.transaction import either
 from jobs_service.model import EndedJob, Job, JobEvent, JobId, JobState, JobType, RunningJob
 from jobs_service.model.enqueueing import Enqueue, Enqueueable, EnqueueMany, ResultT
 from jobs_service.runner.functions import BlockingJob
@@ -39,7 +39,7 @@ from jobs_service.runner.handler import Handler
 from jobs_service.runner.ticker import Periodic
 from jobs_service.service import JobsService as AsyncJobsService
 from jobs_service.service.schedules import Schedules as AsyncSchedules
-from jobs_service.service.sync_transaction import WithinTransaction
+from jobs_service.service.transactions import WithinTransaction
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from jobs_service.actors.context import Context, DutifulActor
-from jobs_service.layer import changes, lost_jobs, queue, removal, type_settings
+from jobs_service.layer import changes, queue, removal, running_jobs, type_settings
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import TypeKeys
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -222,7 +222,7 @@ class Sampler:
     async def _sample(self, due: Sequence[Sampled]) -> None:
         keys = [sampled.keys for sampled in due]
         found = await self._context.retried(
-            lambda: self._context.read(lambda transaction: lost_jobs.samples(transaction, keys))
+            lambda: self._context.read(lambda transaction: running_jobs.samples(transaction, keys))
         )
         now = asyncio.get_running_loop().time()
         for sampled, (timeout, stamp) in zip(due, found, strict=True):
@@ -462,7 +462,7 @@ class ActivityMonitor(DutifulActor):
         """Re-enqueue one batch of the jobs at or below a stamp."""
         attempts: list[Attempt] = []  # one for each size: half of a batch that was too much has not been tried before
 
-        def attempt(size: int) -> Awaitable[lost_jobs.TaskPart | None]:
+        def attempt(size: int) -> Awaitable[running_jobs.TaskPart | None]:
             attempts.append(Attempt())
             return self._take_for_lost(until, timeout, size, attempts[-1])
 
@@ -485,17 +485,17 @@ class ActivityMonitor(DutifulActor):
 
     async def _take_for_lost(
         self, until: bytes, timeout: float, size: int, attempt: Attempt
-    ) -> lost_jobs.TaskPart | None:
+    ) -> running_jobs.TaskPart | None:
         """Re-enqueue one batch; return None if the type's timeout has changed since silence was measured."""
         keys = self.keys
 
-        async def take(unit: UnitOfWork) -> lost_jobs.TaskPart | None:
+        async def take(unit: UnitOfWork) -> running_jobs.TaskPart | None:
             attempt.begin()
             # Do not read the activity stamp: each heartbeat of the type changes it, so that on a busy type this
             # transaction would conflict for ever. The entries that are read conflict for the jobs that matter.
             present = await type_settings.timeout_if_any(unit.transaction, keys)
             own = self._context.own_runs.get(keys.packed, ())
-            return await lost_jobs.re_enqueue(unit, keys, until, size, own) if present == timeout else None
+            return await running_jobs.re_enqueue(unit, keys, until, size, own) if present == timeout else None
 
         return await self._transact(take, too_much_for(size))
 

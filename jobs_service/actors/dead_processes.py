@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from jobs_service.actors.context import Context, DutifulActor, log
-from jobs_service.layer import lost_jobs
+from jobs_service.layer import running_jobs
 from jobs_service.layer.batch_bounds import Batch, Pace, too_much_for
 from jobs_service.layer.keyspace import Place
 from jobs_service.layer.record import JobSnapshot
@@ -69,7 +69,7 @@ class ProcessMonitor(DutifulActor):
         context = self._context
 
         async def read(transaction: Transaction) -> tuple[list[Place], bytes | None]:
-            return await lost_jobs.held_jobs(transaction, context.keyspace, dead, after, _PAGE)
+            return await running_jobs.held_jobs(transaction, context.keyspace, dead, after, _PAGE)
 
         return await self._read(read)
 
@@ -82,7 +82,7 @@ class ProcessMonitor(DutifulActor):
 
     async def _take(self, held: Sequence[Place], dead: frozenset[bytes], most: int) -> tuple[list[JobSnapshot], int]:
         async def take(unit: UnitOfWork) -> tuple[list[JobSnapshot], int]:
-            lost, dealt_with = await lost_jobs.take_from(unit, held[:most], dead)
+            lost, dealt_with = await running_jobs.take_from(unit, held[:most], dead)
             return [entry.seen() for entry in lost], dealt_with
 
         too_much = too_much_for(min(most, len(held)))

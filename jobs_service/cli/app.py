@@ -10,14 +10,12 @@ from typing import Annotated
 import typer
 
 from jobs_service.cli import output, program
-from jobs_service.cli.parsing import StoreOption, Verb
-from jobs_service.cli.program import GlobalOptions
+from jobs_service.cli.parsing import StoreOption, verb
 from jobs_service.cli.verbs import completion
 from jobs_service.cli.verbs.add import add, add_many
-from jobs_service.cli.verbs.backup import backup
 from jobs_service.cli.verbs.change import cancel, remove, resubmit, retry
 from jobs_service.cli.verbs.change import run as run_job
-from jobs_service.cli.verbs.copy import copy
+from jobs_service.cli.verbs.copy import backup, copy
 from jobs_service.cli.verbs.handlers import handlers, periodic
 from jobs_service.cli.verbs.health import failures, health
 from jobs_service.cli.verbs.list import list_jobs, show
@@ -30,6 +28,7 @@ from jobs_service.cli.verbs.stats import stats, top
 from jobs_service.cli.verbs.submit import submit
 from jobs_service.cli.verbs.token import token_app
 from jobs_service.cli.verbs.types import pause, redact, resume, retention, types_app
+from jobs_service.cli.verbs.verify import verify
 from jobs_service.cli.verbs.watch import watch
 
 VersionOption = Annotated[
@@ -83,44 +82,45 @@ def application() -> typer.Typer:
     )
     app.callback()(_root)
     app.add_typer(types_app(), name="types")
-    app.command("add", cls=Verb)(add)
-    app.command("add-many", cls=Verb)(add_many)
+    verb(app, "add", add)
+    verb(app, "add-many", add_many)
     # Everything after the program's name belongs to that program, even words that look like options.
-    app.command("submit", cls=Verb, context_settings={"allow_interspersed_args": False})(submit)
-    app.command("list", cls=Verb)(list_jobs)
-    app.command("show", cls=Verb)(show)
-    app.command("watch", cls=Verb)(watch)
-    app.command("retry", cls=Verb)(retry)
-    app.command("cancel", cls=Verb)(cancel)
-    app.command("remove", cls=Verb)(remove)
-    app.command("run", cls=Verb)(run_job)
-    app.command("resubmit", cls=Verb)(resubmit)
-    app.command("pause", cls=Verb)(pause)
-    app.command("resume", cls=Verb)(resume)
-    app.command("retention", cls=Verb)(retention)
-    app.command("redact", cls=Verb)(redact)
-    app.command("stats", cls=Verb)(stats)
-    app.command("top", cls=Verb)(top)
-    app.command("workers", cls=Verb)(workers)
-    app.command("failures", cls=Verb)(failures)
+    verb(app, "submit", submit, allow_interspersed_args=False)
+    verb(app, "list", list_jobs, "store")
+    verb(app, "show", show)
+    verb(app, "watch", watch)
+    verb(app, "retry", retry)
+    verb(app, "cancel", cancel)
+    verb(app, "remove", remove)
+    verb(app, "run", run_job)
+    verb(app, "resubmit", resubmit)
+    verb(app, "pause", pause)
+    verb(app, "resume", resume)
+    verb(app, "retention", retention)
+    verb(app, "redact", redact)
+    verb(app, "stats", stats)
+    verb(app, "top", top)
+    verb(app, "workers", workers)
+    verb(app, "failures", failures)
     app.add_typer(processes_app(), name="processes")
-    app.command("periodic", cls=Verb)(periodic)
+    verb(app, "periodic", periodic)
     app.add_typer(schedules_app(), name="schedules")
-    app.command("handlers", cls=Verb)(handlers)
-    app.command("health", cls=Verb)(health)
-    app.command("replicate", cls=Verb)(replicate)
-    app.command("replications", cls=Verb)(replications)
-    app.command("serve", cls=Verb)(serve)
+    verb(app, "handlers", handlers, "as_json")
+    verb(app, "health", health)
+    verb(app, "replicate", replicate)
+    verb(app, "replications", replications)
+    verb(app, "serve", serve, "store")
     app.add_typer(outbox_app(), name="outbox")
     app.add_typer(token_app(), name="token")
-    app.command("backup", cls=Verb)(backup)
-    app.command("copy", cls=Verb)(copy)
-    app.command("completion", cls=Verb)(completion.completion)
+    verb(app, "backup", backup)
+    verb(app, "copy", copy, "as_json")
+    verb(app, "verify", verify)
+    verb(app, "completion", completion.completion, "")
     return app
 
 
-def _root(context: typer.Context, store: StoreOption = None, version: VersionOption = False) -> None:
-    context.obj = GlobalOptions(store)
+def _root(store: StoreOption = None, version: VersionOption = False) -> None:
+    pass  # `program` finds the store in the context
 
 
 def _print_version(wanted: bool) -> None:

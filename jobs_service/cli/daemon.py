@@ -23,7 +23,7 @@ import typer
 from jobs_service import InvalidSettings, JobsService, JobType, Settings, sync
 from jobs_service.cli import program
 from jobs_service.cli.worker import Parent, end_after
-from jobs_service.errors import a_kind_of
+from jobs_service.errors import JobsError, a_kind_of
 from jobs_service.names import one_line, printable, shown
 from jobs_service.runner.commands import kill_all
 
@@ -312,6 +312,10 @@ def load(name: str) -> JobsService:
             found = getattr(found, attribute)
         except AttributeError:
             raise typer.BadParameter(f"module {module_name} has no {path}", param_hint=HINT) from None
+        except JobsError:
+            raise
+        except Exception as error:  # an attribute can be the user's code
+            raise _broken(module_name, error) from error
     if isinstance(found, sync.JobsService):
         found = found.asynchronous
     if not isinstance(found, JobsService):

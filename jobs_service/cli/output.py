@@ -19,7 +19,10 @@ from jobs_service.names import compact, printable, shown
 from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
+    import typer
+
     from jobs_service import Job, JobError, JobEvent, JobsService, Progress
+    from jobs_service.model.process import OutboxInfo
     from jobs_service.redaction import Redaction
 
     Shown = TypeVar("Shown", bound=Job | JobEvent)
@@ -155,18 +158,22 @@ def table(columns: Sequence[Column], items: Sequence[Any]) -> None:
 
 
 def rows(
-    columns: Sequence[Column], found: Sequence[T], form: Callable[[T], dict[str, Any]], as_json: Json, nothing: str
+    context: typer.Context,
+    columns: Sequence[Column],
+    found: Sequence[T],
+    form: Callable[[T], dict[str, Any]],
+    nothing: str,
 ) -> None:
     """Print items: as one line of JSON each, or as a table for people.
 
     Args:
+        context: the verb's context, which has its `-o`.
         columns: columns of the table.
         found: the items.
         form: returns the JSON object of an item.
-        as_json: whether to print JSON.
         nothing: the sentence for people if there are no items.
     """
-    if as_json:
+    if wants_json(context):
         for item in found:
             json_line(form(item))
     elif found:
@@ -225,6 +232,19 @@ def _folded(text: str, columns: int) -> list[str]:
 def line(text: str) -> None:
     """Print one line, which must be printable, and flush."""
     print(text, flush=True)
+
+
+def tell(context: typer.Context, form: Any, text: str) -> None:
+    """Print what a verb has done: a JSON value with `-o json`, or a line for people."""
+    if wants_json(context):
+        json_line(form)
+    else:
+        line(text)
+
+
+def wants_json(context: typer.Context) -> bool:
+    """Whether the verb was given `-o json`."""
+    return bool(context.params["as_json"])
 
 
 def styled_line(text: str, word: str) -> None:
@@ -376,6 +396,14 @@ def data_text(data: Any) -> str:
 def many(number: int, noun: str) -> str:
     """Return a number with a noun, in the plural unless it is 1."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def outbox_text(outbox: OutboxInfo) -> str:
+    """Return the state of an outbox for people: its lag, and why nothing is moved if it stands still."""
+    since = "" if outbox.oldest is None else f", the oldest for {duration_text(outbox.oldest)}"
+    aside = f" ({outbox.set_aside} set aside)" if outbox.set_aside else ""
+    error = f": nothing is moved: {printable(outbox.error)}" if outbox.error else ""
+    return f"outbox {printable(outbox.name)}: {many(outbox.rows, 'row')}{since}{aside}{error}"
 
 
 def name(type: Any, id: Any) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, BinaryIO, Final, Literal, NoReturn, TypeAlias
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, BinaryIO, Final, Literal, NoReturn, TypeAlias, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -41,6 +44,7 @@ StoreOption = Annotated[
 JsonOption = Annotated[
     Json, typer.Option("-o", "--output", metavar="json", help="json prints one JSON object per line, for programs.")
 ]
+_OPTIONS: Final = {"store": StoreOption, "as_json": JsonOption}
 DataOption = Annotated[
     str | None, typer.Option("--data", metavar="JSON|@FILE|-", help="The job's JSON value; - reads standard input.")
 ]
@@ -107,6 +111,42 @@ OptionalJob = Annotated[
         autocompletion=completion.ids,
     ),
 ]
+
+
+def verb(app: typer.Typer, name: str, function: Callable[..., None], *options: str, **settings: Any) -> None:
+    """Add a verb to a program.
+
+    Args:
+        options: as `with_options` takes them; without any, all.
+        settings: of click's context.
+    """
+    app.command(name, cls=Verb, context_settings=settings)(with_options(function, *options))
+
+
+def with_options(verb: Callable[..., None], *options: str) -> Callable[..., None]:
+    """Give a verb options that it does not take itself: `program` and `output` find them in its context.
+
+    Args:
+        verb: the function.
+        options: "store" and "as_json", or "" for none; without any, both.
+    """
+    more = {name: kind for name, kind in _OPTIONS.items() if not options or name in options}
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, kind in more.items()]
+    kinds = get_type_hints(verb, include_extras=True)
+    own = [each.replace(annotation=kinds[each.name]) for each in signature(verb).parameters.values()]
+    return redeclared(
+        verb, [*own, *added], lambda **given: verb(**{name: given[name] for name in given if name not in more})
+    )
+
+
+def redeclared(
+    verb: Callable[..., None], parameters: Sequence[Parameter], run: Callable[..., None]
+) -> Callable[..., None]:
+    """Return a function with the name and the help of a verb, and with other parameters."""
+    run = functools.wraps(verb)(run)
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
+    return run
 
 
 # Names

@@ -47,38 +47,32 @@ T = TypeVar("T")
 # The store
 
 
-class GlobalOptions:
-    """The options before the verb.
-
-    Attributes:
-        store: the store's address; None if it was not given.
-    """
-
-    def __init__(self, store: str | None) -> None:
-        self.store = store
+def _given(context: typer.Context | None) -> Iterator[str | None]:
+    while context is not None:
+        yield context.params.get("store")
+        context = context.parent  # type: ignore[assignment]
 
 
-def chosen_store(context: typer.Context, store: str | None) -> str:
+def chosen_store(context: typer.Context) -> str:
     """Return the store's address: the verb's option, else the option before the verb, the variable or the default."""
     from jobs_service.service import DEFAULT_STORE
     from jobs_service.settings import STORE_VARIABLE
 
-    return store or context.obj.store or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
+    return next(filter(None, _given(context)), None) or os.environ.get(STORE_VARIABLE) or DEFAULT_STORE
 
 
-def refuse_store(context: typer.Context, why: str, store: str | None = None) -> None:
+def refuse_store(context: typer.Context, why: str) -> None:
     """Refuse `--store` for a verb that would not use it.
 
     Raises:
         typer.BadParameter: the option was given, before the verb or after it.
     """
-    if store is not None or context.obj.store is not None:
+    if any(store is not None for store in _given(context)):
         raise typer.BadParameter(why, param_hint="--store")
 
 
 def run(
     context: typer.Context,
-    store: str | None,
     body: Callable[[JobsService], Coroutine[Any, Any, T]],
     *,
     rehearsal: Callable[[JobsService], Coroutine[Any, Any, object]] | None = None,
@@ -87,8 +81,7 @@ def run(
     """Open the service, run a verb's body with it, close the service, and return the body's result.
 
     Args:
-        context: the verb's context.
-        store: the verb's `--store`.
+        context: the verb's context, which has its `--store`.
         body: called with the open service.
         rehearsal: run first on a memory store if the embedded store does not exist, so that a refused operation leaves
             no empty store behind. None if the body must not make a store: then the store must exist.
@@ -97,7 +90,7 @@ def run(
     Raises:
         StoreError: the store does not exist, or it cannot be opened.
     """
-    return run_at(chosen_store(context, store), body, rehearsal=rehearsal, supervise=supervise)
+    return run_at(chosen_store(context), body, rehearsal=rehearsal, supervise=supervise)
 
 
 def run_at(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing, suppress
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_type_hints
 import typer
 
 from jobs_service.cli import output, program, terminal
-from jobs_service.cli.parsing import DURATION_HELP, parse_id, parse_type
+from jobs_service.cli.parsing import DURATION_HELP, parse_id, parse_type, redeclared
 from jobs_service.names import shown
 
 if TYPE_CHECKING:
@@ -72,23 +71,19 @@ OPTIONS: Final[dict[str, Any]] = {
 
 def selects(verb: Callable[..., None]) -> Callable[..., None]:
     """Give a verb the options of a filter in place of its parameter `wanted`, which gets the filter."""
-    own = inspect.signature(verb)
     kinds = get_type_hints(verb, localns={"Filter": object}, include_extras=True)
     parameters: list[inspect.Parameter] = []
-    for name, parameter in own.parameters.items():
+    for name, parameter in inspect.signature(verb).parameters.items():
         if name == "wanted":
             parameters += [parameter.replace(name=each, annotation=OPTIONS[each], default=None) for each in OPTIONS]
         else:
             parameters.append(parameter.replace(annotation=kinds[name]))
 
-    @functools.wraps(verb)
     def run(**given: Any) -> None:
         texts = {name: given.pop(name) for name in OPTIONS}
         verb(**given, wanted=_filter({name: text for name, text in texts.items() if text not in (None, [], ())}))
 
-    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
-    return run
+    return redeclared(verb, parameters, run)
 
 
 def _filter(given: dict[str, Any]) -> Filter:
@@ -106,7 +101,6 @@ def _filter(given: dict[str, Any]) -> Filter:
 
 def on_job(
     context: typer.Context,
-    store: str | None,
     names: tuple[str, str],
     body: Callable[[JobsService, Any, Any], Coroutine[Any, Any, T]],
     *,
@@ -117,7 +111,7 @@ def on_job(
     """Run a verb's body for the job that its arguments name, by the id or by the unique beginning of one.
 
     Args:
-        context, store, supervise: as in `program.run`.
+        context, supervise: as in `program.run`.
         names: the arguments TYPE and ID.
         body: called with the service, the type and the id.
         changing: what the verb does, in a word: it asks before it does this to a job of another id than it was given.
@@ -141,11 +135,11 @@ def on_job(
         return await body(jobs, type, id)
 
     try:
-        return program.run(context, store, on_exact_id, supervise=supervise)
+        return program.run(context, on_exact_id, supervise=supervise)
     except JobNotFound:
         if was_there or not isinstance(id, str) or not id:
             raise
-        found = program.run(context, store, lambda jobs: _beginning_with(jobs, type, id))
+        found = program.run(context, lambda jobs: _beginning_with(jobs, type, id))
         if not found:
             raise
     if len(found) > 1:
@@ -154,7 +148,7 @@ def on_job(
     [whole] = found
     if changing is not None:
         terminal.confirm(f"There is no {output.name(type, id)}; {changing} {shown(whole)}?", yes)
-    return program.run(context, store, lambda jobs: body(jobs, type, whole), supervise=supervise)
+    return program.run(context, lambda jobs: body(jobs, type, whole), supervise=supervise)
 
 
 async def _beginning_with(jobs: JobsService, type: Any, prefix: str) -> list[Any]:

@@ -34,7 +34,6 @@ from jobs_service.runner.ticker import AddedTicks, Periodic
 from jobs_service.service import JobsService
 from jobs_service.service.presence import checked
 from jobs_service.settings import Settings
-from jobs_service.sources import Sources
 from jobs_service.store.base import Watch
 from jobs_service.uncancelable import through_cancellation
 
@@ -101,20 +100,14 @@ class RemoteAccess:
         self.worker = worker
         self.batch = Batch(_MOST_AT_ONCE, _MOST_BYTES)
         self._connection = worker.connection
+        self.sources = worker.connection.sources
+        self.serves_threads = False  # requests are made on the loop
         self._keyspace = Keyspace(b"")
         self.own_runs: dict[bytes, Mapping[bytes, object]] = {}
         self._queues: dict[TypeKeys, str] = {}
         # Seconds between tries of requests that must arrive within the type's timeout.
         self._pauses: dict[TypeKeys, float] = {}
         self._sending: set[asyncio.Task[None]] = set()
-
-    @property
-    def sources(self) -> Sources:
-        return self._connection.sources
-
-    @property
-    def serves_threads(self) -> bool:
-        return False  # requests are made on the loop
 
     def beat_in_thread(self, held: Sequence[Held], answered: Callable[[list[LockStatus]], object]) -> None:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Actions behind the buttons, and the login: forms as doors to `http.changes`, each answered with a page."""
+"""Actions behind the buttons, and the login: forms as doors to the changes of an endpoint, answered with pages."""
 
 from __future__ import annotations
 

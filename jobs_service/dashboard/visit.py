@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from jobs_service.http import gate
-from jobs_service.http.changes import Changes
+from jobs_service.http.endpoint import Changes
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import colour_of
 from jobs_service.names import parsed, shown

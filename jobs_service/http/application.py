@@ -144,22 +144,22 @@ class Application:
         who = await self._who(endpoint, scope, headers)
         request = Request(scope, receive, send)
         call = Call(self.state, request, who, origin.client, origin.is_secure)
-        call.named(found.names)
+        call.names = found.names
         if endpoint.role is Role.WORK:  # every address for workers is of one type
             call.check_may_run(call.type)
         # Repeated names are all kept.
         _check_query(call, endpoint, [(name, value) for name, value in query if name not in found.used])
         if endpoint.is_health:
-            return await endpoint.handle(call)
+            return await endpoint.answer(call)
         if endpoint.is_long:
             with self.state.place(who, origin.client):
                 await _read_body(call, endpoint, headers)
-            return await endpoint.handle(call)
+            return await endpoint.answer(call)
         trace = tracing.within(headers.first("traceparent"), headers.first("tracestate"))
         context = job_context.of_request(headers.first(job_context.HEADER.lower()))
         with self.state.place(who, origin.client), trace, context:
             await _read_body(call, endpoint, headers)
-            response = await endpoint.handle(call)
+            response = await endpoint.answer(call)
             await response(scope, receive, send)
         return None
 
@@ -219,11 +219,6 @@ class Application:
         return found
 
 
-def application(service: JobsService, options: ServerOptions | None = None) -> Application:
-    """Return a service as an ASGI application."""
-    return Application(service, options)
-
-
 def mounted(service: JobsService, options: Mapping[str, Any]) -> Application:
     """Return the application for `JobsService.asgi`.
 
@@ -275,7 +270,7 @@ def _check_query(call: Call, endpoint: Endpoint, query: list[tuple[str, str]]) -
             values.setdefault(name, []).append(value)
         else:
             values[name] = value
-    call.query = bodies.checked(endpoint.query, values, "the query")
+    call.given = bodies.checked(endpoint.query, values, "the query")
 
 
 async def _read_body(call: Call, endpoint: Endpoint, headers: gate.Headers) -> None:
@@ -291,12 +286,12 @@ async def _read_body(call: Call, endpoint: Endpoint, headers: gate.Headers) -> N
         return
     is_empty = headers.one("content-length") in (None, "0") and headers.one("transfer-encoding") is None
     if is_empty and not any(field.is_required() for field in endpoint.takes.model_fields.values()):
-        call.body = endpoint.takes.model_validate({})
+        call.given = endpoint.takes.model_validate({})
         return
     if kind != bodies.JSON:
         raise Refusal("unsupported-media-type", "send Content-Type: application/json")
     call.raw = await bodies.whole(call.request, call.state.options.limits)
-    call.body = bodies.checked(endpoint.takes, bodies.decoded(call.raw, "the body"), "the body")
+    call.given = bodies.checked(endpoint.takes, bodies.decoded(call.raw, "the body"), "the body")
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -52,30 +52,15 @@ async def whole(request: Request, limits: ServerLimits) -> bytes:
     if size.isdecimal() and (len(size) > 15 or int(size) > limits.body):
         raise _too_large(limits)
     body = bytearray()
-    # A body that comes byte by byte must end as well.
-    async with _deadline(limits):
-        async for part in chunks(request, limits):
-            body += part
-            if len(body) > limits.body:
-                raise _too_large(limits)
+    try:
+        async with asyncio.timeout(limits.whole_body_time):  # a body that comes byte by byte must end as well
+            async for part in chunks(request, limits):
+                body += part
+                if len(body) > limits.body:
+                    raise _too_large(limits)
+    except TimeoutError:
+        raise Refusal("too-slow", f"the body took more than {limits.whole_body_time:g} s") from None
     return bytes(body)
-
-
-class _deadline:
-    """Limits the total time of a body."""
-
-    def __init__(self, limits: ServerLimits) -> None:
-        self._seconds = limits.whole_body_time
-        self._timeout = asyncio.timeout(self._seconds)
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-
-    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
-        try:
-            await self._timeout.__aexit__(kind, error, trace)
-        except TimeoutError:
-            raise Refusal("too-slow", f"the body took more than {self._seconds:g} s") from None
 
 
 async def lines(request: Request, limits: ServerLimits, most: int) -> AsyncIterator[list[bytes]]:

@@ -39,16 +39,14 @@ _READY_WITHIN = 1.0
 # Endpoints
 
 
-@endpoint(
-    "GET", "/openapi.json", Role.NOBODY, "This interface as OpenAPI 3.1", media={"application/json": "The document"}
-)
+@endpoint("GET /openapi.json", Role.NOBODY, "This interface as OpenAPI 3.1", media={"application/json": "The document"})
 async def openapi_document(call: Call) -> Response:
     found = document(ENDPOINTS, __version__)
     found["servers"] = [{"url": call.request.scope.get("root_path") or "/"}]
     return Response(json_types.dumps(found), media_type="application/json")
 
 
-@endpoint("GET", "/problems/{problem}", Role.NOBODY, "What a problem means", media={"text/html": "A page"})
+@endpoint("GET /problems/{problem}", Role.NOBODY, "What a problem means", media={"text/html": "A page"})
 async def problem(call: Call) -> Response:
     name = call.names["problem"]
     if name in KINDS:
@@ -68,24 +66,16 @@ def _page(title: str, body: str) -> Response:
     return Response(text, media_type="text/html")
 
 
-@endpoint(
-    "GET",
-    "/livez",
-    Role.NOBODY,
-    "Whether the process answers",
-    answers={200: wire.HealthForm},
-    is_health=True,
-)
+@endpoint("GET /livez", Role.NOBODY, "Whether the process answers", wire.HealthForm, is_health=True)
 async def livez(call: Call) -> Response:
     return answer({"status": "alive"})
 
 
 @endpoint(
-    "GET",
-    "/readyz",
+    "GET /readyz",
     Role.NOBODY,
     "Whether the store answers",
-    answers={200: wire.HealthForm, 503: wire.HealthForm},
+    {200: wire.HealthForm, 503: wire.HealthForm},
     is_health=True,
 )
 async def readyz(call: Call) -> Response:
@@ -97,7 +87,7 @@ async def readyz(call: Call) -> Response:
     return answer({"status": "closing" if call.state.closing.is_set() else "ready"})
 
 
-@endpoint("GET", "/v1/me", Role.NOBODY, "Who asks, and what may be done here", answers={200: wire.MeForm})
+@endpoint("GET /v1/me", Role.NOBODY, "Who asks, and what may be done here", wire.MeForm)
 async def me(call: Call) -> Response:
     scope = call.request.scope
     who = await gate.identify(call.state, scope, gate.Headers(scope)) or Identity("", Role.NOBODY)
@@ -112,12 +102,12 @@ async def me(call: Call) -> Response:
     )
 
 
-@endpoint("GET", "/v1/supervision", Role.READ, "The supervisor tree", answers={200: wire.TreeForm})
+@endpoint("GET /v1/supervision", Role.READ, "The supervisor tree", wire.TreeForm)
 async def supervision(call: Call) -> Response:
     return answer(call.service.supervision())
 
 
-@endpoint("GET", "/metrics", Role.READ, "Metrics for Prometheus", media={_PROMETHEUS: "Prometheus' text format"})
+@endpoint("GET /metrics", Role.READ, "Metrics for Prometheus", media={_PROMETHEUS: "Prometheus' text format"})
 async def metrics(call: Call) -> Response:
     try:
         from jobs_service.metrics import CONTENT_TYPE, text
@@ -126,40 +116,22 @@ async def metrics(call: Call) -> Response:
     return Response(await text(call.service), media_type=CONTENT_TYPE)
 
 
-@endpoint("GET", "/v1/processes", Role.READ, "List the processes", answers={200: wire.ProcessesForm})
+@endpoint("GET /v1/processes", Role.READ, "List the processes", wire.ProcessesForm)
 async def processes(call: Call) -> Response:
     return await long_answer("processes", map(ProcessInfo.to_dict, await call.service.processes()))
 
 
-@endpoint(
-    "POST",
-    "/v1/processes/{process}/quiet",
-    Role.ADMIN,
-    "Have a process take no more jobs",
-    answers={200: ProcessInfo},
-)
+@endpoint("POST /v1/processes/{process}/quiet", Role.ADMIN, "Have a process take no more jobs", ProcessInfo)
 async def quiet_process(call: Call) -> Response:
     return await _asked(call, ProcessAction.QUIET)
 
 
-@endpoint(
-    "POST",
-    "/v1/processes/{process}/resume",
-    Role.ADMIN,
-    "Have a process take jobs again",
-    answers={200: ProcessInfo},
-)
+@endpoint("POST /v1/processes/{process}/resume", Role.ADMIN, "Have a process take jobs again", ProcessInfo)
 async def resume_process(call: Call) -> Response:
     return await _asked(call, ProcessAction.RESUME)
 
 
-@endpoint(
-    "POST",
-    "/v1/processes/{process}/stop",
-    Role.ADMIN,
-    "Have a process end, as on SIGTERM",
-    answers={200: ProcessInfo},
-)
+@endpoint("POST /v1/processes/{process}/stop", Role.ADMIN, "Have a process end, as on SIGTERM", ProcessInfo)
 async def stop_process(call: Call) -> Response:
     return await _asked(call, ProcessAction.STOP)
 

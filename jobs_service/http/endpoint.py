@@ -1,4 +1,4 @@
-"""Endpoints of the interface with their input, answers and roles, their answers as bytes, and their paths."""
+"""Endpoints with their input and roles, their answers as bytes, their paths, and the changes that they make."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, get_type_hints
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
 from pydantic import BaseModel, ConfigDict
@@ -14,15 +14,21 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from jobs_service import json_types, names
-from jobs_service.http.changes import Changes
+from jobs_service import JobTransaction, json_types, names
+from jobs_service.http import gate
 from jobs_service.http.problems import Refusal
 from jobs_service.http.state import ServerState
 from jobs_service.http.tokens import Identity, Role
-from jobs_service.model import UNSET, JobId, JobType
+from jobs_service.model import UNSET, Job, JobId, JobType, ProcessAction, ProcessInfo, Removal
+from jobs_service.service import actions
+from jobs_service.service.actions import Seen
 from jobs_service.service.remote import Remote
 
-Handle = Callable[["Call"], Awaitable[Response]]
+if TYPE_CHECKING:
+    from jobs_service.http.state import ServerState
+    from jobs_service.http.tokens import Identity
+
+Handle = Callable[..., Awaitable[Response]]
 HandleT = TypeVar("HandleT", bound=Handle)
 
 ENDPOINTS: Final[list[Endpoint]] = []
@@ -84,6 +90,10 @@ class Endpoint:
     is_long: bool = False
     is_health: bool = False
 
+    def answer(self, call: Call) -> Awaitable[Response]:
+        """Have the function answer a call."""
+        return self.handle(call) if self.takes is None and self.query is None else self.handle(call, call.given)
+
 
 class Call:
     """One request to an endpoint.
@@ -95,7 +105,7 @@ class Call:
         client: address of the client.
         is_secure: whether the client's connection is encrypted.
         names: types and ids in the path, by the name of their segment.
-        query, body: validated by the endpoint's models.
+        given: the query or the body, as the endpoint's model; None for a body that the endpoint reads itself.
         raw: the body as it came.
         changes: the changes that the caller may ask for; see there for `check_may_run` and `changed`.
     """
@@ -107,8 +117,7 @@ class Call:
         self.client = client
         self.is_secure = is_secure
         self.names: dict[str, Any] = {}
-        self.query: Any = None
-        self.body: Any = None
+        self.given: Any = None
         self.raw = b""
         self.changes = Changes(state, who, client)
         self.check_may_run = self.changes.check_may_run
@@ -136,35 +145,36 @@ class Call:
         found: JobId = self.names["id"]
         return found
 
-    def named(self, names: Mapping[str, Any]) -> None:
-        """Set the names in the path."""
-        self.names = dict(names)
-
 
 def endpoint(
-    method: str,
-    path: str,
+    route: str,
     role: Role,
     summary: str,
+    answers: Any = None,
     *,
-    takes: type[BaseModel] | None = None,
-    query: type[BaseModel] | None = None,
-    answers: Mapping[int, Any] | None = None,
     media: Mapping[str, str] | None = None,
     changes: bool | None = None,
     is_long: bool = False,
     is_health: bool = False,
 ) -> Callable[[HandleT], HandleT]:
-    """Make a function an endpoint; see Endpoint. By default, each method but GET changes something."""
+    """Make a function an endpoint; see Endpoint.
+
+    Its parameter `form` is the JSON body, its parameter `query` the query: their annotations are the models.
+
+    Args:
+        route: method and path, as in "GET /v1/types".
+        answers: class of the JSON of 200, or classes by status.
+        changes: by default, each method but GET changes something.
+    """
+    method, path = route.split(" ")
 
     def register(handle: HandleT) -> HandleT:
+        given = get_type_hints(handle)
+        by_status = answers if isinstance(answers, Mapping) else {} if answers is None else {200: answers}
         alters = method != "GET" if changes is None else changes
+        taken = given.get("form"), given.get("query")
         ENDPOINTS.append(
-            Endpoint(
-                *(method, path, role, handle, summary, takes, query, answers or {}, media or {}, alters),
-                is_long=is_long,
-                is_health=is_health,
-            )
+            Endpoint(method, path, role, handle, summary, *taken, by_status, media or {}, alters, is_long, is_health)
         )
         return handle
 
@@ -364,3 +374,117 @@ def _name(text: str) -> Any:
         return names.parsed(text)
     except (ValueError, RecursionError) as error:
         raise Refusal("bad-request", f"a segment of the path is no name: {error}") from None
+
+
+# Changes, for an endpoint and for a form of the dashboard
+
+
+_RETENTION = ("keep", "keep_failed")
+
+
+class Changes:
+    """The changes of one request. The methods raise what those of JobsService and `service.actions` raise.
+
+    Args:
+        state: of the server.
+        who: the caller; None for a stranger.
+        client: address of the client.
+    """
+
+    def __init__(self, state: ServerState, who: Identity | None, client: str) -> None:
+        self._state = state
+        self._service = state.service
+        self._who = who
+        self._name = "" if who is None else who.name
+        self._client = client
+
+    def check_may_run(self, type: JobType) -> None:
+        """Check that the caller may control the runs of a type; see `gate.check_may_run`."""
+        gate.check_may_run(self._state, self._who, type)
+
+    def noted(self, action: str, type: Any = None, id: Any = None, jobs: int = 1, **what: Any) -> None:
+        """Note a change in the audit log; `what` has no job contents."""
+        self._state.audit.changed(self._name, self._client, action, type, id, jobs, what)
+
+    # Jobs
+
+    async def resubmit(
+        self, type: JobType, id: JobId, seen: Seen | None, changes: Mapping[str, Any], what: Mapping[str, Any]
+    ) -> Job:
+        """Have a job run again.
+
+        Args:
+            type, id, seen, changes: as for `actions.resubmit`.
+            what: to note.
+        """
+        self.check_may_run(type)
+        job = await actions.resubmit(self._service, type, id, seen, **changes)
+        self.noted("resubmit", type, id, **what)
+        return job
+
+    async def run_now(self, type: JobType, id: JobId, seen: Seen | None) -> bool:
+        """Make a pending job due now; return whether it was pending."""
+        self.check_may_run(type)
+        if is_done := await actions.run_now(self._service, type, id, seen):
+            self.noted("now", type, id)
+        return is_done
+
+    async def cancel(self, type: JobType, id: JobId, seen: Seen | None, action: str = "cancel") -> Removal | None:
+        """Ask a running job to end, remove a waiting one; None if it has ended already."""
+        removal = await actions.cancel(self._service, type, id, seen)
+        said = "unchanged" if removal is None else removal.value
+        self.noted(action, type, id, 0 if removal is None else 1, removal=said)
+        return removal
+
+    async def remove(self, type: JobType, id: JobId, seen: Seen | None, *, force: bool = False) -> Removal:
+        """Remove a job; one that runs is asked to end."""
+        removal = await actions.remove(self._service, type, id, seen, force=force)
+        self.noted("remove", type, id, removal=removal.value, force=force)
+        return removal
+
+    # Types
+
+    async def set_type(self, type: JobType, settings: Mapping[str, Any]) -> None:
+        """Set the timeout and the retention of a type.
+
+        Args:
+            type: of the jobs.
+            settings: `timeout`, unless it is None, and `keep` and `keep_failed` if either is given; seconds.
+        """
+
+        async def change(tx: JobTransaction) -> None:
+            if settings.get("timeout") is not None:
+                await tx.set_type_timeout(type, settings["timeout"])
+            if any(name in settings for name in _RETENTION):
+                await tx.set_retention(type, **{name: settings.get(name) for name in _RETENTION})
+
+        await self._service.transact(change)
+        self.noted("set_type", type, jobs=0, **settings)
+
+    async def pause(self, type: JobType) -> None:
+        """Have nobody accept a type's jobs."""
+        await self._service.pause(type)
+        self.noted("pause", type, jobs=0)
+
+    async def resume(self, type: JobType) -> None:
+        """Have a type's jobs accepted again."""
+        await self._service.resume(type)
+        self.noted("resume", type, jobs=0)
+
+    # Schedules
+
+    async def change_schedule(self, name: str, action: Literal["pause", "resume", "remove"]) -> None:
+        """Pause, resume or remove a schedule in the store."""
+        schedules = self._service.schedules
+        found = await schedules.get(name)
+        self.check_may_run(found.type)
+        await getattr(schedules, action)(name)
+        self.noted(f"{action}_schedule", found.type, jobs=0, schedule=name)
+
+    # Processes
+
+    async def ask_process(self, id: str, action: ProcessAction) -> ProcessInfo:
+        """Ask a process to take no more jobs, to take them again, or to end."""
+        before = await self._service.ask_process(id, action, self._name or self._client)
+        self.noted(f"{action.value}_process", id=id, jobs=0)
+        return before

@@ -43,20 +43,17 @@ _BESIDE_RECORD: Final = 200
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/jobs",
+    "POST /v1/types/{type}/jobs",
     Role.WRITE,
     "Add a job, or several",
-    takes=forms.CreateForm,
-    answers={200: wire.JobForm, 201: wire.JobForm},
+    {200: wire.JobForm, 201: wire.JobForm},
     media=_LINES,
 )
-async def create(call: Call) -> Response:
+async def create(call: Call, form: forms.CreateForm) -> Response:
     call.check_may_run(call.type)
     key = key_of(call.request)
     if bodies.kind_of(call.request) == bodies.NDJSON:
         return Flowing(add_stream(call, key), bodies.NDJSON)
-    form: forms.CreateForm = call.body
     if form.jobs is None:
         job, was_there = await add(call, form, key, call.raw)
         found = await call.state.changed_form(job) if isinstance(job, Job) else job
@@ -70,17 +67,8 @@ async def create(call: Call) -> Response:
     return await long_answer("jobs", shown, 200 if was_there else 201, _REPLAYED if was_there else None)
 
 
-@endpoint(
-    "GET",
-    "/v1/types/{type}/jobs",
-    Role.READ,
-    "List jobs",
-    query=forms.ListQuery,
-    answers={200: wire.JobsPageForm},
-    media=_LINES,
-)
-async def list_jobs(call: Call) -> Response:
-    query: forms.ListQuery = call.query
+@endpoint("GET /v1/types/{type}/jobs", Role.READ, "List jobs", wire.JobsPageForm, media=_LINES)
+async def list_jobs(call: Call, query: forms.ListQuery) -> Response:
     if _wants_lines(call):
         if query.model_fields_set - {"state", "prefix"}:
             raise Refusal("invalid-request", "as NDJSON there are state and prefix alone: it has every job")
@@ -96,26 +84,18 @@ async def list_jobs(call: Call) -> Response:
     return await long_answer("jobs", await call.state.job_forms(page.jobs), more={"next": page.next})
 
 
-@endpoint(
-    "GET",
-    "/v1/jobs",
-    Role.READ,
-    "List the jobs of all types, as NDJSON",
-    query=forms.AllJobsQuery,
-    media=_LINES,
-)
-async def list_all(call: Call) -> Response:
+@endpoint("GET /v1/jobs", Role.READ, "List the jobs of all types, as NDJSON", media=_LINES)
+async def list_all(call: Call, query: forms.AllJobsQuery) -> Response:
     if not _wants_lines(call):
         raise Refusal("not-acceptable", "send Accept: application/x-ndjson; the jobs of one type are listed in pages")
-    return await _lines(call, None, call.query.state, None)
+    return await _lines(call, None, query.state, None)
 
 
 @endpoint(
-    "GET",
-    "/v1/failures",
+    "GET /v1/failures",
     Role.READ,
     "Failed and retrying jobs of all types, grouped by what went wrong",
-    answers={200: wire.FailuresForm},
+    wire.FailuresForm,
 )
 async def failures(call: Call) -> Response:
     found = await newest_failures(call.service, await call.service.counts())
@@ -123,60 +103,40 @@ async def failures(call: Call) -> Response:
     return answer({"groups": groups, "failed": found.failed, "retrying": found.retrying, "read": found.read})
 
 
-@endpoint(
-    "GET",
-    "/v1/types/{type}/jobs/{id}",
-    Role.READ,
-    "Look at a job",
-    query=forms.JobQuery,
-    answers={200: wire.JobForm},
-)
-async def get(call: Call) -> Response:
+@endpoint("GET /v1/types/{type}/jobs/{id}", Role.READ, "Look at a job", wire.JobForm)
+async def get(call: Call, query: forms.JobQuery) -> Response:
     job: Job = await call.service.get(call.type, call.id)
-    lock: bytes | None = call.query.lock
-    if lock is not None:
-        return answer(wire.running_job(call.remote.running(job, lock)))
+    if query.lock is not None:
+        return answer(wire.running_job(call.remote.running(job, query.lock)))
     return answer((await call.service.get_redaction(call.type)).job(job).to_dict())
 
 
 @endpoint(
-    "DELETE",
-    "/v1/types/{type}/jobs/{id}",
-    Role.WRITE,
-    "Remove a job; one that runs is asked to end",
-    query=forms.RemoveQuery,
-    answers={200: wire.RemovalForm},
+    "DELETE /v1/types/{type}/jobs/{id}", Role.WRITE, "Remove a job; one that runs is asked to end", wire.RemovalForm
 )
-async def remove(call: Call) -> Response:
-    query: forms.RemoveQuery = call.query
+async def remove(call: Call, query: forms.RemoveQuery) -> Response:
     removal = await call.changes.remove(call.type, call.id, query.seq, force=query.force)
     return answer({"removal": removal.value})
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/jobs/{id}/cancel",
+    "POST /v1/types/{type}/jobs/{id}/cancel",
     Role.WRITE,
     "Ask a job that runs to end, remove one that waits; one that has ended is left alone",
-    takes=forms.CancelForm,
-    answers={200: wire.CancellationForm},
+    wire.CancellationForm,
 )
-async def cancel(call: Call) -> Response:
-    form: forms.CancelForm = call.body
+async def cancel(call: Call, form: forms.CancelForm) -> Response:
     removal = await call.changes.cancel(call.type, call.id, form.seq)
     return answer({"removal": "unchanged" if removal is None else removal.value})
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/jobs/{id}/resubmit",
+    "POST /v1/types/{type}/jobs/{id}/resubmit",
     Role.WORK,
     "Have a job run again; with a lock, a worker asks that of its own (otherwise the role write is needed)",
-    takes=forms.ResubmitForm,
-    answers={200: wire.JobForm},
+    wire.JobForm,
 )
-async def resubmit(call: Call) -> Response:
-    form: forms.ResubmitForm = call.body
+async def resubmit(call: Call, form: forms.ResubmitForm) -> Response:
     if form.lock is not None:
         if form.seq is not None:
             raise InvalidJob("seq goes without a lock: who has the lock knows the job").about(call.type, call.id)
@@ -188,16 +148,8 @@ async def resubmit(call: Call) -> Response:
     return answer(await call.state.changed_form(job))
 
 
-@endpoint(
-    "POST",
-    "/v1/types/{type}/bulk",
-    Role.WRITE,
-    "Do something with all jobs that match",
-    takes=forms.BulkForm,
-    answers={200: wire.BulkAnswer},
-)
-async def bulk(call: Call) -> Response:
-    form: forms.BulkForm = call.body
+@endpoint("POST /v1/types/{type}/bulk", Role.WRITE, "Do something with all jobs that match", wire.BulkAnswer)
+async def bulk(call: Call, form: forms.BulkForm) -> Response:
     if form.action == "resubmit":
         call.check_may_run(call.type)
     what = await asked(call.service, form.action, call.type, form.filter, who=call.who.name)
@@ -303,17 +255,7 @@ async def add(call: Call, form: forms.NewJobForm, key: str | None, raw: bytes) -
 
 
 async def _enqueued(call: Call, form: forms.NewJobForm, data: Any, known: RepeatableRequest | None) -> Job | Repeated:
-    how = How(
-        form.id,
-        form.priority,
-        form.run_at,
-        form.delay,
-        form.unique,
-        form.max_attempts,
-        form.time_limit,
-        form.if_exists,
-        form.unique_for,
-    )
+    how = How(**{name: getattr(form, name) for name in How._fields})
     handler = call.remote.handler(call.type, None if form.redact is None else Redaction(form.redact))
     if known is not None:
         return await call.remote.enqueue_once(known, handler, data, how)

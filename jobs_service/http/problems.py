@@ -14,7 +14,7 @@ from jobs_service import errors, json_types, names
 from jobs_service.errors import AccessDenied, InvalidJob, JobsError, JobTooLarge, StoreUnavailable
 from jobs_service.http import wire
 from jobs_service.model import JobError
-from jobs_service.model.command_result import CommandFailed, CommandResult
+from jobs_service.model.process import CommandFailed, CommandResult
 
 MEDIA_TYPE: Final = "application/problem+json"
 PREFIX: Final = "/problems/"

@@ -20,27 +20,19 @@ async def _form(call: Call, found: StoredSchedule) -> dict[str, Any]:
     return (await without_secrets(call.service, found)).to_dict()
 
 
-@endpoint("GET", "/v1/schedules", Role.READ, "List the schedules in the store", answers={200: wire.SchedulesForm})
+@endpoint("GET /v1/schedules", Role.READ, "List the schedules in the store", wire.SchedulesForm)
 async def list_schedules(call: Call) -> Response:
     shown = [await _form(call, each) for each in await call.service.schedules.list()]
     return await long_answer("schedules", shown)
 
 
-@endpoint("GET", "/v1/schedules/{schedule}", Role.READ, "Look at a schedule", answers={200: StoredSchedule})
+@endpoint("GET /v1/schedules/{schedule}", Role.READ, "Look at a schedule", StoredSchedule)
 async def get_schedule(call: Call) -> Response:
     return answer(await _form(call, await call.service.schedules.get(call.names["schedule"])))
 
 
-@endpoint(
-    "PUT",
-    "/v1/schedules/{schedule}",
-    Role.WRITE,
-    "Make a schedule, or change it",
-    takes=forms.ScheduleForm,
-    answers={200: StoredSchedule},
-)
-async def put_schedule(call: Call) -> Response:
-    form: forms.ScheduleForm = call.body
+@endpoint("PUT /v1/schedules/{schedule}", Role.WRITE, "Make a schedule, or change it", StoredSchedule)
+async def put_schedule(call: Call, form: forms.ScheduleForm) -> Response:
     call.check_may_run(form.type)
     name, times = call.names["schedule"], {"every": form.every, "cron": form.cron, "timezone": form.timezone}
     with suppress(ScheduleNotFound):  # to change it ends what it was, as removing it would
@@ -51,23 +43,19 @@ async def put_schedule(call: Call) -> Response:
     return answer(await _form(call, found))
 
 
-@endpoint("DELETE", "/v1/schedules/{schedule}", Role.WRITE, "Remove a schedule; its jobs stay", answers={204: None})
+@endpoint("DELETE /v1/schedules/{schedule}", Role.WRITE, "Remove a schedule; its jobs stay", {204: None})
 async def delete_schedule(call: Call) -> Response:
     await call.changes.change_schedule(call.names["schedule"], "remove")
     return Response(status_code=204)
 
 
-@endpoint(
-    "POST", "/v1/schedules/{schedule}/pause", Role.WRITE, "Hold up a schedule's ticks", answers={200: StoredSchedule}
-)
+@endpoint("POST /v1/schedules/{schedule}/pause", Role.WRITE, "Hold up a schedule's ticks", StoredSchedule)
 async def pause_schedule(call: Call) -> Response:
     await call.changes.change_schedule(call.names["schedule"], "pause")
     return await get_schedule(call)
 
 
-@endpoint(
-    "POST", "/v1/schedules/{schedule}/resume", Role.WRITE, "Let a schedule tick again", answers={200: StoredSchedule}
-)
+@endpoint("POST /v1/schedules/{schedule}/resume", Role.WRITE, "Let a schedule tick again", StoredSchedule)
 async def resume_schedule(call: Call) -> Response:
     await call.changes.change_schedule(call.names["schedule"], "resume")
     return await get_schedule(call)

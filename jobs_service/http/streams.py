@@ -34,7 +34,7 @@ from jobs_service.http import forms, problems
 from jobs_service.http.endpoint import Call, endpoint
 from jobs_service.http.problems import Refusal
 from jobs_service.http.tokens import Identity, Role
-from jobs_service.layer import changes, counters, lost_jobs
+from jobs_service.layer import changes, counters, running_jobs
 from jobs_service.layer.changes import Position
 from jobs_service.layer.keyspace import TypeKeys, is_id, pack_id, unpack_id
 from jobs_service.layer.record import Record
@@ -489,7 +489,7 @@ class TypeFeed:
 
 async def existing(service: JobsService, keys: list[TypeKeys]) -> set[TypeKeys]:
     """Return the types that exist or have jobs; following another type would leave rows of it in the store."""
-    read = await service.remote.access.read(lambda transaction: lost_jobs.samples(transaction, keys))
+    read = await service.remote.access.read(lambda transaction: running_jobs.samples(transaction, keys))
     found = {each for each, (timeout, _) in zip(keys, read, strict=True) if timeout}
     others = [each for each in keys if each not in found]
     if others:
@@ -537,55 +537,25 @@ _JOBS_OF_A_TYPE: Final = 10
 
 
 @endpoint(
-    "GET",
-    "/v1/types/{type}/jobs/{id}/events",
-    Role.READ,
-    "The events of a job",
-    answers={204: None},
-    media=_MEDIA,
-    is_long=True,
+    "GET /v1/types/{type}/jobs/{id}/events", Role.READ, "The events of a job", {204: None}, media=_MEDIA, is_long=True
 )
 async def job_events(call: Call) -> Response:
     return _of_jobs(call, [(call.type, call.id)], is_alone=True)
 
 
-@endpoint(
-    "GET",
-    "/v1/events",
-    Role.READ,
-    "The events of several jobs",
-    query=forms.EventsQuery,
-    answers={204: None},
-    media=_MEDIA,
-    is_long=True,
-)
-async def events(call: Call) -> Response:
-    return _of_jobs(call, [_pair(each) for each in call.query.job])
+@endpoint("GET /v1/events", Role.READ, "The events of several jobs", {204: None}, media=_MEDIA, is_long=True)
+async def events(call: Call, query: forms.EventsQuery) -> Response:
+    return _of_jobs(call, [_pair(each) for each in query.job])
 
 
 @endpoint(
-    "POST",
-    "/v1/events",
-    Role.READ,
-    "The events of several jobs",
-    takes=forms.EventsForm,
-    answers={204: None},
-    media=_MEDIA,
-    changes=False,
-    is_long=True,
+    "POST /v1/events", Role.READ, "The events of several jobs", {204: None}, media=_MEDIA, changes=False, is_long=True
 )
-async def events_of_body(call: Call) -> Response:
-    return _of_jobs(call, call.body.jobs)
+async def events_of_body(call: Call, form: forms.EventsForm) -> Response:
+    return _of_jobs(call, form.jobs)
 
 
-@endpoint(
-    "GET",
-    "/v1/types/{type}/events",
-    Role.READ,
-    "What changes among the jobs of a type",
-    media=_MEDIA,
-    is_long=True,
-)
+@endpoint("GET /v1/types/{type}/events", Role.READ, "What changes among the jobs of a type", media=_MEDIA, is_long=True)
 async def type_events(call: Call) -> Response:
     parts = TypeFeed(call.state, call.remote.access.keys(call.type)).parts(_last_id(call))
     return EventStream(call.state, call.request, call.who, call.client, parts, _JOBS_OF_A_TYPE)

@@ -37,31 +37,28 @@ async def type_form(call: Call, type: JobType) -> dict[str, Any]:
     return form
 
 
-@endpoint("GET", "/v1/types", Role.READ, "List the types", answers={200: wire.TypesForm})
+@endpoint("GET /v1/types", Role.READ, "List the types", wire.TypesForm)
 async def list_types(call: Call) -> Response:
     found = await type_forms(call, await call.service.types())
     # One may have been removed meanwhile.
     return await long_answer("types", (form for form in found if form["timeout"] is not None))
 
 
-@endpoint("GET", "/v1/types/{type}", Role.READ, "Look at a type", answers={200: wire.TypeForm})
+@endpoint("GET /v1/types/{type}", Role.READ, "Look at a type", wire.TypeForm)
 async def get_type(call: Call) -> Response:
     return answer(await type_form(call, call.type))
 
 
 @endpoint(
-    "PUT",
-    "/v1/types/{type}",
+    "PUT /v1/types/{type}",
     Role.WRITE,
     "Make a type, or change its timeout and how long its finished jobs are kept",
-    takes=forms.TypeSettings,
-    answers={200: wire.TypeForm},
+    wire.TypeForm,
 )
-async def put_type(call: Call) -> Response:
-    wanted: forms.TypeSettings = call.body
-    given = wanted.model_fields_set
-    await call.changes.set_type(call.type, {name: getattr(wanted, name) for name in sorted(given)})
-    if wanted.timeout is None and given & {"keep", "keep_failed"}:
+async def put_type(call: Call, form: forms.TypeSettings) -> Response:
+    given = form.model_fields_set
+    await call.changes.set_type(call.type, {name: getattr(form, name) for name in sorted(given)})
+    if form.timeout is None and given & {"keep", "keep_failed"}:
         # Retention can be set before the type exists.
         return answer(await _perhaps_missing(call))
     return answer(await type_form(call, call.type))
@@ -72,100 +69,67 @@ async def _perhaps_missing(call: Call) -> dict[str, Any]:
     return form
 
 
-@endpoint("DELETE", "/v1/types/{type}", Role.ADMIN, "Take a type away; its jobs stay", answers={204: None})
+@endpoint("DELETE /v1/types/{type}", Role.ADMIN, "Take a type away; its jobs stay", {204: None})
 async def delete_type(call: Call) -> Response:
     await call.service.clear_type_timeout(call.type)
     call.changed("clear_type", type=call.type, jobs=0)
     return Response(status_code=204)
 
 
-@endpoint("POST", "/v1/types/{type}/pause", Role.WRITE, "Have nobody accept jobs", answers={200: wire.TypeForm})
+@endpoint("POST /v1/types/{type}/pause", Role.WRITE, "Have nobody accept jobs", wire.TypeForm)
 async def pause(call: Call) -> Response:
     await call.changes.pause(call.type)
     return answer(await _perhaps_missing(call))
 
 
-@endpoint("POST", "/v1/types/{type}/resume", Role.WRITE, "Have jobs accepted again", answers={200: wire.TypeForm})
+@endpoint("POST /v1/types/{type}/resume", Role.WRITE, "Have jobs accepted again", wire.TypeForm)
 async def resume(call: Call) -> Response:
     await call.changes.resume(call.type)
     return answer(await _perhaps_missing(call))
 
 
-@endpoint("GET", "/v1/types/{type}/queue", Role.READ, "Where the queue stands", answers={200: QueueState})
+@endpoint("GET /v1/types/{type}/queue", Role.READ, "Where the queue stands", QueueState)
 async def queue_state(call: Call) -> Response:
     return answer(json_types.plain(await call.service.queue_state(call.type)))
 
 
-@endpoint("GET", "/v1/types/{type}/retention", Role.READ, "How long jobs are kept", answers={200: Retention})
+@endpoint("GET /v1/types/{type}/retention", Role.READ, "How long jobs are kept", Retention)
 async def retention(call: Call) -> Response:
     return answer(json_types.plain(await call.service.get_retention(call.type)))
 
 
-@endpoint(
-    "GET",
-    "/v1/types/{type}/redaction",
-    Role.READ,
-    "Which fields of jobs are secret",
-    answers={200: wire.RedactionForm},
-)
+@endpoint("GET /v1/types/{type}/redaction", Role.READ, "Which fields of jobs are secret", wire.RedactionForm)
 async def redaction(call: Call) -> Response:
     return answer({"paths": [*(await call.service.get_redaction(call.type)).paths]})
 
 
-@endpoint(
-    "PUT",
-    "/v1/types/{type}/redaction",
-    Role.ADMIN,
-    "Say which fields of jobs are secret",
-    takes=forms.SecretFields,
-    answers={200: wire.RedactionForm},
-)
-async def put_redaction(call: Call) -> Response:
-    paths = Redaction(call.body.paths).paths
+@endpoint("PUT /v1/types/{type}/redaction", Role.ADMIN, "Say which fields of jobs are secret", wire.RedactionForm)
+async def put_redaction(call: Call, form: forms.SecretFields) -> Response:
+    paths = Redaction(form.paths).paths
     await call.service.set_redaction(call.type, paths)
     call.changed("set_redaction", type=call.type, jobs=0, paths=paths)
     return answer({"paths": [*paths]})
 
 
-@endpoint("GET", "/v1/redactions", Role.READ, "Types with secret fields", answers={200: wire.RedactionsForm})
+@endpoint("GET /v1/redactions", Role.READ, "Types with secret fields", wire.RedactionsForm)
 async def redactions(call: Call) -> Response:
     found = await call.service.redactions()
     shown = ({"type": names.name(type), "paths": [*each.paths]} for type, each in found.items())
     return await long_answer("types", shown)
 
 
-@endpoint(
-    "GET",
-    "/v1/types/{type}/pending",
-    Role.READ,
-    "Count pending jobs",
-    query=forms.PendingQuery,
-    answers={200: wire.CountForm},
-)
-async def pending(call: Call) -> Response:
-    query: forms.PendingQuery = call.query
+@endpoint("GET /v1/types/{type}/pending", Role.READ, "Count pending jobs", wire.CountForm)
+async def pending(call: Call, query: forms.PendingQuery) -> Response:
     count = await call.service.pending_count(call.type, due_by=query.due_by, limit=query.limit)
     return answer({"count": count})
 
 
-@endpoint(
-    "GET",
-    "/v1/types/{type}/active",
-    Role.READ,
-    "The running jobs, those silent for longest first",
-    answers={200: wire.IdsForm},
-)
+@endpoint("GET /v1/types/{type}/active", Role.READ, "The running jobs, those silent for longest first", wire.IdsForm)
 async def active(call: Call) -> Response:
     return answer({"ids": [names.name(id) for id in await call.service.active_ids(call.type)]})
 
 
-@endpoint(
-    "GET",
-    "/v1/types/{type}/oldest",
-    Role.READ,
-    "The job that has been ready for longest",
-    answers={200: wire.JobOrNone},
-)
+@endpoint("GET /v1/types/{type}/oldest", Role.READ, "The job that has been ready for longest", wire.JobOrNone)
 async def oldest(call: Call) -> Response:
     job = await call.service.oldest_ready(call.type)
     return answer({"job": None if job is None else await call.state.job_form(job)})
@@ -175,40 +139,27 @@ def _counts_form(type: JobType, counts: TypeCounts) -> dict[str, Any]:
     return {"type": names.name(type), **json_types.plain(counts)}
 
 
-@endpoint("GET", "/v1/types/{type}/counts", Role.READ, "What is counted", answers={200: wire.CountsForm})
+@endpoint("GET /v1/types/{type}/counts", Role.READ, "What is counted", wire.CountsForm)
 async def counts(call: Call) -> Response:
     found = await call.service.counts(call.type)
     return answer(_counts_form(call.type, next(iter(found.values()), TypeCounts())))
 
 
-@endpoint(
-    "GET",
-    "/v1/counts",
-    Role.READ,
-    "What is counted of all types",
-    query=forms.CountsQuery,
-    answers={200: wire.AllCountsForm},
-)
-async def all_counts(call: Call) -> Response:
-    found = await call.service.counts(call.query.type)
+@endpoint("GET /v1/counts", Role.READ, "What is counted of all types", wire.AllCountsForm)
+async def all_counts(call: Call, query: forms.CountsQuery) -> Response:
+    found = await call.service.counts(query.type)
     return await long_answer("types", (_counts_form(type, each) for type, each in found.items()))
 
 
 @endpoint(
-    "GET",
-    "/v1/types/{type}/throughput",
-    Role.READ,
-    "What happened, minute by minute or hour by hour",
-    query=forms.ThroughputQuery,
-    answers={200: wire.ThroughputForm},
+    "GET /v1/types/{type}/throughput", Role.READ, "What happened, minute by minute or hour by hour", wire.ThroughputForm
 )
-async def throughput(call: Call) -> Response:
-    query: forms.ThroughputQuery = call.query
+async def throughput(call: Call, query: forms.ThroughputQuery) -> Response:
     found = await call.service.throughput(call.type, since=query.since, until=query.until, resolution=query.resolution)
     return await long_answer("intervals", map(json_types.plain, found))
 
 
-@endpoint("GET", "/v1/ticks", Role.READ, "When periodic types ticked last", answers={200: wire.TicksForm})
+@endpoint("GET /v1/ticks", Role.READ, "When periodic types ticked last", wire.TicksForm)
 async def ticks(call: Call) -> Response:
     found = await call.service.last_ticks()
     ticks = ({"type": names.name(type), "last": json_types.time(at)} for type, at in found.items())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from starlette.responses import Response
@@ -30,53 +31,40 @@ log = EventLog("jobs_service.http")
 # Accepting
 
 
-@endpoint(
-    "POST",
-    "/v1/types/{type}/accept",
-    Role.WORK,
-    "Take jobs, and wait for them",
-    takes=forms.AcceptForm,
-    answers={200: wire.JobsForm},
-    is_long=True,
-)
-async def accept(call: Call) -> Response:
+@endpoint("POST /v1/types/{type}/accept", Role.WORK, "Take jobs, and wait for them", wire.JobsForm, is_long=True)
+async def accept(call: Call, form: forms.AcceptForm) -> Response:
     if call.state.closing.is_set():
         # Not an empty answer: a client would repeat the request at once.
         raise Refusal("busy", "the server is about to end; ask the next one", headers={"Retry-After": "1"})
-    return _Accepting(call)
+    return _Accepting(call, form)
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/give_back",
-    Role.WORK,
-    "Give back what an accept has taken, or will take",
-    takes=forms.AcceptKeyForm,
-    answers={200: wire.CountForm},
+    "POST /v1/types/{type}/give_back", Role.WORK, "Give back what an accept has taken, or will take", wire.CountForm
 )
-async def give_back(call: Call) -> Response:
-    jobs = call.state.accepts.cancel(_key(call))
+async def give_back(call: Call, form: forms.AcceptKeyForm) -> Response:
+    jobs = call.state.accepts.cancel(_key(call, form))
     await _give_back(jobs)
     return answer({"count": len(jobs)})
 
 
-def _key(call: Call) -> tuple[str, Any, str]:
+def _key(call: Call, form: Any) -> tuple[str, Any, str]:
     """Return the key under which an accept is remembered: only its own caller finds it again."""
-    return call.who.name, call.type, call.body.key
+    return call.who.name, call.type, form.key
 
 
 class _Accepting(Response):
     """Waits for jobs while its client is connected, and gives back jobs that the client did not get."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, form: forms.AcceptForm) -> None:
         super().__init__()
         self._call = call
+        self._form = form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        key = self._call.body.key
-        if key is None:
+        if self._form.key is None:
             return await self._accept(Accept(0.0), scope, receive, send)
-        known = await self._call.state.accepts.begin(_key(self._call))
+        known = await self._call.state.accepts.begin(_key(self._call, self._form))
         if known.jobs or known.canceled:
             return await answer({"jobs": await self._still_held(known.jobs)})(scope, receive, send)
         try:
@@ -90,7 +78,7 @@ class _Accepting(Response):
 
     async def _accept(self, accept: Accept, scope: Scope, receive: Receive, send: Send) -> None:
         """Take jobs, note them in `accept`, and send them."""
-        call, form = self._call, self._call.body
+        call, form = self._call, self._form
         state = call.state
         timeout = min(form.timeout, state.options.limits.poll_time)
         with state.polls.taken_by(call.who.name or call.client):
@@ -142,85 +130,59 @@ async def _give_back(jobs: Sequence[RunningJob]) -> None:
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/jobs/{id}/update",
+    "POST /v1/types/{type}/jobs/{id}/update",
     Role.WORK,
     "Say that a job is alive, and perhaps what its data is now",
-    takes=forms.UpdateForm,
-    answers={200: wire.JobForm},
+    wire.JobForm,
 )
-async def update(call: Call) -> Response:
-    if not call.body.healthy:
-        return answer(wire.running_job(await _held(call).update(call.body.get("data"))))
-    job = await call.remote.runs.healthy(call.type, call.id, call.body.lock)
+async def update(call: Call, form: forms.UpdateForm) -> Response:
+    if not form.healthy:
+        held = call.remote.held(call.type, call.id, form.lock)
+        return answer(wire.running_job(await held.update(form.get("data"))))
+    job = await call.remote.runs.healthy(call.type, call.id, form.lock)
     if isinstance(job, Exception):
         raise job
     return answer(wire.running_job(job))
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/jobs/{id}/progress",
+    "POST /v1/types/{type}/jobs/{id}/progress",
     Role.WORK,
     "Say how far a job has come; it is alive as well",
-    takes=forms.SaidProgress,
-    answers={200: wire.JobForm},
+    wire.JobForm,
 )
-async def progress(call: Call) -> Response:
-    form: forms.SaidProgress = call.body
+async def progress(call: Call, form: forms.SaidProgress) -> Response:
     # The record has the number of the attempt.
     running = call.remote.running(await call.service.get(call.type, call.id), form.lock)
     found = await running.progress(form.done, form.total, form.message)
     return answer(wire.running_job(found))
 
 
-@endpoint(
-    "POST",
-    "/v1/types/{type}/jobs/{id}/finish",
-    Role.WORK,
-    "End a run",
-    takes=forms.FinishForm,
-    answers={200: wire.JobForm},
-)
-async def finish(call: Call) -> Response:
-    form: forms.FinishForm = call.body
+@endpoint("POST /v1/types/{type}/jobs/{id}/finish", Role.WORK, "End a run", wire.JobForm)
+async def finish(call: Call, form: forms.FinishForm) -> Response:
     error = None if form.error is None else form.error.error
-    job = await _held(call).finish(
+    job = await call.remote.held(call.type, call.id, form.lock).finish(
         form.get("data"), outcome=Outcome(form.outcome), result=form.get("result"), error=error
     )
     return answer(await call.state.changed_form(job))
 
 
-@endpoint(
-    "POST",
-    "/v1/types/{type}/jobs/{id}/release",
-    Role.WORK,
-    "Give a job back: it is pending again",
-    takes=forms.LockForm,
-    answers={200: wire.JobForm},
-)
-async def release(call: Call) -> Response:
-    return answer(await call.state.changed_form(await _held(call).release()))
-
-
-def _held(call: Call) -> RunningJob:
-    found: RunningJob = call.remote.held(call.type, call.id, call.body.lock)
-    return found
+@endpoint("POST /v1/types/{type}/jobs/{id}/release", Role.WORK, "Give a job back: it is pending again", wire.JobForm)
+async def release(call: Call, form: forms.LockForm) -> Response:
+    job = await call.remote.held(call.type, call.id, form.lock).release()
+    return answer(await call.state.changed_form(job))
 
 
 # Runners
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/declare",
+    "POST /v1/types/{type}/declare",
     Role.WORK,
     "Make a type where it is missing, with what its handler says",
-    takes=forms.DeclaredForm,
-    answers={200: wire.DeclaredAnswer},
+    wire.DeclaredAnswer,
 )
-async def declare(call: Call) -> Response:
-    form: forms.DeclaredForm = call.body
+async def declare(call: Call, form: forms.DeclaredForm) -> Response:
     # An operator needs the same roles for these settings.
     may: dict[str, bool] = {"may_change": call.who.role >= Role.WRITE, "may_show": call.who.role >= Role.ADMIN}
     kept = form.keep, form.keep_failed
@@ -231,29 +193,23 @@ async def declare(call: Call) -> Response:
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/alive",
+    "POST /v1/types/{type}/alive",
     Role.WORK,
     "Say that several jobs are alive, and learn whether they are still the worker's",
-    takes=forms.AliveForm,
-    answers={200: wire.LocksAnswer},
+    wire.LocksAnswer,
 )
-async def alive(call: Call) -> Response:
-    form: forms.AliveForm = call.body
+async def alive(call: Call, form: forms.AliveForm) -> Response:
     held = [(each.id, each.lock) for each in form.jobs]
     return answer({"locks": await call.remote.runs.alive(call.type, held, renew=form.renew)})
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/ends",
+    "POST /v1/types/{type}/ends",
     Role.WORK,
     "End several runs of a handler, each as if alone, or have them tried again",
-    takes=forms.RunEndForms,
-    answers={200: wire.RunEndsAnswer},
+    wire.RunEndsAnswer,
 )
-async def ends(call: Call) -> Response:
-    form: forms.RunEndForms = call.body
+async def ends(call: Call, form: forms.RunEndForms) -> Response:
     errors = await call.remote.runs.end_all(call.type, [*map(_end, form.jobs)], len(call.raw))
     return answer({"ends": [*map(_problem, errors)]})
 
@@ -265,56 +221,37 @@ def _problem(error: Exception | None) -> dict[str, Any] | None:
 
 
 def _end(form: forms.RunEndForm) -> RunEnd:
-    return RunEnd(
-        form.id,
-        form.lock,
-        form.end,
-        outcome=Outcome(form.outcome),
-        result=form.get("result"),
-        error=None if form.error is None else form.error.error,
-        reason=form.reason,
-        run_at=form.run_at,
-        asked=None if form.asked is None else (form.asked.priority, form.asked.run_at),
-        max_history=form.max_history,
-        crashes=form.crashes,
-        attempts=form.attempts,
-        anew=form.anew,
-    )
+    values = {field.name: getattr(form, field.name) for field in fields(RunEnd)}
+    values |= {"outcome": Outcome(form.outcome), "result": form.get("result")}
+    values["error"] = None if form.error is None else form.error.error
+    values["asked"] = None if form.asked is None else (form.asked.priority, form.asked.run_at)
+    return RunEnd(**values)
 
 
-@endpoint(
-    "GET",
-    "/v1/types/{type}/due",
-    Role.READ,
-    "How many jobs could run now",
-    query=forms.DueQuery,
-    answers={200: wire.CountForm},
-)
-async def due(call: Call) -> Response:
-    query: forms.DueQuery = call.query
+@endpoint("GET /v1/types/{type}/due", Role.READ, "How many jobs could run now", wire.CountForm)
+async def due(call: Call, query: forms.DueQuery) -> Response:
     return answer({"count": await call.remote.runs.count_due(call.type, query.limit, query.max_priority)})
 
 
 @endpoint(
-    "POST",
-    "/v1/types/{type}/watch",
+    "POST /v1/types/{type}/watch",
     Role.READ,
     "Wait until something of a type has changed",
-    takes=forms.WatchForm,
-    answers={200: wire.WatchAnswer},
+    wire.WatchAnswer,
     changes=False,
     is_long=True,
 )
-async def watch(call: Call) -> Response:
-    return _Watching(call)
+async def watch(call: Call, form: forms.WatchForm) -> Response:
+    return _Watching(call, form)
 
 
 class _Watching(Response):
     """Waits for a change while its client is connected."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: Call, form: forms.WatchForm) -> None:
         super().__init__()
         self._call = call
+        self._form = form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state = self._call.state
@@ -324,11 +261,11 @@ class _Watching(Response):
                     found = await presence.unless_gone(self._changed(), state.closing, _nothing)
                 except Gone:
                     return
-            await answer(found or {"stamp": self._call.body.stamp or ""})(scope, receive, send)
+            await answer(found or {"stamp": self._form.stamp or ""})(scope, receive, send)
 
     async def _changed(self) -> dict[str, Any]:
         """Return the answer after a change, or at the end of the time."""
-        call, form = self._call, self._call.body
+        call, form = self._call, self._form
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(form.timeout, call.state.options.limits.poll_time)
         stamp, known, due_in = await call.remote.stamp(call.type, form.of, form.stamp)
@@ -347,7 +284,7 @@ class _Watching(Response):
     async def _value(self) -> dict[str, Any]:
         """Return the value of a setting, as old as its stamp or newer."""
         service, type = self._call.service, self._call.type
-        match self._call.body.of:
+        match self._form.of:
             case "timeout":
                 [settings] = await service.type_settings([type])
                 return {"timeout": settings.timeout}
@@ -360,16 +297,8 @@ async def _nothing(_: object) -> None:
     """Give nothing back: nothing was taken."""
 
 
-@endpoint(
-    "POST",
-    "/v1/types/{type}/tick",
-    Role.WRITE,
-    "Add the jobs of a periodic handler that are due",
-    takes=forms.TickForm,
-    answers={200: wire.TickAnswer},
-)
-async def tick(call: Call) -> Response:
-    form: forms.TickForm = call.body
+@endpoint("POST /v1/types/{type}/tick", Role.WRITE, "Add the jobs of a periodic handler that are due", wire.TickAnswer)
+async def tick(call: Call, form: forms.TickForm) -> Response:
     call.check_may_run(call.type)
     schedule = form.every if form.every is not None else (form.cron or "", form.timezone)
     done = await call.remote.runs.tick(

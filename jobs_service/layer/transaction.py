@@ -1,9 +1,13 @@
-"""The operations on jobs inside one transaction, beside the application's own reads and writes."""
+"""The operations on jobs inside one transaction, beside the application's own reads and writes.
+
+They are there for functions without `await` as well, as plain methods.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Final, Self, TypeAlias, cast, overload
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeAlias, TypeVar, cast, overload
 
 from jobs_service.arguments import (
     ADAPTIVE,
@@ -24,7 +28,7 @@ from jobs_service.arguments import (
 )
 from jobs_service.durations import Duration
 from jobs_service.errors import StoreError
-from jobs_service.layer import creation, lost_jobs, queue, reads, removal, running_jobs, type_settings
+from jobs_service.layer import creation, queue, reads, removal, running_jobs, type_settings
 from jobs_service.layer.creation import handler_of, new_job_spec, wanted
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
 from jobs_service.layer.queue import QueueReads, Spreading, terms
@@ -48,9 +52,10 @@ from jobs_service.model import (
     RunningJob,
     Worker,
 )
-from jobs_service.model.enqueueing import Enqueueable, How, as_enqueue, as_enqueue_many
+from jobs_service.model.enqueueing import Enqueue, Enqueueable, EnqueueMany, How, as_enqueue, as_enqueue_many
 from jobs_service.model.type_state import Retention
 from jobs_service.store.base import Transaction
+from jobs_service.store.sync_transaction import PlainTransaction, drive
 
 COUNT_PAGE = 10_000
 
@@ -220,7 +225,7 @@ class JobTransaction:
     async def active_ids(self, type: JobType) -> _Ids:
         """Return the ids of the type's running jobs, those silent for longest first."""
         keys = self._keys(type)
-        found = await lost_jobs.active_ids(self._unit.transaction, keys, None, 0)
+        found = await running_jobs.active_ids(self._unit.transaction, keys, None, 0)
         # The entries of those that this transaction has moved are not there any more, or not yet.
         own = [
             (entry.record.seq.order, entry.id)
@@ -421,3 +426,123 @@ class JobTransaction:
         for key in own[position:]:
             for found in jobs_listed(changed[key], state):
                 yield found
+
+
+# The same operations as plain methods
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _plain(
+    operation: Callable[Concatenate[JobTransaction, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[PlainJobTransaction, P], T]:
+    """Turn a coroutine method into a plain one with the same result."""
+    name = operation.__name__
+
+    @functools.wraps(operation)
+    def method(plain: PlainJobTransaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = drive(getattr(plain._operations(), name)(*args, **kwargs))
+        return result
+
+    return method
+
+
+class PlainJobTransaction:
+    """The operations of JobTransaction as plain methods, with the same arguments, results and errors.
+
+    Every read blocks the calling thread.
+
+    Attributes:
+        kv: the store's transaction, for the application's own keys.
+    """
+
+    def __init__(self, jobs: JobTransaction) -> None:
+        self._jobs: JobTransaction | None = jobs
+
+    @property
+    def kv(self) -> PlainTransaction:
+        """The store's transaction: your own keys, in FoundationDB's vocabulary."""
+        return PlainTransaction(lambda: self._operations().kv)
+
+    sql = _plain(JobTransaction.sql)
+
+    # Types
+
+    set_type_timeout = _plain(JobTransaction.set_type_timeout)
+    get_type_timeout = _plain(JobTransaction.get_type_timeout)
+    clear_type_timeout = _plain(JobTransaction.clear_type_timeout)
+    types = _plain(JobTransaction.types)
+    pause = _plain(JobTransaction.pause)
+    resume = _plain(JobTransaction.resume)
+    paused = _plain(JobTransaction.paused)
+    set_retention = _plain(JobTransaction.set_retention)
+
+    # Creating and watching over jobs
+
+    add = _plain(JobTransaction.add)
+    add_many = _plain(JobTransaction.add_many)
+    enqueue = cast(Enqueue[Job], _plain(cast(Any, JobTransaction.enqueue)))
+    enqueue_many = cast(EnqueueMany[_Jobs], _plain(cast(Any, JobTransaction.enqueue_many)))
+    remove = _plain(JobTransaction.remove)
+    get = _plain(JobTransaction.get)
+    active_ids = _plain(JobTransaction.active_ids)
+    pending_count = _plain(JobTransaction.pending_count)
+
+    def list(self, type: JobType | None = None, *, state: JobState | str | None = None, page_size: int = 1000) -> _Jobs:
+        """Return jobs as this transaction sees them, in key order; see JobsService.list."""
+        return drive(_all(self._operations().list(type, state=state, page_size=page_size)))
+
+    # Running jobs
+
+    accept = _plain(JobTransaction.accept)
+    accept_many = _plain(JobTransaction.accept_many)
+    update = _plain(JobTransaction.update)
+    finish = _plain(JobTransaction.finish)
+    release = _plain(JobTransaction.release)
+
+    @overload
+    def resubmit(
+        self, type: RunningJob, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> RunningJob: ...
+
+    @overload
+    def resubmit(
+        self, type: JobType, id: JobId, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> Job: ...
+
+    def resubmit(
+        self, type: Any, id: Any = None, *, data: Any = UNSET, priority: Any = UNSET, run_at: Any = UNSET
+    ) -> Job:
+        """Have a job run again: `resubmit(type, id)` as a creator, `resubmit(job)` as the running job's worker.
+
+        See JobsService.resubmit and RunningJob.resubmit for arguments, results and errors.
+        """
+        return drive(self._operations().resubmit(type, id, data=data, priority=priority, run_at=run_at))
+
+    def _operations(self) -> JobTransaction:
+        assert self._jobs is not None
+        return self._jobs
+
+
+async def _all(listing: Listing) -> list[Job]:
+    return await listing
+
+
+def either(function: Callable[[Any], Any]) -> Callable[[JobTransaction], Awaitable[Any]]:
+    """Return the coroutine function of a transaction function that may be a plain one.
+
+    A plain function is given a PlainJobTransaction. If it returns a coroutine it is none: it is called again, with the
+    JobTransaction.
+    """
+
+    async def run(tx: JobTransaction) -> Any:
+        result = function(PlainJobTransaction(tx._block(True)))
+        if not hasattr(result, "__await__"):
+            return result
+        if isinstance(result, Coroutine):
+            result.close()  # it has not begun
+        return await function(tx._block(False))
+
+    return run

@@ -16,7 +16,7 @@ from typing import Any, Final, overload
 from jobs_service import names
 from jobs_service.errors import InvalidJob, a_kind_of, job_name, shown
 from jobs_service.model import Job
-from jobs_service.outbox.connections import AsyncConnection, first_value
+from jobs_service.outbox.connections import AsyncConnection, check_transaction, first_value
 from jobs_service.outbox.rows import own_sources
 from jobs_service.run_data import HistoryKind
 
@@ -56,11 +56,14 @@ def once(connection: Any, job: Job, key: str = "") -> Any:
 
     Raises:
         InvalidJob: no running job, or an invalid key.
-        InvalidSettings, JobsError: as `enqueue`.
+        InvalidSettings: as `enqueue`, or no transaction has begun on the connection, and none would begin with the
+            next statement: note and effect would be two commits.
+        JobsError: as `enqueue`.
     """
     if not isinstance(key, str) or len(key) > _LONGEST_KEY:
         raise InvalidJob(f"key {shown(key)}: {a_kind_of(key)}; allowed is str of at most {_LONGEST_KEY} characters")
     runs = _runs(job)
+    check_transaction(connection)
     done = own_sources().token(_TOKEN_BYTES).hex()
     values = {
         "type": names.shown(job.type),

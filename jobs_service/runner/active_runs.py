@@ -212,9 +212,9 @@ class ActiveRuns:
         self._loop = asyncio.get_running_loop()
         self._execution = Execution(handler, service.sources, self._blocked, around, pool)
         self._ends = RunEndings(service, handler.type, self._execution, self.log, self._forget)
-        self._worker = JobWorker(service.worker, self, handler.results)
         self._by_lock: dict[bytes, Run] = {}
         service.own_runs[handler.packed] = self._by_lock
+        self._worker = JobWorker(service.worker, self._by_lock, self.job_ended, handler.results)
         self._tracer: Any = None
         self._none = asyncio.Event()
         self._none.set()
@@ -408,32 +408,6 @@ class ActiveRuns:
             self._none.set()
             if self.cancel_watch is not None:
                 self.cancel_watch.fire()
-
-    # Operations of handlers on their jobs, see RunObserver
-
-    def job_changed(self, job: RunningJob) -> None:
-        """A handler has changed its job."""
-        run = self._by_lock.get(job.lock)
-        if run is not None:
-            run.size = job._record.size()
-
-    def next_asked(self, job: RunningJob) -> None:
-        """A handler has asked for another run of its job."""
-        run = self._by_lock.get(job.lock)
-        if run is not None:
-            run.asked = job._record.next
-
-    def end_awaited(self, job: RunningJob, whether: bool) -> None:
-        """A handler starts or stops waiting for the answer that tells it whether it has ended its job."""
-        run = self._by_lock.get(job.lock)
-        if run is not None:
-            run.end_awaited = whether
-
-    def job_ending(self, job: RunningJob, whether: bool) -> None:
-        """A handler begins to end its job in its own transaction, or that transaction did not take effect."""
-        run = self._by_lock.get(job.lock)
-        if run is not None:
-            run.ending = whether
 
     def job_ended(self, job: RunningJob, ended: Job) -> None:
         """A handler has ended its job itself."""

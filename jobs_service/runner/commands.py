@@ -23,7 +23,7 @@ from jobs_service.arguments import check_duration
 from jobs_service.durations import Bounds
 from jobs_service.errors import InvalidJob, in_one_line, kind_of, shown
 from jobs_service.model import JobType
-from jobs_service.model.command_result import MOST_KEPT, CommandFailed, CommandResult
+from jobs_service.model.process import MOST_KEPT, CommandFailed, CommandResult
 from jobs_service.runner.handler import Handler
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.spawning import signal_name

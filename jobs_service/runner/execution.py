@@ -10,9 +10,9 @@ import dataclasses
 import functools
 import re
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from structlog.contextvars import bind_contextvars
 
@@ -37,7 +37,7 @@ from jobs_service.errors import (
 from jobs_service.layer import running_jobs
 from jobs_service.layer.running_jobs import RunReport
 from jobs_service.model import EndedJob, Ending, HistoryEvent, Job, JobError, Outcome, Progress, RunningJob, Worker
-from jobs_service.model.command_result import MOST_KEPT, CommandFailed
+from jobs_service.model.process import MOST_KEPT, CommandFailed
 from jobs_service.redaction import NO_REDACTION
 from jobs_service.run_data import HistoryKind
 from jobs_service.runner.functions import BlockingJob, Steps, in_thread
@@ -86,31 +86,7 @@ class _Encoded(bytes):
     """The result of an isolated function, as JSON."""
 
 
-# The worker behind a handler's job: the service executes its operations, and the runner observes them
-
-
-class RunObserver(Protocol):
-    """Observes the operations of running jobs."""
-
-    def job_changed(self, job: RunningJob) -> None:
-        """A handler has changed its job."""
-
-    def next_asked(self, job: RunningJob) -> None:
-        """A handler has asked for another run of its job."""
-
-    def end_awaited(self, job: RunningJob, whether: bool) -> None:
-        """A handler starts or stops waiting for the answer that tells it whether it has ended its job."""
-
-    def job_ending(self, job: RunningJob, whether: bool) -> None:
-        """A handler begins to end its job in its own transaction, or that transaction did not take effect.
-
-        Args:
-            job: the job.
-            whether: True at the beginning, False if it did not take effect.
-        """
-
-    def job_ended(self, job: RunningJob, ended: Job) -> None:
-        """A handler has ended its job itself."""
+# The worker behind a handler's job: the service executes its operations, and the runner learns of them
 
 
 class JobWorker:
@@ -118,13 +94,21 @@ class JobWorker:
 
     Args:
         service: executes the operations.
-        observer: is told of the operations.
+        runs: the handler's runs, by their locks.
+        ended: called with a job that its handler has ended itself, as it was and as it is.
         results: codec of the handler's results.
     """
 
-    def __init__(self, service: Worker, observer: RunObserver, results: ResultCodec) -> None:
+    def __init__(
+        self,
+        service: Worker,
+        runs: Mapping[bytes, Run],
+        ended: Callable[[RunningJob, Job], None],
+        results: ResultCodec,
+    ) -> None:
         self._service = service
-        self._observer = observer
+        self._runs = runs
+        self._on_end = ended
         self._results = results
 
     def take(self, job: RunningJob) -> RunningJob:
@@ -140,7 +124,8 @@ class JobWorker:
 
     async def _resubmit(self, job: RunningJob, data: Any, priority: Any, run_at: Any) -> RunningJob:
         changed = self._changed(await self._service._resubmit(job, data, priority, run_at))
-        self._observer.next_asked(changed)
+        if (run := self._runs.get(changed.lock)) is not None:
+            run.asked = changed._record.next
         return changed
 
     async def _finish(self, job: RunningJob, ending: Ending) -> Job:
@@ -156,29 +141,34 @@ class JobWorker:
         return self._results.encode(result)
 
     def _ending(self, job: RunningJob, whether: bool) -> None:
-        self._observer.job_ending(job, whether)
+        if (run := self._runs.get(job.lock)) is not None:
+            run.ending = whether
 
     def _check_caller(self) -> None:
         self._service._check_caller()
 
     async def _ended_by(self, job: RunningJob, work: Awaitable[Job]) -> Job:
         """Await an operation that ends a job; meanwhile this run may lose the job by it, or to another worker."""
-        self._observer.end_awaited(job, True)
+        run = self._runs.get(job.lock)
+        if run is None:
+            return await work
+        run.end_awaited = True
         try:
             ended = await work
         except (StoreUnavailable, CommitUnknown, asyncio.CancelledError):
-            self._observer.job_ending(job, True)  # the end may be in the store, or come to be
+            run.ending = True  # the end may be in the store, or come to be
             raise
         finally:
-            self._observer.end_awaited(job, False)
+            run.end_awaited = False
         return self._ended(job, ended)
 
     def _changed(self, job: RunningJob) -> RunningJob:
-        self._observer.job_changed(job)
+        if (run := self._runs.get(job.lock)) is not None:
+            run.size = job._record.size()
         return self.take(job)
 
     def _ended(self, job: RunningJob, ended: JobT) -> JobT:
-        self._observer.job_ended(job, ended)
+        self._on_end(job, ended)
         return ended
 
 

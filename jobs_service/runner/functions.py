@@ -18,7 +18,7 @@ from jobs_service.arguments import check_duration
 from jobs_service.blocking import LoopCalls
 from jobs_service.durations import Duration
 from jobs_service.errors import InvalidSettings, JobCanceled, JobsError, in_one_line, job_name, shown
-from jobs_service.layer.plain_transaction import either
+from jobs_service.layer.transaction import either
 from jobs_service.model import UNSET, EndedJob, Job, JobError, Outcome, ProgressReport, ResubmitFlag, RunningJob
 
 T = TypeVar("T")

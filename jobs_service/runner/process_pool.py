@@ -176,12 +176,12 @@ class _Nursery:
 
     async def begin(self) -> _Process:
         """Begin another process, and wait until it can run jobs or has ended."""
-        self._number += 1
-        process = self._processes[self._number] = _Process(partial(self._send, KILL, self._number))
+        self._number = number = self._number + 1  # others begin while this one's connection is made
+        process = self._processes[number] = _Process(partial(self._send, KILL, number))
         ours, theirs = socket.socketpair()
         with theirs:
             await self._loop.create_unix_connection(lambda: process, sock=ours)
-            self._send(FORK, self._number, theirs.fileno(), process.crash.fileno())
+            self._send(FORK, number, theirs.fileno(), process.crash.fileno())
         try:
             await asyncio.shield(process.answer)
         except asyncio.CancelledError:
@@ -191,6 +191,8 @@ class _Nursery:
 
     async def end(self) -> None:
         """Have it kill all processes, and wait for its end."""
+        if not self._ready.done():
+            self._popen.kill()  # it has no processes yet, and may import the application for long
         self._lose()
         await self._exit_code()
 

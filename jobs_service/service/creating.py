@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
-from operator import attrgetter
 from sys import modules
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeAlias
 
 from jobs_service import tracing
 from jobs_service.actors.context import Context, StoreAccess
@@ -16,7 +13,7 @@ from jobs_service.arguments import IfExists, check_force, check_if_exists, check
 from jobs_service.batching import GroupCommit, in_order, in_parts
 from jobs_service.layer import creation, removal
 from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
-from jobs_service.layer.creation import Spec, WantedJob, handler_of, new_job_spec, wanted
+from jobs_service.layer.creation import WantedJob, handler_of, new_job_spec, wanted
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
 from jobs_service.layer.record import enqueued_job, job_of
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -25,21 +22,7 @@ from jobs_service.model.enqueueing import Enqueueable, How
 from jobs_service.service.handler_registry import HandlerRegistry
 from jobs_service.service.lifecycle import ServiceTree
 
-AskedT = TypeVar("AskedT", NewJob, WantedJob)
-
-
-@dataclass(slots=True)
-class _Batch(Generic[AskedT]):
-    """Jobs for one transaction.
-
-    Attributes:
-        places, specs: their keys, and their data and options.
-        asked: the caller's arguments for them.
-    """
-
-    places: list[Place] = field(default_factory=list)
-    specs: list[Spec] = field(default_factory=list)
-    asked: list[AskedT] = field(default_factory=list)
+_Placed: TypeAlias = tuple[Place, WantedJob]
 
 
 class Creator:
@@ -96,25 +79,15 @@ class Creator:
             return added
 
     async def _add_many(self, keys: TypeKeys, jobs: Iterable[NewJob], rule: IfExists) -> list[Job]:
-        async def write(unit: UnitOfWork, places: list[Place], specs: list[Spec]) -> list[Job]:
-            entries = await creation.add_many(unit, keys, places, specs, rule)
+        async def write(unit: UnitOfWork, jobs: Sequence[_Placed]) -> list[Job]:
+            specs = [each.spec for _, each in jobs]
+            entries = await creation.add_many(unit, keys, [place for place, _ in jobs], specs, rule)
             return [Job(keys.type, entry.id, entry.record) for entry in entries if entry.record]
 
-        def writing(batch: _Batch[NewJob]) -> Callable[[UnitOfWork], Awaitable[list[Job]]]:
-            self._access.check_open()
-            return lambda unit: write(unit, batch.places, batch.specs)
-
-        async def write_front(unit: UnitOfWork, batch: Sequence[tuple[Place, Spec]]) -> list[Job]:
-            count = len(await unit.load_fitting(keys, [place[2] for place, _ in batch]))
-            places, specs = zip(*batch[:count], strict=True)
-            return await write(unit, [*places], [*specs])
-
         self._access.check_open()
-        batches = self._batches(keys, new_jobs(jobs), partial(new_job_spec, keys.type))
-        if rule != "resubmit":
-            return await self._in_order(map(writing, batches))
-        pairs = ([*zip(batch.places, batch.specs, strict=True)] for batch in batches)
-        return await in_parts(pairs, write_front, self._access.transact, self._most)
+        specs = ((new_job_spec(keys.type, job), job) for job in new_jobs(jobs))
+        wants = (WantedJob(job.id, spec, rule) for spec, job in specs)
+        return await self._in_batches(keys, wants, write, rule == "resubmit")
 
     async def remove(self, type: JobType, id: JobId, force: bool) -> Removal:
         done: Removal = await self._operations.operate(removal.remove, self._access.place(type, id), check_force(force))
@@ -154,48 +127,51 @@ class Creator:
     async def _enqueue_many(
         self, handler: Enqueueable[Any, Any], keys: TypeKeys, jobs: Iterable[Any], how: How
     ) -> list[Job]:
-        async def write(unit: UnitOfWork, jobs: Sequence[tuple[Place, WantedJob]]) -> list[Job]:
+        async def write(unit: UnitOfWork, jobs: Sequence[_Placed]) -> list[Job]:
             await unit.prefetch([place for place, _ in jobs])
             return [
                 enqueued_job(await creation.enqueue(unit, place, each.spec, each.rule, handler.timeout))
                 for place, each in jobs
             ]
 
-        def writing(jobs: Sequence[tuple[Place, WantedJob]]) -> Callable[[UnitOfWork], Awaitable[list[Job]]]:
+        wants = (wanted(handler, args, {}, how, self._context.sources) for args in check_iterable("jobs", jobs))
+        return await self._in_batches(keys, wants, write, bool(how.unique))
+
+    async def _in_batches(
+        self,
+        keys: TypeKeys,
+        wants: Iterable[WantedJob],
+        write: Callable[[UnitOfWork, Sequence[_Placed]], Awaitable[list[Job]]],
+        rewrites: bool,
+    ) -> list[Job]:
+        """Write jobs, each batch in one transaction; if the records of existing ones are rewritten, as many as fit."""
+
+        def writing(jobs: Sequence[_Placed]) -> Callable[[UnitOfWork], Awaitable[list[Job]]]:
+            self._access.check_open()
             return lambda unit: write(unit, jobs)
 
-        async def write_front(unit: UnitOfWork, jobs: Sequence[tuple[Place, WantedJob]]) -> list[Job]:
+        async def write_front(unit: UnitOfWork, jobs: Sequence[_Placed]) -> list[Job]:
             return await write(unit, jobs[: len(await unit.load_fitting(keys, [place[2] for place, _ in jobs]))])
 
-        wants = (wanted(handler, args, {}, how, self._context.sources) for args in check_iterable("jobs", jobs))
-        batches = self._batches(keys, wants, attrgetter("spec"))
-        pairs = ([*zip(batch.places, batch.asked, strict=True)] for batch in batches)
-        if not how.unique:
-            return await self._in_order(map(writing, pairs))
-        return await in_parts(pairs, write_front, self._access.transact, self._most)
-
-    async def _in_order(self, operations: Iterable[Callable[[UnitOfWork], Awaitable[list[Job]]]]) -> list[Job]:
-        written = await in_order(operations, self._access.transact, self._access.transact_after)
+        batches = self._batches(keys, wants)
+        if rewrites:
+            return await in_parts(batches, write_front, self._access.transact, self._most)
+        written = await in_order(map(writing, batches), self._access.transact, self._access.transact_after)
         return [*chain.from_iterable(written)]
 
-    def _batches(
-        self, keys: TypeKeys, jobs: Iterator[AskedT], spec_of: Callable[[AskedT], Spec]
-    ) -> Iterator[_Batch[AskedT]]:
+    def _batches(self, keys: TypeKeys, wants: Iterable[WantedJob]) -> Iterator[list[_Placed]]:
         """Yield batches of jobs, each for one transaction and well within the store's limits."""
         most, budget = self._most, self._context.store.limits.transaction // 2
         overhead = KEYS_OF_A_JOB * (len(keys.ready) + 64)
-        batch: _Batch[AskedT] = _Batch()
+        batch: list[_Placed] = []
         size = 0
-        for job in jobs:
-            spec = spec_of(job)
-            place = place_of(keys, job.id)
-            takes = spec.size() + KEYS_OF_A_JOB * len(place[2]) + overhead
-            if batch.places and (len(batch.places) == most or size + takes > budget):
+        for each in wants:
+            place = place_of(keys, each.id)
+            takes = each.spec.size() + KEYS_OF_A_JOB * len(place[2]) + overhead
+            if batch and (len(batch) == most or size + takes > budget):
                 yield batch
-                batch, size = _Batch(), 0
-            batch.places.append(place)
-            batch.specs.append(spec)
-            batch.asked.append(job)
+                batch, size = [], 0
+            batch.append((place, each))
             size += takes
-        if batch.places:
+        if batch:
             yield batch

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 from jobs_service.actors.context import Context
 from jobs_service.batching import GroupCommit
-from jobs_service.errors import RecordDamaged, StoreError
+from jobs_service.errors import RecordDamaged
 from jobs_service.layer import running_jobs, type_settings
 from jobs_service.layer.batch_bounds import Batch
 from jobs_service.layer.keyspace import TypeKeys
@@ -21,8 +21,6 @@ from jobs_service.redaction import Redaction
 from jobs_service.runner.service_access import EndCall, Held
 from jobs_service.runner.ticker import AddedTicks, Periodic
 from jobs_service.service.acceptor import Acceptor
-from jobs_service.settings import Settings
-from jobs_service.sources import Sources
 from jobs_service.store.base import Transaction, Watch
 
 T = TypeVar("T")
@@ -37,6 +35,11 @@ class LocalAccess:
 
     def __init__(self, context: Context, operations: GroupCommit, worker: Worker, acceptor: Acceptor) -> None:
         self.context = context
+        self.settings = context.settings
+        self.sources = context.sources
+        self.own_runs = context.own_runs
+        self.serves_threads = context.store.serves_threads
+        self.retried = context.retried
         self.worker = worker
         self._operations = operations
         self._acceptor = acceptor
@@ -45,24 +48,8 @@ class LocalAccess:
         self.is_crowded = operations.is_crowded
 
     @property
-    def settings(self) -> Settings:
-        return self.context.settings
-
-    @property
-    def sources(self) -> Sources:
-        return self.context.sources
-
-    @property
     def batch(self) -> Batch:
         return Batch.of(self.context.store.limits)
-
-    @property
-    def own_runs(self) -> dict[bytes, Mapping[bytes, object]]:
-        return self.context.own_runs
-
-    @property
-    def serves_threads(self) -> bool:
-        return self.context.store.serves_threads
 
     def beat_in_thread(self, held: Sequence[Held], answered: Callable[[list[LockStatus]], object]) -> None:
         async def beat(unit: UnitOfWork) -> list[LockStatus]:
@@ -72,11 +59,6 @@ class LocalAccess:
 
     def keys(self, type: JobType) -> TypeKeys:
         return self.context.keyspace.of(type)
-
-    async def retried(
-        self, operation: Callable[[], Awaitable[T]], *, unless: tuple[type[StoreError], ...] = (), **fields: Any
-    ) -> T:
-        return await self.context.retried(operation, unless=unless, **fields)
 
     async def declare(
         self,

@@ -2,7 +2,7 @@
 
 The module has more than 600 lines because it is the page to read first: every public method, with its arguments,
 results and errors. What a method does is in an object or a module that it calls: `creating`, `queries`, `waiting`,
-`acceptor`, `transactions`, `sync_transaction`, `handler_registry`, `presence`, `remote`, `lifecycle`.
+`acceptor`, `transactions`, `handler_registry`, `presence`, `remote`, `lifecycle`.
 """
 
 from __future__ import annotations
@@ -50,16 +50,14 @@ from jobs_service.runner.runner import SlotUse
 from jobs_service.service import presence, queries, waiting
 from jobs_service.service.acceptor import AbandonedJobs, Acceptor, WaitingWorkers
 from jobs_service.service.creating import Creator
-from jobs_service.service.handler_registry import HandlerRegistry, check_settings
-from jobs_service.service.handlers import Handlers
+from jobs_service.service.handler_registry import HandlerRegistry, Handlers, check_settings
 from jobs_service.service.lifecycle import Lifecycle
 from jobs_service.service.local_access import LocalAccess
 from jobs_service.service.presence import HandlerRuns, Presence, checked, run_processes
 from jobs_service.service.remote import Remote
 from jobs_service.service.running_job_calls import RunningJobCalls
 from jobs_service.service.schedules import Schedules, ScheduleServer
-from jobs_service.service.sync_transaction import Blocks, WithinTransaction
-from jobs_service.service.transactions import Transactions
+from jobs_service.service.transactions import Blocks, Transactions, WithinTransaction
 from jobs_service.settings import STORE_VARIABLE, Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address

@@ -39,8 +39,8 @@ from jobs_service.store.base import (
     TransactionFunction,
     Watch,
     open_loop,
+    transaction_ended,
 )
-from jobs_service.store.checks import transaction_ended
 from jobs_service.store.overlay import CLEAR_RANGE, BufferedTransaction, ReadRanges, Write, outcome
 from jobs_service.store.sync_transaction import drive, ran_too_long
 

@@ -20,14 +20,12 @@ from jobs_service.store.base import (
     STAMP_BYTES,
     SYSTEM_KEYS,
     Bound,
+    CheckedTransaction,
     CommitStamp,
     KeyValue,
     Limits,
     Snapshot,
     Watch,
-)
-from jobs_service.store.checks import (
-    CheckedTransaction,
     check_range,
     check_selector,
     not_readable,

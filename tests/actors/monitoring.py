@@ -9,7 +9,7 @@ from typing import Any
 
 from jobs_service.actors.activity_monitor import ActivityMonitor, Sampler
 from jobs_service.actors.context import Context
-from jobs_service.layer import creation, lost_jobs, queue
+from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.queue import AcceptTerms
@@ -56,7 +56,7 @@ async def active(context: Context) -> int:
     keys = context.keyspace.of("t")
     faults, counted(context).faults = counted(context).faults, None
     try:
-        return len(await context.read(lambda transaction: lost_jobs.active_ids(transaction, keys, None, 0)))
+        return len(await context.read(lambda transaction: running_jobs.active_ids(transaction, keys, None, 0)))
     finally:
         counted(context).faults = faults
 

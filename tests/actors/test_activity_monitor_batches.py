@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from jobs_service.actors.context import Context
 from jobs_service.errors import StoreError, TransactionTooLarge, TransactionTooOld
-from jobs_service.layer import creation, lost_jobs
+from jobs_service.layer import creation, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import pack_id
 from jobs_service.layer.unit_of_work import UnitOfWork
@@ -101,7 +101,7 @@ async def test_of_many_large_jobs_lost_at_once_only_those_are_read_that_fit_into
             await context.transact(run_some)
 
         async def look(unit: UnitOfWork) -> tuple[int, int, bool]:
-            batch = await lost_jobs.re_enqueue(unit, keys, b"\xff" * 10, 1000)
+            batch = await running_jobs.re_enqueue(unit, keys, b"\xff" * 10, 1000)
             return len(unit.entries), len(batch.ids), batch.more
 
         read, lost, more = await context.transact(look)

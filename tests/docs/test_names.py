@@ -13,7 +13,7 @@ import typer
 import jobs_service
 from jobs_service import BlockingJob, JobsService, JobTransaction, RunningJob
 from jobs_service.cli.app import application
-from jobs_service.service.sync_transaction import WithinTransaction
+from jobs_service.service.transactions import WithinTransaction
 from tests.docs.pages import PAGES, read
 
 TEXT = "\n\n".join(map(read, PAGES))

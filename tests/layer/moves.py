@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from jobs_service import Outcome, run_data
-from jobs_service.layer import lost_jobs, queue, running_jobs
+from jobs_service.layer import queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.running_jobs import RunReport
@@ -47,7 +47,7 @@ async def running(found: Layer) -> bytes:
 
 async def lose_all(found: Layer) -> list[Any]:
     """Take whatever runs for lost."""
-    lost = await found.transact(lambda unit: lost_jobs.re_enqueue(unit, found.keys, b"\xff" * 10, 10))
+    lost = await found.transact(lambda unit: running_jobs.re_enqueue(unit, found.keys, b"\xff" * 10, 10))
     return lost.ids
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobTooLarge, Outcome, run_data
-from jobs_service.layer import creation, lost_jobs, queue, removal, running_jobs
+from jobs_service.layer import creation, queue, removal, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import Entry
@@ -71,7 +71,7 @@ async def live(found: Layer, id: str) -> None:
     _, lock = await accepted(found)
     await found.assert_sound()
     stamp = dict(await found.pairs())[found.keys.watch_activity]
-    assert (await found.transact(lambda unit: lost_jobs.re_enqueue(unit, found.keys, stamp, 10))).ids == [id]
+    assert (await found.transact(lambda unit: running_jobs.re_enqueue(unit, found.keys, stamp, 10))).ids == [id]
     _, lock = await accepted(found)
     again = Spec(UNSET, UNSET, None)
     await found.transact(lambda unit: creation.resubmit(unit, place, again))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs_service import Outcome
-from jobs_service.layer import lost_jobs, queue, removal, running_jobs, type_settings
+from jobs_service.layer import queue, removal, running_jobs, type_settings
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model.type_state import Retention
@@ -34,7 +34,7 @@ async def test_one_beat_renews_what_is_held_and_tells_what_is_not() -> None:
         [stamp] = [value for key, value in await found.pairs() if key == found.keys.watch_activity]
         told = await found.transact(lambda unit: running_jobs.beat(unit, [*held, (found.place("nobody"), b"x" * 16)]))
         assert told == [LockStatus.HELD, LockStatus.CANCELED, LockStatus.TAKEN, LockStatus.TAKEN]
-        lost = await found.transact(lambda unit: lost_jobs.re_enqueue(unit, found.keys, stamp, 10))
+        lost = await found.transact(lambda unit: running_jobs.re_enqueue(unit, found.keys, stamp, 10))
         assert lost == ([], False)
         await found.assert_sound()
 

@@ -256,8 +256,44 @@ def test_what_is_no_connection_is_refused(connection: Any) -> None:
 
 async def test_a_pool_is_refused_because_it_is_no_transaction(postgres: Place) -> None:
     async with asyncpg.create_pool(postgres.url, min_size=1) as pool:
-        with pytest.raises(InvalidSettings, match="allowed are connections"):
+        with pytest.raises(InvalidSettings, match="of a pool or engine take a connection"):
             outbox.enqueue(pool, "receipt", 7)
+
+
+async def test_an_effect_is_not_noted_where_each_statement_is_committed_by_itself(
+    sqlite: Place, postgres: Place, jobs: JobsService
+) -> None:
+    await jobs.add("receipt", "seven")
+    job = await jobs.accept("receipt")
+    assert job is not None
+    with closing(sqlite3.connect(sqlite.path, isolation_level=None)) as plain:
+        with pytest.raises(InvalidSettings, match=r"begin one: connection.execute\('begin'\)"):
+            outbox.once(plain, job)
+        plain.execute("begin")
+        assert outbox.once(plain, job)
+    async with aiosqlite.connect(sqlite.path, isolation_level=None) as connection:
+        with pytest.raises(InvalidSettings, match="no transaction has begun"):
+            outbox.once(connection, job)
+    with psycopg.connect(postgres.url, autocommit=True) as pg:
+        with pytest.raises(InvalidSettings, match=r"with connection.transaction\(\)"):
+            outbox.once(pg, job)
+        with pg.transaction():
+            assert outbox.once(pg, job, "psycopg")
+    with closing(psycopg2.connect(postgres.url)) as older:
+        older.autocommit = True
+        with pytest.raises(InvalidSettings, match=r"connection.autocommit = False"):
+            outbox.once(older, job)
+    async with asyncpg.create_pool(postgres.url, min_size=1) as pool, pool.acquire() as acquired:
+        with pytest.raises(InvalidSettings, match=r"async with connection.transaction\(\)"):
+            await outbox.once(acquired, job)
+    async with _django(sqlite) as django:
+        assert outbox.once(django, job, "django")
+        django.in_atomic_block, atomic = False, django.in_atomic_block
+        django.set_autocommit(True)
+        with pytest.raises(InvalidSettings, match=r"with transaction.atomic\(\)"):
+            outbox.once(django, job)
+        django.set_autocommit(False)
+        django.in_atomic_block = atomic
 
 
 def test_a_database_of_another_kind_is_refused() -> None:

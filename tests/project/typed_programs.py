@@ -19,7 +19,7 @@ from jobs_service import (
     JobTransaction,
     RunningJob,
 )
-from jobs_service.service.sync_transaction import WithinTransaction
+from jobs_service.service.transactions import WithinTransaction
 
 jobs = JobsService("memory:")
 

@@ -11,7 +11,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from jobs_service import Job, JobsService, JobState, NewJob
-from jobs_service.layer import lost_jobs
+from jobs_service.layer import running_jobs
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import HistoryKind
 from jobs_service.sources import Sources
@@ -189,7 +189,7 @@ async def lose(jobs: JobsService, type: Any = TYPE) -> None:
     keys = context.keyspace.of(type)
 
     async def work(unit: UnitOfWork) -> None:
-        await lost_jobs.re_enqueue(unit, keys, b"\xff" * 10, 1000)
+        await running_jobs.re_enqueue(unit, keys, b"\xff" * 10, 1000)
 
     await context.transact(work)
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from jobs_service import Job, JobsService, RunningJob
-from jobs_service.layer import lost_jobs
+from jobs_service.layer import running_jobs
 from tests.runner.support import TYPE, add, ended, opened, running, story
 from tests.virtual_time import in_virtual_time
 
@@ -103,7 +103,7 @@ async def test_a_service_takes_no_job_from_itself_however_silent_it_was() -> Non
             context, keys = jobs._context, jobs._context.keyspace.of(TYPE)
             own = context.own_runs[keys.packed]
             every = b"\xff" * 10
-            found = await context.transact(lambda unit: lost_jobs.re_enqueue(unit, keys, every, 10, own))
-            assert found == lost_jobs.TaskPart([], False)
+            found = await context.transact(lambda unit: running_jobs.re_enqueue(unit, keys, every, 10, own))
+            assert found == running_jobs.TaskPart([], False)
             assert story(await ended(jobs, "mine")) == ["added", "started", "finished"]
         assert context.own_runs == {}

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Container, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from jobs_service.layer import creation, far_ahead, lost_jobs, queue, removal, running_jobs, type_settings
+from jobs_service.layer import creation, far_ahead, queue, removal, running_jobs, type_settings
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import TypeKeys, pack_id
 from jobs_service.layer.record import Entry as Touched
@@ -52,8 +52,8 @@ def recording() -> Iterator[None]:
         (far_ahead, "set_right", lambda original: _moving("set right", original)),
         (queue, "accept", _accept),
         (queue, "_schedule_again", _put_back),
-        (lost_jobs, "re_enqueue", _re_enqueue),
-        (lost_jobs, "take_from", _take_from),
+        (running_jobs, "re_enqueue", _re_enqueue),
+        (running_jobs, "take_from", _take_from),
         (removal, "remove_expired", _remove_expired),
         (type_settings, "pause", lambda original: _on_a_type("pause", original)),
         (type_settings, "resume", lambda original: _on_a_type("resume", original)),
@@ -341,12 +341,12 @@ def _put_back(original: Operation) -> Operation:
 def _re_enqueue(original: Operation) -> Operation:
     async def noted(
         unit: UnitOfWork, keys: TypeKeys, until: bytes, limit: int, own: Container[bytes] = ()
-    ) -> lost_jobs.TaskPart:
+    ) -> running_jobs.TaskPart:
         journal = _journal(unit)
         if journal is None:
             return await original(unit, keys, until, limit, own)  # type: ignore[no-any-return]
         try:
-            lost: lost_jobs.TaskPart = await original(unit, keys, until, limit, own)
+            lost: running_jobs.TaskPart = await original(unit, keys, until, limit, own)
         except Exception as error:
             journal.append(Entry("lost", keys, None, (until, limit), _now(unit), error.__class__))
             raise

@@ -18,7 +18,7 @@ from jobs_service.store.base import Limits
 from jobs_service.store.embedded import ThreadAnswer
 from jobs_service.store.files import FileUse, close_file, open_file
 from jobs_service.store.lmdb import store as lmdb_store
-from jobs_service.store.lmdb.shared import SharedEnvironment
+from jobs_service.store.lmdb.data_file import SharedEnvironment
 from jobs_service.store.lmdb.store import PROCESSES, LmdbEngine
 from jobs_service.store.overlay import CLEAR, SET, apply_log
 from jobs_service.testing import Process, World

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from jobs_service import JobsService, JobTransaction, RunningJob
-from jobs_service.service.sync_transaction import WithinTransaction
+from jobs_service.service.transactions import WithinTransaction
 from jobs_service.testing import Plan
 from tests.simulation.run import simulate
 

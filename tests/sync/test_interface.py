@@ -27,7 +27,7 @@ from jobs_service import JobsClient as AsyncJobsClient
 from jobs_service import JobsService as AsyncJobsService
 from jobs_service import JobTransaction as AsyncJobTransaction
 from jobs_service import Subscription as AsyncSubscription
-from jobs_service.layer.plain_transaction import either
+from jobs_service.layer.transaction import either
 from jobs_service.runner.functions import BlockingJob
 from jobs_service.service.schedules import Schedules as AsyncSchedules
 from jobs_service.sync import JobsClient, JobsService, JobTransaction, Schedules, Subscription

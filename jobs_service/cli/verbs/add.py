@@ -17,10 +17,8 @@ from jobs_service.cli.parsing import (
     AtOption,
     DataOption,
     InOption,
-    JsonOption,
     NewTypeOption,
     PriorityOption,
-    StoreOption,
     TypeArgument,
     parse_id,
     parse_priority,
@@ -72,8 +70,6 @@ def add(
     at: AtOption = None,
     resubmit: ResubmitOption = False,
     timeout: NewTypeOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
 ) -> None:
     """Add a job; without an id, print the one that it gets.
 
@@ -97,13 +93,9 @@ def add(
 
         return await output.without_in_changed(jobs, await jobs.transact(work))
 
-    job = program.run(context, store, body, rehearsal=body)
-    if as_json:
-        output.json_line(job.to_dict())
-    elif id is None:
-        output.line(shown(job.id))
-    else:
-        output.line(f"{output.name(*names)}: {output.status_sentence(job)}")
+    job = program.run(context, body, rehearsal=body)
+    said = shown(job.id) if id is None else f"{output.name(*names)}: {output.status_sentence(job)}"
+    output.tell(context, job.to_dict(), said)
 
 
 def _random_id() -> str:
@@ -116,8 +108,6 @@ def add_many(
     file: FileArgument = "-",
     resubmit: ResubmitOption = False,
     timeout: NewTypeOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
 ) -> None:
     """Add one job per JSON line.
 
@@ -143,11 +133,10 @@ def add_many(
             await make_type(jobs)
             return await add_lines(jobs, name, descriptor, if_exists)
 
-        added = program.run(context, store, body, rehearsal=rehearsal)
-    if as_json:
-        output.json_line({"type": shown(name), "added": added})
-    else:
-        output.line(f"type {shown(name)}: {output.many(added, 'job')} added")
+        added = program.run(context, body, rehearsal=rehearsal)
+    output.tell(
+        context, {"type": shown(name), "added": added}, f"type {shown(name)}: {output.many(added, 'job')} added"
+    )
 
 
 def _open(file: str, opened: ExitStack) -> int:

@@ -17,10 +17,8 @@ from jobs_service.cli.parsing import (
     DataOption,
     IdArgument,
     InOption,
-    JsonOption,
     OptionalJob,
     PriorityOption,
-    StoreOption,
     TypeArgument,
     parse_priority,
     parse_type,
@@ -66,10 +64,8 @@ def _verb(action: str, one: One, help: str) -> Callable[..., None]:
         every: AllOption = False,
         dry_run: DryRunOption = False,
         yes: YesOption = False,
-        store: StoreOption = None,
-        as_json: JsonOption = None,
     ) -> None:
-        _change(context, store, action, type, id, wanted, one, every=every, dry_run=dry_run, yes=yes, as_json=as_json)
+        _change(context, action, type, id, wanted, one, every=every, dry_run=dry_run, yes=yes)
 
     verb.__doc__ = help
     return verb
@@ -77,7 +73,6 @@ def _verb(action: str, one: One, help: str) -> Callable[..., None]:
 
 def _change(
     context: typer.Context,
-    store: str | None,
     action: str,
     type: str,
     id: str | None,
@@ -87,7 +82,6 @@ def _change(
     every: bool,
     dry_run: bool,
     yes: bool,
-    as_json: output.Json,
 ) -> None:
     """Do an action with one job, or with all that match a filter."""
     from jobs_service.service.actions import ACTIONS
@@ -97,15 +91,12 @@ def _change(
             raise typer.BadParameter("name an ID, or a filter such as --state; --all is every job of the type")
         if wanted and every:
             raise typer.BadParameter("it is every job of the type; leave the filter out", param_hint="--all")
-        _change_all(context, store, action, parse_type(type), wanted, dry_run=dry_run, yes=yes, as_json=as_json)
+        _change_all(context, action, parse_type(type), wanted, dry_run=dry_run, yes=yes)
         return
     if wanted or every or dry_run:
         raise typer.BadParameter("the ID is that of one job; leave the filter, --all and --dry-run out")
-    form, said = on_job(context, store, (type, id), one, changing=ACTIONS[action], yes=yes)
-    if as_json:
-        output.json_line(form)
-    else:
-        output.line(said)
+    form, said = on_job(context, (type, id), one, changing=ACTIONS[action], yes=yes)
+    output.tell(context, form, said)
 
 
 async def _retry(jobs: JobsService, type: JobType, id: JobId) -> tuple[dict[str, Any], str]:
@@ -176,8 +167,6 @@ def remove(
     every: AllOption = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
 ) -> None:
     """Remove jobs: one by its ID, or all that match a filter.
 
@@ -188,7 +177,7 @@ def remove(
     if id is None and (force or wait is not None):
         raise typer.BadParameter("it is about one job; name its ID", param_hint="--force" if force else "--wait")
     one = _remove(force, None if wait is None else parsing.duration(wait, "--wait"))
-    _change(context, store, "remove", type, id, wanted, one, every=every, dry_run=dry_run, yes=yes, as_json=as_json)
+    _change(context, "remove", type, id, wanted, one, every=every, dry_run=dry_run, yes=yes)
 
 
 # All that match
@@ -196,24 +185,19 @@ def remove(
 
 def _change_all(
     context: typer.Context,
-    store: str | None,
     action: str,
     type: Any,
     wanted: Filter,
     *,
     dry_run: bool,
     yes: bool,
-    as_json: output.Json,
 ) -> None:
     """Count the jobs, ask, and have a bulk action change them while its progress is shown."""
-    asked, number = program.run(context, store, lambda jobs: _counted(jobs, action, type, wanted))
+    asked, number = program.run(context, lambda jobs: _counted(jobs, action, type, wanted))
     what = f"{output.many(number, 'job')} of type {shown(type)}"
     form = {"type": names.name(type), "action": action, "counted": number, "bulk_action": None}
     if dry_run or not number:
-        if as_json:
-            output.json_line(form)
-        else:
-            output.line(f"{what} match" + ("es" if number == 1 else ""))
+        output.tell(context, form, f"{what} match" + ("es" if number == 1 else ""))
         return
     verb = context.command.name or action
     terminal.confirm(f"{verb.capitalize()} {what}?", yes)
@@ -222,12 +206,12 @@ def _change_all(
         id = await jobs.bulk_actions.add(
             action, type, asked.wanted, program.user(), moment=asked.moment, counted=number
         )
-        if not as_json:
+        if not output.wants_json(context):
             output.line(f"{what} to {verb}, by bulk action {shown(id)}")
         return await _ended(jobs, id)
 
-    event = program.run(context, store, body, supervise=True)
-    _tell(event, {**form, "bulk_action": names.name(event.id)}, f"of type {shown(type)} {_DONE[action]}", as_json)
+    event = program.run(context, body, supervise=True)
+    _tell(context, event, {**form, "bulk_action": names.name(event.id)}, f"of type {shown(type)} {_DONE[action]}")
 
 
 async def _counted(jobs: JobsService, action: str, type: Any, wanted: Filter) -> tuple[Asked, int]:
@@ -263,19 +247,16 @@ async def _ended(jobs: JobsService, id: Any) -> JobEvent:
         raise
 
 
-def _tell(event: JobEvent, form: dict[str, Any], done: str, as_json: output.Json) -> None:
+def _tell(context: typer.Context, event: JobEvent, form: dict[str, Any], done: str) -> None:
     """Print what a bulk action has done.
 
     Raises:
         AnswerIsNo: it has failed, or was canceled.
     """
     figures = event.result if isinstance(event.result, dict) else {}
-    if as_json:
-        output.json_line({**form, **figures})
-    else:
-        large = figures.get("too_large")
-        more = f"; {output.many(large, 'job')} would become too large, and stay as before" if large else ""
-        output.line(f"{output.many(figures.get('changed', 0), 'job')} {done}{more}")
+    large = figures.get("too_large")
+    more = f"; {output.many(large, 'job')} would become too large, and stay as before" if large else ""
+    output.tell(context, {**form, **figures}, f"{output.many(figures.get('changed', 0), 'job')} {done}{more}")
     if event.outcome != "succeeded":
         why = "" if event.error is None else f": {output.error_text(event.error)}"
         raise program.AnswerIsNo(f"bulk action {shown(event.id)} {output.status_text(event)}{why}")
@@ -284,14 +265,7 @@ def _tell(event: JobEvent, form: dict[str, Any], done: str, as_json: output.Json
 # One job runs
 
 
-def run(
-    context: typer.Context,
-    type: TypeArgument,
-    id: IdArgument,
-    yes: YesOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
-) -> None:
+def run(context: typer.Context, type: TypeArgument, id: IdArgument, yes: YesOption = False) -> None:
     """Have a job that waits run now.
 
     That is one that is scheduled, or waits for another attempt. A process with its handler takes it: jobs-service
@@ -313,13 +287,11 @@ def run(
             raise program.AnswerIsNo(f"{output.name(type, id)} does not wait: it is {output.status_text(job)}")
         return await output.without_in_changed(jobs, await jobs.get(type, id))
 
-    job = on_job(context, store, (type, id), body, changing="run", yes=yes, supervise=is_bulk)
+    job = on_job(context, (type, id), body, changing="run", yes=yes, supervise=is_bulk)
     if isinstance(job, JobEvent):
-        _tell(job, {"bulk_action": names.name(job.id)}, f"changed by {output.name(job.type, job.id)}", as_json)
-    elif as_json:
-        output.json_line(job.to_dict())
+        _tell(context, job, {"bulk_action": names.name(job.id)}, f"changed by {output.name(job.type, job.id)}")
     else:
-        output.line(f"{output.name(job.type, job.id)}: {output.status_text(job)}")
+        output.tell(context, job.to_dict(), f"{output.name(job.type, job.id)}: {output.status_text(job)}")
 
 
 def resubmit(
@@ -331,8 +303,6 @@ def resubmit(
     after: InOption = None,
     at: AtOption = None,
     yes: YesOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
 ) -> None:
     """Run a job again, or change one that waits.
 
@@ -350,8 +320,5 @@ def resubmit(
     async def body(jobs: JobsService, type: JobType, id: JobId) -> Job:
         return await output.without_in_changed(jobs, await jobs.resubmit(type, id, **changes))
 
-    job = on_job(context, store, (type, id), body, changing="resubmit", yes=yes)
-    if as_json:
-        output.json_line(job.to_dict())
-    else:
-        output.line(f"{output.name(job.type, job.id)}: {output.status_sentence(job)}")
+    job = on_job(context, (type, id), body, changing="resubmit", yes=yes)
+    output.tell(context, job.to_dict(), f"{output.name(job.type, job.id)}: {output.status_sentence(job)}")

@@ -83,8 +83,7 @@ def _found(
             return await look(jobs)
 
     with suppress(Exception):
-        context.obj = program.GlobalOptions(context.find_root().params.get("store"))
-        address = program.chosen_store(context, context.params.get("store"))
+        address = program.chosen_store(context)
         if program.missing_store(address) is None:
             names = map(shown, asyncio.run(within(address)))
             return [name for name in names if name.startswith(incomplete) and " " not in name]

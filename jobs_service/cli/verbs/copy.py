@@ -1,4 +1,4 @@
-"""`copy`: copies all jobs of one store into another."""
+"""`copy` and `backup`: copy all jobs of one store into another, or the embedded store into a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import typer
 
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Column, table
-from jobs_service.cli.parsing import JsonOption
 from jobs_service.cli.terminal import Bar
 from jobs_service.names import printable, shown
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from jobs_service.settings import Settings
     from jobs_service.sources import Sources
     from jobs_service.store import Store
+from pathlib import Path
 
 FromArgument = Annotated[
     str, typer.Argument(metavar="FROM", help="The store that has the jobs: lmdb:PATH, sqlite:PATH.")
@@ -40,13 +40,7 @@ COLUMNS = (
 )
 
 
-def copy(
-    context: typer.Context,
-    source: FromArgument,
-    target: ToArgument,
-    anew: AnewOption = False,
-    as_json: JsonOption = None,
-) -> None:
+def copy(context: typer.Context, source: FromArgument, target: ToArgument, anew: AnewOption = False) -> None:
     """Copy all types and jobs into another store.
 
     The jobs keep all that is known of them, and the queues keep their order. End the programs that use FROM and TO
@@ -60,7 +54,7 @@ def copy(
     if addresses[0] == addresses[1]:
         raise typer.BadParameter(f"{target} is the store that is copied; name another", param_hint="TO")
     copied = asyncio.run(_copy(*addresses, anew=anew))
-    if as_json:
+    if output.wants_json(context):
         output.json_line(_as_json(*addresses, copied))
         return
     if copied.types:
@@ -161,3 +155,24 @@ def _summary(source: str, target: str, copied: Copied) -> str:
         entries = "1 queue entry" if copied.strays == 1 else f"{copied.strays} queue entries"
         what.append(f"{entries} of no job left out")
     return "; ".join(what) + f". Now have your programs use {printable(target)}; {printable(source)} is as it was"
+
+
+# backup
+
+
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="A new file.")]
+
+
+def backup(context: typer.Context, file: FileArgument) -> None:
+    """Copy the store while it is in use.
+
+    The copy is consistent. Of an lmdb: store it is the data.mdb: to use it, put it under that name into a new
+    directory. Of an sqlite: store it has your own tables as well, and is used as it is.
+    """
+    path = Path(file)
+    if path.exists():
+        raise typer.BadParameter(f"{file} exists already; name a new file", param_hint="FILE")
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"there is no directory {path.parent}", param_hint="FILE")
+    size = program.run(context, lambda jobs: jobs.store.backup(file))
+    output.tell(context, {"file": file, "bytes": size}, f"{printable(file)}: {size} bytes")

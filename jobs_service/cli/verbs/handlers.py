@@ -10,7 +10,6 @@ import typer
 from jobs_service import names
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Column
-from jobs_service.cli.parsing import JsonOption, StoreOption
 from jobs_service.names import printable, shown
 from jobs_service.sources import Sources
 
@@ -50,7 +49,7 @@ HANDLER_COLUMNS = (
 )
 
 
-def handlers(context: typer.Context, application: ApplicationArgument, as_json: JsonOption = None) -> None:
+def handlers(context: typer.Context, application: ApplicationArgument) -> None:
     """Show the handlers of an application with their options.
 
     Shown are the options that differ from the defaults, after the settings have been applied; with -o json, all.
@@ -63,7 +62,7 @@ def handlers(context: typer.Context, application: ApplicationArgument, as_json: 
     comes = {type: periodic.in_words for type, periodic in service.periodic.items()}
     rows = [_HandlerRow(handler, comes.get(handler.type)) for handler in service.handlers.values()]
     output.rows(
-        HANDLER_COLUMNS, rows, _handler_form, as_json, "no handlers; make a function one with @jobs.handler(type)"
+        context, HANDLER_COLUMNS, rows, _handler_form, "no handlers; make a function one with @jobs.handler(type)"
     )
 
 
@@ -106,29 +105,24 @@ PERIODIC_COLUMNS = (
 )
 
 
-def periodic(
-    context: typer.Context,
-    application: OptionalApplication = None,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
-) -> None:
+def periodic(context: typer.Context, application: OptionalApplication = None) -> None:
     """Show periodic jobs with their last and next tick.
 
     Without an application, those in the store are shown. For a type that has not ticked yet, the last tick is the time
     when its handler was first run.
     """
     if application is None:
-        rows = program.run(context, store, _ticks)
+        rows = program.run(context, _ticks)
     else:
         from jobs_service.cli.daemon import load
 
-        program.refuse_store(context, f"{application} brings its own store", store)
+        program.refuse_store(context, f"{application} brings its own store")
         service = load(application)
         address = service.store.address
         seen = [] if program.missing_store(address) else program.run_at(address, _ticks)
         rows = _scheduled(service.periodic, {shown(row.type): row for row in seen})
     none = "no periodic jobs; make a function's with @jobs.every(period) or @jobs.cron(expression)"
-    output.rows(PERIODIC_COLUMNS, rows, _periodic_form, as_json, none)
+    output.rows(context, PERIODIC_COLUMNS, rows, _periodic_form, none)
 
 
 async def _ticks(jobs: JobsService) -> list[_PeriodicRow]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from jobs_service import names
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
-from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption
+from jobs_service.cli.parsing import DURATION_HELP
 from jobs_service.names import printable, shown
 from jobs_service.sources import Sources
 
@@ -64,9 +64,7 @@ class _StoreState(NamedTuple):
     outboxes: tuple[OutboxInfo, ...]
 
 
-def health(
-    context: typer.Context, max_wait: MaxWaitOption = None, store: StoreOption = None, as_json: JsonOption = None
-) -> None:
+def health(context: typer.Context, max_wait: MaxWaitOption = None) -> None:
     """Say in one line whether jobs are run and watched over.
 
     The exit code is 0 when all is well; 1 when scheduled jobs are not made ready, dead processes' jobs are not taken
@@ -75,13 +73,13 @@ def health(
     or nine tenths in 60); 3 when the store cannot be reached or read.
     """
     most = None if max_wait is None else parsing.duration(max_wait, "--max-wait")
-    state, location = program.run(context, store, _read_state)
+    state, location = program.run(context, _read_state)
     problems = _problems(state, most)
-    if as_json:
+    if output.wants_json(context):
         output.json_line({"healthy": not problems, "problems": problems, "store": location, **_health_form(state)})
     if problems:
         raise program.AnswerIsNo(f"{'; '.join(problems)}: {location}: {_sentence(state)}")
-    if not as_json:
+    if not output.wants_json(context):
         output.line(f"healthy: {location}: {_sentence(state)}")
 
 
@@ -162,9 +160,8 @@ def _sentence(state: _StoreState) -> str:
         seconds, type, id = state.oldest
         since = "its record tells no time" if seconds is None else output.duration_text(max(seconds, 0.0))
         parts.append(f"ready for longest: {output.name(type, id)}, {since}")
-    for outbox in state.outboxes:
-        aside = f" ({outbox.set_aside} set aside)" if outbox.set_aside else ""
-        parts.append(f"outbox {printable(outbox.name)}: {output.many(outbox.rows, 'row')}{aside}")
+    # An error is told with the problems.
+    parts += [output.outbox_text(replace(outbox, error="")) for outbox in state.outboxes]
     if state.alive:
         parts.append(f"open in {state.alive} more process{'' if state.alive == 1 else 'es'}")
     return ", ".join(parts)
@@ -216,18 +213,18 @@ FAILURE_COLUMNS = (
 )
 
 
-def failures(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def failures(context: typer.Context) -> None:
     """Group failed and retrying jobs by what went wrong.
 
     It looks at 200 failed jobs, the newest, of the 20 types with most of them, at as many that wait for another attempt
     after a crash, and says so when there are more. What differs from job to job in an error's message is shown as "…".
     """
-    found = program.run(context, store, _failures)
+    found = program.run(context, _failures)
     read = {"failed": found.failed, "retrying": found.retrying, "read": found.read}
     output.rows(
-        FAILURE_COLUMNS, found.groups, lambda group: {**group.to_dict(), **read}, as_json, "no failed or retrying jobs"
+        context, FAILURE_COLUMNS, found.groups, lambda group: {**group.to_dict(), **read}, "no failed or retrying jobs"
     )
-    if found.is_cut and not as_json:
+    if found.is_cut and not output.wants_json(context):
         output.line(f"{found.read} of the {found.failed} failed and {found.retrying} retrying jobs were looked at")
 
 

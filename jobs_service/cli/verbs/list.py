@@ -11,7 +11,7 @@ import typer
 
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Column, Table, table
-from jobs_service.cli.parsing import IdArgument, JsonOption, OptionalType, StoreOption, TypeArgument, parse_type
+from jobs_service.cli.parsing import IdArgument, OptionalType, TypeArgument, parse_type
 from jobs_service.cli.program import require_type
 from jobs_service.cli.selecting import on_job, selects
 from jobs_service.names import printable, priority_text, shown
@@ -87,7 +87,6 @@ def list_jobs(
     wanted: Filter,
     limit: LimitOption = None,
     newest: NewestOption = False,
-    store: StoreOption = None,
     form: FormOption = None,
 ) -> None:
     """List jobs, of one type or all.
@@ -117,7 +116,7 @@ def list_jobs(
             await require_type(jobs, only)
         return "no jobs"
 
-    said = program.run(context, store, body)
+    said = program.run(context, body)
     if said and form is None:
         output.line(said)
 
@@ -175,16 +174,14 @@ HISTORY = (
 )
 
 
-def show(
-    context: typer.Context, type: TypeArgument, id: IdArgument, store: StoreOption = None, as_json: JsonOption = None
-) -> None:
+def show(context: typer.Context, type: TypeArgument, id: IdArgument) -> None:
     """Show everything about one job."""
 
     async def body(jobs: JobsService, type: JobType, id: JobId) -> Job:
         return await output.without(jobs, await jobs.get(type, id))
 
-    job = on_job(context, store, (type, id), body)
-    if as_json:
+    job = on_job(context, (type, id), body)
+    if output.wants_json(context):
         output.json_line(job.to_dict())
         return
     for label, text in _description(job):

@@ -9,7 +9,7 @@ import typer
 
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Column
-from jobs_service.cli.parsing import JsonOption, Verb
+from jobs_service.cli.parsing import verb
 from jobs_service.names import printable
 
 if TYPE_CHECKING:
@@ -36,10 +36,10 @@ COLUMNS = (
 def outbox_app() -> typer.Typer:
     """Return the verb with its sub-verbs."""
     app = typer.Typer(rich_markup_mode=None, help="Jobs in the database of an application.")
-    app.command("init", cls=Verb)(init)
-    app.command("sql", cls=Verb)(sql)
-    app.command("show", cls=Verb)(show)
-    app.command("retry", cls=Verb)(retry)
+    verb(app, "init", init, "")
+    verb(app, "sql", sql, "")
+    verb(app, "show", show, "as_json")
+    verb(app, "retry", retry, "")
     return app
 
 
@@ -56,7 +56,7 @@ def sql(dialect: DialectArgument) -> None:
     output.line(schema(dialect).rstrip("\n"))
 
 
-def show(url: UrlArgument, as_json: JsonOption = None) -> None:
+def show(context: typer.Context, url: UrlArgument) -> None:
     """Show how many jobs wait in a database, for how long, and the rows that cannot be jobs, with the reasons."""
 
     async def body(session: Session) -> Any:
@@ -64,14 +64,14 @@ def show(url: UrlArgument, as_json: JsonOption = None) -> None:
         return await session.lag(), await session.rows_set_aside(MOST_SHOWN)
 
     name, (lag, rows) = _run(url, body)
-    if as_json:
+    if output.wants_json(context):
         aside = [row._asdict() for row in rows]
         output.json_line({"outbox": name, **lag._asdict(), "rows_set_aside": aside})
         return
     since = "" if lag.oldest is None else f", the oldest for {output.duration_text(lag.oldest)}"
     output.line(f"{name}: {output.many(lag.rows, 'job')} to be moved{since}; {lag.set_aside} set aside")
     if rows:
-        output.rows(COLUMNS, rows, lambda row: row._asdict(), None, "")
+        output.table(COLUMNS, rows)
 
 
 def retry(url: UrlArgument, seqs: SeqsArgument = None) -> None:

@@ -12,7 +12,7 @@ import typer
 from jobs_service import __version__, names
 from jobs_service.cli import output, program
 from jobs_service.cli.output import Column
-from jobs_service.cli.parsing import JsonOption, OptionalType, StoreOption, Verb, parse_type
+from jobs_service.cli.parsing import OptionalType, parse_type, verb, with_options
 from jobs_service.cli.program import require_type
 from jobs_service.names import printable, shown
 
@@ -52,14 +52,14 @@ PROCESS_COLUMNS = (
 def processes_app() -> typer.Typer:
     """Return the verb with its sub-verbs `quiet`, `resume` and `stop`."""
     app = typer.Typer(rich_markup_mode=None)
-    app.callback(invoke_without_command=True)(processes)
-    app.command("quiet", cls=Verb)(quiet)
-    app.command("resume", cls=Verb)(resume)
-    app.command("stop", cls=Verb)(stop)
+    app.callback(invoke_without_command=True)(with_options(processes))
+    verb(app, "quiet", quiet)
+    verb(app, "resume", resume)
+    verb(app, "stop", stop)
     return app
 
 
-def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def processes(context: typer.Context) -> None:
     """Show the processes that run handlers, and daemons.
 
     Of each are shown its state, its version if some process has another one than this command, for how long it has been
@@ -68,40 +68,39 @@ def processes(context: typer.Context, store: StoreOption = None, as_json: JsonOp
     dead at once where all processes are on one machine, else as silent, when five of its heartbeats have not come.
     """
     if context.invoked_subcommand is not None:
-        context.obj = program.GlobalOptions(program.chosen_store(context, store))
         return
 
     async def body(jobs: JobsService) -> list[ProcessInfo]:
         return await jobs.processes()
 
-    found = program.run(context, store, body)
+    found = program.run(context, body)
     none = "no process runs handlers; jobs-service serve MODULE:ATTR does"
-    output.rows(PROCESS_COLUMNS, found, lambda info: info.to_dict(), as_json, none)
+    output.rows(context, PROCESS_COLUMNS, found, lambda info: info.to_dict(), none)
 
 
-def quiet(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def quiet(context: typer.Context, id: IdArgument) -> None:
     """Have a process take no more jobs; those that run go on, and it stays."""
-    _ask(context, id, store, as_json, "quiet", "takes no more jobs; those that run go on")
+    _ask(context, id, "quiet", "takes no more jobs; those that run go on")
 
 
-def resume(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def resume(context: typer.Context, id: IdArgument) -> None:
     """Have a quiet process take jobs again."""
-    _ask(context, id, store, as_json, "resume", "takes jobs again")
+    _ask(context, id, "resume", "takes jobs again")
 
 
-def stop(context: typer.Context, id: IdArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def stop(context: typer.Context, id: IdArgument) -> None:
     """Have a process end, as on SIGTERM: handlers get their grace; jobs that do not end in it are given back."""
-    _ask(context, id, store, as_json, "stop", "ends; its running jobs get their grace")
+    _ask(context, id, "stop", "ends; its running jobs get their grace")
 
 
-def _ask(context: typer.Context, id: str, store: str | None, as_json: output.Json, action: str, what: str) -> None:
+def _ask(context: typer.Context, id: str, action: str, what: str) -> None:
     from jobs_service.model import ProcessAction
 
     async def body(jobs: JobsService) -> ProcessInfo:
         return await jobs.ask_process(id, ProcessAction(action), program.user())
 
-    before = program.run(context, store, body)
-    if as_json:
+    before = program.run(context, body)
+    if output.wants_json(context):
         output.json_line({"id": before.id, "asked": action, "before": before.to_dict()})
         return
     name = f"process {before.id} ({printable(before.worker)})"
@@ -139,17 +138,15 @@ WORKER_COLUMNS = (
 )
 
 
-def workers(
-    context: typer.Context, type: OptionalType = None, store: StoreOption = None, as_json: JsonOption = None
-) -> None:
+def workers(context: typer.Context, type: OptionalType = None) -> None:
     """Show which worker runs which job.
 
     A worker's name is its host and process id, from the event "started" in the job's history. A worker that has died is
     shown until its job is taken back.
     """
     only = None if type is None else parse_type(type)
-    rows = program.run(context, store, lambda jobs: _held(jobs, only))
-    output.rows(WORKER_COLUMNS, rows, _held_form, as_json, "no job is running")
+    rows = program.run(context, lambda jobs: _held(jobs, only))
+    output.rows(context, WORKER_COLUMNS, rows, _held_form, "no job is running")
 
 
 async def _held(jobs: JobsService, only: Any) -> list[_HeldJob]:

@@ -9,7 +9,6 @@ import typer
 from jobs_service import names
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
-from jobs_service.cli.parsing import JsonOption, StoreOption
 from jobs_service.cli.terminal import Bar
 from jobs_service.cli.verbs.submit import TimeoutOption, wait_limit, wait_option, waiting_for
 from jobs_service.names import printable, shown
@@ -105,8 +104,6 @@ def replicate(
     fail_if_missing: MissingOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
 ) -> None:
     """Copy a CouchDB database to another one, as a job.
 
@@ -146,7 +143,7 @@ def replicate(
         if beside := [word for word, value in words.items() if value not in (None, False, [])]:
             raise typer.BadParameter(f"it says everything; leave out {', '.join(beside)}", param_hint=hint)
     if database is not None:
-        _take_over(context, store, database, as_json)
+        _take_over(context, database)
         return
     options, name = _options(source, target, document, given)
     if wait and options.continuous:
@@ -164,19 +161,17 @@ def replicate(
             return await output.without_in_changed(jobs, await _end_of(jobs, job, seconds))
         return await output.without_in_changed(jobs, job)
 
-    found = program.run(context, store, body, rehearsal=add, supervise=wait)
-    if as_json:
-        output.json_line(found.to_dict())
-    elif wait:
+    found = program.run(context, body, rehearsal=add, supervise=wait)
+    if wait and not output.wants_json(context):
         _print_result(found)
     else:
-        output.line(shown(found.id))
+        output.tell(context, found.to_dict(), shown(found.id))
     if wait and found.outcome != "succeeded":
         why = "" if found.error is None else f": {output.error_text(found.error)}"
         raise program.AnswerIsNo(f"the replication {output.status_text(found)}{why}")
 
 
-def replications(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def replications(context: typer.Context) -> None:
     """Show all replications: what they do, how far they are.
 
     Pending are the changes that are still to come, as far as the source says; the note is a job's rate, or why it
@@ -190,10 +185,10 @@ def replications(context: typer.Context, store: StoreOption = None, as_json: Jso
         shown = [await output.without(jobs, job) async for job in stored.replications(jobs)]
         return [_Row(job, ReplicationStatus.of(job)) for job in shown]
 
-    output.rows(COLUMNS, program.run(context, store, body), _form, as_json, "there are no replications")
+    output.rows(context, COLUMNS, program.run(context, body), _form, "there are no replications")
 
 
-def _take_over(context: typer.Context, store: str | None, database: str, as_json: output.Json) -> None:
+def _take_over(context: typer.Context, database: str) -> None:
     from importlib.util import find_spec
 
     if find_spec("aiohttp") is None:
@@ -208,7 +203,7 @@ def _take_over(context: typer.Context, store: str | None, database: str, as_json
         return [each async for each in replicate_database(jobs, database)]
 
     try:
-        found = program.run(context, store, body)
+        found = program.run(context, body)
     except ReplicationError as error:
         raise program.Refused(str(error)) from None
     refused = 0
@@ -216,10 +211,8 @@ def _take_over(context: typer.Context, store: str | None, database: str, as_json
         if isinstance(job, JobsError):
             refused += 1
             program.say(f"{printable(name)}: {job}")
-        elif as_json:
-            output.json_line(job.to_dict())
         else:
-            output.line(f"{shown(job.id)}  {printable(name)}")
+            output.tell(context, job.to_dict(), f"{shown(job.id)}  {printable(name)}")
     if refused:
         raise program.AnswerIsNo(f"{refused} of {len(found)} documents were not taken over")
 

@@ -8,7 +8,13 @@ import typer
 
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
-from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption, TypeArgument, Verb, parse_type
+from jobs_service.cli.parsing import (
+    DURATION_HELP,
+    TypeArgument,
+    parse_type,
+    verb,
+    with_options,
+)
 from jobs_service.names import printable, shown
 
 if TYPE_CHECKING:
@@ -53,28 +59,27 @@ COLUMNS = (
 def schedules_app() -> typer.Typer:
     """Return the verb with its sub-verbs."""
     app = typer.Typer(rich_markup_mode=None)
-    app.callback(invoke_without_command=True)(schedules)
-    app.command("set", cls=Verb)(set_schedule)
-    app.command("pause", cls=Verb)(pause)
-    app.command("resume", cls=Verb)(resume)
-    app.command("remove", cls=Verb)(remove)
+    app.callback(invoke_without_command=True)(with_options(schedules))
+    verb(app, "set", set_schedule)
+    verb(app, "pause", pause)
+    verb(app, "resume", resume)
+    verb(app, "remove", remove)
     return app
 
 
-def schedules(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def schedules(context: typer.Context) -> None:
     """Show or change the schedules in the store.
 
     Schedules in the code of applications are others: jobs-service periodic shows these.
     """
     if context.invoked_subcommand is not None:
-        context.obj = program.GlobalOptions(program.chosen_store(context, store))
         return
 
     async def body(jobs: JobsService) -> list[StoredSchedule]:
         return [await _shown(jobs, each) for each in await jobs.schedules.list()]
 
     none = "no schedules in the store; jobs-service schedules set NAME TYPE --every S makes one"
-    output.rows(COLUMNS, program.run(context, store, body), lambda found: found.to_dict(), as_json, none)
+    output.rows(context, COLUMNS, program.run(context, body), lambda found: found.to_dict(), none)
 
 
 def set_schedule(
@@ -87,8 +92,6 @@ def set_schedule(
     timezone: TimezoneOption = "UTC",
     missed: MissedOption = "once",
     overlap: OverlapOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
 ) -> None:
     """Make a schedule that adds jobs of a type, or change it."""
     named = parse_type(type)
@@ -99,33 +102,30 @@ def set_schedule(
         times: dict[str, Any] = {"every": period, "cron": cron, "timezone": timezone}
         return await _shown(jobs, await jobs.schedules.set(name, named, value, **times, missed=missed, overlap=overlap))
 
-    _told(program.run(context, store, body, rehearsal=body), as_json)
+    _told(context, program.run(context, body, rehearsal=body))
 
 
-def pause(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def pause(context: typer.Context, name: NameArgument) -> None:
     """Hold up the ticks of a schedule until it is resumed."""
-    _change(context, store, name, "pause", as_json)
+    _change(context, name, "pause")
 
 
-def resume(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def resume(context: typer.Context, name: NameArgument) -> None:
     """Let a schedule tick again."""
-    _change(context, store, name, "resume", as_json)
+    _change(context, name, "resume")
 
 
-def remove(context: typer.Context, name: NameArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def remove(context: typer.Context, name: NameArgument) -> None:
     """Remove a schedule; the jobs that it has added stay."""
-    program.run(context, store, lambda jobs: jobs.schedules.remove(name))
-    if as_json:
-        output.json_line({"name": name, "removed": True})
-    else:
-        output.line(f"schedule {printable(name)}: removed; its jobs stay")
+    program.run(context, lambda jobs: jobs.schedules.remove(name))
+    output.tell(context, {"name": name, "removed": True}, f"schedule {printable(name)}: removed; its jobs stay")
 
 
-def _change(context: typer.Context, store: str | None, name: str, action: str, as_json: output.Json) -> None:
+def _change(context: typer.Context, name: str, action: str) -> None:
     async def body(jobs: JobsService) -> StoredSchedule:
         return await _shown(jobs, await getattr(jobs.schedules, action)(name))
 
-    _told(program.run(context, store, body), as_json)
+    _told(context, program.run(context, body))
 
 
 async def _shown(jobs: JobsService, found: StoredSchedule) -> StoredSchedule:
@@ -134,9 +134,6 @@ async def _shown(jobs: JobsService, found: StoredSchedule) -> StoredSchedule:
     return await without_secrets(jobs, found)
 
 
-def _told(found: StoredSchedule, as_json: output.Json) -> None:
-    if as_json:
-        output.json_line(found.to_dict())
-        return
+def _told(context: typer.Context, found: StoredSchedule) -> None:
     upcoming = "paused" if found.paused else f"next at {output.time_text(found.next)}"
-    output.line(f"schedule {printable(found.name)}: {_comes(found)}, {upcoming}")
+    output.tell(context, found.to_dict(), f"schedule {printable(found.name)}: {_comes(found)}, {upcoming}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from jobs_service.cli import program
-from jobs_service.cli.parsing import Level, StoreOption, parse_bytes, parse_type
+from jobs_service.cli.parsing import Level, parse_bytes, parse_type
 from jobs_service.names import PREFIX, shown
 
 if TYPE_CHECKING:
@@ -122,7 +122,6 @@ def serve(
     environment: EnvironmentOption = "",
     colour: ColourOption = "",
     log_level: LevelOption = "info",
-    store: StoreOption = None,
 ) -> None:
     """Run handlers and the supervisor tree until SIGTERM.
 
@@ -141,8 +140,8 @@ def serve(
     `serving` says that it is ready.
     """
     if application is not None:
-        program.refuse_store(context, f"{application} brings its own store", store)
-    options = {**context.params, "store": program.chosen_store(context, store) if application is None else None}
+        program.refuse_store(context, f"{application} brings its own store")
+    options = {**context.params, "store": program.chosen_store(context) if application is None else None}
     if processes is None and not reload:
         if max_jobs_per_process is not None or max_memory_per_process is not None:
             raise typer.BadParameter("limits of worker processes need them", param_hint="--processes")

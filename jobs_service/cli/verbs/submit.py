@@ -16,9 +16,7 @@ from jobs_service.cli.parsing import (
     DURATION_HELP,
     AtOption,
     InOption,
-    JsonOption,
     PriorityOption,
-    StoreOption,
     parse_id,
     parse_priority,
 )
@@ -82,8 +80,6 @@ def submit(
     at: AtOption = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
 ) -> None:
     """Add a job that runs a program, and print its id.
 
@@ -121,15 +117,12 @@ def submit(
             ) from None
         return await _end_of(jobs, job, seconds) if wait else await output.without_in_changed(jobs, job)
 
-    job = program.run(context, store, body, rehearsal=enqueue, supervise=wait)
+    job = program.run(context, body, rehearsal=enqueue, supervise=wait)
     if isinstance(job, Job):
-        if as_json:
-            output.json_line(job.to_dict())
-        else:
-            output.line(shown(job.id))
+        output.tell(context, job.to_dict(), shown(job.id))
         return
     event, code = job
-    if as_json:
+    if output.wants_json(context):
         output.json_line(event.to_dict())
     else:
         _print_output(event)

@@ -10,7 +10,13 @@ import typer
 from jobs_service import names
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import Column
-from jobs_service.cli.parsing import DURATION_HELP, JsonOption, StoreOption, TypeArgument, Verb, parse_type
+from jobs_service.cli.parsing import (
+    DURATION_HELP,
+    TypeArgument,
+    parse_type,
+    verb,
+    with_options,
+)
 from jobs_service.cli.program import change_type, require_type
 from jobs_service.cli.verbs.stats import COUNTS, NO_TYPES, PAUSED, TYPE
 from jobs_service.names import printable, shown
@@ -55,13 +61,13 @@ COLUMNS = (TYPE, Column("timeout", _timeout, right=True), *COUNTS, PAUSED)
 def types_app() -> typer.Typer:
     """Return the verb with its sub-verbs `set` and `clear`."""
     app = typer.Typer(rich_markup_mode=None)
-    app.callback(invoke_without_command=True)(types)
-    app.command("set", cls=Verb)(set_timeout)
-    app.command("clear", cls=Verb)(clear_timeout)
+    app.callback(invoke_without_command=True)(with_options(types))
+    verb(app, "set", set_timeout)
+    verb(app, "clear", clear_timeout)
     return app
 
 
-def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def types(context: typer.Context) -> None:
     """Show or change the types of jobs.
 
     Shown are their activity timeouts, counts by state, and whether they are paused.
@@ -70,17 +76,14 @@ def types(context: typer.Context, store: StoreOption = None, as_json: JsonOption
     again. A type without one (none) accepts no new jobs.
     """
     if context.invoked_subcommand is not None:
-        context.obj = program.GlobalOptions(program.chosen_store(context, store))
         return
-    output.rows(COLUMNS, program.run(context, store, _read), _form, as_json, NO_TYPES)
+    output.rows(context, COLUMNS, program.run(context, _read), _form, NO_TYPES)
 
 
 def set_timeout(
     context: typer.Context,
     type: TypeArgument,
     seconds: Annotated[str, typer.Argument(metavar="SECONDS", help="The activity timeout: 60, 10m, 1h30m.")],
-    store: StoreOption = None,
-    as_json: JsonOption = None,
 ) -> None:
     """Set a type's activity timeout; this makes the type, and the store if it does not exist."""
     name = parse_type(type)
@@ -89,23 +92,21 @@ def set_timeout(
     async def body(jobs: JobsService) -> None:
         await jobs.set_type_timeout(name, timeout)
 
-    program.run(context, store, body, rehearsal=body)
-    if as_json:
-        output.json_line({"type": names.name(name), "timeout": timeout})
-    else:
-        output.line(f"type {shown(name)}: activity timeout {timeout:g} s")
+    program.run(context, body, rehearsal=body)
+    output.tell(
+        context, {"type": names.name(name), "timeout": timeout}, f"type {shown(name)}: activity timeout {timeout:g} s"
+    )
 
 
-def clear_timeout(
-    context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = None
-) -> None:
+def clear_timeout(context: typer.Context, type: TypeArgument) -> None:
     """Remove a type's activity timeout: its jobs stay, new ones are refused."""
     name = parse_type(type)
-    program.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.clear_type_timeout(name)))
-    if as_json:
-        output.json_line({"type": names.name(name), "timeout": None})
-    else:
-        output.line(f"type {shown(name)}: no activity timeout any more; its jobs stay, new ones are refused")
+    program.run(context, lambda jobs: change_type(jobs, name, lambda tx: tx.clear_type_timeout(name)))
+    output.tell(
+        context,
+        {"type": names.name(name), "timeout": None},
+        f"type {shown(name)}: no activity timeout any more; its jobs stay, new ones are refused",
+    )
 
 
 async def _read(jobs: JobsService) -> list[_Type]:
@@ -123,39 +124,32 @@ def _form(row: _Type) -> dict[str, Any]:
 # Pauses
 
 
-def pause(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def pause(context: typer.Context, type: TypeArgument) -> None:
     """Let no worker take jobs of a type until it is resumed.
 
     This holds in all processes, also in those that are started later. Jobs that run go on; new ones may be added.
     """
     name = parse_type(type)
-    program.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.pause(name)))
-    if as_json:
-        output.json_line({"type": names.name(name), "paused": True})
-    else:
-        output.line(f"type {shown(name)}: paused; jobs that run go on, and no others begin")
+    program.run(context, lambda jobs: change_type(jobs, name, lambda tx: tx.pause(name)))
+    output.tell(
+        context,
+        {"type": names.name(name), "paused": True},
+        f"type {shown(name)}: paused; jobs that run go on, and no others begin",
+    )
 
 
-def resume(context: typer.Context, type: TypeArgument, store: StoreOption = None, as_json: JsonOption = None) -> None:
+def resume(context: typer.Context, type: TypeArgument) -> None:
     """Let workers take the jobs of a paused type again."""
     name = parse_type(type)
-    program.run(context, store, lambda jobs: change_type(jobs, name, lambda tx: tx.resume(name)))
-    if as_json:
-        output.json_line({"type": names.name(name), "paused": False})
-    else:
-        output.line(f"type {shown(name)}: its jobs are taken again")
+    program.run(context, lambda jobs: change_type(jobs, name, lambda tx: tx.resume(name)))
+    output.tell(context, {"type": names.name(name), "paused": False}, f"type {shown(name)}: its jobs are taken again")
 
 
 # Retention and secret fields
 
 
 def retention(
-    context: typer.Context,
-    type: TypeArgument,
-    keep: KeepOption = None,
-    keep_failed: KeepFailedOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
+    context: typer.Context, type: TypeArgument, keep: KeepOption = None, keep_failed: KeepFailedOption = None
 ) -> None:
     """Show or change how long finished jobs of a type are kept.
 
@@ -179,27 +173,16 @@ def retention(
             )
         return kept
 
-    kept = program.run(context, store, body)
-    if as_json:
-        from jobs_service.json_types import plain
-
-        output.json_line({"type": names.name(name), **plain(kept)})
-        return
+    kept = program.run(context, body)
     finished, failed = (
         FOR_EVER if seconds is None else f"for {output.duration_text(seconds)}"
         for seconds in (kept.keep, kept.keep_failed)
     )
-    output.line(f"type {shown(name)}: finished jobs are kept {finished}, failed ones {failed}")
+    form = {"type": names.name(name), "keep": kept.keep, "keep_failed": kept.keep_failed}
+    output.tell(context, form, f"type {shown(name)}: finished jobs are kept {finished}, failed ones {failed}")
 
 
-def redact(
-    context: typer.Context,
-    type: TypeArgument,
-    paths: PathsArgument = None,
-    none: NoneOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
-) -> None:
+def redact(context: typer.Context, type: TypeArgument, paths: PathsArgument = None, none: NoneOption = False) -> None:
     """Show or set the fields of a type's jobs that are secret.
 
     Whatever shows jobs hides them.
@@ -218,8 +201,9 @@ def redact(
             await jobs.set_redaction(name, wanted)
         return (await jobs.get_redaction(name)).paths
 
-    found = program.run(context, store, body)
-    if as_json:
-        output.json_line({"type": names.name(name), "redact": [*found]})
-    else:
-        output.line(f"type {shown(name)}: {', '.join(map(printable, found)) or 'nothing'} is secret")
+    found = program.run(context, body)
+    output.tell(
+        context,
+        {"type": names.name(name), "redact": [*found]},
+        f"type {shown(name)}: {', '.join(map(printable, found)) or 'nothing'} is secret",
+    )

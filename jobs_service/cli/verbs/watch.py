@@ -12,7 +12,7 @@ import typer
 
 from jobs_service.cli import output, parsing, program
 from jobs_service.cli.output import GAP, LEAST_CUT, cells, cut, width
-from jobs_service.cli.parsing import DURATION_HELP, JsonOption, OptionalJob, StoreOption, TypeArgument, parse_type
+from jobs_service.cli.parsing import DURATION_HELP, OptionalJob, TypeArgument, parse_type
 from jobs_service.cli.selecting import on_job
 from jobs_service.cli.terminal import Bar
 from jobs_service.names import shown
@@ -50,8 +50,6 @@ def watch(
     id: OptionalJob = None,
     timeout: TimeoutOption = None,
     exit_status: ExitStatusOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = None,
 ) -> None:
     """Print events live, of a job or of a whole type.
 
@@ -67,7 +65,7 @@ def watch(
     if id is None:
         if exit_status:
             raise typer.BadParameter("it is about one job; name its ID", param_hint="--exit-status")
-        _watch_type(context, store, job_type, seconds, as_json)
+        _watch_type(context, job_type, seconds)
         return
 
     async def body(jobs: JobsService, type: JobType, id: JobId) -> JobEvent:
@@ -75,11 +73,13 @@ def watch(
 
         try:
             async with asyncio.timeout(seconds):
-                return await followed(jobs, type, id, _show_json if as_json else _Shown(), sys.stdout)
+                return await followed(
+                    jobs, type, id, _show_json if output.wants_json(context) else _Shown(), sys.stdout
+                )
         except TimeoutError:
             raise program.AnswerIsNo(f"{output.name(type, id)} did not finish within {seconds:g} s") from None
 
-    last = on_job(context, store, (type, id), body, supervise=True)
+    last = on_job(context, (type, id), body, supervise=True)
     called = output.name(last.type, last.id)
     if last.state == "removed":
         raise program.AnswerIsNo(f"{called} was removed before it finished")
@@ -108,10 +108,8 @@ async def followed(
     return event
 
 
-def _watch_type(
-    context: typer.Context, store: str | None, type: Any, seconds: float | None, as_json: output.Json
-) -> None:
-    show = _show_json if as_json else _show_of_many
+def _watch_type(context: typer.Context, type: Any, seconds: float | None) -> None:
+    show = _show_json if output.wants_json(context) else _show_of_many
 
     async def body(jobs: JobsService) -> None:
         import asyncio
@@ -123,7 +121,7 @@ def _watch_type(
                     output.as_far_as_readable(show, await output.without(jobs, job))
 
     try:
-        program.run(context, store, body)
+        program.run(context, body)
     except KeyboardInterrupt:
         raise typer.Exit from None
 

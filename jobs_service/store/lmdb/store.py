@@ -18,12 +18,12 @@ from jobs_service.store.files import FileUse, StoreRoom, pid_namespace, write_co
 from jobs_service.store.lmdb.data_file import (
     DATA_FILE,
     LOCK_FILE,
+    SharedEnvironment,
     limit_of,
     map_size,
     open_environment,
     store_error,
 )
-from jobs_service.store.lmdb.shared import SharedEnvironment
 from jobs_service.store.overlay import EmbeddedTransaction
 
 log = EventLog("jobs_service.store")

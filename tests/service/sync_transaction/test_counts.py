@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from jobs_service import JobsService, Outcome
-from jobs_service.service.sync_transaction import WithinTransaction
+from jobs_service.service.transactions import WithinTransaction
 from tests.checker import assert_sound
 from tests.service.support import T1, new_jobs
 from tests.service.sync_transaction.support import Application, begun

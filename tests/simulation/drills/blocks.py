@@ -6,7 +6,7 @@ from typing import Final
 
 from jobs_service import JobId, JobsError, JobState, RunningJob
 from jobs_service.errors import TransactionTooLarge
-from jobs_service.service.sync_transaction import WithinTransaction
+from jobs_service.service.transactions import WithinTransaction
 from jobs_service.store.base import Transaction
 from jobs_service.testing import SimulatedTransaction
 from tests.simulation.calls import STOP_AND_REMOVE, Call

@@ -26,7 +26,7 @@ from jobs_service import (
     RunningJob,
     StoreError,
 )
-from jobs_service.service.sync_transaction import WithinTransaction
+from jobs_service.service.transactions import WithinTransaction
 from jobs_service.store.base import Transaction
 from jobs_service.testing import SimulatedTransaction
 from tests.simulation.calls import OK, STOP_AND_REMOVE, UNKNOWN, Call
