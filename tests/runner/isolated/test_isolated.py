@@ -143,7 +143,6 @@ async def test_children_that_a_function_leaves_behind_end_with_it(jobs: JobsServ
         await gone(*job.data)
 
 
-<<<<<<< HEAD
 async def test_what_a_function_leaves_behind_uses_no_later_job(jobs: JobsService) -> None:
     async with running(jobs, functions.leave, slots=1):
         for what, result in [("fork", "own"), ("thread", "own"), ("look", ["WorkerConflict"])]:
@@ -151,21 +150,7 @@ async def test_what_a_function_leaves_behind_uses_no_later_job(jobs: JobsService
             assert (await ended(jobs, what)).result == result
 
 
-@pytest.mark.parametrize(
-    ("raised", "state", "event"),
-    [
-        ("Retry", "retrying", ("crashed", "Retry: busy")),
-        ("Discard", "failed", ("finished", "")),
-        ("Snooze", "scheduled", ("stopped", "snoozed for 3600 s")),
-        ("OSError", "retrying", ("crashed", "OSError: disk")),
-    ],
-)
-async def test_what_a_function_raises_has_its_usual_meaning(
-    jobs: JobsService, raised: str, state: str, event: tuple[str, str]
-) -> None:
-=======
 async def test_what_a_function_raises_has_its_usual_meaning(jobs: JobsService) -> None:
->>>>>>> main
     async with running(jobs, functions.raise_it, max_attempts=3):
         for raised, state, event in (
             ("Retry", "retrying", ("crashed", "Retry: busy")),
