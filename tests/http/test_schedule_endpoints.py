@@ -83,6 +83,8 @@ async def test_roles_and_commands() -> None:
         assert (await http.get("/v1/schedules", headers=headers["read"])).status_code == 200
         command = {**NIGHTLY, "type": "command"}
         problem(await http.put("/v1/schedules/c", json=command, headers=headers["write"]), 403, "commands-forbidden")
+        await jobs.schedules.set("c", "command", cron="0 3 * * *")
+        problem(await http.put("/v1/schedules/c", json=NIGHTLY, headers=headers["write"]), 403, "commands-forbidden")
 
 
 async def test_the_page_of_periodic_jobs_shows_and_changes_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -224,6 +225,13 @@ async def test_what_cannot_be_is_refused_in_a_line(
         assert why in str(refusal.value)
         assert "\n" not in str(refusal.value)
         assert await jobs.schedules.list() == []
+
+
+async def test_a_name_that_no_job_could_have_in_the_store_is_refused(tmp_path: Path) -> None:
+    async with JobsService(f"lmdb:{tmp_path / 'store'}") as jobs:
+        await jobs.set_type_timeout("t" * 60, 60)
+        with pytest.raises(JobTooLarge, match=r"make a key of \d+ bytes; the store's limit is 511"):
+            await jobs.schedules.set("\N{GRINNING FACE}" * 100, "t" * 60, every=60)
 
 
 # Several processes

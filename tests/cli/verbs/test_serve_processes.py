@@ -192,6 +192,9 @@ def test_reload_takes_changed_files_and_waits_out_those_that_cannot_be_compiled(
     file.write_text(code.replace("NEW", "old"))
     with serving("app:jobs", "--reload", cwd=tmp_path) as daemon:
         assert result_of(tmp_path, "work", "a") == "old"
+        os.mkfifo(tmp_path / "fifo.py")  # nobody writes to it
+        file.write_text("-" * 100_000 + "1")
+        assert event_named(daemon, "reload_waits")["error"].startswith(f"{file}:1: ")
         file.write_text("async def work(:\n")
         assert event_named(daemon, "reload_waits")["error"] == f"{file}:1: invalid syntax"
         assert result_of(tmp_path, "work", "b") == "old"
@@ -202,6 +205,15 @@ def test_reload_takes_changed_files_and_waits_out_those_that_cannot_be_compiled(
         file.write_text(code)
         event_named(daemon, "reloading")
         assert result_of(tmp_path, "work", "c") == "NEW"
+
+
+def test_a_log_without_ends_of_lines_is_passed_on_and_does_not_grow(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APPLICATION.replace('"said"', '"=" * 1_100_000, end="", flush=True'))
+    with serving("app:jobs", "--processes", "1", cwd=tmp_path) as daemon:
+        in_store(tmp_path, lambda jobs: jobs.add("says", "a"))
+        line = next(line for line in daemon.stderr or () if line.startswith("["))
+        assert line.rstrip("=\n").endswith("] ")
+        assert len(line) > 1 << 20
 
 
 @pytest.mark.parametrize(
