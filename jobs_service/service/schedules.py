@@ -20,8 +20,8 @@ from jobs_service.model import UNSET, JobType
 from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.model.schedule import StoredSchedule
 from jobs_service.runner import stored_schedules
+from jobs_service.runner.run import ServiceAccess
 from jobs_service.runner.schedule import Missed
-from jobs_service.runner.service_access import ServiceAccess
 from jobs_service.runner.stored_schedules import StoredPeriodic, defined, times_of
 from jobs_service.runner.ticker import Ticker
 from jobs_service.service.handler_registry import HandlerRegistry, checked_policy

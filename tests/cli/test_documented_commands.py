@@ -19,7 +19,7 @@ from tests.docs.pages import ROOT, examples, read, rows
 
 TOUR, FILTERS, BULK_VERBS, PROCESSES = examples("docs/command-line.md", "sh")
 _, SCREEN, MOVE = examples("README.md", "sh")
-[BACKUP] = examples("docs/stores.md", "sh")
+BACKUP, _ = examples("docs/stores.md", "sh")
 [BULK] = examples("docs/dashboard.md", "sh")
 [SUBMIT] = examples("docs/handlers.md", "sh")
 [BENCH] = examples("docs/performance.md", "sh")
@@ -193,7 +193,7 @@ async def finish_one(address: str) -> None:
 
 OBJECTS = {
     verb: [name for quoted in cells.split("`")[1::2] for name in quoted.split(", ")]
-    for verbs, cells in rows(read("docs/command-line.md"), "verb | object")
+    for verbs, cells in reversed(rows(read("docs/command-line.md"), "verb | object"))  # the first row of a verb counts
     for verb in re.findall(r"`([a-z -]+)`", verbs)
 }
 

@@ -13,15 +13,7 @@ from jobs_service.model.enqueueing import ArgsT, ResultT
 from jobs_service.runner.handler import Handler, Registration, TypedHandler, registration
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.service import JobsService
-from tests.runner.example_functions import (
-    ARGS,
-    JOB,
-    PAYLOAD,
-    Thumbnail,
-    both,
-    called,
-    plain,
-)
+from tests.runner.example_functions import ARGS, JOB, PAYLOAD, Thumbnail, both, called, plain
 
 if TYPE_CHECKING:
     from jobs_service.runner.functions import BlockingJob

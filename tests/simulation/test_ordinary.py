@@ -42,6 +42,15 @@ def test_every_mutant_is_shown_by_a_seed_or_found_by_an_ordinary_test() -> None:
     assert names - shown - FOUND.keys() - ON_A_CLUSTER.keys() == UNFOUND
 
 
+def test_every_ordinary_test_that_is_named_is_there() -> None:
+    """Where a file takes the tests of another by a star, the other has them."""
+    for test in {*FOUND.values(), *ON_A_CLUSTER.values()}:
+        file, _, name = test.partition("::")
+        source = (ROOT / file).read_text()
+        name = name.partition("[")[0].rpartition("::")[2]
+        assert f"def {name}(" in source or " import *" in source, test
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("names", PARTS, ids=len)
 def test_an_ordinary_test_fails_where_its_mutant_is_planted(tmp_path: Path, names: Sequence[str]) -> None:
