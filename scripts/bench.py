@@ -100,6 +100,7 @@ MEASUREMENTS = [
     "other_process",
     "runner",
     "runner_two_processes",
+    "runner_isolated",
     "runner_types",
     "runner_idle",
     "http_jobs",
