@@ -112,16 +112,19 @@ def _module(*words: str) -> Callable[[Sequence[str]], None]:
     return lambda _: _call([sys.executable, "-m", *words])
 
 
+def _pytest(*words: str, seconds: int = 900, **variables: str) -> None:
+    """Run tests, each for so long at most, before its process is taken for stuck as well."""
+    patience = ("--timeout", f"{seconds}", "-o", f"faulthandler_timeout={seconds + 100}")
+    _call([sys.executable, "-m", "pytest", "-q", *patience, *words], directory=ROOT, **variables)
+
+
 def _kills(_: Sequence[str]) -> None:
     tests = ("tests/system/test_kill.py", "tests/system/test_namespaces.py", "tests/store/sqlite/test_kills.py")
-    _call([sys.executable, "-m", "pytest", "-q", "--timeout", "900", *tests], KILLS=KILLS)
+    _pytest(*tests, KILLS=KILLS)
 
 
 def _outbox(_: Sequence[str]) -> None:
-    _call(
-        [sys.executable, "-m", "pytest", "-q", "-s", "--timeout", "6000", "tests/outbox/test_kills.py"],
-        OUTBOX_ROWS="100000",
-    )
+    _pytest("-s", "tests/outbox/test_kills.py", seconds=6000, OUTBOX_ROWS="100000")
 
 
 def _cases(_: Sequence[str]) -> None:
@@ -139,26 +142,15 @@ def _cases(_: Sequence[str]) -> None:
     ]
     # Beside them those with examples that hypothesis draws.
     for cases in (tests, ("-m", "hypothesis")):
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "auto",
-            "--dist",
-            "worksteal",
-            "--timeout",
-            "900",
-            *cases,
-        ]
-        _call(command, JOBS_SERVICE_TEST_CASES="all")
+        _pytest("-n", "auto", "--dist", "worksteal", *cases, JOBS_SERVICE_TEST_CASES="all")
 
 
 def _replication(_: Sequence[str]) -> None:
     tests = [f"tests/replication/test_{each}.py" for each in ("large", "kills", "chaos")]
-    _call(
-        [sys.executable, "-m", "pytest", "-q", "-n", "auto", "--timeout", "900", *tests],
+    _pytest(
+        "-n",
+        "auto",
+        *tests,
         JOBS_SERVICE_REPLICATION_LARGE="200",
         JOBS_SERVICE_REPLICATION_KILLS="30",
         JOBS_SERVICE_REPLICATION_SEEDS="0:1000",

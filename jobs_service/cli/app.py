@@ -27,6 +27,7 @@ from jobs_service.cli.verbs.stats import stats, top
 from jobs_service.cli.verbs.submit import submit
 from jobs_service.cli.verbs.token import token_app
 from jobs_service.cli.verbs.types import pause, redact, resume, retention, types_app
+from jobs_service.cli.verbs.verify import verify
 from jobs_service.cli.verbs.watch import watch
 
 VersionOption = Annotated[
@@ -109,6 +110,7 @@ def application() -> typer.Typer:
     app.add_typer(token_app(), name="token")
     verb(app, "backup", backup)
     verb(app, "copy", copy, "as_json")
+    verb(app, "verify", verify)
     verb(app, "completion", parsing.completion, "")
     return app
 

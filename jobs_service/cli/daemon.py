@@ -303,6 +303,10 @@ def load(name: str) -> JobsService:
             found = getattr(found, attribute)
         except AttributeError:
             raise typer.BadParameter(f"module {module_name} has no {path}", param_hint=HINT) from None
+        except JobsError:
+            raise
+        except Exception as error:  # an attribute can be the user's code
+            raise _broken(module_name, error) from error
     if isinstance(found, sync.JobsService):
         found = found.asynchronous
     if not isinstance(found, JobsService):

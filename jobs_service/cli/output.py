@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import typer
 
     from jobs_service import Job, JobError, JobEvent, JobsService, Progress
+    from jobs_service.model.process import OutboxInfo
     from jobs_service.redaction import Redaction
 
     Shown = TypeVar("Shown", bound=Job | JobEvent)
@@ -395,6 +396,14 @@ def data_text(data: Any) -> str:
 def many(number: int, noun: str) -> str:
     """Return a number with a noun, in the plural unless it is 1."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def outbox_text(outbox: OutboxInfo) -> str:
+    """Return the state of an outbox for people: its lag, and why nothing is moved if it stands still."""
+    since = "" if outbox.oldest is None else f", the oldest for {duration_text(outbox.oldest)}"
+    aside = f" ({outbox.set_aside} set aside)" if outbox.set_aside else ""
+    error = f": nothing is moved: {printable(outbox.error)}" if outbox.error else ""
+    return f"outbox {printable(outbox.name)}: {many(outbox.rows, 'row')}{since}{aside}{error}"
 
 
 def name(type: Any, id: Any) -> str:

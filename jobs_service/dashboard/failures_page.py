@@ -14,11 +14,13 @@ from jobs_service.dashboard.visit import Visit, choice
 from jobs_service.errors import RecordDamaged
 from jobs_service.model import Job
 from jobs_service.names import shown
-from jobs_service.service.failures import STATES, Group, newest_failures
+from jobs_service.service.failures import STATES, Failures, Group
 
 SORTS: Final = {"newest": "Newest first", "most": "Most jobs first", "first": "First seen"}
 _WINDOWS: Final = ("day", "hour", "week")
 _NEW: Final = 3600.0
+_MOST_GROUPS: Final = 50
+_MOST_TYPES: Final = 5
 _SAMPLES: Final = 4
 _MOST_DIFFERENT: Final = 4
 
@@ -29,16 +31,16 @@ async def failures(visit: Visit) -> Response:
     sort = choice(visit.query.get("sort"), tuple(SORTS))
     state, wanted = visit.query.get("state"), visit.query.get("q", "").strip().lower()
     counts = await visit.reads.counts()
-    found = await newest_failures(visit.service, counts)
+    found = await visit.reads.failures()
     sums = await visit.reads.sums(window, counts)
     groups = [each for each in found.groups if state not in STATES or each.state == state]
     if wanted:
         groups = [each for each in groups if wanted in _text(each)]
     if sort == "most":
-        groups.sort(key=lambda group: -group.count)
+        groups.sort(key=lambda group: -found.about(group))
     elif sort == "first":
         groups.sort(key=lambda group: -(group.first or 0.0))
-    every = None if sums is None else Lately.of(figures.SPANS[window], sums)
+    every = None if sums is None else Lately.merged(figures.SPANS[window], sums)
     context = {
         "spans": {name: figures.SPANS[name] for name in ("hour", "day", "week")},
         "window": window,
@@ -51,7 +53,8 @@ async def failures(visit: Visit) -> Response:
         "state": state,
         "sorts": SORTS,
         "sort": sort,
-        "groups": [_shown(visit, group, is_whole=not found.is_cut) for group in groups],
+        "groups": [_shown(visit, found, group) for group in groups[:_MOST_GROUPS]],
+        "found": len(groups),
         "read": found.read,
         "is_cut": found.is_cut,
         "now": visit.now,
@@ -63,15 +66,15 @@ def _text(group: Group) -> str:
     return " ".join([group.error, group.message, *map(shown, group.jobs)]).lower()
 
 
-def _shown(visit: Visit, group: Group, *, is_whole: bool) -> dict[str, Any]:
+def _shown(visit: Visit, found: Failures, group: Group) -> dict[str, Any]:
     types, every = [], [job for some in group.jobs.values() for job in some]
-    for type, found in group.jobs.items():
+    for type in [*group.jobs][:_MOST_TYPES]:
         query = {"type_": type, **group.filter}
         types.append(
             {
                 "type": type,
                 "name": shown(type),
-                "count": len(found),
+                "count": found.about(group, type),
                 "see": visit.url("/type", **query),
                 "retry": visit.url("/bulk/new", action="resubmit", **query),
                 "remove": visit.url("/bulk/new", action="remove", **query),
@@ -83,12 +86,15 @@ def _shown(visit: Visit, group: Group, *, is_whole: bool) -> dict[str, Any]:
         "error": rendering.brief(group.error, 120) or "no error was kept",
         "message": group.message,
         "whole": "" if every[0].error is None else rendering.lines(every[0].error.message)[:2000],
-        "count": group.count,
+        "count": found.about(group),
+        "is_about": found.about(group) > group.count,
+        "looked_at": group.count,
         "attempts": group.attempts,
         "first": group.first,
         "last": group.last,
-        "is_new": is_whole and group.first is not None and visit.now - group.first < _NEW,
+        "is_new": not found.is_cut and group.first is not None and visit.now - group.first < _NEW,
         "types": types,
+        "more_types": len(group.jobs) - len(types),
         "common": common,
         "differs_by": name,
         "values": values,

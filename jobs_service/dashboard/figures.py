@@ -15,9 +15,11 @@ from jobs_service.dashboard import charts, rendering
 from jobs_service.dashboard.charts import Lane
 from jobs_service.model.type_state import Histogram, Interval, QueueState, Totals, TypeCounts
 from jobs_service.service.failures import LastHour, Outage
+from jobs_service.service.queries import columns as columns_of
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
+    from jobs_service.model.process import OutboxInfo
     from jobs_service.service.queries import Resolution
 
 SLOW: Final = 60.0
@@ -87,13 +89,15 @@ class Lately:
     ran: Histogram
 
     @classmethod
-    def of(cls, span: Span, intervals: Sequence[Interval]) -> Lately:
-        """Return the sums of intervals, the oldest first."""
-        columns = [
-            _together(intervals[max(end - span.merged, 0) : end]) for end in range(len(intervals), 0, -span.merged)
-        ][::-1]
-        every = _together(columns)
+    def of(cls, span: Span, columns: Sequence[Interval], every: Interval) -> Lately:
+        """Return the events in columns, the oldest first, and all of them."""
         return cls(span, tuple(columns), every.totals, every.waited, every.ran)
+
+    @classmethod
+    def merged(cls, span: Span, intervals: Sequence[Interval]) -> Lately:
+        """Return the events in intervals, the oldest first."""
+        columns = [together(intervals[at : at + span.merged]) for at in range(0, len(intervals), span.merged)]
+        return cls.of(span, columns, together(columns))
 
     @property
     def ended(self) -> int:
@@ -111,7 +115,7 @@ class Lately:
         return [getattr(each, of).percentile(percent) for each in self.columns]
 
 
-def _together(intervals: Sequence[Interval]) -> Interval:
+def together(intervals: Sequence[Interval]) -> Interval:
     if len(intervals) == 1:
         return intervals[0]
     begin = intervals[0].begin if intervals else 0.0
@@ -124,19 +128,23 @@ def _together(intervals: Sequence[Interval]) -> Interval:
     )
 
 
-async def lately(service: JobsService, type: JobType, window: str, now: float) -> Lately:
-    """Return the recent events of a type's jobs.
+async def lately(
+    service: JobsService, types: Sequence[JobType], window: str, now: float, *, times: bool = True
+) -> list[Lately]:
+    """Return the recent events of the jobs of types, each of its own.
 
     Args:
         service: the service.
-        type: the type.
+        types: the types.
         window: one of SPANS.
         now: the present time, seconds since the epoch.
+        times: whether the waiting and running times of each column are wanted.
     """
     span = SPANS[window]
-    since = now - span.interval * span.intervals
-    found = await service.throughput(type, since=since, until=now, resolution=span.resolution)
-    return Lately.of(span, found[-span.intervals :])
+    last = int(now // span.interval)
+    first = last - span.intervals + 1
+    found = await columns_of(service._access, types, span.resolution, first, last, span.merged, times=times)
+    return [Lately.of(span, *each) for each in found]
 
 
 def retried(totals: Totals) -> int:
@@ -229,7 +237,7 @@ class Column(NamedTuple):
 def columns(found: Lately, most: int = 60) -> list[Column]:
     """Return the columns of a chart, or of its table with at most so many rows."""
     size = -(-len(found.columns) // most) if found.columns else 1
-    parts = [_together(found.columns[at : at + size]) for at in range(0, len(found.columns), size)]
+    parts = [together(found.columns[at : at + size]) for at in range(0, len(found.columns), size)]
     form = found.span.axis if found.span.axis == "%H:%M" else "%m-%d %H:%M"
     return [
         Column(
@@ -339,6 +347,23 @@ def _of_queues(
         elif age is not None and age > SLOW:
             query = {"state": "ready"}
             yield Complaint(4, type, "retrying", "growing", "falls behind", many, rendering.roughly(age), query)
+
+
+# Outboxes
+
+
+def outbox_lag(outbox: OutboxInfo) -> str:
+    """Return how many rows of an outbox wait, and for how long, in words."""
+    since = "" if outbox.oldest is None else f", the oldest for {rendering.duration(outbox.oldest)}"
+    aside = f", {rendering.count(outbox.set_aside)} set aside" if outbox.set_aside else ""
+    return f"{rendering.many(outbox.rows, 'row')}{since}{aside}"
+
+
+def outbox_problem(outbox: OutboxInfo) -> str:
+    """Return what is wrong with an outbox, without its name; "" if nothing is."""
+    if outbox.error:
+        return f"is not moved: {rendering.brief(outbox.error, 200)}"
+    return "falls behind" if outbox.oldest is not None and outbox.oldest > SLOW else ""
 
 
 # The size of the store

@@ -20,6 +20,7 @@ from jobs_service.names import shown
 from jobs_service.service import bulk_actions
 from jobs_service.service.bulk_actions import ACTIONS
 from jobs_service.service.failures import Outage
+from jobs_service.service.presence import relayed
 
 TYPES_ON_A_PAGE: Final = 25
 MOST_ATTENTION: Final = 7
@@ -48,9 +49,10 @@ async def overview(visit: Visit) -> Response:
     some = selected[begin : begin + TYPES_ON_A_PAGE]
     known = await visit.service.queue_states([type for type in some if type not in queues])
     queues = {**queues, **dict(zip((type for type in some if type not in queues), known, strict=True))}
-    recent = await asyncio.gather(*(figures.lately(visit.service, type, window, visit.now) for type in some))
-    every = None if sums is None else Lately.of(figures.SPANS[window], sums)
-    attention = [*_processes(visit, processes), *(_shown(visit, each) for each in problems.values())]
+    recent = await figures.lately(visit.service, some, window, visit.now, times=False)
+    every = None if sums is None else Lately.merged(figures.SPANS[window], sums)
+    attention = [*_processes(visit, processes), *_outboxes(visit, processes)]
+    attention += [_shown(visit, each) for each in problems.values()]
     attention += await _bulk(visit, counts)
     unwell = sum(each["is_bad"] for each in attention)
     context = {
@@ -140,6 +142,24 @@ def _processes(visit: Visit, processes: list[ProcessInfo]) -> list[dict[str, Any
         }
         for each in processes
         if each.state in _GONE
+    ][:3]
+
+
+def _outboxes(visit: Visit, processes: list[ProcessInfo]) -> list[dict[str, Any]]:
+    return [
+        {
+            "state": "failed" if each.error else "retrying",
+            "icon": "failed" if each.error else "growing",
+            "subject": rendering.brief(each.name, 60),
+            "href": visit.url("/system"),
+            "says": problem,
+            "more": figures.outbox_lag(each),
+            "since": "",
+            "is_bad": bool(each.error),
+            "is_warning": not each.error,
+        }
+        for each in relayed(processes)
+        if (problem := figures.outbox_problem(each))
     ][:3]
 
 

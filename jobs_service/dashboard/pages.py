@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -34,10 +34,12 @@ from jobs_service.service.selection import BadFilter
 
 LEAST: Final = 1.0
 """Least seconds between two looks at the store, and between two notifications of one page; all pages share the look."""
-_SHARE: Final = 20
-"""The looks take at most one part in 20 of the time, even with very many types."""
-_MOST: Final = 10.0
+_SHARE: Final = 25
+"""Looks, and pages that are read anew after them, take one part in 25 of the time each, as far as _MOST allows."""
+_MOST: Final = 32.0
 """Most seconds between two looks; a look also takes very long while the store is away."""
+_REQUEST: Final = 0.002
+"""Seconds that a request takes beside its page."""
 
 CHANGED: Final = b"event: changed\ndata: \n\n"
 
@@ -64,6 +66,7 @@ class Dashboard:
         self._state = state
         self._shared = Shared(state.service)
         self._sizes = SizeWatch()
+        self._open = OpenPages()
         self._bulk: BulkActions = state.bulk
         state.service.before_leaving(self._shared.close)
 
@@ -81,7 +84,7 @@ class Dashboard:
             see("/system", lambda visit: small_pages.system(visit, self._sizes)),
             see("/search", search),
             see("/bulk/show", bulk_pages.bulk_show),
-            see("/live", live, STREAM),
+            see("/live", self._live, STREAM),
             self._route("GET", "write", "/bulk/new", bulk_pages.bulk_new),
             self._route("GET", "write", "/job/new", clone_page),
             do("/bulk", lambda visit: bulk_pages.bulk_start(visit, self._bulk)),
@@ -102,6 +105,25 @@ class Dashboard:
             self._route("GET", "nobody", "/static/{name}", _static),
         ]
 
+    async def _live(self, visit: Visit) -> Response:
+        """Return a stream of server-sent events: "changed" whenever the open page is out of date."""
+        of, service = visit.query.get("of", "types"), visit.service
+        if of == "job":
+            news = of_job(self._open, service, visit.type(), visit.id())
+        elif of == "processes":
+            news = changes(self._open, visit.reads.processes)
+        elif of == "type":
+            type = visit.type()
+
+            async def type_now() -> Any:
+                return (await visit.reads.counts(LEAST / 2)).get(type), await service.paused(type)
+
+            news = changes(self._open, type_now)
+        else:
+            news = changes(self._open, lambda: visit.reads.counts(LEAST / 2))
+        who, address = visit.request.state.who, visit.request.state.client
+        return EventStream(visit.state, visit.request, who, address, news)
+
     def _route(self, method: str, role: str, path: str, handle: Handle, name: str | None = None) -> Route:
         async def respond(request: Request) -> Response:
             visit = Visit(request, self._state, self._shared)
@@ -114,9 +136,10 @@ class Dashboard:
                     raise Refusal("read-only", "this server changes nothing: it was started with --read-only")
                 if not self._state.options.read_only:
                     self._bulk.start()  # if they were not started with the server
-                answer = await handle(visit)
+                answer = await (self._open.page(visit, handle) if "x-live" in request.headers else handle(visit))
                 if method == "POST":
                     self._shared.forget()
+                    self._open.forget()
                 return answer
             except Refusal as refusal:
                 if not refusal.is_denial:
@@ -150,61 +173,99 @@ async def _environment(visit: Visit) -> Response:
 # Open pages
 
 
-async def live(visit: Visit) -> Response:
-    """Return a stream of server-sent events: "changed" whenever the open page is out of date."""
-    of, service = visit.query.get("of", "types"), visit.service
-    if of == "job":
-        news = of_job(service, visit.type(), visit.id())
-    elif of == "processes":
-        news = changes(service.processes)
-    elif of == "type":
-        type = visit.type()
+class OpenPages:
+    """Pages as those that are open ask for them again: one after the other, and one for all that show the same.
 
-        async def type_now() -> Any:
-            return (await visit.reads.counts(LEAST / 2)).get(type), await service.paused(type)
+    The more there are, and the longer they take, the rarer are the notifications of changes, all at the same moments.
+    """
 
-        news = changes(type_now)
-    else:
-        news = changes(lambda: visit.reads.counts(LEAST / 2))
-    who, address = visit.request.state.who, visit.request.state.client
-    return EventStream(visit.state, visit.request, who, address, news)
+    def __init__(self) -> None:
+        self._made: dict[tuple[Any, ...], tuple[float, Response]] = {}
+        self._making = asyncio.Lock()
+        self._cost = 0.0
+        self._streams = 0
+
+    async def page(self, visit: Visit, handle: Handle) -> Response:
+        """Return a page that was begun at most LEAST seconds before it was asked for."""
+        asked = time.monotonic()
+        key = (visit.here, visit.role, visit.theme, visit.zone, visit.request.state.base)
+        async with self._making:
+            began = time.monotonic()
+            made = self._made.get(key)
+            if made is None or made[0] < asked - LEAST:
+                self._made = {key: each for key, each in self._made.items() if each[0] > began - LEAST}
+                made = self._made[key] = began, await handle(visit)
+            self._cost += (time.monotonic() - began - self._cost) / 10
+            return made[1]
+
+    def forget(self) -> None:
+        """Make all pages anew: a user has changed something."""
+        self._made = {}
+
+    @contextlib.contextmanager
+    def stream(self) -> Iterator[None]:
+        """Count a page that is open."""
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    def beat(self, took: float = 0.0) -> float:
+        """Return the seconds between two looks of a page; one of few lengths, so that all look together.
+
+        Args:
+            took: seconds of its last look.
+        """
+        wanted, beat = _SHARE * max(took, self._streams * (self._cost + _REQUEST)), LEAST
+        while beat < min(wanted, _MOST):
+            beat *= 2
+        return beat
+
+    async def rest(self, took: float = 0.0) -> None:
+        """Return when an open page may look again; argument as for `beat`."""
+        beat = self.beat(took)
+        await asyncio.sleep(beat - time.monotonic() % beat)
 
 
-async def changes(look: Callable[[], Awaitable[Any]]) -> AsyncGenerator[bytes, None]:
+async def changes(pages: OpenPages, look: Callable[[], Awaitable[Any]]) -> AsyncGenerator[bytes, None]:
     """Yield whenever something has changed, and first at once: the page may be out of date already.
 
     Args:
+        pages: that are open.
         look: returns what the page shows.
     """
     known: Any = object()
-    while True:
-        began = time.monotonic()
-        now = known
-        with contextlib.suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
-            now = await look()
-        took = time.monotonic() - began
-        if now != known:
-            known = now
-            yield CHANGED
-        await asyncio.sleep(min(max(LEAST, took * _SHARE), _MOST))
+    with pages.stream():
+        while True:
+            began = time.monotonic()
+            now = known
+            with contextlib.suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
+                now = await look()
+            took = time.monotonic() - began
+            if now != known:
+                known = now
+                yield CHANGED
+            await pages.rest(took)
 
 
-async def of_job(service: Any, type: Any, id: Any) -> AsyncGenerator[bytes, None]:
+async def of_job(pages: OpenPages, service: Any, type: Any, id: Any) -> AsyncGenerator[bytes, None]:
     """Yield after each change of a job; an ended job is checked from time to time, as it may be run again.
 
     Raises:
         JobsError: there is no such job, no supervisor tree, or no store now: the page polls instead.
     """
     known: JobEvent | None = None
-    while True:
-        await service.get(type, id)  # a subscription to a missing job may leave rows in the store
-        async with service.subscribe(type, id) as events:
-            # The first event is the present state, which may be newer than the page.
-            async for event in events:
-                if event != known:
-                    known = event
-                    yield CHANGED
-                if event.state is JobState.REMOVED:
-                    return
-                await asyncio.sleep(LEAST / 2)
-        await asyncio.sleep(2 * LEAST)
+    with pages.stream():
+        while True:
+            await service.get(type, id)  # a subscription to a missing job may leave rows in the store
+            async with service.subscribe(type, id) as events:
+                # The first event is the present state, which may be newer than the page.
+                async for event in events:
+                    if event != known:
+                        known = event
+                        yield CHANGED
+                    if event.state is JobState.REMOVED:
+                        return
+                    await pages.rest()
+            await asyncio.sleep(2 * LEAST)

@@ -12,8 +12,9 @@ from jobs_service.dashboard.figures import SPANS, Span
 from jobs_service.durations import rest_after
 from jobs_service.errors import JobsError
 from jobs_service.model import ProcessInfo
-from jobs_service.model.type_state import Histogram, Interval, QueueState, Totals, TypeCounts
-from jobs_service.service.failures import LastHour, last_hour
+from jobs_service.model.type_state import Interval, QueueState, TypeCounts
+from jobs_service.service.failures import Failures, LastHour, last_hour, newest_failures
+from jobs_service.service.queries import together
 
 if TYPE_CHECKING:
     from jobs_service import JobsService, JobType
@@ -28,11 +29,8 @@ MOST_QUEUES: Final = 100
 """Most types whose queues are read: those with the most ready jobs."""
 _PATIENCE: Final = 0.05
 """Seconds that a page waits for the sums of all types; then it shows the last ones."""
-_ROWS_AT_ONCE: Final = 1500
-"""Rows of the sums of all types that are read between two pauses, which are as long as the reading."""
 _OPEN: Final = 2
 """The newest intervals, which are read again: other clocks may be behind."""
-_NONE: Final = Totals()
 
 
 class Shared:
@@ -48,6 +46,7 @@ class Shared:
         self._last_hour: _Shared[LastHour] = _Shared(self._read_last_hour)
         self._queues: _Shared[dict[JobType, QueueState]] = _Shared(self._read_queues)
         self._processes: _Shared[list[ProcessInfo]] = _Shared(service.processes)
+        self._failures: _Shared[Failures] = _Shared(self._read_failures)
         self._sums = {name: _Sums(service, span) for name, span in SPANS.items()}
 
     async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
@@ -61,6 +60,10 @@ class Shared:
     async def last_hour(self) -> LastHour:
         """Return the failures of the last hour, as old."""
         return await self._last_hour.get()
+
+    async def failures(self) -> Failures:
+        """Return failed and retrying jobs of all types by error, as old; those of types that failed lately first."""
+        return await self._failures.get()
 
     async def queues(self) -> dict[JobType, QueueState]:
         """Return the queues of the MOST_QUEUES types with the most jobs that wait, as old."""
@@ -87,7 +90,7 @@ class Shared:
 
     def forget(self) -> None:
         """Read all anew for the next page: its user has changed something."""
-        for each in (self._counts, self._last_hour, self._queues, self._processes):
+        for each in (self._counts, self._last_hour, self._failures, self._queues, self._processes):
             each.forget()
 
     async def close(self) -> None:
@@ -97,6 +100,11 @@ class Shared:
 
     async def _read_last_hour(self) -> LastHour:
         return await last_hour(self._service, await self.counts())
+
+    async def _read_failures(self) -> Failures:
+        hour = await self.last_hour()
+        recent = {*hour.by_type, *(outage.type for outage in hour.outages)}
+        return await newest_failures(self._service, await self.counts(), recent=recent)
 
     async def _read_queues(self) -> dict[JobType, QueueState]:
         counts = await self.counts()
@@ -152,7 +160,7 @@ class _Sums:
         if self._read_to is None:
             return None
         numbers = range(self._read_to - self._span.intervals + 1, self._read_to + 1)
-        return [self._found.get(number) or self._sum(number, ()) for number in numbers]
+        return [self._found[number] for number in numbers]
 
     async def close(self) -> None:
         if self._task is not None:
@@ -166,36 +174,10 @@ class _Sums:
         last = int(now // span.interval)
         first = last - span.intervals + 1
         begin = first if self._read_to is None else max(first, self._read_to - _OPEN + 1)
-        read: dict[int, list[Interval]] = {}
         with suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so
-            size = max(_ROWS_AT_ONCE // (last - begin + 1), 1)
-            for at in range(0, len(types), size):
-                some: dict[int, list[Interval]] = {}
-                part_began = time.monotonic()
-                looks = (
-                    self._service.throughput(type, since=begin * span.interval, until=now, resolution=span.resolution)
-                    for type in types[at : at + size]
-                )
-                for found in await asyncio.gather(*looks):
-                    for each in found:
-                        if each.totals != _NONE:
-                            some.setdefault(int(each.begin // span.interval), []).append(each)
-                for number, intervals in some.items():
-                    read.setdefault(number, []).append(self._sum(number, intervals))
-                if at + size < len(types):
-                    await asyncio.sleep(time.monotonic() - part_began)
+            found = await together(self._service._access, types, span.resolution, begin, last)
             kept = {number: each for number, each in self._found.items() if first <= number < begin}
-            self._found = kept | {number: self._sum(number, intervals) for number, intervals in read.items()}
+            self._found = kept | dict(enumerate(found, begin))
             self._read_to = last
         took = time.monotonic() - began
         self._good_until = 0.0 if took < QUICK else time.monotonic() + max(rest_after(took), _REST)
-
-    def _sum(self, number: int, intervals: Iterable[Interval]) -> Interval:
-        seconds, found = self._span.interval, [*intervals]
-        return Interval(
-            number * seconds,
-            seconds,
-            Totals.together([each.totals for each in found]),
-            Histogram.together([each.waited for each in found]),
-            Histogram.together([each.ran for each in found]),
-        )

@@ -18,10 +18,12 @@ from jobs_service.dashboard.visit import Visit
 from jobs_service.errors import RecordDamaged
 from jobs_service.model import HistoryKind, Job, JobType, ProcessInfo, ProcessState
 from jobs_service.model.job import Status
+from jobs_service.model.process import OutboxInfo
 from jobs_service.model.type_state import LATE, QueueState, TypeCounts
 from jobs_service.names import shown
 from jobs_service.runner.ticker import Periodic
 from jobs_service.service.failures import LastHour
+from jobs_service.service.presence import relayed
 from jobs_service.service.selection import Filter, pages, worker_of
 
 MOST_READ: Final = 200
@@ -141,7 +143,13 @@ def _checks(
             ", ".join(versions) or "no process",
         ),
         ("", "The supervisor tree runs", f"{restarts}"),
+        *map(_outbox_check, relayed(processes)),
     ]
+
+
+def _outbox_check(outbox: OutboxInfo) -> tuple[str, str, str]:
+    name, problem = rendering.brief(outbox.name, 60), figures.outbox_problem(outbox)
+    return f"Outbox {name} {problem}." if problem else "", f"Outbox {name} is moved", figures.outbox_lag(outbox)
 
 
 def _tree(node: Mapping[str, Any], lead: str = "", more: str = "") -> Iterator[str]:

@@ -24,6 +24,8 @@ ORDERS: Final = {"newest": "Last event, newest first", "oldest": "Last event, ol
 TABS: Final = ("failed", "retrying", "running", "ready", "scheduled", "succeeded", "canceled")
 _OF_ENDED: Final = (None, "finished", "succeeded", "canceled")
 _ERRORS: Final = 5
+_FAILURES: Final = 50
+"""Failed and retrying jobs, as many of each, that are read for its errors."""
 _CHIPS: Final = {
     "prefix": "id begins with",
     "error": "error is a",
@@ -55,9 +57,9 @@ async def type_page(visit: Visit) -> Response:
         timeout = None
     moment = await Moment.now(service, type)  # before the jobs are read
     hour = await visit.reads.last_hour()
-    counted, happened, queue, retention, processes = await asyncio.gather(
+    counted, [happened], queue, retention, processes = await asyncio.gather(
         service.counts(type),
-        figures.lately(service, type, window, visit.now),
+        figures.lately(service, [type], window, visit.now),
         service.queue_state(type),
         service.get_retention(type),
         visit.reads.processes(),
@@ -82,7 +84,7 @@ async def type_page(visit: Visit) -> Response:
             newest_first=order == "newest",
             by_time=order != "id",
         ),
-        newest_failures(service, {type: counts}),
+        newest_failures(service, {type: counts}, most=_FAILURES),
     )
     # With large jobs this takes a while; the loop goes on meanwhile.
     most = jobs.most_attempts(service, type)
@@ -130,7 +132,7 @@ async def type_page(visit: Visit) -> Response:
             ("asked", repr(moment.at)),
             ("bound", moment.seq.hex()),
         ],
-        "errors": errors.groups[:_ERRORS],
+        "errors": [(group, errors.about(group)) for group in errors.groups[:_ERRORS]],
         "now": visit.now,
         "state_names": list(dict.fromkeys([*COUNTED, *([wanted.state] if wanted.state else [])])),
         "possible": [action for action in ACTIONS if any(concerns(action, each) for each in meant)],

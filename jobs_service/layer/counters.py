@@ -79,6 +79,7 @@ COUNTS_BYTES: Final = 8 * (STATES + _EVENTS + 2 * (BUCKETS + 1))
 INTERVAL_BYTES: Final = 4 * _SHORT_LANES + 16
 _COUNTS = struct.Struct(f"<{COUNTS_BYTES // 8}q")
 _INTERVAL = struct.Struct(f"<{_SHORT_LANES}I2Q")
+_TOTALS = struct.Struct(f"<{_EVENTS}I")
 
 MINUTE: Final = 60
 HOUR: Final = 3600
@@ -87,6 +88,9 @@ HOURS_KEPT: Final = 35 * 24
 _LONGEST: Final = 1e10
 
 _PAGE: Final = 500
+_FEW: Final = 4
+"""Most intervals of a type that are read one by one, and not as a range."""
+_ALL_LANES: Final = (1 << 8 * INTERVAL_BYTES) - 1
 _NO_TIMES: Final = Histogram()
 """One object for the empty histograms of many types and intervals."""
 
@@ -280,6 +284,7 @@ async def page(
     return found, found[-1][0] if len(found) == _PAGE else None
 
 
+@functools.lru_cache(2048)  # the counts of all types are read again and again, and those of most have not changed
 def decoded(row: bytes) -> TypeCounts:
     """Return the counts in a row of COUNTS.
 
@@ -337,6 +342,73 @@ async def intervals(transaction: Snapshot, keys: TypeKeys, seconds: int, first: 
     head = keys.minutes if seconds == MINUTE else keys.hours
     rows = dict(await transaction.get_range(head + _number(first), head + _number(last) + AFTER))
     return [_interval(number, seconds, rows.get(head + _number(number))) for number in range(first, last + 1)]
+
+
+async def sums(
+    transaction: Snapshot, types: Sequence[TypeKeys], seconds: int, first: int, last: int, size: int = 1
+) -> list[list[int]]:
+    """Return the sums of each type's intervals as `summed` reads them, an item for each `size` intervals, 0 for none.
+
+    Rows are added as the numbers that they are, which takes a thirtieth of the time of decoding them: a lane overflows
+    after four billion events.
+
+    Args:
+        transaction, types: of the types.
+        seconds: MINUTE or HOUR.
+        first, last: numbers of intervals since the epoch.
+        size: intervals per item.
+    """
+    places = {_number(number): (number - first) // size for number in range(first, last + 1)}
+    found = [[0] * ((last - first) // size + 1) for _ in types]
+    for rows, into in zip(await _rows(transaction, types, seconds, [*places]), found, strict=True):
+        for number, row in rows:
+            if len(row) == INTERVAL_BYTES and number in places:
+                into[places[number]] += int.from_bytes(row, "little")
+    return found
+
+
+def summed(number: int, seconds: int, total: int, *, times: bool = True) -> Interval:
+    """Return the interval with a sum of rows.
+
+    Args:
+        number: of the first of them, since the epoch.
+        seconds: of each.
+        total: of `sums`.
+        times: whether the histograms are wanted.
+    """
+    row = (total & _ALL_LANES).to_bytes(INTERVAL_BYTES, "little") if total else None
+    if row is None or times:
+        return _interval(number, seconds, row)
+    return Interval(float(number * seconds), float(seconds), Totals(*_TOTALS.unpack_from(row)), _NO_TIMES, _NO_TIMES)
+
+
+async def totals(
+    transaction: Snapshot, types: Sequence[TypeKeys], seconds: int, first: int, last: int
+) -> list[list[Totals]]:
+    """Return the totals of each type's intervals, without their times; arguments as for `sums`."""
+    numbers = [_number(number) for number in range(first, last + 1)]
+    return [
+        [
+            Totals(*_TOTALS.unpack_from(row)) if len(row := rows.get(number, b"")) == INTERVAL_BYTES else _NO_TOTALS
+            for number in numbers
+        ]
+        for rows in map(dict, await _rows(transaction, types, seconds, numbers))
+    ]
+
+
+async def _rows(
+    transaction: Snapshot, types: Sequence[TypeKeys], seconds: int, numbers: Sequence[bytes]
+) -> list[list[tuple[bytes, bytes]]]:
+    """Return each type's rows of intervals, by packed number."""
+    heads = [keys.minutes if seconds == MINUTE else keys.hours for keys in types]
+    if len(numbers) <= _FEW:
+        raws = iter(await transaction.get_many([head + number for head in heads for number in numbers]))
+        return [[(number, row) for number in numbers if (row := next(raws)) is not None] for _ in heads]
+    found = []
+    for head in heads:
+        rows = await transaction.get_range(head + numbers[0], head + numbers[-1] + AFTER)
+        found.append([(key[len(head) :], row) for key, row in rows])
+    return found
 
 
 def _interval(number: int, seconds: int, row: bytes | None) -> Interval:

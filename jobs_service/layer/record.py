@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from jobs_service import run_data
 from jobs_service.arguments import EARLIEST, LATEST
@@ -438,7 +438,14 @@ class Entry:
         return tuple.__new__(JobSnapshot, (self.keys, self.id, self.record, self.enqueued))
 
 
-def write_index(transaction: Transaction, entry: Entry, record: Record) -> None:
+class TakesRows(Protocol):
+    """A transaction, or whatever else takes rows."""
+
+    def set(self, key: bytes, value: bytes) -> None:
+        """Set a key."""
+
+
+def write_index(transaction: TakesRows, entry: Entry, record: Record) -> None:
     """Write the index entry of a stored record."""
     keys = entry.keys
     assert isinstance(record.seq, bytes)

@@ -25,6 +25,16 @@ _NEEDED: Final = {
 }
 """The libraries, and an attribute of their connections that no cursor, pool or engine has."""
 
+_BEGUN: Final = {
+    "sqlite3": "connection.execute('begin')",
+    "aiosqlite": "await connection.execute('begin')",
+    "psycopg": "with connection.transaction()",
+    "psycopg2": "connection.autocommit = False",
+    "asyncpg": "async with connection.transaction()",
+    "django": "with transaction.atomic()",
+}
+"""What begins a transaction where each statement would be one of its own."""
+
 _LONGEST_REASON: Final = 200
 _NO_TABLE: Final = "42P01"
 """PostgreSQL's SQLSTATE of a table that is not there."""
@@ -85,8 +95,38 @@ def _library(connection: Any) -> str:
             return root
     raise InvalidSettings(
         f"{shown(connection)}: {a_kind_of(connection)}; allowed are connections of sqlite3, aiosqlite, psycopg, "
-        "psycopg2, asyncpg and Django, and connections and sessions of SQLAlchemy"
+        "psycopg2, asyncpg and Django, and connections and sessions of SQLAlchemy; of a pool or engine take a "
+        "connection, and begin a transaction on it"
     )
+
+
+def check_transaction(connection: Any) -> None:
+    """Refuse a connection on which the next statement would be committed by itself.
+
+    Args:
+        connection: as for `first_value`. One of SQLAlchemy is taken as it is: it begins transactions by itself.
+
+    Raises:
+        InvalidSettings: no transaction has begun there, and none begins with the next statement.
+    """
+    library = _library(connection)
+    if library == "asyncpg":
+        alone = not connection.is_in_transaction()
+    elif library == "django":
+        alone = not connection.in_atomic_block and connection.get_autocommit()
+    elif library in ("psycopg", "psycopg2"):
+        alone = connection.autocommit and not connection.info.transaction_status
+    elif library in ("sqlite3", "aiosqlite"):
+        autocommit = getattr(connection, "autocommit", None)  # True, False or, before Python 3.12 always, as of old
+        commits = autocommit is True or (autocommit is not False and connection.isolation_level is None)
+        alone = commits and not connection.in_transaction
+    else:
+        return
+    if alone:
+        raise InvalidSettings(
+            "no transaction has begun on this connection, so that the note of an effect and the effect would be two "
+            f"commits; begin one: {_BEGUN[library]}"
+        )
 
 
 def _of_sqlalchemy(connection: Any, sql: str, values: Mapping[str, Any]) -> Any:
@@ -121,7 +161,8 @@ def _first_of(rows: Any) -> Any:
 
 
 def _value(row: Any) -> Any:
-    return None if row is None else row[0]
+    # An application's connection may have dictionaries for rows.
+    return None if row is None else next(iter(row.values() if isinstance(row, Mapping) else row))
 
 
 @contextmanager

@@ -39,6 +39,9 @@ _CONNECT_WITHIN: Final = 10
 _LONGEST_REASON: Final = 500
 _GONE: Final = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 """After 25 s without an answer each side takes the other for gone."""
+_DURABLE: Final = (
+    "select set_config('synchronous_commit', 'on', false) where current_setting('synchronous_commit') = 'off'"
+)
 
 
 class DatabaseAway(JobsError):
@@ -170,11 +173,18 @@ class Session(abc.ABC):
         type, id, key = after
         return [tuple(row) for row in await self.run(sql, seconds=seconds, type=type, id=id, key=key, most=limit)]
 
-    async def forget(self, place: OncePlace, seconds: float) -> None:
-        """Remove the note of an effect, unless it is newer."""
-        sql = "delete from jobs_service_once where type = :type and id = :id and key = :key and <age at> >= :seconds"
-        type, id, key = place
-        await self.run(sql, type=type, id=id, key=key, seconds=seconds)
+    async def forget(self, places: Sequence[OncePlace], seconds: float) -> None:
+        """Remove the notes of effects, but those that are newer."""
+        if not places:
+            return
+        values = {
+            f"{name}{number}": each
+            for number, place in enumerate(places)
+            for name, each in zip("tik", place, strict=True)
+        }
+        among = ", ".join(f"(:t{number}, :i{number}, :k{number})" for number in range(len(places)))
+        sql = f"delete from jobs_service_once where (type, id, key) in (values {among}) and <age at> >= :seconds"
+        await self.run(sql, seconds=seconds, **values)
 
 
 class Database(abc.ABC):
@@ -233,11 +243,28 @@ class _PostgresDatabase(Database):
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
         import psycopg
+        from psycopg.adapt import Loader
 
-        options: dict[str, Any] = {"connect_timeout": _CONNECT_WITHIN, "autocommit": True, **_GONE}
+        class AnyText(Loader):
+            """Text of a database without an encoding: what is no UTF-8 must not keep rows from being read."""
+
+            def load(self, data: Any) -> str:
+                return bytes(data).decode(errors="surrogateescape")
+
+        options: dict[str, Any] = {
+            "connect_timeout": _CONNECT_WITHIN,
+            "autocommit": True,
+            "client_encoding": "UTF8",
+            **_GONE,
+        }
         with _away((psycopg.Error, OSError)):
             async with await psycopg.AsyncConnection.connect(self._url, **options) as connection:
                 session = _PostgresSession(connection)
+                if connection.info.parameter_status("server_encoding") == "SQL_ASCII":
+                    await connection.execute("set client_encoding = 'SQL_ASCII'")
+                    connection.adapters.register_loader("text", AnyText)
+                # A row that was removed must stay so: what was moved before is not known any more by then.
+                await connection.execute(_DURABLE)
                 # The server frees the lock of a relay whose machine is gone as soon.
                 for name, value in _GONE.items():
                     with suppress(psycopg.errors.ObjectNotInPrerequisiteState, psycopg.errors.InvalidParameterValue):
@@ -307,6 +334,7 @@ class _SqliteSession(Session):
         self._connection: sqlite3.Connection | None = None
         self._lock: int | None = None
         self._version = -1
+        self._identity: tuple[int, int] | None = None
 
     async def open(self) -> None:
         await self._in_thread(self._open)
@@ -314,6 +342,7 @@ class _SqliteSession(Session):
     def _open(self) -> None:
         if not self._path.is_file():
             raise FileNotFoundError(f"there is no file {self._path}")
+        self._identity = self._found()
         self._connection = sqlite3.connect(self._path, _BUSY, isolation_level=None, check_same_thread=False)
         # Any bytes may be in a column; those that are no text must not keep others from being read.
         self._connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
@@ -354,7 +383,13 @@ class _SqliteSession(Session):
             return False
         return True
 
+    def _found(self) -> tuple[int, int]:
+        found = os.stat(self._path)
+        return found.st_dev, found.st_ino
+
     async def wait(self) -> None:
+        if await self._in_thread(self._found) != self._identity:
+            raise OSError(f"{self._path} is another file now")
         # Rows that were moved have been seen; a change since the last look that came before has not.
         before, looks = self._version, round(POLL / _LOOKS)
         for _ in range(looks):

@@ -16,7 +16,7 @@ from typing import Any, Final, overload
 from jobs_service import names
 from jobs_service.errors import InvalidJob, a_kind_of, job_name, shown
 from jobs_service.model import Job
-from jobs_service.outbox.connections import AsyncConnection, first_value
+from jobs_service.outbox.connections import AsyncConnection, check_transaction, first_value
 from jobs_service.outbox.rows import own_sources
 from jobs_service.run_data import HistoryKind
 
@@ -56,11 +56,14 @@ def once(connection: Any, job: Job, key: str = "") -> Any:
 
     Raises:
         InvalidJob: no running job, or an invalid key.
-        InvalidSettings, JobsError: as `enqueue`.
+        InvalidSettings: as `enqueue`, or no transaction has begun on the connection, and none would begin with the
+            next statement: note and effect would be two commits.
+        JobsError: as `enqueue`.
     """
     if not isinstance(key, str) or len(key) > _LONGEST_KEY:
         raise InvalidJob(f"key {shown(key)}: {a_kind_of(key)}; allowed is str of at most {_LONGEST_KEY} characters")
     runs = _runs(job)
+    check_transaction(connection)
     done = own_sources().token(_TOKEN_BYTES).hex()
     values = {
         "type": names.shown(job.type),
@@ -71,17 +74,18 @@ def once(connection: Any, job: Job, key: str = "") -> Any:
         **{f"run{number}": f"%{run}%" for number, run in enumerate(runs)},
     }
     is_same = " or ".join(f"jobs_service_once.runs like :run{number}" for number in range(len(runs)))
+    # Whether it is the first one is the database's answer: a connection may give texts as bytes.
     sql = (
         "insert into jobs_service_once (type, id, key, runs, done, at) values (:type, :id, :key, :runs, :done, <now>)"
         " on conflict (type, id, key) do update set runs = excluded.runs, at = excluded.at,"
-        f" done = case when {is_same} then jobs_service_once.done else excluded.done end returning done"
+        f" done = case when {is_same} then jobs_service_once.done else excluded.done end returning done = :done"
     )
     answer = first_value(connection, sql, values)
-    return _is(answer, done) if hasattr(answer, "__await__") else answer == done
+    return _awaited(answer) if hasattr(answer, "__await__") else bool(answer)
 
 
-async def _is(answer: Any, done: str) -> bool:
-    return bool(await answer == done)
+async def _awaited(answer: Awaitable[Any]) -> bool:
+    return bool(await answer)
 
 
 def _runs(job: Any) -> list[str]:

@@ -19,8 +19,10 @@ from typing import Final
 
 from jobs_service import names
 from jobs_service.errors import (
+    InvalidJob,
     JobNotFound,
     JobsError,
+    JobTooLarge,
     NoTypeTimeout,
     RecordDamaged,
     ServiceClosed,
@@ -58,6 +60,8 @@ _COUNT_EVERY: Final = 5.0
 _RETRY_TYPES_EVERY: Final = 30.0
 _FORGET_EVERY: Final = 3600.0
 _FORGET_PAGE: Final = 200
+FIRST_NOTE: Final[OncePlace] = ("", "", "")
+"""The place before those of all notes."""
 _FIRST_PAUSE: Final = 0.2
 _LONGEST_PAUSE: Final = 10.0
 
@@ -98,6 +102,8 @@ class Relay:
         self._pause = _FIRST_PAUSE
         self._moving = Pace(BATCH)
         self._due: dict[str, float] = {}
+        # Up to where the notes of effects were looked through; None while nobody does.
+        self._looked_through: OncePlace | None = None
 
     async def run(self) -> None:
         """Move rows until the caller is canceled."""
@@ -136,14 +142,14 @@ class Relay:
         await session.remove_moved(await self._claimed(outbox, owner))
         log.info("outbox_relayed", outbox=self._database.name)
         self._tell(OutboxInfo(self._database.name))
-        self._due.clear()
+        self._due.pop("lag", None)
         reading = Pace(BATCH, first=_FIRST_ROWS)
         while True:
             rows = await reading.fitting(session.rows, measure=_measured)
             await self._move(session, outbox, owner, rows)
             self._pause = _FIRST_PAUSE
             await self._look_after(session)
-            if not rows:
+            if not rows and self._looked_through is None:
                 await session.wait()
 
     async def _claimed(self, outbox: str, owner: str) -> list[str]:
@@ -223,7 +229,11 @@ class Relay:
         if self._is_due("types", _RETRY_TYPES_EVERY):
             await self._retry_types(session)
         if self._is_due("notes", _FORGET_EVERY):
-            await forget_effects(self._jobs, session)
+            self._looked_through = FIRST_NOTE
+        if (after := self._looked_through) is not None:
+            # A page, and then rows again, which do not wait until all the notes of an hour are gone.
+            self._looked_through = None
+            self._looked_through = await forget_effects(self._jobs, session, after)
         if self._is_due("lag", _COUNT_EVERY):
             lag = await session.lag()
             self._tell(OutboxInfo(self._database.name, lag.rows, lag.oldest, lag.set_aside))
@@ -240,20 +250,25 @@ def _measured(rows: Sequence[Row]) -> tuple[int, int]:
     return len(rows), sum(row.length or 0 for row in rows if row.data is not None)
 
 
-async def forget_effects(jobs: JobsService, session: Session, keep: float = KEEP_ONCE) -> None:
-    """Remove the notes of effects whose jobs have ended or are gone.
+async def forget_effects(
+    jobs: JobsService, session: Session, after: OncePlace, keep: float = KEEP_ONCE
+) -> OncePlace | None:
+    """Remove the notes of a page of effects, of those whose jobs have ended or are gone.
 
     Args:
         jobs: an open service.
         session: with the database.
+        after: the end of the page before; FIRST_NOTE for the first one.
         keep: seconds for which a note is kept at least, after the last run that has asked for it: a run that was taken
             for lost may still come to its effect.
+
+    Returns:
+        The end of the page; None after the last one.
     """
-    place: OncePlace = ("", "", "")
-    while found := await session.noted_before(keep, place, _FORGET_PAGE):
-        for place in found:
-            if await _has_ended(jobs, place):
-                await session.forget(place, keep)
+    found = await session.noted_before(keep, after, _FORGET_PAGE)
+    ended = await asyncio.gather(*(_has_ended(jobs, place) for place in found))
+    await session.forget([place for place, whether in zip(found, ended, strict=True) if whether], keep)
+    return found[-1] if len(found) == _FORGET_PAGE else None
 
 
 async def _has_ended(jobs: JobsService, place: OncePlace) -> bool:
@@ -262,3 +277,5 @@ async def _has_ended(jobs: JobsService, place: OncePlace) -> bool:
         return (await jobs.get(names.parsed(type), names.parsed(id))).state is JobState.FINISHED
     except JobNotFound:
         return True
+    except (ValueError, InvalidJob, JobTooLarge, RecordDamaged):  # another program's note; an unreadable job
+        return False

@@ -23,13 +23,25 @@ import threading
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any, Final, NamedTuple, NoReturn, TypeAlias, TypeVar
 
 from structlog.contextvars import bound_contextvars
 
 from jobs_service.arguments import check_duration, json_of
 from jobs_service.durations import Duration
-from jobs_service.errors import Discard, InvalidJob, JobCanceled, JobsError, Retry, Snooze, WorkerConflict, wait_of
+from jobs_service.errors import (
+    Discard,
+    InvalidJob,
+    JobCanceled,
+    JobsError,
+    JobTooLarge,
+    Retry,
+    Snooze,
+    WorkerConflict,
+    job_name,
+    wait_of,
+)
 from jobs_service.model import EndedJob, Job, JobError, JobType, RunningJob
 from jobs_service.model.job import JobId, JobRecord
 from jobs_service.runner.execution import is_about, unfit
@@ -48,6 +60,9 @@ NO_CODE: Final = 1 << 30
 
 SIZE: Final = struct.Struct(">I")
 """The head of a message between the runner and a process: its length. The rest is a pickle."""
+
+_LARGEST: Final = 4_000_000
+"""Most bytes of what a function may send: more than any store takes, and little beside what the runner has."""
 
 THREADED: Final = 75
 """The nursery's exit code when the application has threads: forks would have copies of their locks without them."""
@@ -239,27 +254,33 @@ def _kill(pid: int) -> None:
 
 
 class _Channel:
-    """The connection to the runner, for the thread of a function, and for threads that it starts.
+    """The connection to the runner for one run: for the thread of its function, and for threads that it starts.
+
+    Those may outlive the run, and its process then runs another job. So nothing is sent or read for this one any more
+    once it is over. Neither is for a fork of the process, which has the same connection.
+
+    Args:
+        connection: the connection.
+        lock: held by the thread that reads; between two runs by that of the functions.
+        about: the job, for errors.
 
     Attributes:
         is_announced: whether the function must return soon.
         is_stopped: whether its operations fail from now on.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, lock: threading.Lock, about: tuple[JobType, JobId]) -> None:
         self._connection = connection
-        self._lock = threading.Lock()
+        self._lock = lock
+        self._about = about
+        self._pid = os.getpid()
+        self._is_over = False
         self.is_announced = self.is_stopped = False
 
-    def jobs(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the jobs to run, until the other end is gone."""
-        while (message := _received(self._connection)) is not None:
-            if message[0] == "run":  # whatever else arrives between two jobs was about the former one
-                self.is_announced = self.is_stopped = False
-                yield message[1:]
-
-    def tell(self, *message: Any) -> None:
-        self._connection.sendall(frame(message))
+    def end(self) -> None:
+        """Note the end of the run, and keep the lock."""
+        self._lock.acquire()
+        self._is_over = True
 
     def ask(self, name: str, arguments: tuple[Any, ...]) -> Any:
         """Have the runner do an operation on the job; return the job as it is now."""
@@ -267,7 +288,11 @@ class _Channel:
             question = frame(("ask", name, arguments))
         except Exception as error:
             raise InvalidJob(f"a value that cannot be sent to another process: {error}") from None
+        if len(question) > _LARGEST:
+            raise _too_large(len(question))
+        self._check()
         with self._lock:
+            self._check()
             self._connection.sendall(question)
             while (message := self._noted()) is None:
                 pass
@@ -276,15 +301,27 @@ class _Channel:
             raise refusal
         return done
 
+    def _check(self) -> None:
+        type, id = self._about
+        if os.getpid() != self._pid:
+            raise JobsError(f"job {job_name(type, id)}: its operations are for its own process, not for forks of that")
+        if self._is_over:
+            raise WorkerConflict(f"job {job_name(type, id)}: its function has returned", type=type, id=id)
+
     def poll(self, seconds: float = 0.0) -> bool:
         """Wait at most so many seconds for the function's stop; return whether it must return soon."""
-        if not self.is_announced and self._lock.acquire(timeout=seconds):
+        until = monotonic() + seconds
+        while not self.is_announced and not self._is_over and os.getpid() == self._pid:
+            left = max(until - monotonic(), 0.0)
+            # Without the lock: other threads may ask meanwhile.
+            if not select.select([self._connection], [], [], left)[0] or not self._lock.acquire(timeout=left):
+                break
             try:
-                if select.select([self._connection], [], [], seconds)[0]:
+                if not self._is_over and select.select([self._connection], [], [], 0)[0]:
                     self._noted()
             finally:
                 self._lock.release()
-        return self.is_announced
+        return self.is_announced or self._is_over
 
     def _noted(self) -> Any:
         """Return the next message if it is an answer; note any other one, and return None."""
@@ -298,11 +335,15 @@ class _Channel:
         return None
 
 
+def _too_large(size: int) -> JobTooLarge:
+    return JobTooLarge(f"a value of {size} bytes; no store takes that much")
+
+
 class _Operations:
     """The worker of a job in a process of its own: the service beside the runner executes the operations."""
 
     def __init__(self, channel: _Channel) -> None:
-        self._channel = channel
+        self.channel = channel
         self.has_ended = False
 
     async def _update(self, job: RunningJob, *arguments: Any) -> RunningJob:
@@ -336,11 +377,11 @@ class _Operations:
         """Nothing: there is no event loop here."""
 
     def _running(self, name: str, arguments: tuple[Any, ...]) -> RunningJob:
-        type, id, record = self._channel.ask(name, arguments)
+        type, id, record = self.channel.ask(name, arguments)
         return RunningJob(type, id, record, self)
 
     def _ended(self, name: str, arguments: tuple[Any, ...]) -> Job:
-        ended = Job(*self._channel.ask(name, arguments))
+        ended = Job(*self.channel.ask(name, arguments))
         self.has_ended = True
         return ended
 
@@ -384,23 +425,37 @@ class IsolatedJob(BlockingJob):
 
 class _Process:
     def __init__(self, connection: socket.socket, places: list[Place]) -> None:
-        self._channel = _Channel(connection)
+        self._connection = connection
+        self._lock = threading.Lock()
         self._places = places
+        self._pid = os.getpid()
 
     def run(self) -> None:
         """Run the functions of jobs until the other end is gone."""
+        self._lock.acquire()
         _find(self._places)
-        self._channel.tell("ready")
-        for number, type, id, record, memory in self._channel.jobs():
-            operations = _Operations(self._channel)
-            job = RunningJob(type, id, record, operations)
-            with bound_contextvars(job_type=type, job_id=id):
-                said = self._outcome(number, job, operations, memory)
-            # A process that has children, or has used up its memory, is not for other jobs.
-            self._channel.tell(*said, not _has_children() and (memory is None or said[0] == "returned"))
+        self._tell("ready")
+        while (message := _received(self._connection)) is not None:
+            if message[0] == "run":  # whatever else arrives between two jobs was about the former one
+                self._run(*message[1:])
+
+    def _run(self, number: int, type: JobType, id: JobId, record: JobRecord, memory: int | None) -> None:
+        channel = _Channel(self._connection, self._lock, (type, id))
+        operations = _Operations(channel)
+        self._lock.release()
+        with bound_contextvars(job_type=type, job_id=id):
+            said = self._outcome(number, RunningJob(type, id, record, operations), operations, memory)
+        if os.getpid() != self._pid:
+            os._exit(said[0] != "returned")  # a fork that the function has made, and that has returned from it as well
+        channel.end()
+        # A process that has children, or has used up its memory, is not for other jobs.
+        self._tell(*said, not _has_children() and (memory is None or said[0] == "returned"))
+
+    def _tell(self, *message: Any) -> None:
+        self._connection.sendall(frame(message))
 
     def _outcome(self, number: int, job: RunningJob, operations: _Operations, memory: int | None) -> tuple[Any, ...]:
-        blocking = IsolatedJob(job, self._channel)
+        blocking = IsolatedJob(job, operations.channel)
         try:
             handler = _handler(*self._places[number])
             with _limited(memory):
@@ -409,6 +464,9 @@ class _Process:
                     result = None
                 try:
                     json = b"" if result is None else json_of(job.type, job.id, handler.results.encode(result))
+                    assert json is not None
+                    if len(json) > _LARGEST:
+                        raise _too_large(len(json))
                 except MemoryError:
                     raise
                 except BaseException as error:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from jobs_service.errors import InvalidSettings, JobsError, in_one_line
+from jobs_service.errors import InvalidJob, InvalidSettings, JobsError, in_one_line
 from jobs_service.model import JobError, RunningJob
 from jobs_service.runner.functions import in_thread, refused
 from jobs_service.runner.handler import Handler
@@ -176,12 +176,12 @@ class _Nursery:
 
     async def begin(self) -> _Process:
         """Begin another process, and wait until it can run jobs or has ended."""
-        self._number += 1
-        process = self._processes[self._number] = _Process(partial(self._send, KILL, self._number))
+        self._number = number = self._number + 1  # others begin while this one's connection is made
+        process = self._processes[number] = _Process(partial(self._send, KILL, number))
         ours, theirs = socket.socketpair()
         with theirs:
             await self._loop.create_unix_connection(lambda: process, sock=ours)
-            self._send(FORK, self._number, theirs.fileno(), process.crash.fileno())
+            self._send(FORK, number, theirs.fileno(), process.crash.fileno())
         try:
             await asyncio.shield(process.answer)
         except asyncio.CancelledError:
@@ -191,6 +191,8 @@ class _Nursery:
 
     async def end(self) -> None:
         """Have it kill all processes, and wait for its end."""
+        if not self._ready.done():
+            self._popen.kill()  # it has no processes yet, and may import the application for long
         self._lose()
         await self._exit_code()
 
@@ -359,8 +361,14 @@ class _Process(asyncio.Protocol):
             end = SIZE.size + size
             if len(self._unread) < end:
                 return
-            message = pickle.loads(self._unread[SIZE.size : end])
+            body = self._unread[SIZE.size : end]
             del self._unread[:end]
+            try:
+                message = pickle.loads(body)
+            except Exception as error:  # an application's object, in what its function has asked for
+                reason = in_one_line(f"{type(error).__name__}: {error}", 200)
+                self._send("answer", InvalidJob(f"a value that cannot be read in another process: {reason}"))
+                continue
             if message[0] == "ask":
                 task = own_task(self._operate(*message[1:]))
                 self._asking.add(task)

@@ -6,7 +6,7 @@ The command line, HTTP and the dashboard show the same summaries.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from jobs_service.errors import RecordDamaged
 from jobs_service.json_types import time
 from jobs_service.model import Job, JobType
-from jobs_service.model.type_state import Interval, Totals, TypeCounts
+from jobs_service.model.type_state import Totals, TypeCounts
 from jobs_service.names import name
+from jobs_service.service import queries
 from jobs_service.service.selection import Filter, message_of, pages, signature_of
 
 if TYPE_CHECKING:
@@ -26,10 +27,9 @@ STATES: Final = ("failed", "retrying")
 MOST_READ: Final = 200
 """Jobs read per state: the newest failed jobs of each type, and the retrying jobs with the highest ids."""
 LEAST_OF_A_TYPE: Final = 10
-_MOST_TYPES: Final = MOST_READ // LEAST_OF_A_TYPE
 
 MOST_TYPES: Final = 200
-"""Most types whose last hour is read: the types with most retrying or failed jobs."""
+"""Most types whose last hour is read by minute: those with most retrying or failed jobs, of which runs went wrong."""
 LEAST_CRASHES: Final = 5
 """Least crashes of an outage."""
 _WINDOWS: Final = ((2, 0.5), (10, 0.2), (60, 0.9))
@@ -38,8 +38,6 @@ short, to detect an outage of a busy type within a minute; the last is long, sin
 attempts."""
 _ENOUGH: Final = 20
 """Least ended runs in the first window that can prove the end of an outage."""
-_AT_ONCE: Final = 50
-"""Types read at the same time."""
 
 
 # Jobs by error
@@ -113,41 +111,61 @@ class Failures:
         groups: the jobs by state and error, the latest failure or crash first.
         failed, retrying: number of jobs of all types in each state.
         read: number of jobs of both states that were read.
+        shares: for each state and type, how many of its jobs were read, and how many there are.
     """
 
     groups: list[Group]
     failed: int
     retrying: int
     read: int
+    shares: Mapping[tuple[str, JobType], tuple[int, int]]
 
     @property
     def is_cut(self) -> bool:
         """Whether there are more jobs than were read."""
         return self.read < self.failed + self.retrying
 
+    def about(self, group: Group, type: JobType | None = None) -> int:
+        """Return about how many jobs of its types, or of one, a group has, if all are like those that were read."""
+        found = 0.0
+        for each in group.jobs if type is None else (type,):
+            read, total = self.shares[group.state, each]
+            found += len(group.jobs[each]) * max(total / read, 1.0)
+        return round(found)
 
-async def newest_failures(service: JobsService, counts: Mapping[JobType, TypeCounts]) -> Failures:
-    """Read failed and retrying jobs, MOST_READ of each state at most, from the types with the most of them.
+
+async def newest_failures(
+    service: JobsService,
+    counts: Mapping[JobType, TypeCounts],
+    *,
+    recent: Collection[JobType] = (),
+    most: int = MOST_READ,
+) -> Failures:
+    """Read failed and retrying jobs, from the types with the most of them.
 
     Args:
         service: of the jobs.
         counts: of the service's types.
+        recent: types to read first.
+        most: jobs of each state to read.
     """
 
-    async def newest(type: JobType, state: str, share: int) -> list[Job]:
+    async def newest(type: JobType, state: str, share: int) -> tuple[str, JobType, list[Job]]:
         wanted = Filter(state=state)
         async with aclosing(pages(service, type, wanted, read=share, most=share, newest_first=True)) as found:
-            return (await anext(found)).jobs
+            return state, type, (await anext(found)).jobs
 
     looks = []
     for state in STATES:
         numbers = {type: getattr(each, state) for type, each in counts.items() if getattr(each, state)}
-        types = sorted(numbers, key=lambda type: -numbers[type])[:_MOST_TYPES]
-        share = max(MOST_READ // max(len(types), 1), LEAST_OF_A_TYPE)
+        types = sorted(numbers, key=lambda type: (type not in recent, -numbers[type]))[: most // LEAST_OF_A_TYPE]
+        share = max(most // max(len(types), 1), LEAST_OF_A_TYPE)
         looks += [newest(type, state, share) for type in types]
-    jobs = [job for some in await asyncio.gather(*looks) for job in some]
+    read = await asyncio.gather(*looks)
+    jobs = [job for _, _, some in read for job in some]
+    shares = {(state, type): (len(some), getattr(counts[type], state)) for state, type, some in read}
     failed, retrying = (sum(getattr(each, state) for each in counts.values()) for state in STATES)
-    return Failures(grouped(jobs), failed, retrying, len(jobs))
+    return Failures(grouped(jobs), failed, retrying, len(jobs), shares)
 
 
 def grouped(jobs: list[Job]) -> list[Group]:
@@ -194,7 +212,7 @@ class LastHour:
     """A summary of the last hour of all types.
 
     Attributes:
-        totals: counts over the types that ever had a crashed, failed or lost run, MOST_TYPES at most.
+        totals: counts over the types with a crashed, failed or lost run, MOST_TYPES at most.
         outages: the types whose runs crash, most crashes first.
         by_type: counts of each of these types with a failed or lost run.
     """
@@ -205,32 +223,32 @@ class LastHour:
 
 
 async def last_hour(service: JobsService, counts: Mapping[JobType, TypeCounts]) -> LastHour:
-    """Return the crashes and outages of the last hour; reads at most 61 short rows per type, of MOST_TYPES types.
+    """Return the crashes and outages of the last hour; reads 2 short rows per type, and 60 of MOST_TYPES types.
 
     Args:
         service: of the jobs.
         counts: of the service's types.
     """
     now = service.wall_time()
-    suspects = [type for type, each in counts.items() if each.totals.crashed or each.totals.failed or each.totals.lost]
+    suspects = [type for type, each in counts.items() if _went_wrong(each.totals)]
     suspects.sort(key=lambda type: (-counts[type].retrying, -counts[type].failed, -counts[type].totals.crashed))
 
-    async def minutes_of(type: JobType) -> list[Interval]:
-        return (await service.throughput(type, since=now - 3600, until=now))[-_WINDOWS[-1][0] :]
-
+    access, hour, minute = service._access, int(now // 3600), int(now // 60)
+    hours = await queries.totals(access, suspects, "hour", hour - 1, hour)
+    bad = [type for type, some in zip(suspects, hours, strict=True) if any(map(_went_wrong, some))][:MOST_TYPES]
     by_type: dict[JobType, Totals] = {}
     outages: list[Outage] = []
-    suspects = suspects[:MOST_TYPES]
-    for at in range(0, len(suspects), _AT_ONCE):
-        some = suspects[at : at + _AT_ONCE]
-        for type, found in zip(some, await asyncio.gather(*map(minutes_of, some)), strict=True):
-            minutes = [each.totals for each in found]
-            by_type[type] = Totals.together(minutes)
-            if (outage := outage_of(type, minutes, counts[type].retrying)) is not None:
-                outages.append(outage)
+    for type, minutes in zip(bad, await queries.totals(access, bad, "minute", minute - 59, minute), strict=True):
+        by_type[type] = Totals.together(minutes)
+        if (outage := outage_of(type, minutes, counts[type].retrying)) is not None:
+            outages.append(outage)
     outages.sort(key=lambda outage: -outage.crashed)
     failed = {type: each for type, each in by_type.items() if each.failed or each.lost}
     return LastHour(Totals.together([*by_type.values()]), tuple(outages), failed)
+
+
+def _went_wrong(totals: Totals) -> bool:
+    return totals.crashed + totals.failed + totals.lost > 0
 
 
 def outage_of(type: JobType, minutes: Sequence[Totals], retrying: int) -> Outage | None:

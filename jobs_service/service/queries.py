@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from jobs_service.layer.record import Record
 from jobs_service.layer.transaction import COUNT_PAGE
 from jobs_service.layer.type_settings import ALL_SECRET
 from jobs_service.model import Job, JobEvent, JobId, JobState, JobType, RunAt
-from jobs_service.model.type_state import Interval, JobsPage, QueueState, TypeCounts, TypeSettings
+from jobs_service.model.type_state import Interval, JobsPage, QueueState, Totals, TypeCounts, TypeSettings
 from jobs_service.redaction import Redaction
 from jobs_service.store.base import Transaction, Watch
 
@@ -49,6 +50,8 @@ _QUEUES_AT_ONCE: Final = 100
 """Types whose queues are read at the same time."""
 _SETTINGS_AT_ONCE: Final = 200
 """Types whose settings one transaction reads."""
+_ROWS_AT_ONCE: Final = 3000
+"""Rows of minutes or hours that one transaction reads: some milliseconds."""
 _TYPES_AT_ONCE: Final = 5000
 """Types per yield to the event loop while the result is built."""
 _AHEAD: Final = 3600.0
@@ -184,6 +187,69 @@ async def throughput(
     return await access.read(
         lambda transaction: counters.intervals(transaction, keys, seconds, first, max(last, first - 1))
     )
+
+
+async def columns(
+    access: StoreAccess,
+    types: Sequence[JobType],
+    resolution: Resolution,
+    first: int,
+    last: int,
+    size: int = 1,
+    *,
+    times: bool = True,
+) -> list[tuple[list[Interval], Interval]]:
+    """Return the counts of events of each of these types, `size` minutes or hours together, and all of them.
+
+    Args:
+        access: of the service.
+        types, resolution: what to count.
+        first, last: numbers of minutes or hours since the epoch.
+        size: of them that are summed.
+        times: whether the parts need their histograms.
+    """
+    seconds, found = _SECONDS[resolution], list[tuple[list[Interval], Interval]]()
+    read = partial(counters.sums, seconds=seconds, first=first, last=last, size=size)
+    numbers = range(first, last + 1, size)
+    for part in _of_rows(access, types, last - first + 1):
+        for sums in await access.read(partial(read, types=part)):
+            parts = [counters.summed(at, seconds, total, times=times) for at, total in zip(numbers, sums, strict=True)]
+            found.append((parts, counters.summed(first, seconds, sum(sums))))
+    return found
+
+
+async def together(
+    access: StoreAccess, types: Sequence[JobType], resolution: Resolution, first: int, last: int
+) -> list[Interval]:
+    """Return the counts of events of all of these types together, with as much time for others as it takes itself.
+
+    Arguments as for `columns`.
+    """
+    seconds, found = _SECONDS[resolution], [0] * (last - first + 1)
+    read = partial(counters.sums, seconds=seconds, first=first, last=last)
+    for part in _of_rows(access, types, last - first + 1):
+        began = time.monotonic()
+        for sums in await access.read(partial(read, types=part)):
+            found = [*map(operator.add, found, sums)]
+        await asyncio.sleep(time.monotonic() - began)
+    return [counters.summed(first + place, seconds, each) for place, each in enumerate(found)]
+
+
+async def totals(
+    access: StoreAccess, types: Sequence[JobType], resolution: Resolution, first: int, last: int
+) -> list[list[Totals]]:
+    """Return each type's numbers of events by minute or hour, without times; arguments as for `columns`."""
+    read, found = partial(counters.totals, seconds=_SECONDS[resolution], first=first, last=last), list[list[Totals]]()
+    for part in _of_rows(access, types, last - first + 1):
+        found += await access.read(partial(read, types=part))
+    return found
+
+
+def _of_rows(access: StoreAccess, types: Sequence[JobType], rows: int) -> Iterator[list[TypeKeys]]:
+    """Yield some types at a time, so that one transaction reads a bounded number of rows."""
+    size = max(_ROWS_AT_ONCE // rows, 1)
+    for at in range(0, len(types), size):
+        yield [access.keys(type) for type in types[at : at + size]]
 
 
 async def pending_count(access: StoreAccess, type: JobType, due_by: RunAt | None, limit: int | None) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from jobs_service import json_data
 from jobs_service.actors.context import Context, DutifulActor, StoreAccess
+from jobs_service.arguments import check_schedule_name
 from jobs_service.durations import Duration
 from jobs_service.layer.creation import handler_of
 from jobs_service.model import UNSET, JobType
@@ -19,7 +20,7 @@ from jobs_service.model.schedule import StoredSchedule
 from jobs_service.runner import stored_schedules
 from jobs_service.runner.run import ServiceAccess
 from jobs_service.runner.schedule import Missed
-from jobs_service.runner.stored_schedules import StoredPeriodic, checked_name, defined, times_of
+from jobs_service.runner.stored_schedules import StoredPeriodic, defined, times_of
 from jobs_service.runner.ticker import Ticker
 from jobs_service.service.handler_registry import HandlerRegistry, checked_policy
 from jobs_service.sources import MOST_AHEAD
@@ -101,7 +102,7 @@ class Schedules:
         Raises:
             ScheduleNotFound: there is none of this name.
         """
-        checked, keyspace = checked_name(name), self._access.keyspace
+        checked, keyspace = check_schedule_name(name), self._access.keyspace
         found = await self._access.read(lambda tr: stored_schedules.read(tr.snapshot, keyspace, checked))
         if found is None:
             raise stored_schedules.not_found(name)
@@ -117,7 +118,7 @@ class Schedules:
         Raises:
             ScheduleNotFound: there is none of this name.
         """
-        checked = checked_name(name)
+        checked = check_schedule_name(name)
         await self._access.transact(lambda unit: stored_schedules.remove(unit, checked))
 
     async def pause(self, name: str) -> StoredSchedule:
@@ -129,7 +130,7 @@ class Schedules:
         return await self._set_paused(name, False)
 
     async def _set_paused(self, name: str, paused: bool) -> StoredSchedule:
-        checked = checked_name(name)
+        checked = check_schedule_name(name)
         found = await self._access.transact(lambda unit: stored_schedules.set_paused(unit, checked, paused=paused))
         return self._seen(found)
 

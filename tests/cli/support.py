@@ -122,14 +122,14 @@ def serving(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) ->
             daemon.kill()
 
 
-def event_named(daemon: subprocess.Popen[str], name: str) -> dict[str, Any]:
-    """Return the daemon's next log event of this name."""
+def event_named(daemon: subprocess.Popen[str], *names: str) -> dict[str, Any]:
+    """Return the daemon's next log event that has one of these names."""
     assert daemon.stderr is not None
     for line in daemon.stderr:
         event: dict[str, Any] = json.loads(line)
-        if event["event"] == name:
+        if event["event"] in names:
             return event
-    raise AssertionError(f"the daemon ended without {name}")
+    raise AssertionError(f"the daemon ended without {' and '.join(names)}")
 
 
 def on_terminal(

@@ -32,7 +32,7 @@ from tests.cli.support import (
 VERBS = [
     *("add", "add-many", "submit", "list", "show", "watch", "retry", "cancel", "remove", "run", "resubmit"),
     *("pause", "resume", "retention", "redact", "stats", "top", "workers", "failures", "periodic", "handlers"),
-    *("health", "replicate", "replications", "serve", "backup", "copy", "completion", "types", "processes"),
+    *("health", "replicate", "replications", "serve", "backup", "copy", "verify", "completion", "types", "processes"),
     *("schedules", "outbox", "token"),
 ]
 READING = [
@@ -44,6 +44,7 @@ READING = [
     *([verb, "email", "x"] for verb in ("retry", "cancel", "remove", "run", "resubmit")),
     ["retry", "email", "--all", "--yes"],
     ["backup", "copy"],
+    ["verify"],
     *([verb, "email"] for verb in ("pause", "resume", "retention")),
     ["stats"],
     ["top"],

@@ -10,13 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    InvalidAddress,
-    JobsClient,
-    JobsError,
-    JobsService,
-    StoreUnavailable,
-)
+from jobs_service import InvalidAddress, JobsClient, JobsError, JobsService, StoreUnavailable
 from tests.client.lossy import LossyTransport
 from tests.client.served import listening
 from tests.service.support import J1, PATIENCE, T1, TIMEOUT, eventually

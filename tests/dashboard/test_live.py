@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 
 from jobs_service.dashboard import pages
+from jobs_service.dashboard.overview import overview
 from jobs_service.http.state import ServerLimits, ServerOptions
 from jobs_service.http.tokens import add_token
 from tests.http.support import listening
@@ -95,3 +96,44 @@ async def test_pages_that_are_open_take_no_places_of_requests() -> None:
             await stack.enter_async_context(page(client))
         assert (await client.get("/v1/types")).status_code == 200
         assert (await client.get("/")).status_code == 200
+
+
+async def test_open_pages_that_show_the_same_are_made_once_and_anew_after_a_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pages, "LEAST", 1000)
+    made = 0
+
+    async def counted(visit: Any) -> Any:
+        nonlocal made
+        made += 1
+        return await overview(visit)
+
+    monkeypatch.setattr(pages, "overview", counted)
+    async with listening() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        fetch = {"x-live": "1"}
+        answers = await asyncio.gather(*(client.get("/", headers=fetch) for _ in range(20)))
+        assert made == 1
+        assert len({(answer.status_code, answer.text) for answer in answers}) == 1
+        await client.get("/", headers={**fetch, "cookie": "jobs_service_theme=dark"})
+        await client.get("/", headers=fetch, params={"window": "day"})
+        assert made == 3
+        await client.post("/type/act", data={"type": "email", "action": "pause"})
+        assert "paused" in (await client.get("/", headers=fetch)).text
+        await client.get("/")
+        assert made == 5
+
+
+def test_the_more_pages_are_open_the_rarer_they_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "LEAST", 1.0)
+    monkeypatch.setattr(pages, "_SHARE", 25)
+    opened, beats = pages.OpenPages(), []
+    with ExitStack() as stack:
+        for number in range(1, 2001):
+            stack.enter_context(opened.stream())
+            if number in (1, 20, 50, 100, 2000):
+                beats.append(opened.beat())
+        beats.append(opened.beat(took=0.1))
+    beats.append(opened.beat(took=0.1))
+    assert beats == [1, 1, 4, 8, 32, 32, 4]

@@ -102,7 +102,7 @@ async def test_a_paused_type_is_listed_once_however_many_jobs_wait(monkeypatch: 
         for number in range(30):
             await jobs.add("email", f"{number}")
         assert "email falls behind" in text((await client.get("/")).text)
-        await jobs.pause("email")
+        await client.post("/type/act", data={"type": "email", "action": "pause"})
         overview = (await client.get("/")).text
         attention = re.findall(r'data-part="attention".*?</section>', overview, re.DOTALL)[0]
         assert text(attention).count("email") == 1

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from jobs_service import JobError, JobsService, Outcome
-from jobs_service.dashboard import job_page, shared
+from jobs_service import JobError, JobsService, NewJob, Outcome
+from jobs_service.dashboard import figures, job_page, shared
 from jobs_service.http.state import ServerOptions
 from tests.dashboard.support import eventually, fill, text
 from tests.http.support import served
@@ -398,28 +398,45 @@ async def test_failures_say_what_the_jobs_of_an_error_have_in_common_and_where_t
         assert "6 failed TimeoutError" in text((await client.get("/failures?state=failed&sort=most&q=answer")).text)
 
 
-async def test_pages_of_many_types_stay_short_and_read_the_same() -> None:
+async def test_failures_reckon_how_many_jobs_an_error_has_from_those_that_are_read() -> None:
+    async with served() as (jobs, client):
+        for type, number in ("email", 250), ("sms", 30):
+            await jobs.set_type_timeout(type, 60)
+            await jobs.add_many(type, [NewJob(f"{each:03}") for each in range(number)])
+            for job in await jobs.accept_many(type, number):
+                kind = "TimeoutError" if int(job.id) % 5 else "ValueError"
+                await job.finish(outcome=Outcome.FAILED, error=JobError(kind, "no"))
+        said = text((await client.get("/failures")).text)
+        assert "about ≈ 224 failed TimeoutError no email, sms" in said
+        assert "about ≈ 56 failed ValueError no email, sms" in said
+        assert "Read were 130 of 280 jobs" in said
+        assert "about ≈ 200 TimeoutError" in text((await client.get("/type?type=email")).text)
+
+
+async def test_pages_of_many_types_stay_short_and_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of types, a page reads the queues of the first ones and the rows of those on the page."""
     async with served() as (jobs, client):
         for number in range(300):
             await jobs.set_type_timeout(f"type-{number:03}", 60)
             await jobs.add(f"type-{number:03}", "one")
         reads = Counter[str]()
-        for name in ("throughput", "queue_states"):
-            original = getattr(jobs, name)
+        for of, name, place in (figures, "columns_of", 1), (jobs, "queue_states", 0):
+            original = getattr(of, name)
 
-            def counted(*given: Any, name: str = name, original: Any = original, **more: Any) -> Any:
-                reads[name] += len([*given[0]]) if name == "queue_states" else 1
+            def counted(
+                *given: Any, name: str = name, place: int = place, original: Any = original, **more: Any
+            ) -> Any:
+                reads[name] += len([*given[place]])
                 return original(*given, **more)
 
-            setattr(jobs, name, counted)
+            monkeypatch.setattr(of, name, counted)
         await client.get("/?window=day")  # the sums of all types are read once, in the background
         await eventually_drawn(client, "/?window=day")
         reads.clear()
         page = (await client.get("/?window=day")).text
         assert len(page) < 100_000
         assert reads["queue_states"] <= 125
-        assert reads["throughput"] <= 25 + 300
+        assert reads["columns_of"] == 25
 
 
 async def eventually_drawn(client: httpx.AsyncClient, path: str) -> str:

@@ -15,6 +15,7 @@ from jobs_service.http.state import ServerOptions
 from jobs_service.layer import rows as process_rows
 from jobs_service.layer.rows import ProcessRow
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.process import OutboxInfo
 from tests.dashboard.support import text
 from tests.http.support import served
 from tests.layer.processes import process_row
@@ -94,3 +95,23 @@ async def test_only_admins_see_buttons_and_the_dead_have_none() -> None:
         page = (await client.get("/system")).text
         assert "End this process" not in page
         assert "Take no more jobs" not in page
+
+
+async def test_the_lag_of_outboxes_is_a_check_and_one_that_stands_still_needs_attention(
+    place: tuple[JobsService, httpx.AsyncClient],
+) -> None:
+    jobs, client = place
+    await jobs.set_type_timeout("email", 60)
+    await put(jobs, row("a", outboxes=(OutboxInfo("sqlite:shop.db", 1200, 12.0, 1),)))
+    assert "Outbox sqlite:shop.db is moved : yes 1,200 rows, the oldest for 12 s, 1 set aside" in text(
+        (await client.get("/system")).text
+    )
+    assert "shop.db" not in (await client.get("/")).text
+    await put(jobs, row("a", outboxes=(OutboxInfo("sqlite:shop.db", 3, 75.0), OutboxInfo(EVIL, error=EVIL))))
+    for path in ("/system", "/"):
+        page = (await client.get(path)).text
+        assert "<img src=x" not in page
+        said = text(page)
+        assert "sqlite:shop.db falls behind" in said
+        assert "3 rows, the oldest for 1 min 15 s" in said
+        assert said.count("is not moved: <img src=x onerror=alert(1)>") == 1

@@ -18,7 +18,8 @@ from tests.docs.pages import ROOT, examples
 [APPLICATION, PLAIN, *OTHERS] = examples("docs/web-applications.md")
 [COMMAND, *_] = examples("docs/web-applications.md", "sh")
 SHOP = "django_shop/orders"
-FILES = ["flask_app.py", f"{SHOP}/jobs.py", f"{SHOP}/views.py", f"{SHOP}/management/commands/receipts.py", "script.py"]
+OF_SHOP = [f"{SHOP}/{name}.py" for name in ("jobs", "views", "management/commands/receipts", "tasks")]
+FILES = ["flask_app.py", *OF_SHOP, "script.py"]
 PATIENCE = 60.0
 
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -128,15 +129,25 @@ def test_a_flask_application_under_gunicorn_adds_jobs_in_all_its_workers(tmp_pat
         assert client.get("/thumbnails/nobody").status_code == 404
 
 
-@pytest.mark.timeout(400)  # it starts seven processes
-def test_a_django_project_has_a_row_and_its_job_in_one_transaction(tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLES / "django_shop", tmp_path / "shop", ignore=shutil.ignore_patterns("__pycache__"))
-    shop = tmp_path / "shop"
+class Shop:
+    """A copy of the Django project.
 
-    def manage(*command: str) -> str:
+    Attributes:
+        directory: where it is.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        shutil.copytree(EXAMPLES / "django_shop", directory, ignore=shutil.ignore_patterns("__pycache__"))
+        if find_spec("django.tasks") is None:
+            tasks = directory / "orders/tasks.py"
+            tasks.write_text(tasks.read_text().replace("from django.tasks", "from django_tasks"))
+
+    def manage(self, *command: str) -> str:
+        """Run a command of manage.py; return what it prints."""
         done = subprocess.run(
             [sys.executable, "manage.py", *command],
-            cwd=shop,
+            cwd=self.directory,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
@@ -145,6 +156,11 @@ def test_a_django_project_has_a_row_and_its_job_in_one_transaction(tmp_path: Pat
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
 
+
+@pytest.mark.timeout(400)  # it starts seven processes
+def test_a_django_project_has_a_row_and_its_job_in_one_transaction(tmp_path: Path) -> None:
+    project = Shop(tmp_path / "shop")
+    shop, manage = project.directory, project.manage
     manage("migrate")
     assert "No changes detected" in manage("makemigrations", "--check")
     with served(shop, "manage.py", "runserver", "--noreload", "127.0.0.1:{port}") as client:
@@ -160,6 +176,29 @@ def test_a_django_project_has_a_row_and_its_job_in_one_transaction(tmp_path: Pat
             manage("shell", "-c", insert)
             assert manage("receipts") == "order 2: sent\n"
             assert manage("receipts") == ""
+
+
+WAIT_FOR_A_TASK = """
+import time
+from orders.models import Order
+from orders.tasks import invoice, take
+result = invoice.get_result(take("ada"))
+while not result.is_finished:
+    time.sleep(0.02)
+    result.refresh()
+print(result.status, result.return_value, Order.objects.get(to="ada").receipt)
+"""
+
+
+@pytest.mark.timeout(400)
+def test_a_django_project_runs_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "settings")
+    shop = Shop(tmp_path / "shop")
+    shop.manage("migrate")
+    command = "-m jobs_service serve jobs_service.django:worker.default --outbox sqlite:shop.db"
+    with process(shop.directory, *command.split()):
+        shown = shop.manage("shell", "-v", "0", "-c", WAIT_FOR_A_TASK)
+    assert shown == "SUCCESSFUL invoice 1 invoice in attempt 1\n"
 
 
 def test_a_script_runs_its_jobs_and_ends(tmp_path: Path) -> None:

@@ -95,13 +95,57 @@ async def test_two_hosts_or_none_are_refused() -> None:
         assert (await socket.answer())[0] == 400
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for_and_adds_nothing() -> None:
+@pytest.mark.parametrize("path", [b"jobs", b"pause"])  # nothing in the body of a pause is wanted
+async def test_a_body_that_does_not_come_is_not_waited_for_and_changes_nothing(path: bytes) -> None:
     async with connected() as (jobs, socket):
-        await socket.send(POST + b'Content-Length: 10\r\n\r\n{"id"')
+        await socket.send(POST.replace(b"jobs", path) + b'Content-Length: 12\r\n\r\n{"id": "a"}')
         status, found = await socket.answer()
         assert (status, found["type"]) == (408, "/problems/too-slow")
         assert await socket.rest() == b""
         assert await jobs.pending_count("email") == 0
+        assert not await jobs.paused("email")
+
+
+HIDDEN = POST + b'Content-Length: 12\r\n\r\n{"id": "no"} '
+LINE = b"POST /v1/types/email/jobs HTTP/1.1"
+TYPED = b"\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+TRICKS = [
+    LINE + TYPED + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+    LINE + TYPED + b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" % len(HIDDEN) + HIDDEN,
+    LINE + TYPED + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + HIDDEN,
+    *(
+        LINE + TYPED + header + b"\r\n\r\n{}" + HIDDEN
+        for header in (
+            *(b"Transfer-Encoding : chunked", b"Content-Length: -1", b"Content-Length: +5", b"Content-Length: 0x5"),
+            *(b"Content-Length: 2\r\nX: \x00", b"Content-Length: 2\r\nX\x00: a", b"Content-Length: 2\r\n: a"),
+            b"Content-Length: 2\r\nX: a\rSet-Cookie: b",
+        )
+    ),
+    *(
+        LINE + TYPED + b"Transfer-Encoding: chunked\r\n\r\n" + size + b"\r\nhello\r\n0\r\n\r\n" + HIDDEN
+        for size in (b"zz", b"-5", b"ffffffffffffffffff")
+    ),
+    *(line + TYPED + b"Content-Length: 2\r\n\r\n{}" for line in (LINE[:-8], LINE[:-3] + b"9.9", b"X" * 200 + LINE[4:])),
+    LINE.replace(b" /", b" http://evil.example/") + TYPED + b"Content-Length: 2\r\n\r\n{}",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(9),
+    b"CONNECT evil.example:443 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"TRACE / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+]
+"""Heads that two programs may read differently, one of them perhaps as the head of a second request."""
+
+
+async def test_heads_that_a_proxy_may_read_differently_are_refused_and_change_nothing() -> None:
+    async with JobsService("memory:") as jobs, running(jobs, HASTY) as url:
+        await jobs.set_type_timeout("email", 30)
+        for trick in TRICKS:
+            async with _socket(url) as socket:
+                await socket.send(trick)
+                socket.writer.write_eof()
+                for said in (await socket.rest()).split(b"HTTP/1.1 ")[1:]:
+                    assert said[:1] == b"4" or said[:3] in (b"501", b"505"), (trick, said)
+        assert await jobs.pending_count("email") == 0
+        async with httpx.AsyncClient(base_url=url) as client:
+            assert (await client.get("/livez")).status_code == 200
 
 
 @pytest.mark.parametrize("head", [b"Content-Length: 3000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\nbb8\r\n"])

@@ -12,17 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs_service import (
-    Job,
-    JobError,
-    JobEvent,
-    JobState,
-    Outcome,
-    RecordDamaged,
-    RunningJob,
-    json_data,
-    json_types,
-)
+from jobs_service import Job, JobError, JobEvent, JobState, Outcome, RecordDamaged, RunningJob, json_data, json_types
 from jobs_service import run_data as runs
 from jobs_service.arguments import EARLIEST, LATEST
 from jobs_service.http import wire

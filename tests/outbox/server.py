@@ -87,11 +87,11 @@ class Server:
         """Return the address of a database."""
         return f"postgresql:///{database}?host={self._directory}&user=tests"
 
-    def make_database(self) -> str:
+    def make_database(self, encoding: str = "UTF8") -> str:
         """Make an empty database; return its address."""
         name = f"test{next(self._numbers)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            connection.execute(f"create database {name}")
+            connection.execute(f"create database {name} encoding '{encoding}' template template0")
         return self.url(name)
 
 

@@ -15,10 +15,12 @@ import psycopg
 import psycopg2
 import pytest
 import sqlalchemy
+from psycopg2.extras import RealDictCursor
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from jobs_service import InvalidJob, InvalidSettings, Job, JobsError, JobsService, outbox
+from tests.outbox.server import Server
 from tests.outbox.support import Place, relaying
 
 
@@ -38,12 +40,18 @@ async def rolled_back(begun: Any) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def _sqlite3(place: Place) -> AsyncIterator[Any]:
     with closing(sqlite3.connect(place.path)) as connection, connection:
+        connection.text_factory = bytes
         yield connection
+
+
+def _dictionary(cursor: Any, row: Any) -> dict[str, Any]:
+    return {cursor.description[0][0]: row[0]}
 
 
 @asynccontextmanager
 async def _aiosqlite(place: Place) -> AsyncIterator[Any]:
     async with aiosqlite.connect(place.path) as connection:
+        connection.row_factory = _dictionary  # type: ignore[assignment]
         yield connection
         await connection.commit()
 
@@ -62,7 +70,7 @@ async def _psycopg_async(place: Place) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def _psycopg2(place: Place) -> AsyncIterator[Any]:
-    with closing(psycopg2.connect(place.url)) as connection, connection:
+    with closing(psycopg2.connect(place.url, cursor_factory=RealDictCursor)) as connection, connection:
         yield connection
 
 
@@ -114,29 +122,14 @@ def _sqlalchemy(driver: str, asynchronous: bool, session: bool) -> Callable[[Pla
 
 @asynccontextmanager
 async def _django(place: Place) -> AsyncIterator[Any]:
-    import django
-    from django.conf import settings
     from django.db import connections, transaction
 
-    if not settings.configured:
-        settings.configure(DATABASES={})
-        django.setup()
-    options: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": place.path}
-    if not place.is_sqlite:
-        found = psycopg.conninfo.conninfo_to_dict(place.url)
-        names = {"NAME": found["dbname"], "HOST": found["host"], "USER": found["user"]}
-        options = {"ENGINE": "django.db.backends.postgresql", **names}
-    connections.databases["own"] = connections.configure_settings({"default": {}, "own": options})["own"]
-    wrapper = connections.create_connection("own")
-    connections["own"] = wrapper
+    from tests.django.support import database
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "yes")  # the test is a coroutine
-        try:
-            with transaction.atomic(using="own"):
-                yield wrapper
-        finally:
-            wrapper.close()
-    del connections["own"], connections.databases["own"]
+        with database(place), transaction.atomic(using="own"):
+            yield connections["own"]
 
 
 LIBRARIES = {
@@ -219,6 +212,16 @@ async def test_an_effect_is_noted_with_the_transaction_or_not_at_all(
         assert await _in(outbox.once(connection, job)) is False
 
 
+async def test_an_effect_is_noted_in_a_database_without_an_encoding(server: Server, jobs: JobsService) -> None:
+    place = Place(server.make_database("SQL_ASCII"))
+    place.run(outbox.schema("postgresql"))
+    await jobs.add("receipt", "seven")
+    job = await jobs.accept("receipt")
+    assert job is not None
+    with closing(place.connect()) as connection:
+        assert [outbox.once(connection, job), outbox.once(connection, job)] == [True, False]
+
+
 async def test_missing_tables_are_an_error_that_says_how_they_are_made(
     begun: tuple[Place, Callable[[], Any]],
 ) -> None:
@@ -238,8 +241,44 @@ def test_what_is_no_connection_is_refused(connection: Any) -> None:
 
 async def test_a_pool_is_refused_because_it_is_no_transaction(postgres: Place) -> None:
     async with asyncpg.create_pool(postgres.url, min_size=1) as pool:
-        with pytest.raises(InvalidSettings, match="allowed are connections"):
+        with pytest.raises(InvalidSettings, match="of a pool or engine take a connection"):
             outbox.enqueue(pool, "receipt", 7)
+
+
+async def test_an_effect_is_not_noted_where_each_statement_is_committed_by_itself(
+    sqlite: Place, postgres: Place, jobs: JobsService
+) -> None:
+    await jobs.add("receipt", "seven")
+    job = await jobs.accept("receipt")
+    assert job is not None
+    with closing(sqlite3.connect(sqlite.path, isolation_level=None)) as plain:
+        with pytest.raises(InvalidSettings, match=r"begin one: connection.execute\('begin'\)"):
+            outbox.once(plain, job)
+        plain.execute("begin")
+        assert outbox.once(plain, job)
+    async with aiosqlite.connect(sqlite.path, isolation_level=None) as connection:
+        with pytest.raises(InvalidSettings, match="no transaction has begun"):
+            outbox.once(connection, job)
+    with psycopg.connect(postgres.url, autocommit=True) as pg:
+        with pytest.raises(InvalidSettings, match=r"with connection.transaction\(\)"):
+            outbox.once(pg, job)
+        with pg.transaction():
+            assert outbox.once(pg, job, "psycopg")
+    with closing(psycopg2.connect(postgres.url)) as older:
+        older.autocommit = True
+        with pytest.raises(InvalidSettings, match=r"connection.autocommit = False"):
+            outbox.once(older, job)
+    async with asyncpg.create_pool(postgres.url, min_size=1) as pool, pool.acquire() as acquired:
+        with pytest.raises(InvalidSettings, match=r"async with connection.transaction\(\)"):
+            await outbox.once(acquired, job)
+    async with _django(sqlite) as django:
+        assert outbox.once(django, job, "django")
+        django.in_atomic_block, atomic = False, django.in_atomic_block
+        django.set_autocommit(True)
+        with pytest.raises(InvalidSettings, match=r"with transaction.atomic\(\)"):
+            outbox.once(django, job)
+        django.set_autocommit(False)
+        django.in_atomic_block = atomic
 
 
 def test_a_database_of_another_kind_is_refused() -> None:

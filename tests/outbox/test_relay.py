@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from jobs_service.layer import rows as store_rows
 from jobs_service.layer.transaction import JobTransaction
 from jobs_service.model.process import OutboxInfo
 from jobs_service.outbox import databases, relays
-from jobs_service.outbox.databases import Session, database_at
+from jobs_service.outbox.databases import OncePlace, Session, database_at
 from jobs_service.outbox.relays import Relay
+from jobs_service.outbox.tables import in_dialect
 from jobs_service.sources import Sources
 from jobs_service.store import open_address
 from tests.checker import assert_sound
 from tests.copying.support import opened
+from tests.outbox.server import Server
 from tests.outbox.support import Place, relaying
 from tests.service.support import eventually
 
@@ -159,6 +162,41 @@ async def test_any_bytes_in_a_sqlite_row_set_only_that_row_aside(sqlite: Place, 
     assert (await jobs.get("receipt", id)).data == 7
     count = "select count(*) from jobs_service_outbox where reason is not null"
     assert sqlite.run(count) == [(5,)]
+
+
+async def test_any_bytes_in_a_database_without_an_encoding_set_only_that_row_aside(
+    server: Server, jobs: JobsService
+) -> None:
+    place = Place(server.make_database("SQL_ASCII"))
+    place.run(outbox.schema("postgresql"))
+    place.run("insert into jobs_service_outbox (type, data) values ('receipt', E'\"\\xff\"')")
+    id = place.enqueue("receipt", "é")
+    async with relaying(jobs, place.url):
+        await place.until_empty()
+    assert (await jobs.get("receipt", id)).data == "é"
+    assert place.run("select count(*) from jobs_service_outbox where reason is not null") == [(1,)]
+
+
+@pytest.mark.parametrize(("given", "used"), [("off", "on"), ("remote_apply", "remote_apply")])
+async def test_rows_are_removed_durably_whatever_the_database_does_by_default(
+    given: str, used: str, postgres: Place
+) -> None:
+    name = postgres.url.partition("///")[2].partition("?")[0]
+    postgres.run(f"alter database {name} set synchronous_commit = {given}")
+    async with database_at(postgres.url).session() as session:
+        assert await session.run("select current_setting('synchronous_commit')") == [(used,)]
+
+
+async def test_a_file_that_takes_the_place_of_another_is_relayed(sqlite: Place, jobs: JobsService) -> None:
+    other = Place(f"{sqlite.url}-other")
+    other.connect().executescript(outbox.schema("sqlite"))
+    async with relaying(jobs, sqlite.url):
+        sqlite.enqueue("receipt", 1)
+        await sqlite.until_empty()
+        os.rename(other.path, sqlite.path)
+        sqlite.enqueue("receipt", 2)
+        await sqlite.until_empty()
+    assert await _queue(jobs) == [1, 2]
 
 
 async def test_rows_of_an_unknown_type_are_moved_once_the_type_exists(
@@ -398,6 +436,30 @@ async def test_what_a_store_notes_of_an_outbox_does_not_grow(place: Place, jobs:
     assert len(await jobs.transact(noted)) <= relays.BATCH.jobs
 
 
+async def test_rows_do_not_wait_until_all_old_notes_are_gone(
+    place: Place, jobs: JobsService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, forget, done = [], relays.forget_effects, asyncio.Event()
+
+    async def forget_some(jobs: JobsService, session: Session, after: OncePlace) -> OncePlace | None:
+        left.append(len(place.rows()))
+        place.enqueue("receipt", 7)
+        end = await forget(jobs, session, after, keep=0)
+        if end is None:
+            done.set()
+        return end
+
+    monkeypatch.setattr(relays, "_FORGET_PAGE", 2)
+    monkeypatch.setattr(relays, "forget_effects", forget_some)
+    for number in range(5):
+        at = in_dialect("<from_seconds 5>", "sqlite" if place.is_sqlite else "postgresql")
+        place.run(f"insert into jobs_service_once values ('receipt', '{number}', '', '', '', {at})")
+    async with relaying(jobs, place.url):
+        await done.wait()
+        assert place.run("select * from jobs_service_once") == []
+    assert left == [0, 0, 0]
+
+
 async def test_the_notes_of_effects_go_when_their_jobs_have_ended(place: Place, jobs: JobsService) -> None:
     for id in ("runs", "ended", "gone"):
         await jobs.add("receipt", id)
@@ -409,9 +471,10 @@ async def test_the_notes_of_effects_go_when_their_jobs_have_ended(place: Place, 
         if id != "runs":
             await job.finish()
     await jobs.remove("receipt", "gone")
+    place.run("insert into jobs_service_once select type, 'json:[', key, runs, done, at from jobs_service_once limit 1")
     async with database_at(place.url).session() as session:
-        await relays.forget_effects(jobs, session, keep=3600)
-        assert len(place.run("select id from jobs_service_once")) == 3
-        await relays.forget_effects(jobs, session, keep=0)
-    assert place.run("select id from jobs_service_once") == [("runs",)]
+        assert await relays.forget_effects(jobs, session, relays.FIRST_NOTE, keep=3600) is None
+        assert len(place.run("select id from jobs_service_once")) == 4
+        assert await relays.forget_effects(jobs, session, relays.FIRST_NOTE, keep=0) is None
+    assert place.run("select id from jobs_service_once order by id") == [("json:[",), ("runs",)]
     assert (await jobs.get("receipt", "runs")).state is JobState.RUNNING

@@ -70,3 +70,16 @@ def test_every_part_stands_in_the_paper_and_what_continuous_integration_runs_is_
     assert calls
     for arguments in calls:
         assert script["_complaint"](*script["_split"](arguments)) is None, arguments
+
+
+@pytest.mark.parametrize("part", ["kills", "outbox", "cases", "replication"])
+def test_a_long_test_is_not_taken_for_stuck_before_its_time(part: str) -> None:
+    """pyproject.toml ends a process whose test has not ended some time after its time, which is that of short ones."""
+    parts = runpy.run_path(str(ROOT / "scripts/long.py"))
+    called: list[list[str]] = []
+    parts["_pytest"].__globals__["_call"] = lambda command, **_: called.append(command)
+    parts["PARTS"][part].run([])
+    assert called
+    for command in called:
+        [stuck] = [word.partition("=")[2] for word in command if word.startswith("faulthandler_timeout=")]
+        assert int(stuck) > int(command[command.index("--timeout") + 1])

@@ -9,15 +9,7 @@ import pytest
 
 from jobs_service import JobsService, JobState, NewJob, RunningJob
 from jobs_service.layer import queue
-from tests.service.support import (
-    FAR_AWAY,
-    J1,
-    LONG_AGO,
-    T1,
-    eventually,
-    new_jobs,
-    waits,
-)
+from tests.service.support import FAR_AWAY, J1, LONG_AGO, T1, eventually, new_jobs, waits
 
 # spread
 

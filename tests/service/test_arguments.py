@@ -20,6 +20,7 @@ EVERYWHERE: list[tuple[str, Call, str]] = [
     ("type", lambda jobs: jobs.add(1.5, "x"), "type 1.5: a float; allowed are str, bytes, int and tuples of these"),
     ("type of accept", lambda jobs: jobs.accept_many(None, 1), "type None: a NoneType"),
     ("id", lambda jobs: jobs.add(T1, 7), "id 7: an int; allowed are str and bytes"),
+    ("a surrogate", lambda jobs: jobs.add(T1, "\ud800"), "a str that is not UTF-8"),
     ("id of get", lambda jobs: jobs.get(T1, None), "id None: a NoneType"),
     ("data", lambda jobs: jobs.add(T1, "x", {1: 2}), "data is not JSON: the key 1 of type int"),
     ("priority", lambda jobs: jobs.add(T1, "x", priority=1.5), "priority 1.5: a float"),

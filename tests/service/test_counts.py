@@ -10,7 +10,12 @@ import pytest
 
 from jobs_service import Histogram, JobsService, NewJob, Outcome, Totals, TypeCounts
 from jobs_service.model.type_state import bucket_of
+from jobs_service.service import queries
 from tests.service.support import FAR_AWAY, T1, T2, accepted, new_jobs
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
 
 
 async def one_of_each(jobs: JobsService) -> None:
@@ -57,6 +62,24 @@ async def test_throughput_has_every_minute_also_those_in_which_nothing_happened(
     assert sum(interval.totals.failed for interval in found) == 2
     assert sum(interval.waited.count for interval in found) == 5
     assert sum(interval.ran.count for interval in found) == 4
+
+
+async def test_events_of_many_types_are_read_together_and_are_the_same(quiet: JobsService) -> None:
+    await one_of_each(quiet)
+    await quiet.add(T2, "a")
+    access, last = quiet._access, int(time.time() // 60)
+    first = last - 7
+    each = [await quiet.throughput(type, since=first * 60) for type in (T1, T2)]
+    of_both = await queries.columns(access, [T1, T2], "minute", first, last)
+    assert [columns for columns, _ in of_both] == [some[:8] for some in each]
+    [(fours, every), _] = await queries.columns(access, [T1, T2], "minute", first, last, 4, times=False)
+    assert [column.begin for column in fours] == [first * 60, (first + 4) * 60]
+    assert Totals.together([column.totals for column in fours]) == every.totals
+    assert (every.totals.added, every.waited.count, every.ran.count) == (8, 5, 4)
+    all_types = await queries.together(access, [T1, T2], "minute", first, last)
+    assert sum(interval.totals.added for interval in all_types) == 9
+    [short, _] = await queries.totals(access, [T1, T2], "minute", last - 1, last)
+    assert short == [interval.totals for interval in each[0][6:8]]
 
 
 async def ids(jobs: JobsService, **keywords: Any) -> list[Any]:

@@ -8,27 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    JobsService,
-    JobState,
-    JobTransaction,
-    NewJob,
-    RunningJob,
-    StoreError,
-)
+from jobs_service import JobsService, JobState, JobTransaction, NewJob, RunningJob, StoreError
 from jobs_service.layer.reads import Listing
 from jobs_service.store.memory import Faults, MemoryStore, MemoryTransaction
-from tests.service.support import (
-    J1,
-    J2,
-    PATIENCE,
-    T1,
-    accepted,
-    eventually,
-    listed,
-    new_jobs,
-    running,
-)
+from tests.service.support import J1, J2, PATIENCE, T1, accepted, eventually, listed, new_jobs, running
 
 PENDING, RUNNING = JobState.PENDING, JobState.RUNNING
 
@@ -78,9 +61,6 @@ async def test_stop_and_remove_waits_for_the_next_worker_if_the_job_runs_again_b
         await next_worker.finish()
         await removing
         assert await listed(jobs) == []
-
-
-# operations on many jobs in a transaction
 
 
 # a transaction that has ended
@@ -152,12 +132,6 @@ async def test_a_job_that_a_canceled_transaction_has_accepted_is_given_back(quie
         return {job.id for job in await listed(quiet, T1, state=RUNNING)} == mine
 
     await eventually(nobody_elses_runs)
-
-
-# active ids
-
-
-# subscriptions
 
 
 # reads

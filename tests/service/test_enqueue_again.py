@@ -13,10 +13,16 @@ import pytest
 from jobs_service import InvalidJob, JobExists, JobsService, JobState, Outcome, RunningJob
 from jobs_service.model import Enqueued, HistoryKind, Progress
 from tests.runner.support import add, opened, running
-from tests.service.enqueuing import CAT, picture
+from tests.service.enqueuing import CAT, Picture, picture
 from tests.service.support import accepted
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
 from tests.virtual_time import EPOCH, in_virtual_time
 
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
+
+
+DOG = Picture("dog.png")
 NEW, AGAIN, THERE = Enqueued.NEW, Enqueued.AGAIN, Enqueued.THERE
 
 
@@ -43,8 +49,8 @@ async def test_a_job_that_is_put_to_work_again_has_nothing_of_an_earlier_call(qu
     again = await quiet.enqueue(picture, CAT, unique="cat")
     assert (again.max_attempts, again.time_limit, again.priority, again.trace_context) == (None, None, 0, {})
     await done(quiet)
-    again = await quiet.enqueue(picture, CAT, unique="cat", time_limit=7)
-    assert (again.max_attempts, again.time_limit) == (None, 7)
+    again = await quiet.enqueue(picture, DOG, unique="cat", time_limit=7)
+    assert (again.max_attempts, again.time_limit, again.data) == (None, 7, {"path": "dog.png", "width": 640})
     await done(quiet)
     assert (await quiet.resubmit("picture", again.id)).time_limit == 7  # what is not given stays
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -10,28 +9,17 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidJob, JobError, JobsService, JobState, JobTransaction, Outcome, Progress
+from jobs_service import InvalidJob, JobError, JobsService, JobState, Outcome, Progress
 from tests.checker import assert_sound
 from tests.service.enqueuing import CAT, Picture, picture
 from tests.service.support import contents, listed
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
+
 
 # unique, and many
-
-
-async def test_enqueue_tells_whether_it_has_added_the_job(quiet: JobsService) -> None:
-    first = await quiet.enqueue(picture, CAT, unique=True)
-    second = await quiet.enqueue(picture, CAT, unique=True)
-    assert (first.created, second.created, (await quiet.get("picture", first.id)).created) == (True, False, None)
-    assert (await quiet.enqueue(picture, CAT)).created
-    many = await asyncio.gather(*(quiet.enqueue(picture, CAT, unique="b") for _ in range(10)))
-    assert sum(job.created or False for job in many) == 1
-
-    async def work(tx: JobTransaction) -> list[bool | None]:
-        one = await tx.enqueue(picture, CAT, unique="c")
-        other = await tx.enqueue(picture, CAT, unique="c")
-        return [one.created, other.created, (await tx.get("picture", "unique:c")).created]
-
-    assert await quiet.transact(work) == [True, False, None]
 
 
 async def test_many_jobs_are_enqueued_at_once(quiet: JobsService) -> None:

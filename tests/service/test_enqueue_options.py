@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    InvalidJob,
-    Job,
-    JobFailed,
-    JobsService,
-)
+from jobs_service import InvalidJob, Job, JobFailed, JobsService
 from tests.checker import assert_sound
 from tests.runner.support import ended, opened, running, story
 from tests.service.enqueuing import CAT, Picture, mail, nothing, picture
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
 from tests.virtual_time import in_virtual_time
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
+
 
 # by name
 

@@ -12,6 +12,10 @@ from jobs_service import JobsService, QueueState, Retention
 from jobs_service.model import Priority
 from tests.service.support import FAR_AWAY, T1, T2
 from tests.service.unreadable import damage, with_broken_notes
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
 
 
 async def test_a_queue_without_jobs_stands_nowhere(quiet: JobsService) -> None:

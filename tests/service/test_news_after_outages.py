@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobsService, Settings, StoreUnavailable
-from jobs_service.dashboard.pages import changes
+from jobs_service.dashboard.pages import OpenPages, changes
 from jobs_service.http.state import ServerState
 from jobs_service.http.streams import TypeFeed
 from jobs_service.sources import Sources
@@ -133,7 +133,7 @@ async def test_open_pages_are_told_soon_after_an_outage(monkeypatch: pytest.Monk
         assert isinstance(jobs.store, MemoryStore)
         jobs.store.faults = slow = Slow()
         slow.seconds = 3600.0  # until its time limit
-        async with aclosing(changes(jobs.counts)) as news:
+        async with aclosing(changes(OpenPages(), jobs.counts)) as news:
             first = asyncio.ensure_future(anext(news))
             await asyncio.sleep(60.0)
             slow.seconds = 0.0

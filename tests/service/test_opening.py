@@ -10,16 +10,7 @@ import pytest
 from jobs_service import JobsError, JobsService, JobState, Settings, StoreError
 from jobs_service.sources import Sources
 from jobs_service.store import Store, open_address
-from tests.service.support import (
-    J1,
-    T1,
-    T2,
-    accepted,
-    busy,
-    child_of_type,
-    monitors_and_notifiers,
-    state,
-)
+from tests.service.support import J1, T1, T2, accepted, busy, child_of_type, monitors_and_notifiers, state
 
 
 @pytest.fixture(autouse=True)
@@ -165,9 +156,6 @@ async def test_a_store_that_is_not_open_is_opened_and_closed(address: str) -> No
         assert store.is_open
         await jobs.set_type_timeout(T1, 10)
     assert not store.is_open
-
-
-# without a supervisor tree
 
 
 # the tree

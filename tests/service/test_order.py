@@ -10,16 +10,7 @@ import pytest
 
 from jobs_service import JobsService, NewJob
 from jobs_service.sources import Sources
-from tests.service.support import (
-    FAR_AWAY,
-    LONG_AGO,
-    T1,
-    accepted,
-    drained,
-    eventually,
-    new_jobs,
-    pass_moment,
-)
+from tests.service.support import FAR_AWAY, LONG_AGO, T1, accepted, drained, eventually, new_jobs, pass_moment
 from tests.stores import settings_with
 
 

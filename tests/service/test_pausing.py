@@ -104,6 +104,3 @@ async def test_a_pause_conflicts_with_an_accept_that_is_under_way(store_kind: St
     assert await quiet.transact(work) is None
     assert runs == 2
     assert (await quiet.get(T1, J1)).state is JobState.PENDING
-
-
-# Arguments

@@ -15,7 +15,11 @@ from jobs_service.actors.subscriptions import Mailbox, SubscribedJob
 from jobs_service.model import JobState
 from tests.runner.support import opened, running
 from tests.service.support import FAR_AWAY, T1, accepted
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
 from tests.virtual_time import in_virtual_time
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
 
 
 @pytest.mark.parametrize("id", ["a", b"\xff\x00"])

@@ -11,9 +11,6 @@ from tests.service.rerunning import FINISHED, ONE, PENDING, RUNNING, Unsure, eve
 from tests.service.support import J1, J2, T1, accepted, drained, own_keys, running
 from tests.unsure import Fate
 
-# alone
-
-
 # with effects of the application's own
 
 

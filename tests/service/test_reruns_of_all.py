@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs_service import Job, JobsError, JobsService, JobTransaction, Outcome, RunningJob
+from jobs_service import Job, JobsError, JobsService, JobTransaction, NewJob, Outcome, RunningJob
 from tests.checker import assert_sound
 from tests.service.rerunning import ONE, every_fate, opened
 from tests.service.sequences import OPERATIONS, Operation, observable, play
-from tests.service.support import FAR_AWAY, J1, J2, T1, accepted, drained, listed, new_jobs, own_keys
+from tests.service.support import FAR_AWAY, J1, J2, T1, T2, accepted, drained, listed, new_jobs, own_keys
 from tests.shares import ALL
-from tests.unsure import UNSURE_KINDS, Fate
+from tests.unsure import UNSURE_KINDS, Fate, past_states
+from tests.virtual_time import run_virtual
 
 Act = Callable[[JobsService, RunningJob | None], Awaitable[Any]]
 """Does something on a service; the second argument is the worker of J1, if one had it when the scene began."""
@@ -204,6 +205,51 @@ async def test_an_unanswered_deed_is_done_before_what_others_do_and_a_lost_one_a
         assert found == [(met, expected)] * len(kinds), state
         ever_met |= met
     assert ever_met, "no commit was of unknown outcome"
+
+
+PLANS: list[list[Fate]] = [
+    ["lost"],
+    ["unanswered"],
+    ["conflict"],
+    ["lost", "lost", "unanswered"],
+    ["conflict", "unanswered"],
+    ["lost", "conflict", "lost"],
+    ["late", "timed out"],
+]
+
+
+async def play_beside_others(kind: str, state: str, deed: Act, planned: list[Fate]) -> Any:
+    """Do the deed in one group commit with others' operations, whose commits meet these fates; return what was seen."""
+    async with opened(kind) as unsure:
+        jobs = unsure.jobs
+        await jobs.add_many(T2, [*new_jobs("worked", "finished"), NewJob("removed", run_at=FAR_AWAY)])
+        worked, finished = await jobs.accept_many(T2, 2, timeout=0)
+        worker = await set_scene(jobs, state)
+        unsure.fates.plan(planned)
+        seen = await asyncio.gather(
+            jobs.add(T2, "added", "new"),
+            result_of(deed, jobs, worker),
+            worked.update("updated"),
+            finished.finish("finished"),
+            jobs.remove(T2, "removed"),
+        )
+        assert not unsure.fates.coming, "the fates were not met"
+        left = await left_behind(jobs)
+    assert kind == "fdb" or past_states(jobs.store) == 0
+    return [*map(_seen, seen), left]
+
+
+@pytest.mark.parametrize("planned", PLANS, ids="-".join)
+@pytest.mark.parametrize("deed", DEEDS)
+def test_operations_that_share_a_commit_of_unknown_outcome_do_what_they_do_when_it_is_answered(
+    deed: str, planned: list[Fate]
+) -> None:
+    place = list(DEEDS).index(deed) + PLANS.index(planned)
+    for state in STATES if ALL else STATES[place % 3 :: 3]:
+        expected = run_virtual(play_beside_others("memory", state, DEEDS[deed], []))
+        for kind in UNSURE_KINDS:
+            run = asyncio.run if kind == "fdb" else run_virtual  # a cluster has its own time
+            assert run(play_beside_others(kind, state, DEEDS[deed], planned)) == expected, (kind, state)
 
 
 FATES: list[Fate] = ["answered", "unanswered", "lost", "conflict"]

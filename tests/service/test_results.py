@@ -7,18 +7,14 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    JobError,
-    JobFailed,
-    JobNotFound,
-    JobsError,
-    JobsService,
-    JobState,
-    JobTransaction,
-    Outcome,
-)
+from jobs_service import JobError, JobFailed, JobNotFound, JobsError, JobsService, JobState, JobTransaction, Outcome
 from tests.service.enqueuing import CAT, picture
 from tests.service.support import J1, PATIENCE, T1, accepted, running
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
+
 
 # result
 
@@ -133,6 +129,3 @@ async def test_events_carry_progress_result_and_error(jobs: JobsService) -> None
         event = [event async for event in events][-1]
         told.append((event.state, (event.result, event.error and event.error.type)))  # type: ignore[arg-type]
     assert told == [(JobState.RUNNING, (3, "resizing")), (JobState.FINISHED, (7, "E"))]
-
-
-# finish_with

@@ -24,7 +24,11 @@ from tests.service.support import (
     new_jobs,
     running,
 )
-from tests.stores import settings_with
+from tests.stores import QUICKEST_AND_CLUSTER, one_of, settings_with
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
+
 
 SUCCEEDED, FAILED, CANCELED = Outcome.SUCCEEDED, Outcome.FAILED, Outcome.CANCELED
 
@@ -112,9 +116,6 @@ async def test_within_a_transaction_a_job_can_finish_and_run_again_or_be_removed
     await assert_sound(quiet.store)
     assert await expiring(quiet) == []
     assert [(job.id, job.state) for job in await listed(quiet)] == [("a", JobState.FINISHED), ("c", JobState.PENDING)]
-
-
-# Arguments
 
 
 # The activity monitor

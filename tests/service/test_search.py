@@ -3,6 +3,10 @@
 from jobs_service import JobsService
 from jobs_service.service import queries
 from tests.service.support import T1, T2
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
 
 
 async def test_jobs_of_all_types_are_found_by_the_beginning_of_their_ids(quiet: JobsService) -> None:

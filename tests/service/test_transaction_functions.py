@@ -11,15 +11,7 @@ import anyio
 import pytest
 from hypothesis import given, settings
 
-from jobs_service import (
-    Job,
-    JobsError,
-    JobsService,
-    JobTransaction,
-    RunningJob,
-    StoreError,
-    WorkerConflict,
-)
+from jobs_service import Job, JobsError, JobsService, JobTransaction, RunningJob, StoreError, WorkerConflict
 from tests.service.sequences import OPERATIONS, Operation, play
 from tests.service.support import J1, T1, accepted, contents, empty, listed, own_keys, running
 from tests.stores import EVERY_STORE, StoreKind

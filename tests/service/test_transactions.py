@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from jobs_service import (
     InvalidJob,
-    Job,
-    JobCanceled,
     JobExists,
     JobNotFound,
     JobsService,
     JobTransaction,
-    NewJob,
     NoTypeTimeout,
     Removal,
     WorkerConflict,
 )
-from tests.service.support import (
-    J1,
-    J2,
-    T1,
-    contents,
-    drained,
-    finished,
-    keys_left,
-    listed,
-    running,
-)
+from tests.service.support import J1, J2, T1, contents, drained, finished, keys_left, listed
 
 
 async def test_a_job_added_and_removed_leaves_nothing(quiet: JobsService) -> None:
@@ -48,52 +33,6 @@ async def test_a_job_added_and_removed_leaves_nothing(quiet: JobsService) -> Non
 
     assert await quiet.transact(function) is Removal.REMOVED
     assert await keys_left(quiet) == before
-
-
-async def test_a_job_removed_can_be_added_again(quiet: JobsService) -> None:
-    await quiet.add(T1, J1, "old")
-
-    async def function(tx: JobTransaction) -> Job:
-        await tx.remove(T1, J1)
-        return await tx.add(T1, J1, "new")
-
-    assert (await quiet.transact(function)).data == "new"
-    assert (await quiet.get(T1, J1)).data == "new"
-    assert await drained(quiet) == [J1]
-
-
-async def test_accept_after_adds_heeds_order_among_old_and_new_jobs(quiet: JobsService) -> None:
-    await quiet.add_many(T1, [NewJob("old 1", priority=1), NewJob("old 2", priority=2)])
-
-    async def function(tx: JobTransaction) -> list[Any]:
-        await tx.add(T1, "new 1", priority=1)
-        await tx.add(T1, "new 0", priority=0)
-        await tx.add(T1, "new 2", priority=2)
-        ids = []
-        while (job := await tx.accept(T1)) is not None:
-            ids.append(job.id)
-        return ids
-
-    assert await quiet.transact(function) == ["new 0", "old 1", "new 1", "old 2", "new 2"]
-
-
-async def test_a_removed_running_job_refuses_its_worker_in_the_same_transaction(quiet: JobsService) -> None:
-    worker = await running(quiet)
-
-    async def function(tx: JobTransaction) -> None:
-        assert await tx.remove(T1, J1) is Removal.CANCELED
-        assert (await tx.get(T1, J1)).cancel is True
-        with pytest.raises(JobCanceled):
-            await tx.update(worker)
-        assert await tx.remove(T1, J1, force=True) is Removal.REMOVED
-        with pytest.raises(WorkerConflict):
-            await tx.finish(worker)
-        with pytest.raises(JobNotFound):
-            await tx.remove(T1, J1)
-
-    await quiet.transact(function)
-    assert await listed(quiet) == []
-    assert await quiet.active_ids(T1) == []
 
 
 async def test_a_type_set_in_a_transaction_takes_jobs_at_once(quiet: JobsService) -> None:

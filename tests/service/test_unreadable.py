@@ -78,8 +78,12 @@ from tests.service.unreadable import (
     put,
     with_broken_notes,
 )
-from tests.stores import settings_with
+from tests.stores import QUICKEST_AND_CLUSTER, one_of, settings_with
 from tests.virtual_time import in_virtual_time
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
+
 
 UNREADABLE = JobState.UNREADABLE
 Change = Callable[[bytes], bytes]

@@ -13,14 +13,7 @@ import anyio
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import (
-    JobsError,
-    JobsService,
-    NewJob,
-    ServiceClosed,
-    Settings,
-    SupervisorFailed,
-)
+from jobs_service import JobsError, JobsService, NewJob, ServiceClosed, Settings, SupervisorFailed
 from tests.service.support import T1, T2, eventually, kill, listed, node, waits
 
 

@@ -12,7 +12,7 @@ from tests.simulation.rarities import _KINDS, drawn_constants
 from tests.simulation.run import Run
 
 LEFT_OUT: Final = {
-    "durable": "the simulated disk has no power cuts, which tests/store/lmdb/test_power_cuts.py has",
+    "durable": "the simulated disk has no power cuts, which tests/store/test_power_cuts.py has",
     "handlers": "nothing has it at the start: tests/service/test_reload.py gives it",
     "fdb_library": "only FoundationDB's own client has it",
     "fdb_directory": "the simulated cluster has one directory",

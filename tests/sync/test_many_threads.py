@@ -15,10 +15,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 from jobs_service import JobId, JobState, ServiceClosed
+from jobs_service.batching import Answer
 from jobs_service.blocking import LoopCalls
 from jobs_service.sync import JobsService
 from tests.left_open import Open
@@ -155,15 +158,92 @@ def test_an_interrupted_call_is_canceled_before_its_error_is_raised(tmp_path: Pa
         assert jobs.types() == ["work"]
 
 
+async def test_a_call_that_is_canceled_before_its_first_step_ends() -> None:
+    calls = LoopCalls(asyncio.get_running_loop())
+    begun: list[bool] = []
+
+    async def never() -> None:
+        begun.append(True)
+
+    thread = threading.Thread(target=calls.call, args=(never,), daemon=True)
+    thread.start()
+    while not calls._new:
+        time.sleep(0.001)  # noqa: ASYNC251 - so that the loop does not begin it meanwhile
+    call = calls._new[0]
+    calls._begin_all()
+    call.cancel()
+    await asyncio.to_thread(thread.join, 60)
+    assert not thread.is_alive()
+    assert not begun
+
+
+def test_the_loop_is_woken_for_a_call_though_the_thread_that_was_to_do_it_has_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with JobsService(f"lmdb:{tmp_path / 'store'}") as jobs:
+        calls = jobs._where()
+        with monkeypatch.context() as dying:
+            dying.setattr(calls, "_tell", lambda _: exec("raise Killed", {"Killed": Killed}))
+            with contextlib.suppress(Killed):
+                jobs.types()
+        assert jobs.types() == []
+
+
+def test_operations_begin_together_when_those_before_them_are_over_or_interrupted() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    with start_blocking_portal() as portal:
+        loop = portal.call(asyncio.get_running_loop)
+        calls = LoopCalls(loop)
+        begun: SimpleQueue[tuple[int, Answer]] = SimpleQueue()
+        results: dict[int, object] = {}
+
+        def call(number: int) -> None:
+            results[number] = calls.operate(lambda answer: (number, answer), begun.put, one_after_the_other=True)
+
+        def wait_for_others(count: int) -> None:
+            while sum(len(flight.waiting) for flight in [*calls._flights.values()]) < count:
+                time.sleep(0.001)
+            assert begun.empty()
+
+        def interrupt() -> None:
+            assert begun.get()[0] == 7
+            threads.extend(started(call, 3))
+            wait_for_others(3)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        threads: list[threading.Thread] = []
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            call(7)
+        interrupting.join()
+        together = [begun.get() for _ in range(3)]
+        threads.append(threading.Thread(target=call, args=(3,)))
+        threads[-1].start()
+        wait_for_others(1)
+        for number, answer in together:
+            loop.call_soon_threadsafe(answer.set_result, f"result {number}")
+        number, answer = begun.get()
+        loop.call_soon_threadsafe(answer.set_result, f"result {number}")
+        for thread in threads:
+            thread.join()
+        assert results == {each: f"result {each}" for each in range(4)}
+        assert portal.call(lambda: calls._flights) == {}
+
+
 def run(program: str, path: Path, *arguments: str) -> tuple[int, str, str]:
     """Run a program with a store; return exit code and outputs."""
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", program, f"lmdb:{path / 'store'}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, start_new_session=True)
-    return done.returncode, done.stdout, done.stderr
+    # A slow machine is no fault of the program: `-X dev` has asyncio tell of each step that took long.
+    errors = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith("Executing <")]
+    return done.returncode, done.stdout, "".join(errors)
 
 
 HEAD = """
-import os, signal, sys, threading
+import logging, os, signal, sys, threading
+logging.getLogger("asyncio").setLevel("ERROR")  # it tells of slow steps, of which a busy machine has many
 from jobs_service.sync import JobsService
 jobs = JobsService(sys.argv[1])
 jobs.set_type_timeout("work", 60)

@@ -184,6 +184,3 @@ async def test_versionstamps_grow_whatever_the_clocks_of_those_who_write(address
     found = [seq for seq in seqs if seq is not None]
     assert len(found) == len(seqs)
     assert found == sorted(set(found))
-
-
-# All at once

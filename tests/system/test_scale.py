@@ -177,6 +177,3 @@ async def test_twenty_thousand_jobs_lost_at_once_are_all_found(filled: Path, tmp
         again = await jobs.accept_many(T1, 10, timeout=0)
         assert [job.id for job in again] == [id_of(number) for number in range(10)]
         await assert_sound(store)
-
-
-# many types

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -160,9 +160,8 @@ def _sentence(state: _StoreState) -> str:
         seconds, type, id = state.oldest
         since = "its record tells no time" if seconds is None else output.duration_text(max(seconds, 0.0))
         parts.append(f"ready for longest: {output.name(type, id)}, {since}")
-    for outbox in state.outboxes:
-        aside = f" ({outbox.set_aside} set aside)" if outbox.set_aside else ""
-        parts.append(f"outbox {printable(outbox.name)}: {output.many(outbox.rows, 'row')}{aside}")
+    # An error is told with the problems.
+    parts += [output.outbox_text(replace(outbox, error="")) for outbox in state.outboxes]
     if state.alive:
         parts.append(f"open in {state.alive} more process{'' if state.alive == 1 else 'es'}")
     return ", ".join(parts)

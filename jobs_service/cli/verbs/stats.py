@@ -6,8 +6,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import astuple
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from dataclasses import asdict, astuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import typer
 
@@ -19,9 +19,8 @@ from jobs_service.names import shown
 from jobs_service.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from jobs_service import Interval, JobsService, QueueState, TypeCounts
+    from jobs_service.model.process import OutboxInfo
 
 NO_TYPES: Final = "no types; jobs-service types set TYPE SECONDS makes one"
 _ALWAYS: Final = ("ready", "running", "succeeded")
@@ -70,6 +69,9 @@ class CountedType(NamedTuple):
         return self.queue.paused
 
 
+Everything: TypeAlias = "tuple[list[CountedType], list[OutboxInfo]]"
+
+
 def _count(status: str) -> Column:
     nothing = "" if status in _ALWAYS else "0"
     return Column(status, lambda row: str(getattr(row.counts, status)), right=True, nothing=nothing)
@@ -112,8 +114,8 @@ def stats(context: typer.Context, type: OptionalType = None, since: SinceOption 
     """Count jobs by state.
 
     Ready jobs could run now, scheduled ones are not due, retrying ones wait for another attempt as their last run has
-    crashed. The job that has been ready for longest is shown with the time for which it has been. With -o json,
-    everything is printed that is counted.
+    crashed. The job that has been ready for longest is shown with the time for which it has been; then, of all types,
+    the outboxes that processes relay. With -o json, everything is printed that is counted.
     """
     only = None if type is None else parse_type(type)
     if since is not None:
@@ -124,10 +126,13 @@ def stats(context: typer.Context, type: OptionalType = None, since: SinceOption 
         seconds = parsing.duration(since, "--since")
         output.rows(context, PAST, program.run(context, lambda jobs: _past(jobs, only, seconds)), plain, QUIET)
         return
+    if only is None:
+        _print(context, program.run(context, _everything))
+        return
     found = program.run(context, lambda service: counted(service, only))
-    if only is not None and not found:
+    if not found:
         raise program.AnswerIsNo(f"there is no type {shown(only)}")
-    print_counted(context, found)
+    _print(context, (found, []))
 
 
 async def _past(jobs: JobsService, type: Any, seconds: float) -> list[Interval]:
@@ -137,9 +142,22 @@ async def _past(jobs: JobsService, type: Any, seconds: float) -> list[Interval]:
     return [each for each in found if any(astuple(each.totals))]
 
 
-def print_counted(context: typer.Context, found: Sequence[CountedType]) -> None:
-    """Print the counts of types, as JSON or as a table."""
-    output.rows(context, COLUMNS, found, _form, NO_TYPES)
+def _print(context: typer.Context, found: Everything) -> None:
+    types, outboxes = found
+    output.rows(context, COLUMNS, types, _form, NO_TYPES)
+    for each in outboxes:
+        if output.wants_json(context):
+            form = asdict(each)
+            output.json_line({"outbox": form.pop("name"), **form})
+        else:
+            output.line(output.outbox_text(each))
+
+
+async def _everything(jobs: JobsService) -> Everything:
+    """Return the counts of all types, and the outboxes that processes relay."""
+    from jobs_service.service.presence import relayed
+
+    return await counted(jobs), relayed(await jobs.processes())
 
 
 async def counted(jobs: JobsService, only: Any = None) -> list[CountedType]:
@@ -168,7 +186,7 @@ def top(context: typer.Context, interval: IntervalOption = "2", once: OnceOption
     """
     seconds = parsing.positive_duration(interval, "--interval")
     if once or output.wants_json(context) or not sys.stdout.isatty():
-        print_counted(context, program.run(context, counted))
+        _print(context, program.run(context, _everything))
         return
     try:
         program.run(context, lambda jobs: _Top(jobs, seconds).show())
@@ -206,6 +224,7 @@ class _Top:
         self._is_paused = False
         self._before: tuple[float, dict[Any, TypeCounts]] = (0.0, {})
         self._rows: list[CountedType] = []
+        self._outboxes: list[OutboxInfo] = []
 
     async def show(self) -> None:
         """Show the counts until the key q."""
@@ -229,7 +248,7 @@ class _Top:
         import asyncio
 
         now, (before, counts) = asyncio.get_running_loop().time(), self._before
-        found = await counted(self._jobs)
+        found, self._outboxes = await _everything(self._jobs)
         self._rows = [_with_rates(row, counts.get(row.type), now - before) for row in found]
         self._before = now, {row.type: row.counts for row in found}
 
@@ -240,10 +259,11 @@ class _Top:
         yield output.cut(f"{at}  {state}, by {self._order}  {self._jobs.store.location}", output.width())
         table = Table(LIVE_COLUMNS)
         rows = [*map(table.row, sorted(self._rows, key=ORDERS[self._order]))]
-        room = shutil.get_terminal_size((80, 24)).lines - 4
+        room = shutil.get_terminal_size((80, 24)).lines - 4 - len(self._outboxes)
         yield from table.lines(rows[:room])
         if len(rows) > room:
             yield f"and {output.many(len(rows) - room, 'type')} more"
+        yield from (output.cut(output.outbox_text(each), output.width()) for each in self._outboxes)
         yield output.cut(KEYS, output.width())
 
     def _heed(self, key: str) -> bool:

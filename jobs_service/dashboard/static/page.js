@@ -84,7 +84,7 @@
     const number = ++asked, field = palette.querySelector("input"), where = new URL(body.dataset.search, location.href);
     where.searchParams.set("q", field.value);
     try {
-      const answer = await fetch(where, { headers: { Accept: "text/html" }, cache: "no-store" });
+      const answer = await fetch(where, { headers: { Accept: "text/html", "X-Live": "1" }, cache: "no-store" });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("results");
       if (number !== asked || !page) return;
       palette.querySelector(".results").replaceChildren(...[...page.childNodes].map((each) => document.importNode(each, true)));
@@ -238,7 +238,7 @@
     isOld = false;
     lastAsked = performance.now();
     try {
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, cache: "no-store" });
+      const answer = await fetch(location.href, { headers: { Accept: "text/html", "X-Live": "1" }, cache: "no-store" });
       if (answer.redirected) { location.reload(); return; }
       if (answer.ok || answer.status === 404) fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
       lost = false;

@@ -11,6 +11,7 @@ import pytest
 from jobs_service import JobsService, ProcessState
 from jobs_service.layer import rows as process_rows
 from jobs_service.layer.unit_of_work import UnitOfWork
+from jobs_service.model.process import OutboxInfo
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
 from tests.layer.processes import process_row
@@ -91,3 +92,16 @@ def test_who_is_not_there_has_died_or_stops_is_refused_in_one_line(invoke: Invok
     assert invoke("processes", "quiet", ID, "--store", email).error == (
         f"process {ID} was asked to stop before, and ends"
     )
+
+
+def test_stats_and_health_tell_the_lag_of_the_outboxes_that_processes_relay(invoke: Invoke, email: str) -> None:
+    put(email, outboxes=(OutboxInfo("sqlite:a.db", 3, 75.0, 1), OutboxInfo("sqlite:b\x1b.db", error="it is\naway")))
+    said = invoke("stats", "--store", email)
+    first, second = said.out.splitlines()[-2:]
+    assert first == r"outbox sqlite:b\u001b.db: 0 rows: nothing is moved: it is\u000aaway"
+    assert second == "outbox sqlite:a.db: 3 rows, the oldest for 1m15s (1 set aside)"
+    assert second in invoke("health", "--store", email).error
+    for verb in ("stats", "top"):
+        *_, last = invoke(verb, "-o", "json", "--store", email).json_lines
+        assert last == {"outbox": "sqlite:a.db", "rows": 3, "oldest": 75.0, "set_aside": 1, "error": ""}
+    assert "outbox" not in invoke("stats", "email", "--store", email).out

@@ -9,6 +9,7 @@ import pytest
 from jobs_service import JobCanceled, JobNotFound, JobsService, WorkerConflict
 from tests.cli.conftest import Invoke
 from tests.cli.support import HANG, arrange, started
+from tests.service.support import eventually
 
 
 def test_a_waiting_job_is_removed(invoke: Invoke, email: str) -> None:
@@ -48,12 +49,16 @@ def test_wait_removes_the_job_when_its_worker_has_finished(email: str, tmp_path:
         await jobs.add("email", "first")
         job = await jobs.accept("email", timeout=0)
         assert job is not None
+
+        async def is_canceled() -> bool:
+            return (await jobs.get("email", "first")).cancel
+
         with started("remove", "email", "first", "--wait", f"{HANG}", "--store", email, cwd=tmp_path) as removing:
-            try:
-                while True:
-                    job = await job.update()
-            except JobCanceled:
-                await job.finish()
+            # To look takes no turn of those who write: one write after the other would leave the verb none.
+            await eventually(is_canceled)
+            with pytest.raises(JobCanceled):
+                await job.update()
+            await job.finish()
             out, err = removing.communicate(timeout=HANG)
         assert (removing.returncode, out, err) == (0, "job first of type email: removed\n", "")
         with pytest.raises(JobNotFound):

@@ -23,6 +23,7 @@ BROKEN = {
         "InvalidSettings: option slots=-1",
         ["jobs.handler('x', slots=-1)"],
     ),
+    "def __getattr__(name):\n    return 1 / 0\n": (2, "ZeroDivisionError: division by zero", ["return 1 / 0"]),
 }
 
 SEVERAL = """

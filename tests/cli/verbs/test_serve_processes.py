@@ -117,8 +117,9 @@ def test_workers_end_with_a_parent_that_was_killed(application: str, tmp_path: P
 def test_http_survives_the_workers_whose_log_levels_and_options_it_shares(application: str, tmp_path: Path) -> None:
     with started("serve", application, "--processes", "1", "--http", "127.0.0.1:0", cwd=tmp_path) as daemon:
         try:
-            url = event_named(daemon, "http_serving")["url"]
-            pids = event_named(daemon, "serving")["processes"]
+            # In any order: the first is a worker's, the second its parent's.
+            events = {event["event"]: event for event in (event_named(daemon, "http_serving", "serving") for _ in "ab")}
+            url, pids = events["http_serving"]["url"], events["serving"]["processes"]
             worker = result_of(tmp_path, "pid", "a")
             assert worker in pids
             assert len(pids) == 2

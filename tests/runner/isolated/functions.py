@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Any
 
-from jobs_service import BlockingJob, Discard, Job, Retry, Snooze
+from jobs_service import BlockingJob, Discard, Job, JobsError, Retry, Snooze
 
 
 def square(number: int) -> dict[str, int]:
@@ -61,6 +61,57 @@ def leave_a_child(job: BlockingJob) -> int:
     done = subprocess.run(["sh", "-c", "sleep 1000 >&- & echo $!"], stdout=subprocess.PIPE, check=True)
     job.update([os.getpid(), int(done.stdout)])
     return 7
+
+
+LEFT: list[str] = []
+HAS_TRIED = threading.Event()
+
+
+def leave(job: BlockingJob, what: str) -> Any:
+    """Leave a fork or a thread behind that uses the job, or look what has become of the thread."""
+    if what == "look":
+        HAS_TRIED.wait(60)
+        return LEFT
+    if what == "thread":
+        threading.Thread(target=finish_later, args=[job], daemon=True).start()
+        job.progress(1)
+    elif not (child := os.fork()):
+        try:
+            job.progress(2)
+        except JobsError:
+            return "child's"
+        os._exit(9)
+    else:
+        assert os.waitpid(child, 0)[1] == 0
+    return "own"
+
+
+def finish_later(job: BlockingJob) -> None:
+    job.wait_for_stop(60)
+    try:
+        job.finish(result="of another job")
+    except JobsError as error:
+        LEFT.append(type(error).__name__)
+    HAS_TRIED.set()
+
+
+class Unreadable(Exception):
+    """Its pickle has one argument."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(first)
+
+
+def update_unreadable(job: BlockingJob) -> None:
+    job.update(Unreadable(1, 2))
+
+
+def update_much(job: BlockingJob) -> None:
+    job.update("x" * 5_000_000)
+
+
+def return_much() -> str:
+    return "x" * 5_000_000
 
 
 def two_gigabytes() -> int:

@@ -33,12 +33,16 @@ async def jobs(tmp_path: Path) -> AsyncIterator[JobsService]:
             await assert_sound(service.store)
 
 
+def register(jobs: JobsService, function: Callable[..., Any], type: str = TYPE, **options: Any) -> None:
+    jobs.handler(type, isolated=True, **{"max_attempts": 1, **options})(function)
+
+
 @asynccontextmanager
-async def running(jobs: JobsService, function: Callable[..., Any], **options: Any) -> AsyncIterator[None]:
-    """Run the jobs of an isolated function while the block runs."""
-    jobs.handler(TYPE, isolated=True, **{"max_attempts": 1, **options})(function)
+async def run_all(jobs: JobsService) -> AsyncIterator[None]:
+    """Run all registered functions while the block runs: what starts their processes takes a second, once."""
     run = asyncio.create_task(jobs.run())
-    await jobs.set_type_timeout(TYPE, 60)
+    for type in jobs.handlers:
+        await jobs.set_type_timeout(type, 60)
     try:
         yield
     finally:
@@ -47,19 +51,17 @@ async def running(jobs: JobsService, function: Callable[..., Any], **options: An
         assert run.cancelled()
 
 
-async def ended(jobs: JobsService, id: str = "a") -> Job:
-    await jobs.wait(TYPE, id, JobState.FINISHED)
-    return await jobs.get(TYPE, id)
+@asynccontextmanager
+async def running(jobs: JobsService, function: Callable[..., Any], **options: Any) -> AsyncIterator[None]:
+    """Run the jobs of an isolated function while the block runs."""
+    register(jobs, function, **options)
+    async with run_all(jobs):
+        yield
 
 
-async def failure(jobs: JobsService, data: Any = None) -> tuple[str, str]:
-    """Add a job, and return how its only run has failed."""
-    await jobs.add(TYPE, "a", data)
-    job = await ended(jobs)
-    assert job.outcome is Outcome.FAILED
-    assert job.attempts == 1
-    assert job.error is not None
-    return job.error.type, job.error.message
+async def ended(jobs: JobsService, id: str = "a", type: str = TYPE) -> Job:
+    await jobs.wait(type, id, JobState.FINISHED)
+    return await jobs.get(type, id)
 
 
 async def gone(*pids: int) -> None:
@@ -92,38 +94,36 @@ async def test_a_job_has_its_operations_in_its_process(jobs: JobsService) -> Non
         assert job.progress == Progress(1, 2, "half", 1)
 
 
-@pytest.mark.parametrize(
-    ("function", "options", "error"),
-    [
-        (functions.segmentation_fault, {}, "ProcessDied: its process was ended by SIGSEGV: a segmentation fault, of"),
-        (functions.exit_at_once, {}, "ProcessDied: its process ended with exit code 3 before its function returned"),
-        (functions.exit_politely, {}, "SystemExit: enough"),
-        (functions.endless_loop_in_c, {"time_limit": 0.2}, "TimeoutError: it ran longer than its time limit of 0.2 s"),
-        (functions.two_gigabytes, {"memory_limit": 10**8}, "MemoryError: it needed more than its memory_limit of 1"),
-        (functions.unpicklable, {}, "InvalidJob: the handler returned <unlocked _thread.lock object at "),
-        (functions.close_the_connection, {}, "ProcessDied: its process closed its connection to the runner, and was"),
-        (functions.killed, {}, "ProcessDied: its process was ended by SIGKILL, not by the runner: the system does so"),
-        (functions.transact, {}, "JobsError: finish_with runs its function in a transaction beside the store"),
-    ],
-    ids=lambda value: getattr(value, "__name__", None),
-)
-async def test_what_a_process_does_to_itself_is_one_failed_run_with_a_reason(
-    jobs: JobsService, function: Callable[..., Any], options: dict[str, Any], error: str
-) -> None:
-    async with running(jobs, function, **options):
-        kind, message = await failure(jobs, [])
-        assert f"{kind}: {message}".startswith(error)
-        jobs_error = (await jobs.get(TYPE, "a")).error
-        assert jobs_error is not None
-        assert (function.__name__ in jobs_error.traceback) == (function in TRACED)
+DEATHS: list[tuple[Callable[..., Any], dict[str, Any], str]] = [
+    (functions.segmentation_fault, {}, "ProcessDied: its process was ended by SIGSEGV: a segmentation fault, of"),
+    (functions.exit_at_once, {}, "ProcessDied: its process ended with exit code 3 before its function returned"),
+    (functions.exit_politely, {}, "SystemExit: enough"),
+    (functions.endless_loop_in_c, {"time_limit": 0.2}, "TimeoutError: it ran longer than its time limit of 0.2 s"),
+    (functions.two_gigabytes, {"memory_limit": 10**8}, "MemoryError: it needed more than its memory_limit of 1"),
+    (functions.unpicklable, {}, "InvalidJob: the handler returned <unlocked _thread.lock object at "),
+    (functions.close_the_connection, {}, "ProcessDied: its process closed its connection to the runner, and was"),
+    (functions.killed, {}, "ProcessDied: its process was ended by SIGKILL, not by the runner: the system does so"),
+    (functions.update_unreadable, {}, "InvalidJob: a value that cannot be read in another process: TypeError: "),
+    (functions.update_much, {}, "JobTooLarge: a value of 50000"),
+    (functions.return_much, {}, "InvalidJob: the handler returned 'xxx"),
+    (functions.transact, {}, "JobsError: finish_with runs its function in a transaction beside the store"),
+]
+TRACED = (functions.segmentation_fault, functions.exit_politely, functions.two_gigabytes, functions.transact)
 
 
-TRACED = (
-    functions.segmentation_fault,
-    functions.exit_politely,
-    functions.two_gigabytes,
-    functions.transact,
-)
+async def test_what_a_process_does_to_itself_is_one_failed_run_with_a_reason(jobs: JobsService) -> None:
+    """The processes begin at the same time, and each end is that of its own run."""
+    for function, options, _ in DEATHS:
+        register(jobs, function, function.__name__, **options)
+    async with run_all(jobs):
+        for function, _, _ in DEATHS:
+            await jobs.add(function.__name__, "a", [])
+        for function, _, expected in DEATHS:
+            job = await ended(jobs, type=function.__name__)
+            assert (job.outcome, job.attempts) == (Outcome.FAILED, 1)
+            assert job.error is not None
+            assert f"{job.error.type}: {job.error.message}".startswith(expected)
+            assert (function.__name__ in job.error.traceback) == (function in TRACED)
 
 
 async def test_children_of_a_process_that_is_killed_end_with_it(jobs: JobsService) -> None:
@@ -143,68 +143,76 @@ async def test_children_that_a_function_leaves_behind_end_with_it(jobs: JobsServ
         await gone(*job.data)
 
 
-@pytest.mark.parametrize(
-    ("raised", "state", "event"),
-    [
-        ("Retry", "retrying", ("crashed", "Retry: busy")),
-        ("Discard", "failed", ("finished", "")),
-        ("Snooze", "scheduled", ("stopped", "snoozed for 3600 s")),
-        ("OSError", "retrying", ("crashed", "OSError: disk")),
-    ],
-)
-async def test_what_a_function_raises_has_its_usual_meaning(
-    jobs: JobsService, raised: str, state: str, event: tuple[str, str]
-) -> None:
+async def test_what_a_function_leaves_behind_uses_no_later_job(jobs: JobsService) -> None:
+    async with running(jobs, functions.leave, slots=1):
+        for what, result in [("fork", "own"), ("thread", "own"), ("look", ["WorkerConflict"])]:
+            await jobs.add(TYPE, what, what)
+            assert (await ended(jobs, what)).result == result
+
+
+async def test_what_a_function_raises_has_its_usual_meaning(jobs: JobsService) -> None:
     async with running(jobs, functions.raise_it, max_attempts=3):
-        await jobs.add(TYPE, "a", raised)
+        for raised, state, event in (
+            ("Retry", "retrying", ("crashed", "Retry: busy")),
+            ("Discard", "failed", ("finished", "")),
+            ("Snooze", "scheduled", ("stopped", "snoozed for 3600 s")),
+            ("OSError", "retrying", ("crashed", "OSError: disk")),
+        ):
+            await jobs.add(TYPE, raised, raised)
 
-        async def has_state() -> bool:
-            return [job.id async for job in jobs.list(TYPE, state=state)] == ["a"]
+            async def has_state(raised: str = raised, state: str = state) -> bool:
+                return raised in [job.id async for job in jobs.list(TYPE, state=state)]
 
-        await eventually(has_state)
-        newest = (await jobs.get(TYPE, "a")).history[0]
-        assert (newest.kind, newest.detail) == event
+            await eventually(has_state)
+            newest = (await jobs.get(TYPE, raised)).history[0]
+            assert (newest.kind, newest.detail) == event
 
 
-async def begun(jobs: JobsService, priority: int = 0) -> int:
+async def begun(jobs: JobsService, type: str = TYPE, priority: int = 0) -> int:
     """Add a job, and return the process in which it runs."""
-    await jobs.add(TYPE, "a", priority=priority)
+    await jobs.add(type, "a", priority=priority)
 
     async def has_begun() -> bool:
-        return (await jobs.get(TYPE, "a")).data is not None
+        return (await jobs.get(type, "a")).data is not None
 
     await eventually(has_begun)
-    pid: int = (await jobs.get(TYPE, "a")).data[0]
+    pid: int = (await jobs.get(type, "a")).data[0]
     return pid
 
 
-@pytest.mark.parametrize(("priority", "outcome"), [(0, Outcome.CANCELED), (1, Outcome.CANCELED)])
-@pytest.mark.parametrize("function", [functions.wait_for_stop, functions.use_after_stop, functions.never_looks])
-async def test_a_removed_job_ends_whether_its_function_listens_or_not(
-    jobs: JobsService, function: Callable[..., Any], priority: int, outcome: Outcome
-) -> None:
-    async with running(jobs, function, grace=0.2 if function is functions.never_looks else 60):
-        pid = await begun(jobs, priority)
-        await jobs.remove(TYPE, "a")
-        assert (await ended(jobs)).outcome is outcome
-        if function is functions.never_looks:
-            await gone(pid)
+STOPPED = {
+    "returns a value": (functions.wait_for_stop, 0, JobState.FINISHED),
+    "returns nothing": (functions.wait_for_stop, 1, JobState.PENDING),
+    "uses its job": (functions.use_after_stop, 0, JobState.PENDING),
+    "never looks": (functions.never_looks, 0, JobState.PENDING),
+}
+"""What functions do when they are to stop, with the priority that tells them, and what their jobs are then."""
 
 
-@pytest.mark.parametrize(
-    ("function", "priority", "state"),
-    [
-        (functions.wait_for_stop, 0, JobState.FINISHED),
-        (functions.wait_for_stop, 1, JobState.PENDING),
-        (functions.never_looks, 0, JobState.PENDING),
-    ],
-)
-async def test_the_end_of_the_runner_is_that_of_its_processes(
-    jobs: JobsService, function: Callable[..., Any], priority: int, state: JobState
-) -> None:
-    async with running(jobs, function, grace=0.2):
-        pid = await begun(jobs, priority)
-    assert (await jobs.get(TYPE, "a")).state is state
+@asynccontextmanager
+async def all_begun(jobs: JobsService) -> AsyncIterator[int]:
+    """Run a job of each of these functions, and yield the process of the one that never looks."""
+    for type, (function, _, _) in STOPPED.items():
+        register(jobs, function, type, grace=0.2 if function is functions.never_looks else 60)
+    async with run_all(jobs):
+        *_, pid = [await begun(jobs, type, priority) for type, (_, priority, _) in STOPPED.items()]
+        yield pid
+
+
+async def test_a_removed_job_ends_whether_its_function_listens_or_not(jobs: JobsService) -> None:
+    async with all_begun(jobs) as pid:
+        for type in STOPPED:
+            await jobs.remove(type, "a")
+        for type in STOPPED:
+            assert (await ended(jobs, type=type)).outcome is Outcome.CANCELED, type
+        await gone(pid)
+
+
+async def test_the_end_of_the_runner_is_that_of_its_processes(jobs: JobsService) -> None:
+    async with all_begun(jobs) as pid:
+        """It ends."""
+    for type, (_, _, state) in STOPPED.items():
+        assert (await jobs.get(type, "a")).state is state, type
     await gone(pid)
 
 

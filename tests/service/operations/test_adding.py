@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from jobs_service import (
-    JobsService,
-)
-from tests.service.support import (
-    FAR_AWAY,
-    J1,
-    J2,
-    T1,
-    drained,
-    new_jobs,
-)
-
-# add
-
+from jobs_service import JobsService
+from tests.service.support import FAR_AWAY, J1, J2, T1, drained, new_jobs
 
 # add(if_exists="resubmit")
 
@@ -38,6 +26,3 @@ async def test_add_with_resubmit_that_changes_nothing_keeps_the_place_in_the_que
     await quiet.add_many(T1, new_jobs("a", "b"))
     await quiet.add(T1, "a", if_exists="resubmit")
     assert await drained(quiet) == ["a", "b"]
-
-
-# add(if_exists="ignore")

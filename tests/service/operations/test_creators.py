@@ -7,13 +7,7 @@ import re
 
 import pytest
 
-from jobs_service import (
-    JobNotFound,
-    JobsService,
-    JobState,
-    Removal,
-    WorkerConflict,
-)
+from jobs_service import JobNotFound, JobsService, JobState, Removal, WorkerConflict
 from jobs_service.errors import job_name
 from tests.runner.support import opened, store_of
 from tests.service.support import (
@@ -33,9 +27,6 @@ from tests.service.support import (
 )
 from tests.service.test_news_after_outages import Slow
 from tests.virtual_time import in_virtual_time
-
-# resubmit by a creator
-
 
 # remove
 
@@ -72,12 +63,6 @@ async def test_a_stale_worker_does_not_touch_a_job_added_anew_under_its_id(quiet
 async def test_stop_and_remove_of_a_missing_job_is_an_error(jobs: JobsService) -> None:
     with pytest.raises(JobNotFound):
         await jobs.stop_and_remove(T1, J1, timeout=1)
-
-
-async def test_stop_and_remove_of_a_pending_job_removes_it_at_once(jobs: JobsService) -> None:
-    await jobs.add(T1, J1)
-    await jobs.stop_and_remove(T1, J1, timeout=0)
-    assert await listed(jobs) == []
 
 
 async def test_stop_and_remove_of_a_running_job_waits_until_it_has_finished(jobs: JobsService) -> None:

@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-from jobs_service import (
-    HistoryKind,
-    Job,
-    JobError,
-    JobsService,
-    JobState,
-    JobTransaction,
-)
-from tests.service.support import (
-    J1,
-    LOST,
-    T1,
-    accepted,
-    eventually,
-    running,
-    state,
-)
+from jobs_service import HistoryKind, Job, JobError, JobsService, JobState, JobTransaction
+from tests.service.support import J1, LOST, T1, accepted, eventually, running, state
 
 A, S, X, L, F, K = (
     HistoryKind.ADDED,

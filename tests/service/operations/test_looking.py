@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    JobsError,
-    JobsService,
-    JobState,
-    NewJob,
-    NoTypeTimeout,
-)
+from jobs_service import JobsError, JobsService, JobState, NewJob, NoTypeTimeout
 from tests.service.support import (
     FAR_AWAY,
     FAR_DATE,
@@ -27,6 +21,11 @@ from tests.service.support import (
     listed,
     new_jobs,
 )
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
+
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
+
 
 # looking
 

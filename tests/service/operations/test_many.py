@@ -7,26 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    Job,
-    JobExists,
-    JobNotFound,
-    JobsService,
-    JobState,
-    JobTooLarge,
-    NewJob,
-    NoTypeTimeout,
-)
-from tests.service.support import (
-    FAR_AWAY,
-    OVER,
-    T1,
-    contents,
-    drained,
-    finished,
-    listed,
-    new_jobs,
-)
+from jobs_service import Job, JobExists, JobNotFound, JobsService, JobState, JobTooLarge, NewJob, NoTypeTimeout
+from tests.service.support import FAR_AWAY, OVER, T1, contents, drained, finished, listed, new_jobs
 
 # add_many
 

@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    InvalidJob,
-    JobsService,
-    JobState,
-    JobTransaction,
-    Outcome,
-    Progress,
-    WorkerConflict,
-)
+from jobs_service import InvalidJob, JobsService, JobState, JobTransaction, Outcome, Progress, WorkerConflict
 from tests.service.support import (
     J1,
     J2,
@@ -27,8 +19,10 @@ from tests.service.support import (
     running,
     succeeded_by_another,
 )
+from tests.stores import QUICKEST_AND_CLUSTER, one_of
 
-# resubmit by the holder
+# What they do is above the stores, which keep their contract: one, and the cluster, are enough.
+store_kind = one_of(QUICKEST_AND_CLUSTER)
 
 
 # progress

@@ -8,22 +8,8 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    JobsService,
-    JobState,
-    JobTooLarge,
-    NewJob,
-)
-from tests.service.support import (
-    FAR_AWAY,
-    J1,
-    J2,
-    LOST,
-    OVER,
-    T1,
-    contents,
-    running,
-)
+from jobs_service import JobsService, JobState, JobTooLarge, NewJob
+from tests.service.support import FAR_AWAY, J1, J2, LOST, OVER, T1, contents, running
 
 # what is too large
 

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from jobs_service import (
-    JobError,
-    JobsService,
-    JobState,
-    Outcome,
-    WorkerConflict,
-)
+from jobs_service import JobError, JobsService, JobState, Outcome
 from tests.service.support import (
     FAR_AWAY,
     J1,
@@ -41,19 +33,6 @@ async def test_accept_makes_a_pending_job_running_with_a_new_lock_and_seq(quiet:
     assert stored.seq > before.seq
     assert await quiet.active_ids(T1) == [J1]
     assert await quiet.pending_count(T1) == 0
-
-
-async def test_every_accept_makes_another_lock(quiet: JobsService) -> None:
-    first = await running(quiet)
-    await first.release()
-    second = await accepted(quiet)
-    assert second.lock != first.lock
-
-
-async def test_accept_does_not_take_a_scheduled_job_before_its_time(quiet: JobsService) -> None:
-    await quiet.add(T1, J1, run_at=FAR_AWAY)
-    assert await quiet.accept(T1, timeout=0) is None
-    assert await state(quiet) is JobState.PENDING
 
 
 # update
@@ -93,21 +72,7 @@ async def test_a_job_canceled_once_and_resubmitted_after_it_finished_is_canceled
     assert (await again.finish()).outcome is Outcome.SUCCEEDED
 
 
-# release
-
-
 # lost
-
-
-async def test_a_silent_running_job_is_pending_again_after_its_timeout(jobs: JobsService) -> None:
-    await jobs.set_type_timeout(T1, LOST)
-    worker = await running(jobs, data="checkpoint", priority=5)
-    again = await jobs.accept(T1)
-    assert again is not None
-    assert (again.id, again.data, again.priority) == (J1, "checkpoint", 5)
-    assert again.lock != worker.lock
-    with pytest.raises(WorkerConflict):
-        await worker.finish()
 
 
 async def test_a_silent_canceled_job_is_finished_as_canceled_after_its_timeout(jobs: JobsService) -> None:

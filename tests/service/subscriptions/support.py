@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs_service import (
-    JobEvent,
-    JobsService,
-    JobState,
-    RunningJob,
-)
-from tests.service.support import (
-    J1,
-    T1,
-)
+from jobs_service import JobEvent, JobsService, JobState, RunningJob
+from tests.service.support import J1, T1
 
 PENDING, RUNNING, FINISHED, REMOVED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED, JobState.REMOVED
 

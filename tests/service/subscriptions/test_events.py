@@ -7,24 +7,9 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    JobNotFound,
-    JobsService,
-    JobState,
-    JobTransaction,
-    Outcome,
-    Settings,
-)
+from jobs_service import JobNotFound, JobsService, JobState, JobTransaction, Outcome, Settings
 from tests.service.subscriptions.support import FINISHED, PENDING, REMOVED, RUNNING, Witness, heard, seen
-from tests.service.support import (
-    J1,
-    LOST,
-    T1,
-    TIMEOUT,
-    accepted,
-    eventually,
-    running,
-)
+from tests.service.support import J1, LOST, T1, TIMEOUT, accepted, eventually, running
 
 # the first event
 

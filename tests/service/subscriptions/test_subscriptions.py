@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs_service import (
-    JobEvent,
-    JobNotFound,
-    JobsError,
-    JobsService,
-    JobState,
-    Subscription,
-)
+from jobs_service import JobEvent, JobNotFound, JobsError, JobsService, JobState, Subscription
 from jobs_service.layer.keyspace import _MAX_CACHED_TYPES
 from tests.service.subscriptions.support import FINISHED, PENDING, REMOVED, RUNNING, heard, seen
 from tests.service.support import (

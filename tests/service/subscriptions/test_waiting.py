@@ -6,23 +6,10 @@ import asyncio
 
 import pytest
 
-from jobs_service import (
-    JobsError,
-    JobsService,
-)
+from jobs_service import JobsError, JobsService
 from tests.runner.support import opened
 from tests.service.subscriptions.support import FINISHED, PENDING, RUNNING, seen
-from tests.service.support import (
-    FAR_AWAY,
-    J1,
-    PATIENCE,
-    T1,
-    TIMEOUT,
-    accepted,
-    eventually,
-    running,
-    told,
-)
+from tests.service.support import FAR_AWAY, J1, PATIENCE, T1, TIMEOUT, accepted, eventually, running, told
 from tests.virtual_time import in_virtual_time
 
 

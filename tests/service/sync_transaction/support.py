@@ -10,17 +10,11 @@ from typing import Any, Protocol
 
 import fdb
 
-from jobs_service import (
-    JobsService,
-    JobState,
-    RunningJob,
-)
+from jobs_service import JobsService, JobState, RunningJob
 from jobs_service.errors import TransactionConflict
 from jobs_service.service.transactions import WithinTransaction
 from jobs_service.store.memory import MemoryStore
-from tests.service.support import (
-    T1,
-)
+from tests.service.support import T1
 from tests.stores import FDB_VARIABLE
 
 PENDING, RUNNING, FINISHED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED

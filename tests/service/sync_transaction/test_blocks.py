@@ -8,11 +8,7 @@ from typing import Any
 import fdb
 import pytest
 
-from jobs_service import (
-    JobNotFound,
-    JobsService,
-    NewJob,
-)
+from jobs_service import JobNotFound, JobsService, NewJob
 from jobs_service.errors import TransactionTooLarge
 from tests import reader
 from tests.service.support import (

@@ -10,29 +10,11 @@ from typing import Any, cast
 import pytest
 from hypothesis import given, settings
 
-from jobs_service import (
-    JobsService,
-    JobTransaction,
-    WorkerConflict,
-)
+from jobs_service import JobsService, JobTransaction, WorkerConflict
 from jobs_service.service.transactions import WithinTransaction
 from tests.service.sequences import OPERATIONS, Operation, Player, play
-from tests.service.support import (
-    FAR_AWAY,
-    J1,
-    J2,
-    T1,
-    accepted,
-    contents,
-    drained,
-    listed,
-)
-from tests.service.sync_transaction.support import (
-    begun,
-    committed,
-    failed,
-    taken,
-)
+from tests.service.support import FAR_AWAY, J1, J2, T1, accepted, contents, drained, listed
+from tests.service.sync_transaction.support import begun, committed, failed, taken
 
 # the operations
 

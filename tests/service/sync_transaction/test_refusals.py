@@ -7,23 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service import (
-    JobsError,
-    JobsService,
-    JobTransaction,
-    StoreError,
-)
-from tests.service.support import (
-    J1,
-    T1,
-    TIMEOUT,
-    listed,
-    own_keys,
-)
-from tests.service.sync_transaction.support import (
-    APPLICATIONS,
-    begun,
-)
+from jobs_service import JobsError, JobsService, JobTransaction, StoreError
+from tests.service.support import J1, T1, TIMEOUT, listed, own_keys
+from tests.service.sync_transaction.support import APPLICATIONS, begun
 from tests.stores import KINDS, StoreKind
 
 

@@ -52,17 +52,19 @@ def check(store: Path, journal: Path) -> None:
 def test_a_kill_at_any_point_loses_nothing_that_was_answered() -> None:
     points: set[str] = set()
     with quick_directory() as directory, ForkServer("tests.store.lmdb.traced_process") as forks:
-        whole = main(str(directory / "whole"), Journal(str(directory / "journal")), [], 4, Sources(at=points.add))
+        whole = main(f"lmdb:{directory}/whole", Journal(str(directory / "journal")), [], 4, Sources(at=points.add))
         asyncio.run(whole)
         assert len(points) > 20
         for number, point in enumerate(sorted(points)):
             store, journal = directory / f"{number}", directory / f"{number}.journal"
             passage = 3 if number % 2 and point in OFTEN else 1
-            pid = forks.start("work_until_killed", path=str(store), journal=str(journal), point=point, passage=passage)
+            pid = forks.start(
+                "work_until_killed", address=f"lmdb:{store}", journal=str(journal), point=point, passage=passage
+            )
             # Whether the reader comes by before the work is done is a matter of luck.
             assert forks.wait(pid) == -signal.SIGKILL or point.startswith("reader"), point
             check(store, journal)
-            copy = directory / f"{number}.copy"
+            copy = directory / f"{number}-copy"
             if copy.exists():
                 (directory / f"{number}.directory").mkdir()
                 copy.rename(directory / f"{number}.directory" / "data.mdb")

@@ -9,19 +9,20 @@ from typing import Any, Final
 
 from jobs_service.settings import Settings
 from jobs_service.store.base import TransactionFunction
-from jobs_service.store.embedded import ThreadAnswer, ThreadCall
+from jobs_service.store.embedded import EmbeddedStore, ThreadAnswer, ThreadCall
 from jobs_service.store.lmdb import LmdbStore
+from jobs_service.store.sqlite import SqliteStore
 from tests.contract.support import END
 
 _LOOP: Final = asyncio.new_event_loop()
 _LOOP.close()
 
 
-class ThreadlessStore(LmdbStore):
-    """The store, open as soon as it is made.
+class _Threadless(EmbeddedStore):
+    """A store that is open as soon as it is made.
 
     Args:
-        path: its directory.
+        path: its directory, or file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,3 +51,11 @@ class ThreadlessStore(LmdbStore):
             return dict(state.scan(b"", END, False))
         finally:
             state.end()
+
+
+class ThreadlessStore(_Threadless, LmdbStore):
+    """One in a directory."""
+
+
+class ThreadlessSqliteStore(_Threadless, SqliteStore):
+    """One in a SQLite file."""

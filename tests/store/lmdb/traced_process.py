@@ -1,6 +1,6 @@
 """A process that works on an embedded store and journals what it is told, for others to trace or to kill.
 
-`python -m tests.store.lmdb.traced_process PATH JOURNAL [SETTING=VALUE ...]`, or `work_until_killed`.
+`python -m tests.store.lmdb.traced_process ADDRESS JOURNAL OPERATIONS [SETTING=VALUE ...]`, or `work_until_killed`.
 """
 
 from __future__ import annotations
@@ -79,22 +79,22 @@ async def work(jobs: JobsService, journal: Journal, task: int, operations: int) 
 
 
 async def main(
-    path: str, journal: Journal, options: list[str], operations: int = OPERATIONS, sources: Sources | None = None
+    address: str, journal: Journal, options: list[str], operations: int, sources: Sources | None = None
 ) -> None:
     """Do all the work, and copy the store at the end."""
     settings = Settings(**dict(option.split("=", 1) for option in options))
-    async with JobsService(f"lmdb:{path}", settings=settings, sources=sources, supervise=False) as jobs:
+    async with JobsService(address, settings=settings, sources=sources, supervise=False) as jobs:
         journal.write("open")
         await jobs.set_type_timeout(KIND, 60)
         async with asyncio.TaskGroup() as group:
             for task in range(TASKS):
                 group.create_task(work(jobs, journal, task, operations))
-        await jobs.store.backup(f"{path}.copy")
+        await jobs.store.backup(f"{address.partition(':')[2]}-copy")
         journal.write("copied")
     journal.write("closed")
 
 
-def work_until_killed(path: str, journal: str, point: str, passage: int) -> None:
+def work_until_killed(address: str, journal: str, point: str, passage: int) -> None:
     """Do a little work, and be killed when a thread of the store comes to a point for the given time."""
     passages = count(1)
 
@@ -102,8 +102,8 @@ def work_until_killed(path: str, journal: str, point: str, passage: int) -> None
         if name == point and next(passages) == passage:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    asyncio.run(main(path, Journal(journal), [], FEW_OPERATIONS, Sources(at=at)))
+    asyncio.run(main(address, Journal(journal), [], FEW_OPERATIONS, Sources(at=at)))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], Journal(sys.argv[2]), sys.argv[3:]))
+    asyncio.run(main(sys.argv[1], Journal(sys.argv[2]), sys.argv[4:], int(sys.argv[3])))
