@@ -236,9 +236,8 @@ class Schedules:
         self._where = face._where
 
     @property
-    def _service(self) -> AsyncSchedules:
-        schedules: AsyncSchedules = self._face._service.schedules  # after a fork another one
-        return schedules
+    def _service(self) -> Any:
+        return self._face._service.schedules  # after a fork another one
 
     set = _plain(AsyncSchedules.set)
     get = _plain(AsyncSchedules.get)

@@ -228,7 +228,7 @@ FORK_WITHIN = """
 import asyncio, os, sys
 from jobs_service.errors import StoreError
 from jobs_service.settings import Settings
-from jobs_service.store.lmdb import LmdbStore, shared
+from jobs_service.store.lmdb import LmdbStore, data_file
 from tests.contract.support import contents, write
 
 async def child(path):
@@ -251,7 +251,7 @@ async def main():
     print(await contents(store))
     await store.close()
 
-shared._LONGEST_PAUSE = 0.1
+data_file._LONGEST_PAUSE = 0.1
 asyncio.run(main())
 """
 
