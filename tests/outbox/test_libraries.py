@@ -218,7 +218,7 @@ async def test_an_effect_is_noted_in_a_database_without_an_encoding(server: Serv
     await jobs.add("receipt", "seven")
     job = await jobs.accept("receipt")
     assert job is not None
-    with closing(place.connect()) as connection:
+    with closing(place.connect()) as connection, connection.transaction():
         assert [outbox.once(connection, job), outbox.once(connection, job)] == [True, False]
 
 

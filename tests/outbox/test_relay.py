@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -465,9 +466,10 @@ async def test_the_notes_of_effects_go_when_their_jobs_have_ended(place: Place, 
         await jobs.add("receipt", id)
         job = await jobs.accept("receipt")
         assert job is not None
-        connection = place.connect()
-        assert outbox.once(connection, job)
-        connection.close()
+        with closing(place.connect()) as connection:
+            connection.execute("begin")
+            assert outbox.once(connection, job)
+            connection.execute("commit")
         if id != "runs":
             await job.finish()
     await jobs.remove("receipt", "gone")
