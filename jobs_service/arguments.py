@@ -38,6 +38,7 @@ LATEST: Final = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 """Seconds since the epoch between which a datetime can hold a time in every time zone."""
 
 _WIDEST_SPREAD: Final = 1_000_000
+_LONGEST_NAME: Final = 100
 _ACTIVITY_TIMEOUTS: Final = Bounds(0, sys.float_info.max, above=True)
 _WAITS: Final = Bounds(0, math.inf, optional=True)
 _KEPT: Final = Bounds(optional=True)
@@ -180,11 +181,6 @@ def check_spread(spread: Any) -> int:
     return min(number, _WIDEST_SPREAD)
 
 
-def check_page_size(page_size: Any) -> int:
-    """Return the number of jobs of a page, from 1 up."""
-    return check_positive("page_size", page_size)
-
-
 def check_limit(limit: Any) -> int | None:
     """Return the limit of a count: None for none, or an integer from 0 up."""
     if limit is None:
@@ -255,6 +251,15 @@ def json_of(type: JobType, id: JobId, data: Any) -> bytes | None:
         return json_data.encode(data)
     except (InvalidJob, JobTooLarge) as error:
         raise error.about(type, id) from None
+
+
+def check_schedule_name(name: Any) -> str:
+    """Return the name of a schedule, checked; raises InvalidJob."""
+    if not isinstance(name, str):
+        raise InvalidJob(f"name {shown(name)}: {a_kind_of(name)}; a schedule's name is a str")
+    if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
+        raise InvalidJob(f"name {shown(name)}: allowed are 1 to {_LONGEST_NAME} printable characters")
+    return str(name)
 
 
 def check_running(job: Any) -> None:

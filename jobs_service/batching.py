@@ -95,8 +95,21 @@ class Operation(Protocol):
         """Answer the remaining work, or its first part, with an error of its own; return whether a rest must run."""
 
 
+class Answer(Protocol):
+    """Where the result of an operation goes: a future, or the call of a thread. All of it is called on the loop."""
+
+    def done(self) -> bool:
+        """Whether it has a result already, or nobody waits for one any more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """Give the result."""
+
+    def set_exception(self, error: Exception, /) -> None:
+        """Give the error instead."""
+
+
 class SingleOperation:
-    """One caller's operation on one job."""
+    """One caller's operation on one job; see GroupCommit.operate."""
 
     __slots__ = ("_arguments", "_future", "_operation", "place", "reads", "size")
 
@@ -105,7 +118,7 @@ class SingleOperation:
         operation: Callable[..., Awaitable[Any]],
         place: Place,
         arguments: tuple[Any, ...],
-        future: asyncio.Future[Any],
+        future: Answer,
         size: int,
         reads: bytes | None,
     ) -> None:
@@ -376,7 +389,7 @@ class GroupCommit:
         self._spreading = Spreading() if spreading is None else spreading
         self._queue: list[Operation] = []
         self._accepts: dict[SharedTerms, SharedAccept] = {}
-        self._turns = AcceptTurns(self._spreading, self._enqueue)
+        self._turns = AcceptTurns(self._spreading, self.begin)
         self._running: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -414,8 +427,14 @@ class GroupCommit:
             reads: a key that is read without conflicts, together with the job.
         """
         future: asyncio.Future[Any] = self.own_loop().create_future()
-        self._enqueue(SingleOperation(operation, place, arguments, future, size, reads))
+        self.begin(SingleOperation(operation, place, arguments, future, size, reads))
         return future
+
+    def begin(self, operation: Operation) -> None:
+        """Run an operation in the next transaction; called on the loop."""
+        if not self._queue:
+            asyncio.get_running_loop().call_soon(self._send)
+        self._queue.append(operation)
 
     def operate_all(
         self, calls: Sequence[Call], answer: Callable[[Sequence[Exception | None]], None], *, size: int
@@ -427,7 +446,7 @@ class GroupCommit:
             answer: called with the error of each call, None for a successful one.
             size: approximate bytes of the written values: no more than a part of a transaction.
         """
-        self._enqueue(ManyOperations(calls, answer, size))
+        self.begin(ManyOperations(calls, answer, size))
 
     def accept(self, keys: TypeKeys, terms: AcceptTerms, *, watch: bool) -> asyncio.Future[Accepted]:
         """Accept jobs.
@@ -446,7 +465,7 @@ class GroupCommit:
                 self._turns.wait(key, group)
             else:
                 self._accepts[key] = group
-                self._enqueue(group)
+                self.begin(group)
         if not group.join(future) and self._accepts.pop(key, None) is None:
             # The accept waits for its turn, but has no room for another caller: begin it. The next caller gets another.
             self._turns.begin(key)
@@ -463,11 +482,6 @@ class GroupCommit:
             self._send()
             if self._running:
                 await asyncio.wait(self._running)
-
-    def _enqueue(self, operation: Operation) -> None:
-        if not self._queue:
-            asyncio.get_running_loop().call_soon(self._send)
-        self._queue.append(operation)
 
     def _send(self) -> None:
         """Begin the operations of this turn of the loop, in transactions well within the limits."""

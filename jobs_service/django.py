@@ -55,6 +55,7 @@ _BaseTaskBackend: Final[Any] = import_module(f"{_FRAMEWORK}.backends.base").Base
 _normalized: Final[Any] = import_module(
     "django.utils.json" if _FRAMEWORK == "django.tasks" else "django_tasks.utils"
 ).normalize_json
+_InvalidTask: Final[Any] = getattr(_exceptions, "InvalidTask", None) or _exceptions.InvalidTaskError
 _Status: Final[Any] = _base.TaskResultStatus
 
 _STATUSES: Final[Mapping[JobState | Outcome, Any]] = {
@@ -121,13 +122,13 @@ class JobsBackend(_BaseTaskBackend):  # type: ignore[misc]
                 "backend": self.alias,
             },
         }
-        handler = self.jobs.handlers[self._type(task.queue_name)]
+        handler, found = self.jobs.handlers[self._type(task.queue_name)], _task(data)
         how: dict[str, Any] = {"priority": -int(task.priority), "run_at": run_after}
         if (database := self.options.get("outbox")) is None:
             job = self.jobs.enqueue(handler, data, **how)
-            result = self._result(str(job.id), data, job)
+            result = self._result(str(job.id), data, found, job)
         else:
-            result = self._result(outbox.enqueue(connections[database], handler, data, **how), data)
+            result = self._result(outbox.enqueue(connections[database], handler, data, **how), data, found)
         _signals.task_enqueued.send(type(self), task_result=result)
         return result
 
@@ -191,30 +192,26 @@ class JobsBackend(_BaseTaskBackend):  # type: ignore[misc]
                 job = self.jobs.get(type, id)
             except (JobNotFound, InvalidJob):
                 continue
-            return self._result(id, job.data, job)
+            return self._result(id, job.data, _task(job.data), job)
         return None
 
     def _waiting(self, id: Any) -> Any:
         """Return the result of a task that waits in the outbox; None if there is none."""
-        if (database := self.options.get("outbox")) is None:
+        if (database := self.options.get("outbox")) is None or not str(id).isalnum():  # as no row is named
             return None
         sql = "select data from jobs_service_outbox where token = :token"
         data = first_value(connections[database], sql, {"token": str(id)})
-        return None if data is None else self._result(id, json.loads(data))
+        return None if data is None else self._result(id, data := json.loads(data), _task(data))
 
-    def _result(self, id: str, data: dict[str, Any], job: Job | None = None) -> Any:
+    def _result(self, id: str, data: dict[str, Any], task: Any, job: Job | None = None) -> Any:
         """Return a TaskResult; without a job, that of a task which is in the outbox."""
-        task = import_string(data["task"])
-        if not isinstance(task, _base.Task):
-            raise ImproperlyConfigured(f"{data['task']} is {a_kind_of(task)}, not a task")
-        using = data["using"]
         history = () if job is None else job.history
         runs = [*takewhile(lambda event: event.kind is not HistoryKind.ADDED, history)]
         starts = [event for event in reversed(runs) if event.kind is HistoryKind.STARTED]
         added = next((event.at for event in history if event.kind is HistoryKind.ADDED), None)
         is_finished = job is not None and job.state is JobState.FINISHED
         result = _base.TaskResult(
-            task=task.using(**{**using, "run_after": _time(using["run_after"])}),
+            task=task,
             id=id,
             status=_Status.READY if job is None else _STATUSES[job.outcome or job.state],
             enqueued_at=_time(added),
@@ -223,7 +220,7 @@ class JobsBackend(_BaseTaskBackend):  # type: ignore[misc]
             finished_at=_time(runs[0].at if is_finished and runs else None),
             args=data["args"],
             kwargs=data["kwargs"],
-            backend=using["backend"],
+            backend=task.backend,
             errors=[] if job is None else _errors(job),
             worker_ids=[event.detail for event in starts],
         )
@@ -235,7 +232,7 @@ class JobsBackend(_BaseTaskBackend):  # type: ignore[misc]
 
     def run(self, job: BlockingJob) -> Any:
         """Run the task of a job, with Django's signals, and return its result."""
-        result = self._result(str(job.id), job.data, job)
+        result = self._result(str(job.id), job.data, _task(job.data), job)
         _signals.task_started.send(type(self), task_result=result)
         context = [JobContext(task_result=result, job=job)] if result.task.takes_context else []
         try:
@@ -276,6 +273,15 @@ def _backend(alias: str) -> JobsBackend:
     if not isinstance(backend, JobsBackend):
         raise ImproperlyConfigured(f"TASKS[{alias!r}] is {a_kind_of(backend)}, not a JobsBackend")
     return backend
+
+
+def _task(data: Mapping[str, Any]) -> Any:
+    """Return the task of a job's data, by the path of its function, as a worker finds it."""
+    task, using = import_string(data["task"]), data["using"]
+    if not isinstance(task, _base.Task):
+        refused = f"{data['task']} is {a_kind_of(task)}, not a task: a worker finds a task by the name of its function"
+        raise _InvalidTask(refused)
+    return task.using(**{**using, "run_after": _time(using["run_after"])})
 
 
 def _returned(value: Any) -> Any:

@@ -24,15 +24,18 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, S
 
 from anyio.from_thread import start_blocking_portal
 
+from jobs_service import tracing
 from jobs_service.actors import subscriptions
+from jobs_service.arguments import IfExists
 from jobs_service.blocking import LoopCalls, running_loop
 from jobs_service.client import JobsClient as AsyncJobsClient
 from jobs_service.durations import Duration
 from jobs_service.errors import JobsError, ServiceClosed
+from jobs_service.layer.record import job_of
 from jobs_service.layer.transaction import JobTransaction as AsyncJobTransaction
 from jobs_service.layer.transaction import PlainJobTransaction as JobTransaction
 from jobs_service.layer.transaction import either
-from jobs_service.model import EndedJob, Job, JobEvent, JobId, JobState, JobType, RunningJob
+from jobs_service.model import EndedJob, Job, JobEvent, JobId, JobState, JobType, Priority, RunAt, RunningJob
 from jobs_service.model.enqueueing import Enqueue, Enqueueable, EnqueueMany, ResultT
 from jobs_service.runner.functions import BlockingJob
 from jobs_service.runner.handler import Handler
@@ -136,12 +139,12 @@ async def _undo(result: Any) -> None:
 # Methods
 
 
-def _plain(operation: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[_Face[Any], P], T]:
-    """Turn a coroutine method of the asyncio service into a plain one."""
+def _plain(operation: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
+    """Turn a coroutine method of the asyncio service, or of its schedules, into a plain one."""
     name = operation.__name__
 
     @functools.wraps(operation)
-    def method(self: _Face[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = self._where().call(getattr(self._service, name), args, kwargs)
         return result
 
@@ -225,31 +228,24 @@ def _read(value: Any) -> Any:
     return [*value] if isinstance(value, Iterable) and not isinstance(value, str | bytes | tuple) else value
 
 
-def _of_schedules(
-    operation: Callable[Concatenate[AsyncSchedules, P], Coroutine[Any, Any, T]],
-) -> Callable[Concatenate[Schedules, P], T]:
-    name = operation.__name__
-
-    @functools.wraps(operation)
-    def method(self: Schedules, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        result: T = self._face._where().call(getattr(self._face._service.schedules, name), args, kwargs)
-        return result
-
-    return method
-
-
 class Schedules:
-    """The schedules in the store: the operations of the asyncio service's `schedules` as plain methods."""
+    """The schedules in the store: the operations of `schedules` of the asyncio service or client as plain methods."""
 
-    def __init__(self, face: JobsService) -> None:
+    def __init__(self, face: _Face[Any]) -> None:
         self._face = face
+        self._where = face._where
 
-    set = _of_schedules(AsyncSchedules.set)
-    get = _of_schedules(AsyncSchedules.get)
-    remove = _of_schedules(AsyncSchedules.remove)
-    pause = _of_schedules(AsyncSchedules.pause)
-    resume = _of_schedules(AsyncSchedules.resume)
-    list = _of_schedules(AsyncSchedules.list)
+    @property
+    def _service(self) -> AsyncSchedules:
+        schedules: AsyncSchedules = self._face._service.schedules  # after a fork another one
+        return schedules
+
+    set = _plain(AsyncSchedules.set)
+    get = _plain(AsyncSchedules.get)
+    remove = _plain(AsyncSchedules.remove)
+    pause = _plain(AsyncSchedules.pause)
+    resume = _plain(AsyncSchedules.resume)
+    list = _plain(AsyncSchedules.list)
 
 
 class _Face(Generic[ServiceT]):
@@ -304,6 +300,11 @@ class _Face(Generic[ServiceT]):
     redactions = _plain(AsyncJobsService.redactions)
     queue_state = _plain(AsyncJobsService.queue_state)
     last_ticks = _plain(AsyncJobsService.last_ticks)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules in the store, which programs and operators change at runtime."""
+        return Schedules(self)
 
     # Creating jobs
 
@@ -563,6 +564,27 @@ class JobsService(_Face[AsyncJobsService]):
         """The same service for coroutines: opened by `async with`, it is open there for both."""
         return self._service
 
+    def add(
+        self,
+        type: JobType,
+        id: JobId,
+        data: Any = None,
+        *,
+        priority: Priority = 0,
+        run_at: RunAt | None = None,
+        if_exists: IfExists = "error",
+    ) -> Job:
+        """Add a job; see JobsService.add."""
+        calls, creator = self._where(), self._service._creator
+        with tracing.sending("add", type, id):
+            return job_of(
+                calls.operate(
+                    lambda answer: creator.adding(answer, type, id, data, priority, run_at, if_exists),
+                    creator.begin,
+                    one_after_the_other=not self._service.store.overlaps,
+                )
+            )
+
     page = _plain(AsyncJobsService.page)
     type_settings = _reading(_plain(AsyncJobsService.type_settings))
     queue_states = _reading(_plain(AsyncJobsService.queue_states))
@@ -613,11 +635,6 @@ class JobsService(_Face[AsyncJobsService]):
     def periodic(self) -> dict[JobType, Periodic]:
         """The periodic handlers by type, with their schedules and policies for missed ticks."""
         return self._service.periodic
-
-    @property
-    def schedules(self) -> Schedules:
-        """The schedules in the store, which programs and operators change at runtime."""
-        return Schedules(self)
 
     @property
     def process_id(self) -> str:

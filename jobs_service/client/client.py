@@ -22,6 +22,7 @@ from jobs_service.arguments import (
     Spread,
     check_iterable,
     check_positive,
+    check_schedule_name,
     check_seconds,
     check_timeout,
     json_of,
@@ -74,6 +75,7 @@ from jobs_service.model import (
     RunningJob,
 )
 from jobs_service.model.enqueueing import Enqueueable, How, ResultT, as_enqueue, as_enqueue_many, one_value, unique_key
+from jobs_service.model.schedule import StoredSchedule
 from jobs_service.model.type_state import Interval, JobsPage, QueueState, Retention, TypeCounts
 from jobs_service.redaction import Redaction
 from jobs_service.service import waiting
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from jobs_service.runner.schedule import Missed
     from jobs_service.service import JobsService
 
 T = TypeVar("T")
@@ -229,6 +232,11 @@ class JobsClient:
                 json_types.name_of(each["type"]): json_types.seconds_of(each["last"]) or 0.0 for each in form["ticks"]
             },
         )
+
+    @property
+    def schedules(self) -> RemoteSchedules:
+        """The schedules in the store, which programs and operators change at runtime; see JobsService.schedules."""
+        return RemoteSchedules(self)
 
     # Creators
 
@@ -582,6 +590,68 @@ class JobsClient:
             raise ProcessGone(f"there is no process {shown(id)}")
         found = await self._connection.call("POST", f"/v1/processes/{quote(id, safe='')}/{action.value}")
         return self._connection.read(wire.process_of, found)
+
+
+class RemoteSchedules:
+    """The schedules in the server's store: the operations of JobsService.schedules, with its arguments and results.
+
+    What is secret in a schedule's data is not shown.
+
+    Args:
+        client: whose server it is.
+    """
+
+    def __init__(self, client: JobsClient) -> None:
+        self._client = client
+
+    async def set(
+        self,
+        name: str,
+        handler: Enqueueable[Any, Any] | JobType,
+        args: Any = UNSET,
+        *,
+        every: Duration | None = None,
+        cron: str | None = None,
+        timezone: str = "UTC",
+        missed: Missed | str = "once",
+        overlap: bool = False,
+    ) -> StoredSchedule:
+        """Make a schedule, or change the one of this name. A missing type of a handler is created."""
+        wanted = handler if isinstance(handler, Enqueueable) else _Named(handler)
+        times = {"every": plain(every), "cron": cron, "timezone": timezone}
+        form = {"type": named(wanted.type), **times, "missed": str(missed), "overlap": overlap}
+        body = with_json(form, data=json_of(wanted.type, name, wanted.data(args)))
+        path = _schedule(name)
+        return await self._client._with_type(wanted, lambda: self._answer("PUT", path, body))
+
+    async def get(self, name: str) -> StoredSchedule:
+        """Return a schedule. Raises ScheduleNotFound: there is none of this name."""
+        return await self._answer("GET", _schedule(name))
+
+    async def list(self) -> Sequence[StoredSchedule]:
+        """Return all schedules in the order of their names."""
+        return await self._client._get("/v1/schedules", lambda form: [*map(wire.schedule_of, form["schedules"])])
+
+    async def remove(self, name: str) -> None:
+        """Remove a schedule; the jobs that it has added stay. Raises like `get`."""
+        await self._client._connection.call("DELETE", _schedule(name), repeats=False)
+
+    async def pause(self, name: str) -> StoredSchedule:
+        """Hold up the ticks of a schedule until `resume`. Raises like `get`."""
+        return await self._answer("POST", _schedule(name, "/pause"))
+
+    async def resume(self, name: str) -> StoredSchedule:
+        """Let the ticks of a schedule come again. Raises like `get`."""
+        return await self._answer("POST", _schedule(name, "/resume"))
+
+    async def _answer(self, method: str, path: str, body: bytes | None = None) -> StoredSchedule:
+        connection = self._client._connection
+        return connection.read(wire.schedule_of, await connection.call(method, path, body))
+
+
+def _schedule(name: Any, rest: str = "") -> str:
+    """Return the path of a schedule. Raises InvalidJob: an invalid name."""
+    return f"/v1/schedules/{quote(check_schedule_name(name), safe='')}{rest}"
 
 
 class _Named(Enqueueable[Any, Any]):

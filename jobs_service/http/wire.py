@@ -40,6 +40,7 @@ Form = dict[str, Any]
 
 event_of = partial(read, JobEvent)
 process_of = partial(read, ProcessInfo)
+schedule_of = partial(read, StoredSchedule)
 retention_of = partial(read, Retention)
 queue_state_of = partial(read, QueueState)
 counts_of = partial(read, TypeCounts)

@@ -15,14 +15,13 @@ from typing import Any, Final, TypeAlias
 import fdb.tuple
 
 from jobs_service import json_data, names
-from jobs_service.arguments import EARLIEST, LATEST
+from jobs_service.arguments import EARLIEST, LATEST, check_schedule_name
 from jobs_service.errors import (
     InvalidJob,
     JobTooLarge,
     NoTypeTimeout,
     RecordDamaged,
     ScheduleNotFound,
-    a_kind_of,
     shown,
 )
 from jobs_service.layer import awake_types, creation, type_settings
@@ -39,7 +38,6 @@ from jobs_service.store.base import Snapshot, Transaction, Watch
 MOST_DATA: Final = 20_000
 """Most bytes of the data of a schedule's jobs."""
 
-_LONGEST_NAME: Final = 100
 _LONGEST_ID_AT: Final = END + 0.5
 _PAGE: Final = 100
 _ONE: Final = (1).to_bytes(8, "little")
@@ -141,7 +139,7 @@ def defined(
     if size > MOST_DATA:
         raise JobTooLarge(f"the data take {size} bytes; those of a schedule may take {MOST_DATA}").about(handler.type)
     found = elsewhere(handler.type, handler.timeout, data)
-    return StoredPeriodic(found, schedule, missed, overlap, f"{checked_name(name)}@", name)
+    return StoredPeriodic(found, schedule, missed, overlap, f"{check_schedule_name(name)}@", name)
 
 
 def times_of(every: Any, cron: Any, timezone: Any) -> Every | Cron:
@@ -155,15 +153,6 @@ def times_of(every: Any, cron: Any, timezone: Any) -> Every | Cron:
     return Every(every) if cron is None else Cron(cron, timezone)
 
 
-def checked_name(name: Any) -> str:
-    """Return the name of a schedule, checked; raises InvalidJob."""
-    if not isinstance(name, str):
-        raise InvalidJob(f"name {shown(name)}: {a_kind_of(name)}; a schedule's name is a str")
-    if not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
-        raise InvalidJob(f"name {shown(name)}: allowed are 1 to {_LONGEST_NAME} printable characters")
-    return str(name)
-
-
 def decoded(name: bytes, value: bytes) -> StoredPeriodic | None:
     """Return the schedule of a row, given its packed name; None for one that cannot be read."""
     try:
@@ -175,7 +164,9 @@ def decoded(name: bytes, value: bytes) -> StoredPeriodic | None:
             return None
         handler = elsewhere(names.from_json(found["type"]), None if timeout is None else float(timeout), found["data"])
         missed, overlap, paused = Missed(found["missed"]), bool(found["overlap"]), bool(found["paused"])
-        return StoredPeriodic(handler, schedule, missed, overlap, f"{checked_name(text)}@", text, paused, changed, last)
+        return StoredPeriodic(
+            handler, schedule, missed, overlap, f"{check_schedule_name(text)}@", text, paused, changed, last
+        )
     except Exception:  # a value written by other programs, or in a damaged store
         return None
 

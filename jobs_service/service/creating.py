@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 from jobs_service import tracing
 from jobs_service.actors.context import Context, StoreAccess
 from jobs_service.arguments import IfExists, check_force, check_if_exists, check_iterable, new_jobs
-from jobs_service.batching import GroupCommit, in_order, in_parts
-from jobs_service.layer import creation, removal
+from jobs_service.batching import Answer, GroupCommit, SingleOperation, in_order, in_parts
+from jobs_service.layer import creation
 from jobs_service.layer.batch_bounds import KEYS_OF_A_JOB
 from jobs_service.layer.creation import WantedJob, handler_of, new_job_spec, wanted
 from jobs_service.layer.keyspace import Place, TypeKeys, place_of
@@ -52,19 +52,29 @@ class Creator:
         self._most = context.settings.add_batch
 
     async def add(self, type: JobType, id: JobId, data: Any, priority: Any, run_at: Any, if_exists: IfExists) -> Job:
-        place = self._access.place(type, id)
-
         async def add() -> Job:
-            spec = creation.spec_of(type, id, data, priority, run_at)
-            rule, reads = check_if_exists(if_exists), place[0].timeout
-            return job_of(
-                await self._operations.operate(creation.add, place, spec, rule, size=spec.size(), reads=reads)
-            )
+            future = self._operations.own_loop().create_future()
+            self._operations.begin(self.adding(future, type, id, data, priority, run_at, if_exists))
+            return job_of(await future)
 
         if tracing.MODULE not in modules:  # even a no-op span would take a twentieth of the time
             return await add()
         with tracing.sending("add", type, id):
             return await add()
+
+    def adding(
+        self, answer: Answer, type: JobType, id: JobId, data: Any, priority: Any, run_at: Any, if_exists: IfExists
+    ) -> SingleOperation:
+        """Return the operation of `add`, with all of its arguments checked and encoded; called on any thread."""
+        place = self._access.place(type, id)
+        spec = creation.spec_of(type, id, data, priority, run_at)
+        arguments = spec, check_if_exists(if_exists)
+        return SingleOperation(creation.add, place, arguments, answer, spec.size(), place[0].timeout)
+
+    def begin(self, operation: SingleOperation) -> None:
+        """Run what `adding` has returned, on the loop: the service may have been closed meanwhile."""
+        self._access.check_open()
+        self._operations.begin(operation)
 
     async def resubmit(self, type: JobType, id: JobId, data: Any, priority: Any, run_at: Any) -> Job:
         place = self._access.place(type, id)
@@ -90,7 +100,8 @@ class Creator:
         return await self._in_batches(keys, wants, write, rule == "resubmit")
 
     async def remove(self, type: JobType, id: JobId, force: bool) -> Removal:
-        done: Removal = await self._operations.operate(removal.remove, self._access.place(type, id), check_force(force))
+        place = self._access.place(type, id)
+        done: Removal = await self._operations.operate(creation.remove, place, check_force(force))
         return done
 
     async def enqueue(self, handler: Any, args: Any, arguments: dict[str, Any], how: How) -> Job:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import subprocess
 import sys
@@ -10,12 +11,25 @@ from typing import Any
 
 import pytest
 
-from jobs_service import InvalidJob, JobsClient, JobsService, JobState, NewJob, NoTypeTimeout
+from jobs_service import (
+    InvalidJob,
+    JobsClient,
+    JobsError,
+    JobsService,
+    JobState,
+    NewJob,
+    NoTypeTimeout,
+    ScheduleNotFound,
+)
+from jobs_service import sync as plain
+from jobs_service.client.client import RemoteSchedules
+from jobs_service.service.schedules import Schedules
 from tests.client.served import listening
 from tests.service.support import T1, TIMEOUT, listed
 
 HERE_ONLY = {"handler", "every", "cron", "commands", "configure", "reload", "handlers", "periodic", "slot_uses"}
-HERE_ONLY |= {"include", "middleware", "provide", "schedules"}
+HERE_ONLY |= {"include", "middleware", "provide"}
+NOT_CALLED = {"run", "schedules"}
 OF_THE_STORE = {"store", "asgi"}
 FOR_INTERFACES = {
     "ask_process",
@@ -39,9 +53,15 @@ def test_it_has_every_method_but_those_that_need_the_store_or_have_handlers() ->
     assert public(JobsClient) - public(JobsService) == {"url"}
 
 
-@pytest.mark.parametrize("name", sorted((public(JobsService) & public(JobsClient)) - {"run"}))
-def test_each_takes_the_same_arguments(name: str) -> None:
-    one, other = (inspect.signature(getattr(owner, name)).parameters for owner in (JobsService, JobsClient))
+@pytest.mark.parametrize(
+    ("here", "there", "name"),
+    [
+        *((JobsService, JobsClient, name) for name in sorted((public(JobsService) & public(JobsClient)) - NOT_CALLED)),
+        *((Schedules, RemoteSchedules, name) for name in sorted(public(Schedules))),
+    ],
+)
+def test_each_takes_the_same_arguments(here: type, there: type, name: str) -> None:
+    one, other = (inspect.signature(getattr(owner, name)).parameters for owner in (here, there))
     only_here = {"page": {"by_time"}}.get(name, set())
     assert [(each.name, each.kind, each.default) for each in one.values() if each.name not in only_here] == [
         (each.name, each.kind, each.default) for each in other.values()
@@ -103,6 +123,42 @@ async def test_a_handler_of_this_program_is_enqueued_for_and_its_type_is_made() 
             await jobs.enqueue(mail, {"to": 7})
         with pytest.raises(NoTypeTimeout):
             await jobs.enqueue("nobody's", 1)
+
+
+async def test_schedules_are_made_seen_and_changed_as_beside_the_store() -> None:
+    elsewhere = JobsService("memory:")
+
+    @elsewhere.handler("mail", timeout=7, redact=["key"])
+    async def mail(to: str, key: str = "") -> None:
+        return
+
+    async with JobsService("memory:") as served, listening(served) as url, JobsClient(url) as jobs:
+        await jobs.set_type_timeout(T1, TIMEOUT)
+        here, there = served.schedules, jobs.schedules
+        made = await there.set("a/b: ö?", mail, {"to": "ada"}, cron="0 7 * * *", timezone="Europe/Berlin")
+        assert (await jobs.get_type_timeout("mail"), made) == (7, await here.get("a/b: ö?"))
+        assert (await there.set("b", T1, every="30m", missed="skip", overlap=True)).every == 1800
+        assert await there.list() == await here.list()
+        paused = await there.pause("b")
+        assert (paused.paused, paused) == (True, await there.get("b"))
+        assert not (await there.resume("b")).paused
+        await there.remove("b")
+        assert [each.name for each in await here.list()] == ["a/b: ö?"]
+        for schedules in (here, there):
+            for absent in (schedules.get, schedules.remove, schedules.pause, schedules.resume):
+                with pytest.raises(ScheduleNotFound, match="there is no schedule 'b'"):
+                    await absent("b")
+            with pytest.raises(InvalidJob, match="allowed are 1 to 100 printable characters"):
+                await schedules.get("")
+            with pytest.raises(NoTypeTimeout):
+                await schedules.set("c", "nobody's", every=60)
+            for refused in ({}, {"every": 60, "cron": "@daily"}, {"cron": "never"}, {"every": "soon"}):
+                with pytest.raises(JobsError):
+                    await schedules.set("c", T1, **refused)
+        with plain.JobsClient(url) as client:
+            assert (await asyncio.to_thread(client.schedules.pause, "a/b: ö?")).paused
+            assert await asyncio.to_thread(client.schedules.list) == await here.list()
+            await asyncio.to_thread(client.close)
 
 
 async def test_many_jobs_are_added_in_several_requests_and_in_their_order() -> None:

@@ -10,8 +10,12 @@ from importlib.util import find_spec
 from typing import Any
 
 import django
+import psycopg
 from django.conf import settings
+from django.db import connections
 from django.test import override_settings
+
+from tests.outbox.support import Place
 
 if not settings.configured:
     settings.configure(DATABASES={})
@@ -19,7 +23,6 @@ if not settings.configured:
 
 NAME = "django.tasks" if find_spec("django.tasks") else "django_tasks"
 FRAMEWORK: Any = import_module(NAME)
-SIGNALS: Any = import_module(f"{NAME}.signals")
 ERRORS: Any = import_module(f"{NAME}.exceptions")
 BASE: Any = import_module(f"{NAME}.base")
 InvalidTask: Any = getattr(ERRORS, "InvalidTask", None) or ERRORS.InvalidTaskError
@@ -41,6 +44,22 @@ def configured(*queues: str, use_tz: bool = True, **options: Any) -> Iterator[An
         finally:
             backend.jobs.close()
             backend._services.clear()
+
+
+@contextmanager
+def database(place: Place) -> Iterator[None]:
+    """Have a database be Django's by the alias "own"."""
+    options: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": place.path}
+    if not place.is_sqlite:
+        found = psycopg.conninfo.conninfo_to_dict(place.url)
+        names = {"NAME": found["dbname"], "HOST": found["host"], "USER": found["user"]}
+        options = {"ENGINE": "django.db.backends.postgresql", **names}
+    connections.databases["own"] = connections.configure_settings({"default": {}, "own": options})["own"]
+    try:
+        yield
+    finally:
+        connections["own"].close()
+        del connections["own"], connections.databases["own"]
 
 
 @contextmanager

@@ -20,13 +20,6 @@ class Declined(Exception):
     """An error of an application."""
 
 
-class Outer:
-    """A class with another one in it."""
-
-    class Inner(Exception):
-        """An error."""
-
-
 @task()
 def nothing(*args: Any, **kwargs: Any) -> None:
     """Return nothing."""
@@ -35,6 +28,13 @@ def nothing(*args: Any, **kwargs: Any) -> None:
 @task
 async def nothing_async(*args: Any, **kwargs: Any) -> None:
     await asyncio.sleep(0)
+
+
+def hidden() -> None:
+    """No worker finds the task of this function."""
+
+
+renamed = task()(hidden)
 
 
 @task()
@@ -49,7 +49,7 @@ def echo(*args: Any, **kwargs: Any) -> Any:
 
 @task()
 def failing(kind: str) -> None:
-    errors = {each.__name__: each for each in (ValueError, SystemExit, KeyboardInterrupt, Declined, Outer.Inner)}
+    errors = {each.__name__: each for each in (ValueError, SystemExit, KeyboardInterrupt, Declined)}
     raise errors[kind](f"This task failed due to {kind}\nin two lines")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs_service import Outcome
-from jobs_service.layer import queue, removal, running_jobs, type_settings
+from jobs_service.layer import creation, queue, running_jobs, type_settings
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.running_jobs import LockStatus
 from jobs_service.model.type_state import Retention
@@ -29,8 +29,8 @@ async def test_one_beat_renews_what_is_held_and_tells_what_is_not() -> None:
         wanted = AcceptTerms(3, None, None, 1, 100)
         entries, _ = await found.transact(lambda unit: queue.accept(unit, found.keys, wanted))
         held = [(found.place(entry.id), entry.record.lock) for entry in entries if entry.record and entry.record.lock]
-        await found.transact(lambda unit: removal.remove(unit, found.place("b"), False))
-        await found.transact(lambda unit: removal.remove(unit, found.place("c"), True))
+        await found.transact(lambda unit: creation.remove(unit, found.place("b"), False))
+        await found.transact(lambda unit: creation.remove(unit, found.place("c"), True))
         [stamp] = [value for key, value in await found.pairs() if key == found.keys.watch_activity]
         told = await found.transact(lambda unit: running_jobs.beat(unit, [*held, (found.place("nobody"), b"x" * 16)]))
         assert told == [LockStatus.HELD, LockStatus.CANCELED, LockStatus.TAKEN, LockStatus.TAKEN]
@@ -50,26 +50,26 @@ async def test_those_who_run_jobs_are_told_exactly_when_one_is_taken_away() -> N
             operation, _, _ = MOVES[move]
             await found.transact(lambda unit, operation=operation: operation(unit, found.place("a"), lock))  # type: ignore[misc]
         assert await counter(found) == 0
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), False))
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))
         assert await counter(found) == 1
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), False))  # it is canceled already
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))  # it is canceled already
         assert await counter(found) == 1
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), True))
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), True))
         assert await counter(found) == 2
         await running(found)
         await lose_all(found)
         assert await counter(found) == 3
         lock = await accept(found)
         await found.transact(lambda unit: running_jobs.finish(unit, found.place("a"), lock, None, Outcome.SUCCEEDED))
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), False))
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), False))
         await found.add("a")
-        await found.transact(lambda unit: removal.remove(unit, found.place("a"), True))
+        await found.transact(lambda unit: creation.remove(unit, found.place("a"), True))
         assert await counter(found) == 3
 
 
 async def expire(found: Layer, until: float, limit: int = 100) -> int:
     """Remove what has expired."""
-    removed = await found.transact(lambda unit: removal.remove_expired(unit, found.keys, until, limit))
+    removed = await found.transact(lambda unit: creation.remove_expired(unit, found.keys, until, limit))
     await found.assert_sound()
     return removed
 
@@ -92,11 +92,11 @@ async def test_expired_jobs_are_removed_in_batches_the_earliest_first_and_none_t
             )
             await finish(found, f"{keep:.0f}")
         await finish(found, "failed", Outcome.FAILED)
-        assert await found.store.read(lambda tr: removal.next_expiry(tr, found.keys)) == EPOCH + 10
+        assert await found.store.read(lambda tr: creation.next_expiry(tr, found.keys)) == EPOCH + 10
         assert await expire(found, EPOCH + 9.9) == 0
         assert await expire(found, EPOCH + 40, limit=2) == 2
         assert await ids(found) == ["30", "50", "failed"]
         assert await expire(found, EPOCH + 40, limit=2) == 1
         assert await expire(found, EPOCH + 1e9) == 1
         assert await ids(found) == ["failed"]
-        assert await found.store.read(lambda tr: removal.next_expiry(tr, found.keys)) is None
+        assert await found.store.read(lambda tr: creation.next_expiry(tr, found.keys)) is None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jobs_service import JobTooLarge, Outcome, StoreError, run_data
-from jobs_service.layer import creation, queue, removal, running_jobs
+from jobs_service.layer import creation, queue, running_jobs
 from jobs_service.layer.creation import Spec
 from jobs_service.layer.keyspace import AFTER, pack_id
 from jobs_service.layer.queue import AcceptTerms
@@ -31,7 +31,7 @@ async def test_the_longest_job_that_is_taken_can_do_everything() -> None:
         await found.add(id, "x" * (biggest - 2), priority=priority)
         lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
         await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, EPOCH + 5)))
-        await found.transact(lambda unit: removal.remove(unit, place, False))
+        await found.transact(lambda unit: creation.remove(unit, place, False))
         await found.assert_sound()
         await found.transact(lambda unit: running_jobs.release(unit, place, lock))
         await found.assert_sound()
@@ -61,7 +61,7 @@ async def test_as_many_jobs_are_taken_as_a_transaction_can_hold_and_never_none()
 
 
 def removing(found: Layer, id: str) -> Work:
-    return lambda unit: removal.remove(unit, found.place(id), True)
+    return lambda unit: creation.remove(unit, found.place(id), True)
 
 
 async def run_and_lose(found: Layer, work: Work) -> Any:
@@ -115,7 +115,7 @@ async def test_a_damaged_record_stops_the_operation_and_nothing_is_written_but_b
             transaction.set(found.keys.data + place[2], b"\x01damaged")
 
         await found.store.transact(damage)
-        for work in (adding(found, "a"), lambda unit: removal.remove(unit, found.place("a"), False)):
+        for work in (adding(found, "a"), lambda unit: creation.remove(unit, found.place("a"), False)):
             with pytest.raises(StoreError, match="a job's record is damaged"):
                 await found.transact(work)
         assert await found.pairs(found.keys.data, found.keys.data + AFTER) == [

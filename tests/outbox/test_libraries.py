@@ -123,29 +123,14 @@ def _sqlalchemy(driver: str, asynchronous: bool, session: bool) -> Callable[[Pla
 
 @asynccontextmanager
 async def _django(place: Place) -> AsyncIterator[Any]:
-    import django
-    from django.conf import settings
     from django.db import connections, transaction
 
-    if not settings.configured:
-        settings.configure(DATABASES={})
-        django.setup()
-    options: dict[str, Any] = {"ENGINE": "django.db.backends.sqlite3", "NAME": place.path}
-    if not place.is_sqlite:
-        found = psycopg.conninfo.conninfo_to_dict(place.url)
-        names = {"NAME": found["dbname"], "HOST": found["host"], "USER": found["user"]}
-        options = {"ENGINE": "django.db.backends.postgresql", **names}
-    connections.databases["own"] = connections.configure_settings({"default": {}, "own": options})["own"]
-    wrapper = connections.create_connection("own")
-    connections["own"] = wrapper
+    from tests.django.support import database
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "yes")  # the test is a coroutine
-        try:
-            with transaction.atomic(using="own"):
-                yield wrapper
-        finally:
-            wrapper.close()
-    del connections["own"], connections.databases["own"]
+        with database(place), transaction.atomic(using="own"):
+            yield connections["own"]
 
 
 LIBRARIES = {

@@ -208,8 +208,13 @@ async def test_an_unanswered_deed_is_done_before_what_others_do_and_a_lost_one_a
 
 
 PLANS: list[list[Fate]] = [
-    *(["lost"], ["unanswered"], ["conflict"], ["lost", "lost", "unanswered"], ["conflict", "unanswered"]),
-    *(["lost", "conflict", "lost"], ["late", "timed out"]),
+    ["lost"],
+    ["unanswered"],
+    ["conflict"],
+    ["lost", "lost", "unanswered"],
+    ["conflict", "unanswered"],
+    ["lost", "conflict", "lost"],
+    ["late", "timed out"],
 ]
 
 

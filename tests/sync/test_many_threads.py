@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import itertools
 import os
 import random
 import signal
@@ -15,16 +16,21 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
+from anyio.from_thread import start_blocking_portal
 
 from jobs_service import JobId, JobState, ServiceClosed
+from jobs_service.batching import Answer
 from jobs_service.blocking import LoopCalls
 from jobs_service.sync import JobsService
 from tests.left_open import Open
 from tests.store.lmdb.lmdb_process import ROOT
 
 THREADS = 200
+SECONDS = float(os.environ.get("SYNC_SECONDS", "0"))
+"""How long the threads go on with new jobs, after three each."""
 
 
 class Killed(BaseException):
@@ -56,9 +62,12 @@ def test_threads_add_look_and_wait_while_callers_are_killed_and_the_process_fork
 
         running = threading.Thread(target=jobs.run, daemon=True)
         running.start()
+        end = time.monotonic() + SECONDS
 
         def call(number: int) -> None:
-            for turn in range(3):
+            for turn in itertools.count():
+                if turn >= 3 and time.monotonic() >= end:
+                    return
                 id = f"{number}-{turn}"
                 try:
                     jobs.enqueue(work, number, id=id)
@@ -69,29 +78,30 @@ def test_threads_add_look_and_wait_while_callers_are_killed_and_the_process_fork
                     return
 
         threads = started(call)
-        for thread in random.Random(7).sample(threads, 20):
-            kill(thread)
         children = []
-        for child in range(2):
-            if (pid := os.fork()) == 0:
-                _in_child(jobs, child)
-            children.append(pid)
+        for count, thread in enumerate(random.Random(7).sample(threads[1:], 20)):
+            kill(thread)
+            threads[0].join(SECONDS / 20)
+            if count % 10 == 5:
+                if (pid := os.fork()) == 0:
+                    _in_child(jobs, f"child-{count}")
+                children.append(pid)
         assert [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children] == [0, 0]
         for thread in threads:
             thread.join()
         assert len(answered) >= 3 * (THREADS - 20)
-        for id in (*answered, "child-0", "child-1"):
+        for id in (*answered, "child-5", "child-15"):
             assert jobs.wait("work", id, "finished", timeout=60)
     running.join()
     assert not Open.now().since(before)
 
 
-def _in_child(jobs: JobsService, child: int) -> None:
+def _in_child(jobs: JobsService, id: str) -> None:
     """Use the service in a forked child, and end it."""
     status = 1
     try:
         assert threading.active_count() == 1
-        job = jobs.enqueue("work", child, id=f"child-{child}")
+        job = jobs.enqueue("work", 1, id=id)
         jobs.result("work", job.id, timeout=60)  # its parent runs it
         jobs.close()
         assert threading.active_count() == 1
@@ -186,6 +196,49 @@ def test_the_loop_is_woken_for_a_call_though_the_thread_that_was_to_do_it_has_di
         assert jobs.types() == []
 
 
+def test_operations_begin_together_when_those_before_them_are_over_or_interrupted() -> None:
+    main = threading.main_thread().ident
+    assert main is not None
+    with start_blocking_portal() as portal:
+        loop = portal.call(asyncio.get_running_loop)
+        calls = LoopCalls(loop)
+        begun: SimpleQueue[tuple[int, Answer]] = SimpleQueue()
+        results: dict[int, object] = {}
+
+        def call(number: int) -> None:
+            results[number] = calls.operate(lambda answer: (number, answer), begun.put, one_after_the_other=True)
+
+        def wait_for_others(count: int) -> None:
+            while sum(len(flight.waiting) for flight in [*calls._flights.values()]) < count:
+                time.sleep(0.001)
+            assert begun.empty()
+
+        def interrupt() -> None:
+            assert begun.get()[0] == 7
+            threads.extend(started(call, 3))
+            wait_for_others(3)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        threads: list[threading.Thread] = []
+        interrupting = threading.Thread(target=interrupt)
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            call(7)
+        interrupting.join()
+        together = [begun.get() for _ in range(3)]
+        threads.append(threading.Thread(target=call, args=(3,)))
+        threads[-1].start()
+        wait_for_others(1)
+        for number, answer in together:
+            loop.call_soon_threadsafe(answer.set_result, f"result {number}")
+        number, answer = begun.get()
+        loop.call_soon_threadsafe(answer.set_result, f"result {number}")
+        for thread in threads:
+            thread.join()
+        assert results == {each: f"result {each}" for each in range(4)}
+        assert portal.call(lambda: calls._flights) == {}
+
+
 def run(program: str, path: Path, *arguments: str) -> tuple[int, str, str]:
     """Run a program with a store; return exit code and outputs."""
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", program, f"lmdb:{path / 'store'}", *arguments]
@@ -196,7 +249,8 @@ def run(program: str, path: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 HEAD = """
-import os, signal, sys, threading
+import logging, os, signal, sys, threading
+logging.getLogger("asyncio").setLevel("ERROR")  # it tells of slow steps, of which a busy machine has many
 from jobs_service.sync import JobsService
 jobs = JobsService(sys.argv[1])
 jobs.set_type_timeout("work", 60)

@@ -42,10 +42,6 @@ def exit_at_once() -> None:
     os._exit(3)
 
 
-def exit_with(code: int) -> None:
-    os._exit(code)
-
-
 def exit_politely() -> None:
     sys.exit("enough")
 
