@@ -350,7 +350,7 @@ class _SqliteSession(Session):
         if not self._path.is_file():
             raise FileNotFoundError(f"there is no file {self._path}")
         self._identity = self._found()
-        self._connection = sqlite3.connect(self._path, _BUSY, isolation_level=None, check_same_thread=False)
+        self._connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
         # Any bytes may be in a column; those that are no text must not keep others from being read.
         self._connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
 

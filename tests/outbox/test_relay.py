@@ -122,7 +122,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"type": "receipt", "data": "NaN"}, "data: not usable JSON (NaN is not a JSON number)"),
     ({"type": "receipt", "data": json.dumps("x" * 200_000)}, "limit"),
     ({"type": "receipt", "data": json.dumps("x" * 2_000_000)}, "its data have 2000002 characters"),
-    ({"type": "nobody", "data": "1"}, "unknown type: type 'nobody' has no activity timeout"),
+    ({"type": "nobody", "data": "1"}, "there is no type 'nobody': the start of its handler"),
     ({"type": "json:{", "data": "1"}, "type: "),
     ({"type": "receipt", "id": "i" * 20_000}, "limit"),
     ({"type": "receipt", "id": "there", "data": "1"}, "job 'receipt'/'there' exists already"),
