@@ -28,6 +28,7 @@ from benchmarks.contention import ContentionMeasurements, contender
 from benchmarks.events import EventMeasurements, other
 from benchmarks.http import HttpMeasurements
 from benchmarks.monitoring import MonitoringMeasurements
+from benchmarks.outbox import OutboxMeasurements
 from benchmarks.queue import QueueMeasurements
 from benchmarks.runner import RunnerMeasurements, run_no_ops
 from jobs_service.cli.daemon import GC_THRESHOLDS
@@ -38,6 +39,7 @@ class Bench(
     ContentionMeasurements,
     EventMeasurements,
     MonitoringMeasurements,
+    OutboxMeasurements,
     RunnerMeasurements,
     HttpMeasurements,
 ):
@@ -85,6 +87,7 @@ MEASUREMENTS = [
     "accept_finish",
     "accept_many_finish",
     "rows",
+    "outbox",
     "contention",
     "add_single",
     "sync_add",
@@ -97,6 +100,7 @@ MEASUREMENTS = [
     "other_process",
     "runner",
     "runner_two_processes",
+    "runner_isolated",
     "runner_types",
     "runner_idle",
     "http_jobs",

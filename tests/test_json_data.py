@@ -248,6 +248,3 @@ def test_numbers_that_are_not_finite_are_refused(number: float, wrap: Any) -> No
 @pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [value], lambda value: {"a": value}])
 def test_keys_that_are_not_text_are_refused(key: Any, wrap: Any) -> None:
     assert f"of type {type(key).__name__}; object keys must be str" in refusal(wrap({key: "value"}))
-
-
-# what is read

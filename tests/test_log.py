@@ -22,18 +22,17 @@ import asyncio, sys
 import structlog
 from jobs_service import JobsService, Settings
 
-async def main(lose):
+async def main():
     async with JobsService("memory:", settings=Settings(notify_holdoff=0)) as jobs:
         await jobs.set_type_timeout("email", 60)
         await jobs.add("email", "the-id", {"password": "hunter2"})
         job = await jobs.accept("email")
         await job.update({"password": "hunter3"})
-        if lose:
-            await jobs.set_type_timeout("email", 0.2)
-            while (await jobs.get("email", "the-id")).state == "running":
-                await asyncio.sleep(0.01)
-            await jobs.set_type_timeout("email", 60)
-            job = await jobs.accept("email")
+        await jobs.set_type_timeout("email", 0.2)
+        while (await jobs.get("email", "the-id")).state == "running":
+            await asyncio.sleep(0.01)
+        await jobs.set_type_timeout("email", 60)
+        job = await jobs.accept("email")
         await job.finish({"password": "hunter4"})
         await jobs.remove("email", "the-id")
         await jobs.clear_type_timeout("email")
@@ -43,12 +42,12 @@ async def main(lose):
 JSON_LINES = "structlog.configure([structlog.processors.add_log_level, structlog.processors.JSONRenderer()])\n"
 
 
-def run(tmp_path: Path, *, configure: str = "", lose: bool = False) -> str:
+def run(tmp_path: Path, configure: str = "") -> str:
     """Run a service in a process of its own, and return its standard error, where logs belong.
 
     Its standard output must be empty, but for what a program's own configuration sends there.
     """
-    program = f"{SCENARIO}{configure}asyncio.run(main({lose}))\n"
+    program = f"{SCENARIO}{configure}asyncio.run(main())\n"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False
     )
@@ -61,14 +60,8 @@ def run(tmp_path: Path, *, configure: str = "", lose: bool = False) -> str:
 # of a whole program
 
 
-def test_a_program_that_has_configured_nothing_reads_nothing_of_ordinary_work(tmp_path: Path) -> None:
-    assert run(tmp_path) == ""
-
-
-def test_a_program_that_has_configured_nothing_is_told_of_lost_jobs(tmp_path: Path) -> None:
-    assert run(tmp_path, lose=True) == (
-        "jobs_lost type='email' count=1 ids=['the-id'] reason='their workers fell silent'\n"
-    )
+def test_a_program_that_has_configured_nothing_is_told_of_lost_jobs_and_of_no_ordinary_work(tmp_path: Path) -> None:
+    assert run(tmp_path) == ("jobs_lost type='email' count=1 ids=['the-id'] reason='their workers fell silent'\n")
 
 
 def test_a_program_that_has_configured_logging_gets_events_its_way_down_to_its_level(tmp_path: Path) -> None:
@@ -77,29 +70,26 @@ import logging
 logging.basicConfig(level="INFO", format="%(levelname)s %(name)s %(event)s %(fields)s %(filename)s")
 logging.getLogger("jobs_service.actors").setLevel("DEBUG")
 """
-    lines = run(tmp_path, configure=configure, lose=True).splitlines()
+    lines = run(tmp_path, configure).splitlines()
     assert "DEBUG jobs_service.actors type_served {'type': 'email'} type_server.py" in lines
     [lost] = [line for line in lines if "jobs_lost" in line]
     assert lost.startswith("WARNING jobs_service.actors jobs_lost {'type': 'email', 'count': 1, 'ids': ['the-id']")
     assert not any(line.startswith("DEBUG jobs_service ") for line in lines)
 
 
-def test_a_program_that_has_configured_structlog_gets_details_its_way_with_type_and_id(tmp_path: Path) -> None:
-    events = [json.loads(line) for line in run(tmp_path, configure=JSON_LINES, lose=True).splitlines()]
+def test_a_program_that_has_configured_structlog_gets_details_its_way_and_never_data(
+    tmp_path: Path,
+) -> None:
+    output = run(tmp_path, JSON_LINES)
+    assert "hunter" not in output
+    assert "password" not in output
+    events = [json.loads(line) for line in output.splitlines()]
     by_name = {event["event"]: event for event in events}
     assert by_name["type_served"]["type"] == "email"
     assert by_name["type_served"]["level"] == "debug"
     assert by_name["jobs_lost"]["type"] == "email"
     assert by_name["jobs_lost"]["ids"] == ["the-id"]
     assert by_name["jobs_lost"]["level"] == "warning"
-
-
-@pytest.mark.parametrize("configure", ["", JSON_LINES])
-def test_no_event_has_a_jobs_data(tmp_path: Path, configure: str) -> None:
-    output = run(tmp_path, configure=configure, lose=True)
-    assert "jobs_lost" in output
-    assert "hunter" not in output
-    assert "password" not in output
 
 
 FAILING = """

@@ -97,6 +97,3 @@ def test_damaged_notes_are_told_when_somebody_looks() -> None:
     for look in ("result", "error", "progress"):
         with pytest.raises(StoreError, match="a job's run data are damaged"):
             getattr(broken, look)
-
-
-# what else there is

@@ -186,6 +186,3 @@ def test_the_reader_knows_nothing_of_the_package() -> None:
     modules = sorted(Path(reader.__file__).parent.glob("*.py"))
     assert len(modules) > 1
     assert [module.name for module in modules if "jobs_service" in module.read_text()] == []
-
-
-# what it refuses

@@ -129,9 +129,6 @@ def test_a_detail_is_cut_to_255_bytes_of_whole_characters(detail: str, kept: str
     assert len(event.detail.encode()) <= 255
 
 
-# What an application says of progress
-
-
 # Damage
 
 LOOKS: dict[str, Callable[[bytes], object]] = {

@@ -337,8 +337,11 @@ def error_text(error: JobError) -> str:
 
 
 def note_text(job: Job | JobEvent) -> str:
-    """Return a note about a job on one line: its progress while it runs, else its result or error."""
+    """Return a note about a job on one line: its progress while it runs, why it was stopped, its result or error."""
     progress: Progress | None = job.progress
+    newest = next(iter(getattr(job, "history", ())), None)  # an event has none
+    if job.state == "pending" and newest is not None and newest.kind == "stopped":
+        return printable(newest.detail.replace("\n", " "))
     if job.state == "running" and progress is not None:
         return progress_text(progress)
     if job.outcome == "succeeded":

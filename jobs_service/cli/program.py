@@ -71,6 +71,11 @@ def refuse_store(context: typer.Context, why: str) -> None:
         raise typer.BadParameter(why, param_hint="--store")
 
 
+def own_store(application: str) -> str:
+    """Return why `--store` is refused beside an application."""
+    return f"{application} brings its own store; JOBS_SERVICE_STORE is that of a JobsService() without an address"
+
+
 def run(
     context: typer.Context,
     body: Callable[[JobsService], Coroutine[Any, Any, T]],
@@ -300,7 +305,7 @@ def wording(error: BaseException) -> str:
 
     if isinstance(error, NoTypeTimeout):
         name = shown(error.type)
-        return f"type {name} has no activity timeout; give it one: {PROGRAM} types set {name} SECONDS"
+        return f"there is no type {name}: the start of its handler makes it, or {PROGRAM} types set {name} SECONDS"
     if isinstance(error, JobExists):
         return f"job {shown(error.id)} of type {shown(error.type)} exists already; --resubmit has it run again"
     if isinstance(error, JobNotFound):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from jobs_service.dashboard.rendering import count, duration
+from jobs_service.dashboard.rendering import NBSP, count, duration
 
 COLUMN: Final = 10.0
 """Width of a column of a lane, in units of the drawing."""
@@ -60,6 +60,7 @@ def counted(
     *,
     area: tuple[str, Sequence[int]] | None = None,
     bars: Sequence[tuple[str, str, Sequence[int]]] = (),
+    ghost: tuple[str, Sequence[int]] | None = None,
     height: float = HEIGHT,
 ) -> Lane:
     """Return a lane of numbers.
@@ -68,11 +69,12 @@ def counted(
         name, says: as in Lane.
         area: a kind, and its values as an area with a line.
         bars: kinds with their words and values, stacked, the lowest first.
+        ghost: words and values to compare the area with.
         height: of the drawing.
     """
     series = [values for _, _, values in bars]
     stacked = [sum(values) for values in zip(*series, strict=True)]
-    most = max([*stacked, *(area[1] if area else ())], default=0)
+    most = max([*stacked, *(area[1] if area else ()), *(ghost[1] if ghost else ())], default=0)
     top = _nice_count(most)
     drawn: list[Bar] = []
     for place in range(len(stacked)):
@@ -86,18 +88,19 @@ def counted(
     columns = len(area[1]) if area else len(stacked)
     width = columns * COLUMN
     keys = tuple((kind, word) for kind, word, _ in bars)
+    greatest = count(top) if top < 1e6 else f"{top / 1e6:g}{NBSP}M"
     if area is None or not most:
-        return Lane(name, says, width, count(top), keys, bars=tuple(drawn))
+        return Lane(name, says, width, greatest, keys, bars=tuple(drawn))
     [points] = _segments(area[1], top, height)
     points = f"0,{points.partition(',')[2].partition(' ')[0]} {points} {width:g},{points.rpartition(',')[2]}"
     return Lane(
         name,
         says,
         width,
-        count(top),
-        ((area[0], area[0]), *keys),
+        greatest,
+        ((area[0], area[0]), *([("ghost", ghost[0])] if ghost else ()), *keys),
         f"0,{height:g} {points} {width:g},{height:g}",
-        ((area[0], points),),
+        ((area[0], points), *([("ghost", _segments(ghost[1], top, height)[0])] if ghost else ())),
         tuple(drawn),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from jobs_service.dashboard import charts, rendering
 from jobs_service.dashboard.charts import Lane
+from jobs_service.model import ProcessInfo, ProcessState
 from jobs_service.model.type_state import Histogram, Interval, QueueState, Totals, TypeCounts
 from jobs_service.service.failures import LastHour, Outage
 from jobs_service.service.queries import columns as columns_of
@@ -147,6 +148,11 @@ async def lately(
     return [Lately.of(span, *each) for each in found]
 
 
+def numbers(totals: Totals) -> list[int]:
+    """Return the numbers of events."""
+    return [getattr(totals, name) for name in totals.__slots__]
+
+
 def retried(totals: Totals) -> int:
     """Return the least number of crashed runs that another attempt follows."""
     return max(totals.crashed - totals.failed, 0)
@@ -157,24 +163,36 @@ def percentile(histogram: Histogram, percent: float) -> str:
     return rendering.duration(histogram.percentile(percent))
 
 
+def slots(processes: Sequence[ProcessInfo], type: JobType) -> tuple[int, int] | None:
+    """Return how many slots of a type are taken, and how many processes have; None if that is unknown."""
+    taking = [each for each in processes if each.state is ProcessState.RUNNING]
+    if any(each.unnamed for each in taking):
+        return None
+    found = [each for process in taking for each in process.handlers if each.type == type]
+    return sum(each.taken for each in found), sum(each.slots for each in found)
+
+
 # Charts
 
 
-def runs_lane(found: Lately, name: str = "Runs", **size: float) -> Lane:
+def runs_lane(found: Lately, name: str = "Runs", height: float = charts.HEIGHT) -> Lane:
     """Return a lane of succeeded, retried and failed runs."""
     area = ("succeeded", found.of_columns("succeeded"))
-    return charts.counted(name, _says(found), area=area, bars=_errors(found), **size)
+    return charts.counted(name, _says(found), area=area, bars=_errors(found), height=height)
 
 
-def overview_lanes(found: Lately) -> list[Lane]:
-    """Return the lanes of the large chart."""
+def overview_lanes(found: Lately, before: Lately | None) -> list[Lane]:
+    """Return the lanes of the large chart; `before` is the span a day or a week earlier, None if it is unknown."""
+    ghost = None
+    if before is not None and before.totals.succeeded:
+        ghost = ("yesterday" if found.span.interval == 60.0 else "the span before", before.of_columns("succeeded"))
     per = found.span.per
     succeeded = (
         f"{rendering.count(found.totals.succeeded)} succeeded, at most {max(found.of_columns('succeeded'))} per {per}"
     )
     area = ("succeeded", found.of_columns("succeeded"))
     return [
-        charts.counted(f"Succeeded per {per}", f"{succeeded}.", area=area),
+        charts.counted(f"Succeeded per {per}", f"{succeeded}.", area=area, ghost=ghost),
         charts.counted(f"Errors per {per}", _says(found), bars=_errors(found)),
         time_lane(found, "waited"),
     ]
@@ -222,11 +240,13 @@ class Column(NamedTuple):
 
     Attributes:
         at: its beginning.
+        href: the page of what ran then; "" for none.
         succeeded, retried, failed: numbers of runs.
         median, p95: of waiting times, in words.
     """
 
     at: Markup
+    href: str
     succeeded: int
     retried: int
     failed: int
@@ -234,14 +254,21 @@ class Column(NamedTuple):
     p95: str
 
 
-def columns(found: Lately, most: int = 60) -> list[Column]:
-    """Return the columns of a chart, or of its table with at most so many rows."""
+def columns(found: Lately, href: Callable[[float, float], str], most: int = 60) -> list[Column]:
+    """Return the columns of a chart, or of its table with at most so many rows.
+
+    Args:
+        found: the events.
+        href: returns the address of what ran from a time on for so many seconds.
+        most: columns.
+    """
     size = -(-len(found.columns) // most) if found.columns else 1
     parts = [together(found.columns[at : at + size]) for at in range(0, len(found.columns), size)]
     form = found.span.axis if found.span.axis == "%H:%M" else "%m-%d %H:%M"
     return [
         Column(
             rendering.clock(each.begin, form),
+            href(each.begin, each.seconds),
             each.totals.succeeded,
             retried(each.totals),
             each.totals.failed,
@@ -273,6 +300,7 @@ class Complaint(NamedTuple):
         says: the problem, without its subject.
         more: a second line.
         since: for how long, in words; "" if unknown.
+        began: seconds since the epoch; None if unknown.
         query: the filter that finds the jobs.
     """
 
@@ -284,6 +312,7 @@ class Complaint(NamedTuple):
     more: str
     since: str
     query: dict[str, str]
+    began: float | None = None
 
 
 def complaints(
@@ -298,7 +327,7 @@ def complaints(
         now: seconds since the epoch.
     """
     found: dict[JobType, Complaint] = {}
-    every = [*_of_runs(hour), *_of_queues(queues, counts, now)]
+    every = [*_of_runs(hour, now), *_of_queues(queues, counts, now)]
     for each in sorted(every, key=lambda complaint: complaint.rank):
         found.setdefault(each.type, each)
     return found
@@ -315,7 +344,7 @@ def crashes(found: Outage, verb: str) -> str:
     return f"{rendering.count(found.crashed)} of {ended} {verb} within the last {within}"
 
 
-def _of_runs(hour: LastHour) -> Iterator[Complaint]:
+def _of_runs(hour: LastHour, now: float) -> Iterator[Complaint]:
     for each in hour.outages:
         wait = "job waits" if each.retrying == 1 else "jobs wait"
         more = crashes(each, "crashed") + (
@@ -323,7 +352,8 @@ def _of_runs(hour: LastHour) -> Iterator[Complaint]:
         )
         query = {"state": "retrying" if each.retrying else "failed"}
         since = rendering.roughly(max(each.since, 1) * 60.0)
-        yield Complaint(1, each.type, "failed", "failed", crash_share(each), more, since, query)
+        began = (now // 60 - max(each.since, 1) + 1) * 60.0
+        yield Complaint(1, each.type, "failed", "failed", crash_share(each), more, since, query, began)
     for type, totals in sorted(hour.by_type.items(), key=lambda item: -item[1].failed):
         if totals.failed:
             says = f"{rendering.many(totals.failed, 'job')} failed"

@@ -12,11 +12,11 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 from starlette.responses import Response
 
-from jobs_service.dashboard import jobs, rendering
+from jobs_service.dashboard import figures, jobs, rendering
 from jobs_service.dashboard.jobs import Run
 from jobs_service.dashboard.rendering import SECURITY, page, problem_page
 from jobs_service.dashboard.visit import Visit
-from jobs_service.errors import NoTypeTimeout, RecordDamaged
+from jobs_service.errors import RecordDamaged
 from jobs_service.model import HistoryEvent, HistoryKind, Job
 from jobs_service.model.job import ENDED, MEANT, Status, status_of
 from jobs_service.names import compact, priority_text, shown
@@ -118,11 +118,8 @@ async def job_page(visit: Visit) -> Response:
         )
     state = status_of(job, visit.now)
     queue = await service.queue_state(type)
-    try:
-        timeout: float | None = await service.get_type_timeout(type)
-    except NoTypeTimeout:
-        timeout = None
     progress = job.progress
+    slots = figures.slots(await visit.reads.processes(), type)
     runs = jobs.runs_of(job)
     most = jobs.most_attempts(service, type) if job.max_attempts is None else job.max_attempts
     context = {
@@ -130,12 +127,14 @@ async def job_page(visit: Visit) -> Response:
         "type": type,
         "id": id,
         "state": state.value,
-        "says": _says(job, state, queue.paused, timeout),
+        "says": _says(job, state, queue.paused, most, slots),
         "worker": worker_of(job),
         "started": started_at(job),
         "data": value(job.data),
         "result": value(job.result),
-        "traceback": () if job.error is None else frames(rendering.lines(job.error.traceback)),
+        "traceback": ()
+        if job.error is None or not job.error.traceback
+        else frames(rendering.lines(job.error.traceback)),
         "error_line": "" if job.error is None else rendering.error_line(job.error),
         "error_message": "" if job.error is None else rendering.lines(job.error.message),
         "progress_line": "" if progress is None else rendering.progress_line(progress),
@@ -220,16 +219,30 @@ def _life(job: Job, runs: list[Run], state: Status, now: float) -> dict[str, Any
     return {"bars": bars, "pauses": pauses, "now": x(now) if is_open else None, "seconds": min(end, now) - begin}
 
 
-def _says(job: Job, state: Status, paused: bool, timeout: float | None) -> str:
-    """Return a sentence about the job's next step or its outcome."""
+def _says(job: Job, state: Status, paused: bool, most: int | None, slots: tuple[int, int] | None) -> str:
+    """Return a sentence about the job's next step or its outcome.
+
+    Args:
+        job: the job.
+        state: of the job.
+        paused: whether its type is.
+        most: its attempts; None if unknown.
+        slots: of its type, taken and in all; None if unknown.
+    """
     if state in (Status.SCHEDULED, Status.RETRYING):
         is_again = state is Status.RETRYING
-        why = "The run before has crashed; it is tried again" if is_again else "It waits until it is due; it runs"
+        of = "" if most is None else f" of {rendering.count(most)}"
+        again = f"Its run has crashed; attempt {rendering.count(job.attempts + 1)}{of} begins"
+        why = again if is_again else "It waits until it is due; it runs"
         return why + " at the earliest" + (", once its type is resumed" if paused else "")
     if state is Status.READY:
         if paused:
             return "It could run now, but its type is paused: resume the type."
-        return "It could run now, and waits for a free slot of a worker of its type."
+        if slots == (0, 0):
+            return "It could run now, but no known process has a handler of its type; clients over HTTP may take it."
+        if slots is not None and slots[0] >= slots[1]:
+            return f"It could run now, and waits for a slot: all {rendering.count(slots[1])} of its type are taken."
+        return "It could run now, and waits for a worker of its type to take it."
     if state is Status.RUNNING:
         if job.cancel:
             return "Its worker was asked to end it."

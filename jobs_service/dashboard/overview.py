@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
+from markupsafe import Markup
 from starlette.responses import Response
 
-from jobs_service.dashboard import figures, rendering
+from jobs_service.dashboard import figures, past_page, rendering
 from jobs_service.dashboard.figures import Complaint, Lately
 from jobs_service.dashboard.rendering import page
 from jobs_service.dashboard.visit import Visit, choice
@@ -49,8 +51,12 @@ async def overview(visit: Visit) -> Response:
     some = selected[begin : begin + TYPES_ON_A_PAGE]
     known = await visit.service.queue_states([type for type in some if type not in queues])
     queues = {**queues, **dict(zip((type for type in some if type not in queues), known, strict=True))}
-    recent = await figures.lately(visit.service, some, window, visit.now, times=False)
+    recent = await reads.lately(some, window)
     every = None if sums is None else Lately.merged(figures.SPANS[window], sums)
+    earlier = None if sums is None else await reads.sums_before(window, counts)
+    before = None if earlier is None else Lately.merged(figures.SPANS[window], earlier)
+    usual = await reads.usual()
+    then = partial(past_page.address, visit)
     attention = [*_processes(visit, processes), *_outboxes(visit, processes)]
     attention += [_shown(visit, each) for each in problems.values()]
     attention += await _bulk(visit, counts)
@@ -64,18 +70,19 @@ async def overview(visit: Visit) -> Response:
         "total_types": len(counts),
         "totals": {state: sum(getattr(each, state) for each in counts.values()) for state in STATES},
         "every": every,
-        "lanes": None if every is None else figures.overview_lanes(every),
-        "columns": None if every is None else figures.columns(every),
-        "table": None if every is None else figures.columns(every, 12),
+        "lanes": None if every is None else figures.overview_lanes(every, before),
+        "columns": None if every is None else figures.columns(every, then),
+        "table": None if every is None else figures.columns(every, then, 12),
+        "usual": usual if window == "hour" else None,
         "axis": None if every is None else figures.axis(every),
         "spark": None if every is None else figures.spark(every, "All types"),
-        "mark": _mark(hour.outages, window),
+        "mark": None if every is None else _mark(hour.outages, every),
         "p95": figures.percentile,
         "slow": figures.SLOW,
         "slots": (sum(each.taken for each in processes), sum(each.slots for each in processes)),
         "unwell": unwell,
         "warnings": sum(each["is_warning"] for each in attention),
-        "usual": len(counts) - len(problems),
+        "well": len(counts) - len(problems),
         "attention": attention[:MOST_ATTENTION],
         "more_attention": max(len(attention) - MOST_ATTENTION, 0),
         "rows": [
@@ -193,12 +200,14 @@ async def _bulk(visit: Visit, counts: Mapping[JobType, TypeCounts]) -> list[dict
     return items
 
 
-def _mark(outages: tuple[Outage, ...], window: str) -> tuple[int, str] | None:
+def _mark(outages: tuple[Outage, ...], every: Lately) -> tuple[int, Markup] | None:
     """Return the column from which on the runs of the worst type crash, and a text; None if there is none to mark."""
-    span = figures.SPANS[window]
+    span = every.span
     if not outages or span.interval != 60.0 or not 0 < outages[0].since < span.intervals:
         return None
-    return span.intervals - outages[0].since, f"{rendering.brief(shown(outages[0].type), 30)} starts to crash"
+    place = span.intervals - outages[0].since
+    at = rendering.clock(every.columns[place].begin, "%H:%M")
+    return place, Markup("{} {} starts to crash").format(at, rendering.brief(shown(outages[0].type), 30))
 
 
 def _number(text: str | None) -> int:

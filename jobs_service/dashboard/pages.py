@@ -19,6 +19,7 @@ from jobs_service.dashboard.figures import SizeWatch
 from jobs_service.dashboard.job_page import clone_page, download, job_page
 from jobs_service.dashboard.jobs import export
 from jobs_service.dashboard.overview import overview
+from jobs_service.dashboard.past_page import past
 from jobs_service.dashboard.rendering import HERE, SECURITY, error_page, problem_page
 from jobs_service.dashboard.search_page import search
 from jobs_service.dashboard.shared import Shared
@@ -37,7 +38,9 @@ LEAST: Final = 1.0
 _SHARE: Final = 25
 """Looks, and pages that are read anew after them, take one part in 25 of the time each, as far as _MOST allows."""
 _MOST: Final = 32.0
-"""Most seconds between two looks; a look also takes very long while the store is away."""
+"""Most seconds between two looks of a page."""
+_MOST_OF_A_LOOK: Final = 8.0
+"""Most of them because the looks take long: they also do while the store is away."""
 _REQUEST: Final = 0.002
 """Seconds that a request takes beside its page."""
 
@@ -80,6 +83,7 @@ class Dashboard:
             see("/download", download),
             see("/export", export),
             see("/failures", failures),
+            see("/past", past),
             see("/periodic", small_pages.periodic),
             see("/system", lambda visit: small_pages.system(visit, self._sizes)),
             see("/search", search),
@@ -217,8 +221,9 @@ class OpenPages:
         Args:
             took: seconds of its last look.
         """
-        wanted, beat = _SHARE * max(took, self._streams * (self._cost + _REQUEST)), LEAST
-        while beat < min(wanted, _MOST):
+        wanted = max(min(_SHARE * took, _MOST_OF_A_LOOK), min(_SHARE * self._streams * (self._cost + _REQUEST), _MOST))
+        beat = LEAST
+        while beat < wanted:
             beat *= 2
         return beat
 

@@ -176,6 +176,7 @@ def _templates() -> Environment:
         "brief": brief,
         "when": when,
         "clock": clock,
+        "schedule_words": schedule_words,
         "roughly": roughly,
     }
     environment.globals |= {"states": [each.value for each in Status], "version": jobs_service.__version__}
@@ -303,6 +304,50 @@ def json_text(value: Any) -> str:
 def on_one_line(value: Any, most: int = 160) -> str:
     """Return a JSON value on one line, cut to a number of characters; "" for None."""
     return "" if value is None else brief(compact(value), most)
+
+
+_DAYS: Final = ("Sundays", "Mondays", "Tuesdays", "Wednesdays", "Thursdays", "Fridays", "Saturdays", "Sundays")
+
+
+def schedule_words(written: str) -> str:
+    """Return the schedule of a periodic type as people say it; "" for a cron expression that is not a usual one.
+
+    Args:
+        written: an interval, as `every 1h30m`, or a cron expression and its time zone.
+    """
+    if written.startswith("every "):
+        seconds = durations.seconds_of(written.removeprefix("every "))
+        one = {60.0: "minute", 3600.0: "hour", 86_400.0: "day"}
+        return "" if seconds is None else f"Every {one.get(seconds) or duration(seconds)}"
+    fields = written.split()
+    if len(fields) != 6 or fields[3] != "*":
+        return ""
+    minute, hour, day, _, weekday, zone = fields
+    is_daily = day == weekday == "*"
+    if minute == "*" or (step := _step(minute, 60)):
+        words = "Every minute" if minute == "*" else f"Every {many(step, 'minute')}"
+        return words if is_daily and hour == "*" else ""
+    if not minute.isdecimal():
+        return ""
+    at = f", at :{minute:0>2}"
+    if hour == "*" and is_daily:
+        return f"Every hour{at}"
+    if (step := _step(hour, 24)) and is_daily:
+        return f"Every {many(step, 'hour')}{at if int(minute) else ''}"
+    if not hour.isdecimal() or "*" not in (day, weekday):
+        return ""
+    which = "Daily" if is_daily else f"Day {day} of the month" if day.isdecimal() else ""
+    if weekday != "*":
+        is_one = weekday.isdecimal() and int(weekday) < len(_DAYS)
+        which = _DAYS[int(weekday)] if is_one else "Mondays to Fridays" if weekday == "1-5" else ""
+    return which and f"{which} at {hour:0>2}:{minute:0>2}, {zone.rpartition('/')[2].replace('_', ' ')}"
+
+
+def _step(field: str, whole: int) -> int:
+    """Return the step of a cron field, */15, if it divides the whole evenly; else 0."""
+    text = field.removeprefix("*/")
+    step = int(text) if field.startswith("*/") and text.isdecimal() and len(text) < 3 else 0
+    return step if step and whole % step == 0 else 0
 
 
 def error_line(error: JobError, most: int = 200) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from statistics import median
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from jobs_service.dashboard.figures import SPANS, Span
+from jobs_service.dashboard.figures import SPANS, Lately, Span, lately
 from jobs_service.durations import rest_after
 from jobs_service.errors import JobsError
 from jobs_service.model import ProcessInfo
@@ -29,8 +30,28 @@ MOST_QUEUES: Final = 100
 """Most types whose queues are read: those with the most ready jobs."""
 _PATIENCE: Final = 0.05
 """Seconds that a page waits for the sums of all types; then it shows the last ones."""
+_AGO: Final = {"hour": 86_400.0, "day": 86_400.0, "week": 604_800.0}
+"""How long before each span is what it is compared with; that of a month is not kept."""
+_USUAL_FOR: Final = 600.0
+_KEPT: Final = 30.0
+"""Seconds for which the events of a type's week and month are kept."""
+_LEAST_DAYS: Final = 3
 _OPEN: Final = 2
 """The newest intervals, which are read again: other clocks may be behind."""
+
+
+class Usual(NamedTuple):
+    """What usually happens in an hour of this time of the day: medians of up to seven days.
+
+    Attributes:
+        succeeded, failed: numbers of jobs.
+        waited, ran: 95th percentiles in seconds.
+    """
+
+    succeeded: int
+    failed: int
+    waited: float
+    ran: float
 
 
 class Shared:
@@ -47,7 +68,10 @@ class Shared:
         self._queues: _Shared[dict[JobType, QueueState]] = _Shared(self._read_queues)
         self._processes: _Shared[list[ProcessInfo]] = _Shared(service.processes)
         self._failures: _Shared[Failures] = _Shared(self._read_failures)
+        self._usual: _Shared[Usual | None] = _Shared(self._read_usual)
+        self._lately: dict[tuple[str, JobType], tuple[float, Lately]] = {}
         self._sums = {name: _Sums(service, span) for name, span in SPANS.items()}
+        self._before = {name: _Sums(service, SPANS[name], ago) for name, ago in _AGO.items()}
 
     async def counts(self, age: float = 0.0) -> dict[JobType, TypeCounts]:
         """Return the counts of all types, some tenths of a second old if there are very many.
@@ -73,6 +97,24 @@ class Shared:
         """Return the processes, as old."""
         return await self._processes.get()
 
+    async def lately(self, types: Sequence[JobType], window: str) -> list[Lately]:
+        """Return the recent events of each of these types, without the times of each column.
+
+        Those of a week and of a month are up to _KEPT seconds old.
+
+        Args:
+            types: to look at.
+            window: of SPANS.
+        """
+        service, began = self._service, time.monotonic()
+        if window not in ("week", "month"):
+            return await lately(service, types, window, service.wall_time(), times=False)
+        found = {key: each for key, each in self._lately.items() if each[0] >= began - _KEPT}
+        left = [type for type in types if (window, type) not in found]
+        read = await lately(service, left, window, service.wall_time(), times=False)
+        self._lately = found | {(window, type): (began, each) for type, each in zip(left, read, strict=True)}
+        return [self._lately[window, type][1] for type in types]
+
     async def sums(self, window: str, types: Iterable[JobType]) -> list[Interval] | None:
         """Return the events of all types by interval; None while they are counted for the first time.
 
@@ -81,6 +123,14 @@ class Shared:
             types: all of them.
         """
         return await self._sums[window].get(types)
+
+    async def sums_before(self, window: str, types: Iterable[JobType]) -> list[Interval] | None:
+        """Return the same for an hour yesterday, the day or the week before; None if that is not known."""
+        return await self._before[window].get(types) if window in self._before else None
+
+    async def usual(self) -> Usual | None:
+        """Return what usually happens in such an hour, some minutes old; None if that is not known."""
+        return await self._usual.get(_USUAL_FOR)
 
     def known_problems(self) -> tuple[int, int]:
         """Return the numbers of failed jobs in the last hour and of silent processes, as last read."""
@@ -95,7 +145,7 @@ class Shared:
 
     async def close(self) -> None:
         """End what reads in the background."""
-        for each in self._sums.values():
+        for each in (*self._sums.values(), *self._before.values()):
             await each.close()
 
     async def _read_last_hour(self) -> LastHour:
@@ -105,6 +155,29 @@ class Shared:
         hour = await self.last_hour()
         recent = {*hour.by_type, *(outage.type for outage in hour.outages)}
         return await newest_failures(self._service, await self.counts(), recent=recent)
+
+    async def _read_usual(self) -> Usual | None:
+        types, hour = [*await self.counts()], int((self._service.wall_time() - 1800) // 3600)
+        days = [
+            (await together(self._service._access, types, "hour", hour - 24 * ago, hour - 24 * ago))[0]
+            for ago in range(1, 8)
+        ]
+        happened = [day for day in days if day.totals.started]
+        if len(happened) < _LEAST_DAYS:
+            return None
+        succeeded, failed, waited, ran = zip(
+            *(
+                (
+                    day.totals.succeeded,
+                    day.totals.failed,
+                    day.waited.percentile(95) or 0.0,
+                    day.ran.percentile(95) or 0.0,
+                )
+                for day in happened
+            ),
+            strict=True,
+        )
+        return Usual(round(median(succeeded)), round(median(failed)), median(waited), median(ran))
 
     async def _read_queues(self) -> dict[JobType, QueueState]:
         counts = await self.counts()
@@ -145,8 +218,8 @@ class _Shared(Generic[T]):
 class _Sums:
     """The events of all types by interval, read in the background; intervals that are over are read once."""
 
-    def __init__(self, service: JobsService, span: Span) -> None:
-        self._service, self._span = service, span
+    def __init__(self, service: JobsService, span: Span, ago: float = 0.0) -> None:
+        self._service, self._span, self._ago = service, span, ago
         self._found: dict[int, Interval] = {}
         self._read_to: int | None = None
         self._good_until = 0.0
@@ -170,8 +243,8 @@ class _Sums:
 
     async def _read(self, types: list[JobType]) -> None:
         began = time.monotonic()
-        span, now = self._span, self._service.wall_time()
-        last = int(now // span.interval)
+        span = self._span
+        last = int((self._service.wall_time() - self._ago) // span.interval)
         first = last - span.intervals + 1
         begin = first if self._read_to is None else max(first, self._read_to - _OPEN + 1)
         with suppress(JobsError):  # a store that cannot be reached now: the page's own answer says so

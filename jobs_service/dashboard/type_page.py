@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from functools import partial
 from typing import Any, Final
 
 from starlette.responses import RedirectResponse, Response
 
 from jobs_service import durations
-from jobs_service.dashboard import figures, jobs, rendering
+from jobs_service.dashboard import figures, jobs, past_page, rendering
 from jobs_service.dashboard.rendering import page, problem_page
 from jobs_service.dashboard.visit import Visit, choice
 from jobs_service.errors import NoTypeTimeout
@@ -65,7 +66,7 @@ async def type_page(visit: Visit) -> Response:
         visit.reads.processes(),
     )
     counts = next(iter(counted.values()), TypeCounts())
-    if timeout is None and not counts.jobs and not any(_values(counts)):
+    if timeout is None and not counts.jobs and not any(figures.numbers(counts.totals)):
         return problem_page(
             visit,
             404,
@@ -108,7 +109,7 @@ async def type_page(visit: Visit) -> Response:
         "counts": counts,
         "tabs": [(state, getattr(counts, state)) for state in TABS],
         "lanes": [figures.runs_lane(happened), *(figures.time_lane(happened, of) for of in ("waited", "ran"))],
-        "columns": figures.columns(happened),
+        "columns": figures.columns(happened, partial(past_page.address, visit)),
         "axis": figures.axis(happened, 3),
         "times": _times(counts, happened),
         "queue": queue,
@@ -176,10 +177,6 @@ def _chips(visit: Visit, wanted: Filter) -> list[tuple[str, str]]:
         others = [each for at, each in enumerate(tests) if at != place]
         chips.append((rendering.brief(test, 60), visit.same(data=others, after=None)))
     return chips
-
-
-def _values(counts: TypeCounts) -> list[int]:
-    return [getattr(counts.totals, name) for name in counts.totals.__slots__]
 
 
 def _times(counts: TypeCounts, happened: figures.Lately) -> list[tuple[str, str, list[str]]]:

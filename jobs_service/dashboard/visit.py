@@ -128,7 +128,7 @@ class Visit:
     @property
     def section(self) -> str:
         """The path of the menu's page to which this page belongs."""
-        return "/" if self.path.startswith(("/type", "/job", "/bulk")) else self.path
+        return "/" if self.path.startswith(("/type", "/job", "/bulk", "/past")) else self.path
 
     @property
     def here(self) -> str:

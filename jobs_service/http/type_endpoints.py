@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from starlette.responses import Response
 
 from jobs_service import json_types, names
+from jobs_service.errors import ScheduleNotFound
 from jobs_service.http import forms, wire
 from jobs_service.http.endpoint import Call, answer, endpoint, long_answer
 from jobs_service.http.tokens import Role
@@ -191,6 +193,8 @@ async def get_schedule(call: Call) -> Response:
 async def put_schedule(call: Call, form: forms.ScheduleForm) -> Response:
     call.check_may_run(form.type)
     name, times = call.names["schedule"], {"every": form.every, "cron": form.cron, "timezone": form.timezone}
+    with suppress(ScheduleNotFound):  # to change it ends what it was, as removing it would
+        call.check_may_run((await call.service.schedules.get(name)).type)
     rules = {"missed": form.missed, "overlap": form.overlap}
     found = await call.service.schedules.set(name, form.type, form.get("data"), **times, **rules)
     call.changed("set_schedule", type=form.type, jobs=0, schedule=name, **times, **rules)

@@ -23,6 +23,7 @@ import functools
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import fdb.tuple
@@ -360,26 +361,30 @@ async def sums(
     """
     places = {_number(number): (number - first) // size for number in range(first, last + 1)}
     found = [[0] * ((last - first) // size + 1) for _ in types]
-    for rows, into in zip(await _rows(transaction, types, seconds, [*places]), found, strict=True):
-        for number, row in rows:
-            if len(row) == INTERVAL_BYTES and number in places:
-                into[places[number]] += int.from_bytes(row, "little")
+    place_of, as_number = places.get, int.from_bytes
+    for (start, rows), into in zip(await _rows(transaction, types, seconds, [*places]), found, strict=True):
+        for key, row in rows:
+            if (place := place_of(key[start:])) is not None and len(row) == INTERVAL_BYTES:
+                into[place] += as_number(row, "little")
     return found
 
 
-def summed(number: int, seconds: int, total: int, *, times: bool = True) -> Interval:
+def summed(number: int, seconds: int, total: int, size: int = 1, *, times: bool = True) -> Interval:
     """Return the interval with a sum of rows.
 
     Args:
         number: of the first of them, since the epoch.
         seconds: of each.
-        total: of `sums`.
+        total, size: of `sums`.
         times: whether the histograms are wanted.
     """
-    row = (total & _ALL_LANES).to_bytes(INTERVAL_BYTES, "little") if total else None
-    if row is None or times:
-        return _interval(number, seconds, row)
-    return Interval(float(number * seconds), float(seconds), Totals(*_TOTALS.unpack_from(row)), _NO_TIMES, _NO_TIMES)
+    begin, length = float(number * seconds), float(size * seconds)
+    if not total:
+        return Interval(begin, length, _NO_TOTALS, _NO_TIMES, _NO_TIMES)
+    row = (total & _ALL_LANES).to_bytes(INTERVAL_BYTES, "little")
+    if times:
+        return replace(_interval(number, seconds, row), seconds=length)
+    return Interval(begin, length, Totals(*_TOTALS.unpack_from(row)), _NO_TIMES, _NO_TIMES)
 
 
 async def totals(
@@ -392,23 +397,20 @@ async def totals(
             Totals(*_TOTALS.unpack_from(row)) if len(row := rows.get(number, b"")) == INTERVAL_BYTES else _NO_TOTALS
             for number in numbers
         ]
-        for rows in map(dict, await _rows(transaction, types, seconds, numbers))
+        for start, found in await _rows(transaction, types, seconds, numbers)
+        for rows in [{key[start:]: row for key, row in found}]
     ]
 
 
 async def _rows(
     transaction: Snapshot, types: Sequence[TypeKeys], seconds: int, numbers: Sequence[bytes]
-) -> list[list[tuple[bytes, bytes]]]:
-    """Return each type's rows of intervals, by packed number."""
+) -> list[tuple[int, Sequence[tuple[bytes, bytes]]]]:
+    """Return each type's rows of intervals, and where their keys have the packed number."""
     heads = [keys.minutes if seconds == MINUTE else keys.hours for keys in types]
     if len(numbers) <= _FEW:
         raws = iter(await transaction.get_many([head + number for head in heads for number in numbers]))
-        return [[(number, row) for number in numbers if (row := next(raws)) is not None] for _ in heads]
-    found = []
-    for head in heads:
-        rows = await transaction.get_range(head + numbers[0], head + numbers[-1] + AFTER)
-        found.append([(key[len(head) :], row) for key, row in rows])
-    return found
+        return [(0, [(number, row) for number in numbers if (row := next(raws)) is not None]) for _ in heads]
+    return [(len(head), await transaction.get_range(head + numbers[0], head + numbers[-1] + AFTER)) for head in heads]
 
 
 def _interval(number: int, seconds: int, row: bytes | None) -> Interval:

@@ -51,7 +51,7 @@ from jobs_service.layer.keyspace import (
     pack_type,
     unpacked_type,
 )
-from jobs_service.layer.record import Entry, JobSnapshot, Record
+from jobs_service.layer.record import READY, Entry, JobSnapshot, Record, refuse_too_large
 from jobs_service.layer.type_settings import make_type, no_type, removed_type, require_type
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET, Enqueued, JobId, JobState, JobType, NewJob, Removal
@@ -59,7 +59,7 @@ from jobs_service.model.enqueueing import UNIQUE, Enqueueable, How, delay_of, is
 from jobs_service.redaction import MARK, Redaction
 from jobs_service.run_data import HistoryKind
 from jobs_service.sources import MOST_AHEAD, Sources
-from jobs_service.store.base import Snapshot
+from jobs_service.store.base import STAMP_BYTES, Snapshot
 from jobs_service.tracing import MODULE
 
 _RANDOM_ID_BYTES: Final = 16
@@ -301,6 +301,19 @@ def _create(unit: UnitOfWork, entry: Entry, spec: Spec) -> None:
     if trace is not None or context is not None:
         limits = run_data.limits_json(*_two(limits), trace, context)
     unit.create(entry, spec.json, spec.priority, None if spec.run_at is UNSET else spec.run_at, limits)
+
+
+def require_room(unit: UnitOfWork, place: Place, spec: Spec) -> None:
+    """Check that the store takes a new job, which is not added yet.
+
+    Raises:
+        JobTooLarge: it does not.
+    """
+    keys, id, packed_id = place
+    assert spec.json is not None
+    assert spec.priority is not None
+    record = Record(None, READY, bytes(STAMP_BYTES + 2), spec.priority, None, None, False, None, spec.json, b"")
+    refuse_too_large(unit.transaction.limits, keys, id, packed_id, record)
 
 
 def _two(limits: bytes | None) -> tuple[int | None, float | None]:

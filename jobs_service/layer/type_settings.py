@@ -212,8 +212,8 @@ async def require_type(unit: UnitOfWork, keys: TypeKeys) -> None:
 def no_type(keys: TypeKeys) -> NoTypeTimeout:
     """Return the error for a type that does not exist."""
     return NoTypeTimeout(
-        f"type {shown(keys.type)} has no activity timeout; set_type_timeout({shown(keys.type)}, seconds) creates it, "
-        "and so does the start of its handler",
+        f"there is no type {shown(keys.type)}: the start of its handler creates it, and so does "
+        f"set_type_timeout({shown(keys.type)}, seconds)",
         type=keys.type,
     )
 

@@ -145,7 +145,7 @@ class Session(abc.ABC):
     async def rows_set_aside(self, limit: int) -> list[SetAside]:
         """Return the first rows that cannot be jobs."""
         sql = "select seq, type, id, reason from jobs_service_outbox where reason is not null order by seq limit :most"
-        return [SetAside(*row) for row in await self.run(sql, most=limit)]
+        return [SetAside(seq, *map(_as_text, values)) for seq, *values in await self.run(sql, most=limit)]
 
     async def retry(self, seqs: Iterable[int] | None = None) -> int:
         """Have rows that were set aside tried again, all for None; return their number."""
@@ -301,6 +301,13 @@ class _PostgresSession(Session):
                 pass
 
 
+def _as_text(value: Any) -> Any:
+    """Return a value as people read it: in SQLite a column may have anything, and text be no UTF-8."""
+    if value is None:
+        return None
+    return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else shown(value)
+
+
 # SQLite
 
 
@@ -343,7 +350,7 @@ class _SqliteSession(Session):
         if not self._path.is_file():
             raise FileNotFoundError(f"there is no file {self._path}")
         self._identity = self._found()
-        self._connection = sqlite3.connect(self._path, _BUSY, isolation_level=None, check_same_thread=False)
+        self._connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
         # Any bytes may be in a column; those that are no text must not keep others from being read.
         self._connection.text_factory = lambda raw: raw.decode(errors="surrogateescape")
 

@@ -55,7 +55,7 @@ def once(connection: Any, job: Job, key: str = "") -> Any:
         True for the first time; of an asynchronous library, an awaitable of it.
 
     Raises:
-        InvalidJob: no running job, or an invalid key.
+        InvalidJob: no running job, one whose history has only the present of several tries, or an invalid key.
         InvalidSettings: as `enqueue`, or no transaction has begun on the connection, and none would begin with the
             next statement: note and effect would be two commits.
         JobsError: as `enqueue`.
@@ -102,6 +102,12 @@ def _runs(job: Any) -> list[str]:
             break
         if event.kind is HistoryKind.STARTED:
             found.append(_TIME.pack(event.at).hex())
+    else:
+        if len(found) == 1 and job.attempts > 1 and events[-1].kind is not HistoryKind.ADDED:
+            raise InvalidJob(
+                f"job {job_name(job.type, job.id)}: its history does not reach back to the run before, so once cannot "
+                "tell another try of the job from a new one: its handler needs a max_history of 3 and more"
+            )
     if not found:
         raise InvalidJob(f"job {job_name(job.type, job.id)} does not run: once takes the job that a handler gets")
     return found[:_MOST_RUNS]

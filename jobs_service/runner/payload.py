@@ -411,7 +411,8 @@ class Keywords:
             JobTooLarge: they exceed the limits of every store.
         """
         if not isinstance(args, Mapping):
-            raise InvalidJob(f"arguments by keyword, or a dict of them, should be given; it is {shown(args)}")
+            names = ", ".join(self._parameters)
+            raise InvalidJob(f"arguments by keyword, or a dict of them, should be given ({names}); it is {shown(args)}")
         for name in args:
             if name not in self._parameters:
                 raise InvalidJob(f"there is no parameter {shown(name)}{meant(name, self._parameters)}")

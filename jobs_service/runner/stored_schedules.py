@@ -30,14 +30,15 @@ from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import UNSET
 from jobs_service.model.enqueueing import Enqueueable
 from jobs_service.model.schedule import StoredSchedule
-from jobs_service.runner.schedule import MOST_MADE_UP, Cron, Every, Missed, last_tick
-from jobs_service.runner.ticker import AddedTicks, Periodic, elsewhere
+from jobs_service.runner.schedule import END, MOST_MADE_UP, Cron, Every, Missed, last_tick
+from jobs_service.runner.ticker import AddedTicks, Periodic, elsewhere, tick_id
 from jobs_service.sources import MOST_AHEAD
 from jobs_service.store.base import Snapshot, Transaction, Watch
 
 MOST_DATA: Final = 20_000
 """Most bytes of the data of a schedule's jobs."""
 
+_LONGEST_ID_AT: Final = END + 0.5
 _PAGE: Final = 100
 _ONE: Final = (1).to_bytes(8, "little")
 
@@ -219,9 +220,11 @@ async def put(unit: UnitOfWork, wanted: StoredPeriodic, *, must_exist: bool) -> 
     Raises:
         NoTypeTimeout: that type does not exist.
         InvalidJob: its data have a mark in place of a secret.
+        JobTooLarge: the store would take none of its jobs.
     """
     keys = unit.keyspace.of(wanted.handler.type)
     spec = creation.spec_of(wanted.handler.type, wanted.name, wanted.handler.data(UNSET), 0, None)
+    creation.require_room(unit, place_of(keys, wanted.prefix + tick_id(_LONGEST_ID_AT)), spec)
     if spec.is_marked:
         await creation.refuse_mark(unit, place_of(keys, wanted.name), spec)
     if must_exist:

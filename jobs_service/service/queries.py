@@ -213,8 +213,10 @@ async def columns(
     numbers = range(first, last + 1, size)
     for part in _of_rows(access, types, last - first + 1):
         for sums in await access.read(partial(read, types=part)):
-            parts = [counters.summed(at, seconds, total, times=times) for at, total in zip(numbers, sums, strict=True)]
-            found.append((parts, counters.summed(first, seconds, sum(sums))))
+            parts = [
+                counters.summed(at, seconds, total, size, times=times) for at, total in zip(numbers, sums, strict=True)
+            ]
+            found.append((parts, counters.summed(first, seconds, sum(sums), last - first + 1)))
     return found
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -38,6 +39,9 @@ _MARGIN: Final = 5.0
 """Seconds that a worker may take to end besides three graces: to let handlers end, to cancel them, to store that."""
 _LAST_LINES: Final = 1.0
 """Seconds for the last lines of a worker's log; a child of it may hold the pipe for ever."""
+
+_LONGEST_LINE: Final = 1 << 20
+"""Bytes of a worker's log without the end of a line that become a line."""
 
 _LOOK: Final = 0.5
 """Seconds between two looks for changed files."""
@@ -286,6 +290,8 @@ class _Worker:
         with self.popen.stderr as stream:
             while chunk := os.read(stream.fileno(), 1 << 16):
                 *lines, rest = (rest + chunk).split(b"\n")
+                if len(rest) > _LONGEST_LINE:  # a bar of progress for instance, which goes on for days
+                    lines, rest = [*lines, rest], b""
                 self._print(lines)
             self._print([rest] if rest else [])
 
@@ -332,7 +338,9 @@ def _times(directory: Path) -> dict[str, int]:
     times: dict[str, int] = {}
     for path in _python_files(directory):
         with contextlib.suppress(OSError):
-            times[path] = os.stat(path).st_mtime_ns
+            found = os.stat(path)
+            if stat.S_ISREG(found.st_mode):
+                times[path] = found.st_mtime_ns
     return times
 
 
@@ -351,6 +359,7 @@ def _fault(path: str) -> str | None:
         compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
     except FileNotFoundError:
         return None
-    except (SyntaxError, ValueError, OSError) as error:
-        return f"{path}:{getattr(error, 'lineno', None) or 1}: {getattr(error, 'msg', error)}"
+    except Exception as error:  # also RecursionError and MemoryError: an expression that is nested too deeply
+        reason = getattr(error, "msg", None) or str(error) or type(error).__name__
+        return f"{path}:{getattr(error, 'lineno', None) or 1}: {reason}"
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jobs_service.errors import InvalidAddress, shown
+from jobs_service.errors import InvalidAddress, in_one_line, shown
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store.base import KeySelector, Limits, Snapshot, Store, Transaction, Watch
@@ -11,6 +11,7 @@ __all__ = ["KeySelector", "Limits", "Snapshot", "Store", "Transaction", "Watch",
 
 
 _LONGEST_PATH = 4096
+_LONGEST_SHOWN = 200
 
 
 def open_address(address: str, settings: Settings, sources: Sources) -> Store:
@@ -27,6 +28,12 @@ def open_address(address: str, settings: Settings, sources: Sources) -> Store:
     scheme, colon, rest = address.partition(":")
     if "\0" in address or not _is_encodable(rest) or len(rest) > _LONGEST_PATH:
         raise InvalidAddress(f"store address {shown(address)}: no file system takes such a path")
+    if scheme in ("lmdb", "sqlite") and rest.startswith("//"):
+        # To other libraries sqlite:///app.db is app.db below the present directory, to a file system it is /app.db.
+        path = in_one_line(rest.lstrip("/"), _LONGEST_SHOWN)
+        raise InvalidAddress(
+            f"store address {shown(address)} is a URL; write {scheme}:{path}, or {scheme}:/{path} from the root on"
+        )
     if colon and scheme == "lmdb" and rest:
         from jobs_service.store.lmdb import LmdbStore
 

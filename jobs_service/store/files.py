@@ -490,15 +490,17 @@ class StoreRoom:
         self._disk_at = now
         try:
             disk = os.statvfs(self._file.parent)
-            allocated = 512 * os.stat(self._file).st_blocks
+            found = os.stat(self._file)
         except OSError:  # somebody has moved it: that is for others to say
             self._disk_left, self._disk_share = math.inf, 0.0
             return
         free = disk.f_bavail * disk.f_frsize
         kept = min(_MOST_KEPT, disk.f_blocks * disk.f_frsize // _SHARE)
         # Free pages within the file are on the disk already.
-        within = max(0, min(file_size, allocated) - used)
-        self._disk_left = free + within - kept
+        within = max(0, min(file_size, 512 * found.st_blocks) - used)
+        # Pages that are only in SQLite's log yet need their room in the file before the log can begin anew.
+        owed = max(0, file_size - found.st_size)
+        self._disk_left = free + within - kept - owed
         self._disk_share = used / (used + within + free) if free else 1.0
 
     def _tell(self, used: int) -> None:

@@ -47,7 +47,7 @@ class Figure:
     Attributes:
         name: as in the table of docs/performance.md.
         value: in `unit`.
-        unit: "/s", "ms", "s" or "" for a ratio.
+        unit: "/s", "us", "ms", "s" or "" for a ratio.
         goal: what it should reach.
         higher: whether more is better.
         what: a description for people.

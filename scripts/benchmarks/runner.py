@@ -48,6 +48,30 @@ class RunnerMeasurements(Measurements):
         what = "runner: the same, the sum of two processes on one store"
         return [Figure("runner_two_processes", sum(rates), "/s", 20_000, True, what)]
 
+    async def runner_isolated(self) -> list[Figure]:
+        """A plain handler that does nothing, in a process of its own and in a thread, one job after the other."""
+        total = self.count(1000)
+        took: list[float] = []
+        for isolated in (True, False):
+            with self.service() as service:
+                async with service as jobs:
+                    jobs.handler(TYPE, slots=1, timeout=TIMEOUT, keep=None, isolated=isolated)(nothing)
+                    running = asyncio.create_task(jobs.run())
+                    warm = await jobs.enqueue(TYPE, id="warm")
+                    await jobs.result(TYPE, warm.id)
+                    await jobs.pause(TYPE)
+                    await jobs.add_many(TYPE, (NewJob(f"job-{number}") for number in range(total)))
+
+                    async def all_have_ended(jobs: JobsService = jobs) -> None:
+                        await jobs.resume(TYPE)
+                        await jobs.result(TYPE, f"job-{total - 1}")
+
+                    took.append(await timed(all_have_ended))
+                    await _stopped(running)
+        more = 1000 * (took[0] - took[1]) / total
+        what = "runner: a plain no-op in a process of its own, more than in a thread, mean"
+        return [Figure("runner_isolated_more_ms", more, "ms", 1.0, False, what)]
+
     async def runner_types(self) -> list[Figure]:
         """4 types with 1, 10, 100 and 1,000 slots, all with jobs that wait."""
         waiting = {1: 20_000, 10: 40_000, 100: 80_000, 1000: 120_000}
@@ -80,6 +104,10 @@ class RunnerMeasurements(Measurements):
                 await _stopped(running)
                 assert not ran.count
         return [Figure("runner_idle_percent", idle, "%", 1.0, False, "runner: 50 types, idle: of one core")]
+
+
+def nothing() -> None:
+    """Do nothing."""
 
 
 class Ran:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from jobs_service import StoreUnavailable
 from jobs_service.actors.activity_monitor import Sample, Sampled, Sampler
 from jobs_service.actors.context import Context
+from jobs_service.store import Transaction
 from jobs_service.store.memory import Faults
 from tests.actors.support import counted, opened, set_timeout
 from tests.virtual_time import in_virtual_time
@@ -99,6 +100,25 @@ async def test_a_type_that_is_removed_is_told_of_no_more() -> None:
             reads = counted(context).reads
             await asyncio.sleep(100)
             assert counted(context).reads == reads
+
+
+@in_virtual_time
+async def test_a_quiet_listener_is_told_of_changes_only() -> None:
+    async def touch(transaction: Transaction) -> None:
+        transaction.set(context.keyspace.of("t").watch_activity, bytes(10))
+
+    async with opened() as context:
+        await set_timeout(context, "t", 6)
+        async with running(context) as sampler:
+            listener = Listener(context, sampler, "t")
+            await asyncio.sleep(20)
+            listener.sampled.quiet = True
+            told = len(listener.told)
+            await asyncio.sleep(20)
+            assert len(listener.told) == told
+            await context.store.transact(touch)
+            await asyncio.sleep(20)
+            assert [sample.stamp for sample in listener.told[told:]] == [bytes(10)]
 
 
 @in_virtual_time

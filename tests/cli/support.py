@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -204,6 +205,14 @@ def write_lock_held(store: str) -> Iterator[None]:
         assert holding.stdout.readline() == "held\n"
         yield
         holding.communicate()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at, for a server that comes back to it."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
 
 
 def is_alive(pid: int) -> bool:

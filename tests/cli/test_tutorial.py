@@ -14,7 +14,7 @@ from tests.docs.pages import examples
 
 APPLICATION, PROGRAM, PAYMENT = examples("docs/tutorial.md")
 SERVE, SHELL, WRONG, SLOW, LOST, PAY = examples("docs/tutorial.md", "sh")
-QUICK = APPLICATION.replace("backoff=1)", "backoff=0.1)").replace("sleep(5)", "sleep(2)")
+QUICK = APPLICATION.replace("backoff=1)", "backoff=0.1)").replace("sleep(20)", "sleep(2)")
 """The same, for those who have no ten minutes."""
 
 

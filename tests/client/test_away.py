@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,19 +10,13 @@ from typing import Any
 import pytest
 
 from jobs_service import InvalidAddress, JobsClient, JobsError, JobsService, StoreUnavailable
+from tests.cli.support import free_port
 from tests.client.lossy import LossyTransport
 from tests.client.served import listening
 from tests.service.support import J1, PATIENCE, T1, TIMEOUT, eventually
 
 SHORT = 0.2
 """Seconds that a client tries to reach a server which never comes."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobs_service import JobsClient, JobsService, JobState
-from tests.cli.support import HANG
-from tests.http.test_kills import daemon, free_port
+from tests.cli.support import HANG, free_port
+from tests.http.test_kills import daemon
 from tests.service.support import FAR_AWAY
 from tests.stores import EVERY_LASTING_STORE, StoreKind
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from jobs_service import JobNotFound, JobsClient, JobsService, JobState, Settings
+from tests.cli.support import free_port
 from tests.client.served import listening
-from tests.http.test_kills import free_port
 from tests.service.support import PATIENCE, T1, TIMEOUT
 
 PENDING, RUNNING, FINISHED, REMOVED = JobState.PENDING, JobState.RUNNING, JobState.FINISHED, JobState.REMOVED

@@ -13,8 +13,8 @@ from subprocess import PIPE, Popen
 import pytest
 
 from jobs_service import JobsClient, JobsService, Outcome
-from tests.cli.support import HANG
-from tests.http.test_kills import daemon, free_port
+from tests.cli.support import HANG, free_port
+from tests.http.test_kills import daemon
 from tests.service.support import eventually
 from tests.stores import EVERY_LASTING_STORE, StoreKind
 

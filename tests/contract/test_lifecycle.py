@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service.errors import StoreError
+from jobs_service.errors import InvalidAddress, StoreError
 from jobs_service.settings import Settings
 from jobs_service.sources import Sources
 from jobs_service.store import Store, Transaction, Watch, open_address
@@ -137,3 +137,9 @@ def test_the_address_names_the_store(closed_store: Store, store_kind: StoreKind,
 def test_an_address_that_names_no_store_is_refused(address: str) -> None:
     with pytest.raises(StoreError, match=r"names no store; use lmdb:PATH, sqlite:PATH, memory: or fdb:"):
         open_address(address, Settings(), Sources(0))
+
+
+@pytest.mark.parametrize("slashes", ["//", "///", "////"])
+def test_a_url_is_not_taken_for_a_path_from_the_root_on(slashes: str) -> None:
+    with pytest.raises(InvalidAddress, match=r"is a URL; write sqlite:app.db, or sqlite:/app.db from the root on"):
+        open_address(f"sqlite:{slashes}app.db", Settings(), Sources(0))

@@ -8,8 +8,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +30,41 @@ def needed() -> Any:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium", allow_module_level=True)
     return pytest.importorskip("playwright.async_api", reason="there is no Playwright")
+
+
+_BROKEN = """
+() => {
+  const found = []
+  const shown = (element) => element.checkVisibility({ opacityProperty: true, visibilityProperty: true })
+    && !element.closest(".unseen, .skip, .tip, .sprite, dialog") && !(element.closest("thead") && innerWidth < 700)
+  const text = (element) => element.textContent.trim().slice(0, 40)
+  const name = (element) => `${element.tagName}.${element.getAttribute("class")}`
+  if (document.documentElement.scrollWidth > innerWidth) found.push("the page is wider than the screen")
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+  const range = document.createRange()
+  while (walker.nextNode()) {
+    const node = walker.currentNode
+    if (!node.data.trim() || !shown(node.parentElement) || node.parentElement.closest("pre")) continue
+    for (const word of node.data.matchAll(/[\\p{L}\\p{N}]{2,40}/gu)) {
+      range.setStart(node, word.index)
+      range.setEnd(node, word.index + word[0].length)
+      const boxes = [...range.getClientRects()].filter((each) => each.width > 0.5)
+      if (boxes.length > 1 && Math.abs(boxes[0].top - boxes.at(-1).top) > 3) found.push(`${word[0]} is broken`)
+    }
+  }
+  for (const element of document.body.querySelectorAll("*")) {
+    if (!shown(element) || element.closest("svg, pre")) continue
+    const style = getComputedStyle(element), over = element.scrollWidth - element.clientWidth
+    const hides = ["hidden", "clip"].includes(style.overflowX) && style.textOverflow !== "ellipsis"
+    if (hides && over > 1 && element.clientWidth > 1) found.push(`${name(element)} is cut off: ${text(element)}`)
+    const spills = style.overflowX === "visible" && style.display !== "inline" && !element.children.length
+    if (spills && over > 2 && element.clientWidth && text(element) && !element.closest(".mark, .x")) {
+      found.push(`${name(element)} runs over: ${text(element)}`)
+    }
+  }
+  return [...new Set(found)]
+}
+"""
 
 
 async def _started(*arguments: str, store: str, wanted: str) -> tuple[asyncio.subprocess.Process, dict[str, Any]]:
@@ -113,32 +148,52 @@ class Watched:
         await self.page.locator(selector, has_text=text).first.wait_for()
         await self.page.wait_for_load_state()  # before that the script does not hear keys
 
-    async def violations(self) -> list[str]:
-        """Return what axe-core finds, whatever its impact."""
+    async def violations(self, *rules: str) -> list[str]:
+        """Return what axe-core finds, whatever its impact; only by some of its rules if they are named."""
         from axe_playwright_python.async_playwright import Axe
 
-        found = await Axe().run(self.page)
+        found = await Axe().run(
+            self.page, options={"resultTypes": ["violations"], **({"runOnly": [*rules]} if rules else {})}
+        )
         return [
             f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
             for each in found.response["violations"]
             for node in each["nodes"][:3]
         ]
 
+    async def broken(self) -> list[str]:
+        """Return what is wider than the screen, broken within a word, or cut off."""
+        found: list[str] = await self.page.evaluate(_BROKEN)
+        return found
+
+    async def unfold(self) -> None:
+        """Open whatever is folded."""
+        await self.page.evaluate("document.querySelectorAll('.group, .fold').forEach((each) => { each.open = true })")
+
+
+Browser = Callable[..., AbstractAsyncContextManager[Watched]]
+
 
 @asynccontextmanager
-async def browser(url: str, **context: Any) -> AsyncIterator[Watched]:
-    """Yield a page of a new browser."""
+async def browser(url: str) -> AsyncIterator[Browser]:
+    """Run a browser; yields a function that opens a page of a context of its own, with the options of Playwright."""
     playwright = needed()
+
+    @asynccontextmanager
+    async def opened(**options: Any) -> AsyncIterator[Watched]:
+        # That of whoever has started the server; one that is mounted as an open one needs none.
+        token = token_file.found(url)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        context = await chromium.new_context(extra_http_headers=headers, **options)
+        context.set_default_timeout(120_000)
+        watched = Watched(await context.new_page(), url)
+        yield watched
+        assert watched.complaints == []
+        await context.close()
+
     async with playwright.async_playwright() as driver:
         chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
-            # That of whoever has started the server; one that is mounted as an open one needs none.
-            token = token_file.found(url)
-            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-            contexts = await chromium.new_context(extra_http_headers=headers, **context)
-            contexts.set_default_timeout(120_000)
-            watched = Watched(await contexts.new_page(), url)
-            yield watched
-            assert watched.complaints == []
+            yield opened
         finally:
             await chromium.close()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
-from jobs_service import JobsService
+from jobs_service import JobsService, NewJob
 from jobs_service.names import shown
 from jobs_service.service import bulk_actions
 from jobs_service.service.selection import Filter
-from tests.dashboard.browser import PICTURES, browser, needed, served
+from tests.dashboard.browser import PICTURES, Browser, browser, needed, served
 from tests.dashboard.test_markup import EVIL
+from tests.shares import share
 
 needed()
 pytestmark = pytest.mark.timeout(600)
@@ -27,13 +29,22 @@ PAGES = {
     "running-job": "/job?type=email&id=waits-1",
     "clone": "/job/new?type=email&from=welcome-03",
     "failures": "/failures",
+    "past": "/past?for=1h",
     "periodic": "/periodic",
     "system": "/system",
     "search": "/search?q=wel",
     "bulk-confirm": "/bulk/new?type=email&action=resubmit&state=failed",
     "login": "/login",
 }
-SIZES = {"wide": (1440, 900), "middle": (1024, 800), "phone": (390, 844)}
+SIZES = {
+    "wide": {"width": 1440, "height": 900},
+    "middle": {"width": 1024, "height": 800},
+    "phone": {"width": 390, "height": 844},
+}
+WIDTHS = range(360, 1921, 20)
+_OF_LOOKS = ("color-contrast", "target-size", "scrollable-region-focusable", "list", "listitem", "empty-table-header")
+"""Rules of axe-core that may find something else in other colours, and on a screen on which rows are cards."""
+_ELSEWHERE = ("overview", "type", "job", "failures", "system")
 
 
 async def fill(jobs: JobsService) -> None:
@@ -68,40 +79,56 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[JobsService, str]]:
         yield jobs, url
 
 
-@pytest.mark.parametrize(
-    ("scheme", "size"), [("light", "wide"), ("dark", "wide"), ("light", "middle"), ("dark", "phone")]
-)
-async def test_every_page_is_as_it_should_be_in_every_size_and_colour(
-    server: tuple[JobsService, str], scheme: Literal["light", "dark"], size: str
-) -> None:
+async def test_every_page_is_as_it_should_be_in_every_size_and_colour(server: tuple[JobsService, str]) -> None:
     jobs, url = server
     await fill(jobs)
+    await jobs.set_type_timeout("thumbnail-of-uploaded-pictures", 60)
+    await jobs.set_type_timeout(("tenant", 7), 60)
+    later = time.time() + 9e5
+    await jobs.add_many(("tenant", 7), [NewJob(f"{each}", run_at=later if each % 2 else None) for each in range(1234)])
+    await jobs.pause(("tenant", 7))
     bulk = bulk_actions.BulkActions(jobs)
     id = await bulk.add("count", "email", Filter(state="failed"), "ada")
     await jobs.wait(bulk_actions.TYPE, id, "finished", timeout=60)
     await bulk.close()
     problems: list[str] = []
-    width, height = SIZES[size]
-    viewport = {"width": width, "height": height}
-    async with browser(url, color_scheme=scheme, viewport=viewport, timezone_id="Europe/Berlin") as watched:
-        for name, path in {**PAGES, "bulk-action": f"/bulk/show?id={shown(id)}"}.items():
+    async with browser(url) as opened, opened(timezone_id="Europe/Berlin") as watched:
+        page = watched.page
+        for number, (name, path) in enumerate({**PAGES, "bulk-action": f"/bulk/show?id={shown(id)}"}.items()):
+            await page.set_viewport_size(SIZES["wide"])
             await watched.go(path)
-            await watched.page.locator("h1").wait_for()
-            if PICTURES and size == "wide":
-                await watched.page.screenshot(path=f"{PICTURES}/{name}-{size}-{scheme}.png", scale="css")
-            await watched.page.evaluate(
-                "document.querySelectorAll('.group, .fold').forEach((each) => { each.open = true })"
-            )
-            wider = await watched.page.evaluate("document.documentElement.scrollWidth - innerWidth")
-            problems += [f"{name} is wider than a {size} screen by {wider}"] if wider > 0 else []
-            if size != "middle":
-                problems += [f"{name} {scheme} {size}: {each}" for each in await watched.violations()]
-    assert problems == []
+            await page.locator("h1").wait_for()
+            for size, scheme in product(SIZES, ("dark", "light")) if PICTURES else ():
+                await page.set_viewport_size(SIZES[size])
+                await page.emulate_media(color_scheme=scheme)
+                await page.screenshot(path=f"{PICTURES}/{name}-{size}-{scheme}.png", scale="css")
+            await watched.unfold()
+            # Other colours and sizes have the same elements: only what depends on them is looked at again.
+            await page.set_viewport_size(SIZES["wide"])
+            await page.emulate_media(color_scheme="light")
+            problems += [f"{name}: {each}" for each in await watched.violations()]
+            if name in _ELSEWHERE:
+                await page.set_viewport_size(SIZES["phone"])
+                await page.emulate_media(color_scheme="dark")
+                problems += [f"{name} on a dark phone: {each}" for each in await watched.violations(*_OF_LOOKS)]
+            for width in {*share(WIDTHS, 26, 7 * number % 26), SIZES["phone"]["width"], SIZES["middle"]["width"]}:
+                await page.set_viewport_size({"width": width, "height": 800})
+                problems += [f"{name} at {width}: {each}" for each in await watched.broken()]
+    assert "\n".join(problems) == ""
 
 
-async def test_pages_change_live_while_jobs_run_in_another_process(server: tuple[JobsService, str]) -> None:
+async def test_pages_change_live_and_nothing_moves_that_somebody_is_about_to_click(
+    server: tuple[JobsService, str],
+) -> None:
     jobs, url = server
-    async with browser(url, viewport={"width": 1280, "height": 800}) as watched:
+    async with browser(url) as opened:
+        await change_live(jobs, opened)
+        await hold_still(jobs, opened)
+
+
+async def change_live(jobs: JobsService, opened: Browser) -> None:
+    """Pages change while jobs run in another process."""
+    async with opened(viewport={"width": 1280, "height": 800}) as watched:
         await jobs.set_type_timeout("email", 60)
         await watched.go("/")
         await watched.says("#live-says", "Live")
@@ -120,17 +147,17 @@ async def test_pages_change_live_while_jobs_run_in_another_process(server: tuple
         await watched.says('[data-part="head"] .pill', "canceled")
 
 
-async def test_nothing_moves_that_somebody_is_about_to_click(server: tuple[JobsService, str]) -> None:
-    jobs, url = server
-    await jobs.enqueue("email", {"to": "ada"}, id="one")
-    await jobs.wait("email", "one", "finished", timeout=60)
-    async with browser(url, viewport={"width": 1280, "height": 800}) as watched:
+async def hold_still(jobs: JobsService, opened: Browser) -> None:
+    """What is pointed at, checked or paused stays as it is."""
+    async with opened(viewport={"width": 1280, "height": 800}) as watched:
         page = watched.page
-        await watched.go("/type?type=email")
+        await jobs.enqueue("thumbnail", {"image": "ada"}, id="one")
+        await jobs.wait("thumbnail", "one", "finished", timeout=60)
+        await watched.go("/type?type=thumbnail")
         link = page.locator('[data-part="jobs"] .id a', has_text="one")
         await link.hover()
         place = await link.bounding_box()
-        await jobs.enqueue("email", {"to": "bob"}, id="two")
+        await jobs.enqueue("thumbnail", {"image": "bob"}, id="two")
         await watched.says("#live-says", "Newer figures wait")
         assert await link.bounding_box() == place
         assert await page.locator('[data-part="jobs"] .id').count() == 1
@@ -141,26 +168,63 @@ async def test_nothing_moves_that_somebody_is_about_to_click(server: tuple[JobsS
         await page.locator("[name=pick]").first.check()
         await page.mouse.move(5, 5)
         await page.evaluate("document.activeElement.blur()")
-        await jobs.enqueue("email", {"to": "eve"}, id="zoe")
-        await jobs.wait("email", "zoe", "finished", timeout=60)
+        await jobs.enqueue("thumbnail", {"image": "eve"}, id="zoe")
+        await jobs.wait("thumbnail", "zoe", "finished", timeout=60)
         await watched.says('[data-part="head"]', "No job waits")
         assert await page.locator("[name=pick]:checked").count() == 1
         await page.locator("[name=pick]:checked").uncheck()
 
         await page.locator("#live").click()
         await watched.says("#live-says", "Paused")
-        await jobs.enqueue("email", {"to": "ann"}, id="zwei")
-        await jobs.wait("email", "zwei", "finished", timeout=60)
+        await jobs.enqueue("thumbnail", {"image": "ann"}, id="zwei")
+        await jobs.wait("thumbnail", "zwei", "finished", timeout=60)
         assert await page.locator('[data-part="jobs"] .id', has_text="zwei").count() == 0
         await page.locator("#live").click()
         await watched.says('[data-part="jobs"] .id', "zwei")
 
 
-async def test_a_day_of_work_is_done_with_keys_alone(server: tuple[JobsService, str]) -> None:
-    """An error is found, its jobs are retried, a job is looked up and edited, a type is paused."""
+async def test_keys_and_buttons_do_what_they_say(server: tuple[JobsService, str]) -> None:
     jobs, url = server
     await fill(jobs)
-    async with browser(url, viewport={"width": 1280, "height": 800}) as watched:
+    async with browser(url) as opened:
+        await find_things_without_documentation(opened)
+        await work_with_keys_alone(jobs, opened)
+        await press_buttons(jobs, opened)
+
+
+async def find_things_without_documentation(opened: Browser) -> None:
+    """What is broken since when, its failures, the jobs of a customer, why one waits, what ran at a time."""
+    async with opened(viewport={"width": 1280, "height": 800}) as watched:
+        page = watched.page
+        await watched.go("/")
+        await page.locator(".alerts a", has_text="email").click()
+        await watched.says("h1 + .pill", "of its runs crash since")
+
+        await page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link", name="Failures").click()
+        await page.locator(".group summary", has_text="Discard").click()
+        await page.get_by_role("link", name="Show jobs").locator("visible=true").click()
+        await watched.says(".chip", "failed with")
+        assert await page.locator('[data-part="jobs"] tbody .state', has_text="failed").count() == 3
+
+        await page.locator("#find").click()
+        await page.keyboard.type("to=user3@example.org")
+        await page.locator("#palette a", has_text="welcome-03").click()
+        await watched.says("h1", "welcome-03")
+
+        await watched.go("/job?type=newsletter&id=november-01")
+        await watched.says(".about", "its type is paused: resume the type")
+
+        await watched.go("/?window=day")
+        await page.mouse.move(5, 5)
+        await page.locator(".columns a").last.click()
+        await watched.says("h1", "What ran")
+        await page.get_by_role("link", name="email").click()
+        await watched.says(".chip", "last event within")
+
+
+async def work_with_keys_alone(jobs: JobsService, opened: Browser) -> None:
+    """An error is found, its jobs are retried, a job is looked up and edited, a type is paused."""
+    async with opened(viewport={"width": 1280, "height": 800}) as watched:
         page, press = watched.page, watched.page.keyboard.press
         await watched.go("/")
         await press("Tab")
@@ -229,10 +293,9 @@ async def test_a_day_of_work_is_done_with_keys_alone(server: tuple[JobsService, 
         assert not await jobs.paused("newsletter")
 
 
-async def test_buttons_do_what_they_say(server: tuple[JobsService, str]) -> None:
-    jobs, url = server
-    await fill(jobs)
-    async with browser(url, viewport={"width": 1280, "height": 800}) as watched:
+async def press_buttons(jobs: JobsService, opened: Browser) -> None:
+    """Jobs of an error are retried, one is removed, a schedule runs."""
+    async with opened(viewport={"width": 1280, "height": 800}) as watched:
         page = watched.page
         await watched.go("/failures")
         await page.locator(".group summary", has_text="Discard").click()
@@ -259,28 +322,26 @@ async def test_buttons_do_what_they_say(server: tuple[JobsService, str]) -> None
 
 async def test_what_a_browser_cannot_or_is_not_to_do(server: tuple[JobsService, str]) -> None:
     jobs, url = server
-    await polls(jobs, url)
-    await shows_scripts_as_text(jobs, url)
-    await reads_without_javascript(jobs, url)
-    await shows_the_zone_one_has_chosen(jobs, url)
-    await scrolls_by_keyboard(jobs, url)
+    async with browser(url) as opened:
+        for check in polls, shows_scripts_as_text, reads_without_javascript, shows_the_zone, scrolls_by_keyboard:
+            await check(jobs, opened)
 
 
-async def polls(jobs: JobsService, url: str) -> None:
+async def polls(jobs: JobsService, opened: Browser) -> None:
     """Without server-sent events pages ask from time to time."""
     await jobs.set_type_timeout("email", 60)
-    async with browser(url) as watched:
+    async with opened() as watched:
         await watched.page.route("**/live?*", lambda route: route.fulfill(status=204))
         await watched.go("/type?type=email")
         await jobs.enqueue("email", {"to": "bob"}, id="two")
         await watched.says('[data-part="jobs"] .id', "two")
 
 
-async def shows_scripts_as_text(jobs: JobsService, url: str) -> None:
+async def shows_scripts_as_text(jobs: JobsService, opened: Browser) -> None:
     """No script in a job ever runs."""
     await jobs.set_type_timeout(EVIL, 60)
     await jobs.add(EVIL, EVIL, {EVIL: EVIL})
-    async with browser(url) as watched:
+    async with opened() as watched:
         page = watched.page
         await watched.go("/")
         await page.locator('[data-part="types"] a', has_text="<script>alert(1)</script>").first.click()
@@ -294,11 +355,11 @@ async def shows_scripts_as_text(jobs: JobsService, url: str) -> None:
         await page.get_by_label("Arguments, as JSON").wait_for()
 
 
-async def reads_without_javascript(jobs: JobsService, url: str) -> None:
+async def reads_without_javascript(jobs: JobsService, opened: Browser) -> None:
     """All can be read without JavaScript, and in the colours that one has chosen."""
     await jobs.enqueue("email", {"to": "ada"}, id="one")
     await jobs.wait("email", "one", "finished", timeout=60)
-    async with browser(url, java_script_enabled=False, color_scheme="light") as watched:
+    async with opened(java_script_enabled=False, color_scheme="light") as watched:
         page = watched.page
         for path in ("/", "/type?type=email", "/job?type=email&id=one", "/system", "/search?q=o"):
             await watched.go(path)
@@ -315,25 +376,23 @@ async def reads_without_javascript(jobs: JobsService, url: str) -> None:
         await page.locator('html[data-theme="dark"]').wait_for(state="attached")
 
 
-async def shows_the_zone_one_has_chosen(jobs: JobsService, url: str) -> None:
+async def shows_the_zone(jobs: JobsService, opened: Browser) -> None:
     """Times are shown in the zone that one has chosen."""
     await jobs.set_type_timeout("late", 60)
     await jobs.add("late", "one", run_at=4_102_444_800)
-    async with browser(url, timezone_id="America/New_York", locale="en-GB") as watched:
+    async with opened(timezone_id="America/New_York", locale="en-GB") as watched:
         await watched.go("/job?type=late&id=one")
         await watched.says(".facts dd", "2100-01-01 00:00:00 UTC")
         await watched.page.get_by_role("button", name="Local time").click()
         await watched.says(".facts dd", "31/12/2099, 19:00:00")
 
 
-async def scrolls_by_keyboard(jobs: JobsService, url: str) -> None:
+async def scrolls_by_keyboard(jobs: JobsService, opened: Browser) -> None:
     """Whatever is longer than its place can be reached by keyboard."""
     await jobs.add("late", "long", {"rows": [{"n": number} for number in range(80)]})
     await jobs.add("late", "very-long", {"rows": [{"n": number} for number in range(800)]})
-    async with browser(url, viewport={"width": 1280, "height": 800}) as watched:
+    async with opened(viewport={"width": 1280, "height": 800}) as watched:
         for id in ("long", "very-long"):
             await watched.go(f"/job?type=late&id={id}")
-            await watched.page.evaluate(
-                "document.querySelectorAll('details.fold').forEach((each) => { each.open = true })"
-            )
+            await watched.unfold()
             assert await watched.violations() == []

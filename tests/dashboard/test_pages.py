@@ -1,8 +1,10 @@
 """Every page: what it shows, empty and filled; what it says when there is nothing; who may see it."""
 
+import asyncio
 import json
 import re
 import shlex
+import time
 from collections import Counter
 from html import unescape
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from jobs_service import JobError, JobsService, NewJob, Outcome
 from jobs_service.dashboard import figures, job_page, shared
 from jobs_service.http.state import ServerOptions
+from jobs_service.model.type_state import Histogram, Interval, Totals
 from tests.dashboard.support import eventually, fill, text
 from tests.http.support import served
 
@@ -413,6 +416,88 @@ async def test_failures_reckon_how_many_jobs_an_error_has_from_those_that_are_re
         assert "about ≈ 200 TimeoutError" in text((await client.get("/type?type=email")).text)
 
 
+async def test_what_ran_at_a_time_is_found_from_a_chart_and_leads_to_the_jobs() -> None:
+    async with served() as (jobs, client):
+        await fill(jobs)
+        await jobs.set_type_timeout("idle", 60)
+        overview = (await client.get("/?window=day")).text
+        [*_, last] = re.findall(r'<a tabindex="-1" href="(/past\?[^"]+)"', overview)
+        page = (await client.get(unescape(last))).text
+        assert re.search(r"Runs begun 3 Succeeded 1 Retried 0 Failed 1 .* email 3 1", text(page))
+        assert "idle" not in text(page)
+        found = unescape(re.findall(r'href="(/type\?type=email&amp;younger=[^"]+)"', page)[0])
+        assert "5 looked at" in text((await client.get(found)).text)
+        [earlier] = re.findall(r'href="([^"]+)" rel="next">Earlier', page)
+        assert "Nothing ran" in text((await client.get(unescape(earlier))).text)
+        # Of long ago only hours are known.
+        old = text((await client.get("/past?from=2026-01-05 14:10&for=90m")).text)
+        assert "From 2026-01-05 14:00:00 UTC to 2026-01-05 16:00:00 UTC" in old
+
+
+@pytest.mark.parametrize("address", ["from=noon", "for=long", "for=8d", "for=1s", "from=1970-01-01", "from=9999-12-31"])
+async def test_a_time_that_is_none_is_refused_in_one_line(address: str) -> None:
+    async with served() as (_, client):
+        answer = await client.get(f"/past?{address}")
+        assert (answer.status_code, "The address is not complete" in text(answer.text)) == (400, True)
+
+
+async def test_a_search_finds_jobs_of_all_types_by_an_argument() -> None:
+    async with served() as (jobs, client):
+        for type in "email", "invoice":
+            await jobs.set_type_timeout(type, 60)
+            await jobs.add_many(type, [NewJob(f"{type}-{each}", {"account": f"a{each % 3}"}) for each in range(6)])
+        said = text((await client.get("/search?q=account=a1")).text)
+        assert {*re.findall(r"(?:email|invoice)-\d", said)} == {"email-1", "email-4", "invoice-1", "invoice-4"}
+        page = (await client.get("/search?q=account=a1")).text
+        assert 'href="/type?type=invoice&amp;data=account%3Da1"' in page
+        more = (await client.get("/search?q=email-")).text
+        assert 'href="/type?type=email&amp;prefix=email-"' in more
+        assert "For an argument of jobs write its name as well" in text((await client.get("/search?q=acme")).text)
+
+
+async def test_a_waiting_jobs_page_says_for_what_it_waits() -> None:
+    async with served() as (jobs, client):
+
+        @jobs.handler("email", slots=1)
+        async def email() -> None:
+            await asyncio.Event().wait()
+
+        await jobs.enqueue("email", id="a")
+        page = "/job?type=email&id=b"
+        await jobs.enqueue("email", id="b")
+        assert "no known process has a handler of its type" in text((await client.get(page)).text)
+        run = asyncio.create_task(jobs.run())
+
+        async def taken() -> bool:
+            return "waits for a slot: all 1 of its type are taken" in text((await client.get(page)).text)
+
+        await eventually(taken)
+        run.cancel()
+        await asyncio.wait([run])
+        await jobs.pause("email")
+        assert "its type is paused: resume the type" in text((await client.get("/job?type=email&id=b")).text)
+
+
+async def test_the_overview_compares_with_what_is_usual_and_with_yesterday(monkeypatch: pytest.MonkeyPatch) -> None:
+    hour = Totals(started=10, succeeded=8, failed=2)
+    asked: list[float] = []
+
+    async def together(access: Any, types: Any, resolution: str, first: int, last: int) -> list[Interval]:
+        asked.append(first * (3600 if resolution == "hour" else 60))
+        seconds = 3600.0 if resolution == "hour" else 60.0
+        return [Interval(each * seconds, seconds, hour, Histogram(), Histogram()) for each in range(first, last + 1)]
+
+    monkeypatch.setattr(shared, "together", together)
+    async with served() as (jobs, client):
+        await jobs.set_type_timeout("email", 60)
+        page = await eventually_drawn(client, "/")
+        assert "usually 8" in text(page)
+        assert "Failed 120 usually 2" in text(page)
+        assert "yesterday" in text(page)
+        days = {round((time.time() - at) / 86_400) for at in asked}
+        assert days == {*range(8)}
+
+
 async def test_pages_of_many_types_stay_short_and_read_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the number of types, a page reads the queues of the first ones and the rows of those on the page."""
     async with served() as (jobs, client):
@@ -437,6 +522,9 @@ async def test_pages_of_many_types_stay_short_and_read_the_same(monkeypatch: pyt
         assert len(page) < 100_000
         assert reads["queue_states"] <= 125
         assert reads["columns_of"] == 25
+        await client.get("/?window=month")
+        await client.get("/?window=month&q=type-")
+        assert reads["columns_of"] == 50  # those of a month are kept for a while
 
 
 async def eventually_drawn(client: httpx.AsyncClient, path: str) -> str:

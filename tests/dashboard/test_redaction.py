@@ -28,10 +28,10 @@ async def test_no_page_and_no_export_has_what_is_secret() -> None:
     """Every link is followed, from the first page on."""
     async with served() as (jobs, client):
         await charge(jobs)
-        left, seen, kinds = ["/"], set[str](), Counter[str]()
+        left, seen, kinds = ["/", "/search?q=card%7E1"], set[str](), Counter[str]()
         while left and len(seen) < MOST_PAGES:
             path = left.pop(0)
-            if path in seen or "/events" in path or "/live" in path:
+            if path in seen or "/events" in path or "/live" in path or path.startswith("/past"):
                 continue
             seen.add(path)
             answer = await client.get(path, headers={"Accept": "text/html,*/*"})

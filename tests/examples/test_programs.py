@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -26,18 +25,10 @@ import pytest
 import structlog
 
 from jobs_service.sync import JobsService
-from tests.cli.support import ROOT
+from tests.cli.support import ROOT, free_port
 
 EXAMPLES = ROOT / "examples"
 PATIENCE = 100.0
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @contextmanager

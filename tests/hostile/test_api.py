@@ -19,7 +19,7 @@ from tests.hostile.targets import GROUPS
 from tests.hostile.targets.operations import ANYWHERE
 from tests.hostile.world import World, attempt
 from tests.service.support import empty
-from tests.stores import EVERY_STORE, StoreKind
+from tests.stores import QUICKEST_AND_CLUSTER, StoreKind
 
 LEAST_CALLS = 300
 PROMPT = 60.0
@@ -67,7 +67,7 @@ def running_world(kind: StoreKind, directory: Path) -> Iterator[tuple[asyncio.Ru
             runner.run(world.jobs.__aexit__(None, None, None))
 
 
-@pytest.mark.parametrize("kind", EVERY_STORE)
+@pytest.mark.parametrize("kind", QUICKEST_AND_CLUSTER)
 @pytest.mark.parametrize("group", sorted(GROUPS))
 async def test_no_hand_picked_value_does_harm(kind: StoreKind, group: str, tmp_path: Path) -> None:
     world = await opened(kind, tmp_path)

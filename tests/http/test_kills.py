@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,17 +14,9 @@ import httpx
 
 from jobs_service import JobsService
 from jobs_service.http.tokens import add_token
-from tests.cli.support import HANG, event_named, started
+from tests.cli.support import HANG, event_named, free_port, started
 
 JOBS = "/v1/types/email/jobs"
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at, for a daemon that comes back to it."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 async def token_of(store: str) -> dict[str, str]:

@@ -66,7 +66,7 @@ def served() -> Iterator[str]:
 
 @SCHEMA.parametrize()
 @settings(
-    max_examples=10,
+    max_examples=6,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

@@ -20,9 +20,9 @@ from jobs_service.http.application import Application
 from jobs_service.http.server import Address, serving
 from jobs_service.http.state import ServerOptions
 from jobs_service.http.tokens import add_token
+from tests.cli.support import free_port
 from tests.docs.pages import read
 from tests.http.support import problem, running, served
-from tests.http.test_kills import free_port
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 needs_nginx = pytest.mark.skipif(NGINX is None, reason="there is no nginx")

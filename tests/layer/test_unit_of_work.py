@@ -68,26 +68,6 @@ async def test_a_job_that_goes_through_everything_is_written_once() -> None:
 
 
 @in_virtual_time
-async def test_a_moved_job_leaves_no_index_entry_behind() -> None:
-    async with layer() as found:
-        place = found.place("a")
-        await found.add("a", priority=1)
-        await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, 2, EPOCH + 50)))
-        await found.assert_sound()
-        await found.transact(lambda unit: creation.resubmit(unit, place, Spec(UNSET, UNSET, None)))
-        await found.assert_sound()
-        lock = lock_of(await found.transact(lambda unit: accept(unit, found)))
-        await found.assert_sound()
-        for _ in range(2):
-            await found.transact(lambda unit: running_jobs.update(unit, place, lock, None))
-            await found.assert_sound()
-        await found.transact(lambda unit: running_jobs.finish(unit, place, lock, None, Outcome.FAILED))
-        await found.assert_sound()
-        assert len(await found.pairs(found.keys.ready, found.keys.ready + AFTER)) == 0
-        assert len(await found.pairs(found.keys.activity, found.keys.activity + AFTER)) == 0
-
-
-@in_virtual_time
 async def test_a_job_is_read_once_however_often_it_is_touched() -> None:
     async with layer() as found:
         await found.add("a")
@@ -102,29 +82,6 @@ async def test_a_job_is_read_once_however_often_it_is_touched() -> None:
 
 
 # order
-
-
-@in_virtual_time
-async def test_jobs_queue_in_the_order_of_the_operations_of_a_transaction_and_of_the_commits() -> None:
-    async with layer() as found:
-
-        def adding(*ids: str) -> Work:
-            async def work(unit: UnitOfWork) -> None:
-                for id in ids:
-                    await add(unit, found.place(id))
-
-            return work
-
-        await found.transact(adding("c", "a"))
-        await found.transact(adding("z", "b"))
-
-        async def move(unit: UnitOfWork) -> None:
-            await creation.resubmit(unit, found.place("c"), Spec(UNSET, 1, UNSET))
-            await creation.resubmit(unit, found.place("c"), Spec(UNSET, 0, UNSET))
-
-        await found.transact(move)
-        entries = await found.pairs(found.keys.ready, found.keys.ready + AFTER)
-        assert [key[len(found.keys.ready) + 14 :] for key, _ in entries] == [pack_id(id) for id in "azbc"]
 
 
 @in_virtual_time

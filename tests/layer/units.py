@@ -9,7 +9,7 @@ from jobs_service.layer import queue
 from jobs_service.layer.queue import AcceptTerms
 from jobs_service.layer.record import Entry
 from jobs_service.layer.unit_of_work import UnitOfWork
-from tests.layer.support import Layer, add
+from tests.layer.support import Layer
 
 ONE = AcceptTerms(1, None, None, 1, 100)
 Work = Callable[[UnitOfWork], Awaitable[Any]]
@@ -26,7 +26,3 @@ def lock_of(entry: Entry) -> bytes:
     assert entry.record is not None
     assert entry.record.lock is not None
     return entry.record.lock
-
-
-def adding(found: Layer, id: str, data: Any = None) -> Work:
-    return lambda unit: add(unit, found.place(id), data)

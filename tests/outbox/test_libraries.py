@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sqlite3
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +20,7 @@ from psycopg2.extras import RealDictCursor
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from jobs_service import InvalidJob, InvalidSettings, Job, JobsError, JobsService, outbox
+from jobs_service import InvalidJob, InvalidSettings, Job, JobsError, JobsService, JobState, RunningJob, outbox
 from tests.outbox.server import Server
 from tests.outbox.support import Place, relaying
 
@@ -218,7 +219,7 @@ async def test_an_effect_is_noted_in_a_database_without_an_encoding(server: Serv
     await jobs.add("receipt", "seven")
     job = await jobs.accept("receipt")
     assert job is not None
-    with closing(place.connect()) as connection:
+    with closing(place.connect()) as connection, connection.transaction():
         assert [outbox.once(connection, job), outbox.once(connection, job)] == [True, False]
 
 
@@ -314,6 +315,31 @@ async def test_once_needs_a_running_job(sqlite: Place, jobs: JobsService) -> Non
     waiting: Job = await jobs.add("receipt", "seven")
     with closing(sqlite.connect()) as connection, pytest.raises(InvalidJob, match="does not run"):
         outbox.once(connection, waiting)
+
+
+@pytest.mark.parametrize(("most", "second"), [(1, "max_history of 3"), (2, "max_history of 3"), (3, "False")])
+async def test_once_tells_tries_apart_or_says_that_it_cannot(
+    most: int, second: str, sqlite: Place, jobs: JobsService
+) -> None:
+    told: list[str] = []
+
+    @jobs.handler("receipt", max_history=most, max_attempts=2, backoff=0)
+    async def receipt(job: RunningJob) -> None:
+        try:
+            with closing(sqlite3.connect(sqlite.path)) as connection, connection:
+                connection.execute("begin")
+                told.append(str(outbox.once(connection, job)))
+        except InvalidJob as error:
+            told.append(str(error))
+        raise OSError
+
+    await jobs.enqueue(receipt, id="a")
+    running = asyncio.create_task(jobs.run())
+    await jobs.wait("receipt", "a", JobState.FINISHED)
+    running.cancel()
+    await asyncio.wait([running])
+    assert told[0] == "True"
+    assert second in told[1]
 
 
 def test_a_path(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"type": "receipt", "data": "NaN"}, "data: not usable JSON (NaN is not a JSON number)"),
     ({"type": "receipt", "data": json.dumps("x" * 200_000)}, "limit"),
     ({"type": "receipt", "data": json.dumps("x" * 2_000_000)}, "its data have 2000002 characters"),
-    ({"type": "nobody", "data": "1"}, "unknown type: type 'nobody' has no activity timeout"),
+    ({"type": "nobody", "data": "1"}, "there is no type 'nobody': the start of its handler"),
     ({"type": "json:{", "data": "1"}, "type: "),
     ({"type": "receipt", "id": "i" * 20_000}, "limit"),
     ({"type": "receipt", "id": "there", "data": "1"}, "job 'receipt'/'there' exists already"),
@@ -465,9 +466,10 @@ async def test_the_notes_of_effects_go_when_their_jobs_have_ended(place: Place, 
         await jobs.add("receipt", id)
         job = await jobs.accept("receipt")
         assert job is not None
-        connection = place.connect()
-        assert outbox.once(connection, job)
-        connection.close()
+        with closing(place.connect()) as connection:
+            connection.execute("begin")
+            assert outbox.once(connection, job)
+            connection.execute("commit")
         if id != "runs":
             await job.finish()
     await jobs.remove("receipt", "gone")

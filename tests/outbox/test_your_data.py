@@ -24,7 +24,7 @@ from tests.outbox.support import Place, relaying
 from tests.outbox.test_kills import daemon
 from tests.service.support import eventually
 
-KEYS, IN_STORE, SQLITE, PSYCOPG, ASYNCPG, SQLALCHEMY, DJANGO = examples("docs/your-data.md")
+KEYS, IN_STORE, SQLITE, PSYCOPG, ASYNCPG, SQLALCHEMY, DJANGO, LOCKED, WAITING = examples("docs/your-data.md")
 SQLITE_COMMANDS, POSTGRESQL_COMMANDS, SET_ASIDE = examples("docs/your-data.md", "sh")
 [INSERT] = examples("docs/your-data.md", "sql")
 
@@ -106,6 +106,24 @@ async def test_psycopg(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     await assert_paid_with_one_receipt(names["pay"], names["jobs"], shop)
 
 
+async def test_a_program_waits_for_the_job_of_a_row(shop: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shop.is_sqlite:
+        pytest.skip("the example is for PostgreSQL")
+    monkeypatch.setenv("JOBS_SERVICE_STORE", "memory:")
+    names = await run(PSYCOPG + WAITING)
+    names["SHOP"] = shop.url
+    async with names["jobs"] as jobs:
+        running = asyncio.create_task(jobs.run())
+        await names["pay_and_wait"](7)
+        async with relaying(jobs, shop.url):  # it comes second, and finds a job that has ended
+            await shop.until_empty()
+        running.cancel()
+        await asyncio.wait([running])
+        [job] = [job async for job in jobs.list("receipt")]
+        assert (job.id, job.attempts) == ("order-7", 1)
+    assert shop.run("select number from receipts") == [(7,)]
+
+
 async def test_asyncpg(shop: Place) -> None:
     if shop.is_sqlite:
         pytest.skip("the example is for PostgreSQL")
@@ -138,12 +156,14 @@ async def test_sqlalchemy(shop: Place) -> None:
         engine.dispose()
 
 
-PROJECT = """
+PROJECT = f"""
 import django
 from django.conf import settings
 
+DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": "app.db"}}}}
+{LOCKED}
 settings.configure(
-    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "app.db"}},
+    DATABASES=DATABASES,
     DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
 )
 django.setup()

@@ -10,7 +10,6 @@ import base64
 import os
 import shutil
 import signal
-import socket
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -21,6 +20,7 @@ import aiohttp
 import pytest
 
 from jobs_service.replication.endpoint import parse_endpoint
+from tests.cli.support import free_port
 
 _STARTED = b"has started on"
 _ADMINISTRATOR, _PASSWORD = "admin", "of-the-tests"
@@ -62,7 +62,7 @@ class OtherServer:
     def __init__(self, directory: Path, command: str) -> None:
         self._directory = directory
         self._command = command
-        self._port = _free_port()
+        self._port = free_port()
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -209,10 +209,3 @@ def basic(user: str, password: str) -> str:
 async def _read_on(stream: asyncio.StreamReader) -> None:
     while await stream.readline():
         pass
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port

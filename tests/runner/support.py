@@ -10,7 +10,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from jobs_service import Job, JobsService, JobState, NewJob
+from jobs_service import Job, JobsService, JobState, NewJob, RunningJob
 from jobs_service.layer import running_jobs
 from jobs_service.layer.unit_of_work import UnitOfWork
 from jobs_service.model import HistoryKind
@@ -170,6 +170,22 @@ async def add(jobs: JobsService, *ids: str, type: Any = TYPE, timeout: float = 6
     if type not in await jobs.types():
         await jobs.set_type_timeout(type, timeout)
     await jobs.add_many(type, [NewJob(id) for id in ids])
+
+
+def taking(jobs: JobsService, seconds: float, type: Any = TYPE, **options: Any) -> list[object]:
+    """Register a handler that takes so long; return where it notes the jobs that were canceled."""
+    canceled: list[object] = []
+
+    @jobs.handler(type, **options)
+    async def work(job: RunningJob) -> str:
+        try:
+            await asyncio.sleep(seconds)
+        except asyncio.CancelledError:
+            canceled.append(job.id)
+            raise
+        return "done"
+
+    return canceled
 
 
 async def ended(jobs: JobsService, id: str, type: Any = TYPE) -> Job:

@@ -8,18 +8,7 @@ import pytest
 
 from jobs_service import JobCanceled, JobNotFound, Outcome, Removal, RunningJob, WorkerConflict
 from jobs_service.model import HistoryKind
-from tests.runner.support import (
-    SOON,
-    TYPE,
-    add,
-    ended,
-    moments,
-    now,
-    opened,
-    running,
-    store_of,
-    story,
-)
+from tests.runner.support import SOON, TYPE, add, ended, moments, now, opened, running, store_of, story
 from tests.virtual_time import in_virtual_time
 
 HOUR = 3600.0
@@ -40,7 +29,7 @@ class Canceled:
             raise
 
 
-@pytest.mark.parametrize("age", [0.0001, 0.03, 0.05, 0.1, 20.0, 500.0])
+@pytest.mark.parametrize("age", [0.0001, 0.05, 20.0])
 @in_virtual_time
 async def test_the_handler_of_a_canceled_job_is_canceled_soon_however_long_it_has_run(age: float) -> None:
     canceled = Canceled()

@@ -202,9 +202,6 @@ async def test_a_handler_in_which_something_was_canceled_tells_where() -> None:
             assert "await inner" in job.error.traceback
 
 
-# Attempts
-
-
 # Discard, Snooze, and payloads
 
 

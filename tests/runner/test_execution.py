@@ -135,9 +135,6 @@ async def test_a_handler_that_swallows_the_cancellation_of_its_time_limit_has_cr
         assert job.error.message == "it ran longer than its time limit of 5 s"
 
 
-# Results
-
-
 # What the log says
 
 

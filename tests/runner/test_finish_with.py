@@ -7,12 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from jobs_service import (
-    JobsService,
-    JobTransaction,
-    RunningJob,
-    WorkerConflict,
-)
+from jobs_service import JobsService, JobTransaction, RunningJob, WorkerConflict
 from jobs_service.errors import CommitUnknown, InvalidJob, JobsError, JobTooLarge, TransactionConflict
 from jobs_service.model import JobState
 from jobs_service.store.memory import Faults, MemoryTransaction

@@ -13,15 +13,7 @@ from jobs_service.model.enqueueing import ArgsT, ResultT
 from jobs_service.runner.handler import Handler, Registration, TypedHandler, registration
 from jobs_service.runner.options import HandlerOptions
 from jobs_service.service import JobsService
-from tests.runner.example_functions import (
-    ARGS,
-    JOB,
-    PAYLOAD,
-    Thumbnail,
-    both,
-    called,
-    plain,
-)
+from tests.runner.example_functions import ARGS, JOB, PAYLOAD, Thumbnail, both, called, plain
 
 if TYPE_CHECKING:
     from jobs_service.runner.functions import BlockingJob
@@ -72,7 +64,7 @@ def test_several_parameters_are_given_by_keyword(
         ({}, "parameter to is missing"),
         ({"to": "ada", "subjekt": "a"}, "there is no parameter 'subjekt'; did you mean subject?"),
         ({"to": "ada", 3: "a"}, "there is no parameter 3; there are to, subject, parts"),
-        ("ada", "arguments by keyword, or a dict of them, should be given; it is 'ada'"),
+        ("ada", "arguments by keyword, or a dict of them, should be given (to, subject, parts); it is 'ada'"),
     ],
 )
 def test_arguments_by_keyword_that_do_not_fit_are_named(args: Any, said: str) -> None:

@@ -13,20 +13,7 @@ from hypothesis import strategies as st
 from jobs_service import json_data
 from jobs_service.errors import InvalidJob
 from jobs_service.runner.payload import Codec, codec
-from tests.runner.payloads import (
-    JSON,
-    Checked,
-    Color,
-    Model,
-    Movie,
-    Plain,
-    Point,
-    Shape,
-    Shelf,
-    Strict,
-    Tree,
-    refusal,
-)
+from tests.runner.payloads import JSON, Checked, Color, Model, Movie, Plain, Point, Shape, Shelf, Strict, Tree, refusal
 
 POINTS = st.builds(Point, x=st.integers(-(2**80), 2**80), y=st.floats(allow_nan=False, allow_infinity=False))
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

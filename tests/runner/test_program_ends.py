@@ -22,6 +22,7 @@ from jobs_service import JobsService, JobState, RunningJob
 from jobs_service.model import HistoryKind
 from tests.actors.support import CountedStore
 from tests.runner.support import TYPE, add, ended, now, opened, running, stopped, store_of, story, virtual_loop
+from tests.shares import share
 from tests.virtual_time import VirtualTimeLoop, in_virtual_time, run_virtual
 
 GRACE = 10.0
@@ -101,7 +102,7 @@ def test_a_program_that_cancels_all_tasks_at_any_moment_loses_no_job(
             assert (job.state, job.attempts, job.error) == (JobState.PENDING, 0, None), story(job)
             return False
 
-    for step in range(1, ROUNDS):
+    for step in share(range(1, ROUNDS), 3):
         if run_virtual(canceled_at(step)) and step > 60:
             break
     assert states == {JobState.PENDING, JobState.FINISHED}

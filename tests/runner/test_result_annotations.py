@@ -7,18 +7,7 @@ import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import (
-    Annotated,
-    Any,
-    Generic,
-    Literal,
-    NamedTuple,
-    Never,
-    NewType,
-    Protocol,
-    TypedDict,
-    TypeVar,
-)
+from typing import Annotated, Any, Generic, Literal, NamedTuple, Never, NewType, Protocol, TypedDict, TypeVar
 
 import pytest
 import typing_extensions

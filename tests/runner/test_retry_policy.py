@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from jobs_service import Retry
 from jobs_service.model import HistoryEvent, HistoryKind
 from jobs_service.runner.options import HandlerKeywords, HandlerOptions, handler_options
-from jobs_service.runner.retry_policy import (
-    NextAttempt,
-    backoff,
-    consecutive_crashes,
-    decide,
-)
+from jobs_service.runner.retry_policy import NextAttempt, backoff, consecutive_crashes, decide
 
 History = tuple[HistoryEvent, ...]
 

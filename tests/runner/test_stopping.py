@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import InvalidSettings, JobsError, JobsService, RunningJob
+from jobs_service import InvalidSettings, JobsError, RunningJob
 from jobs_service.model import HistoryKind, JobState
 from tests.runner.support import (
     TYPE,
@@ -23,32 +22,17 @@ from tests.runner.support import (
     stopped,
     store_of,
     story,
+    taking,
 )
 from tests.virtual_time import in_virtual_time
 
 DAY = 86_400.0
 
 
-def register(jobs: JobsService, seconds: float, **options: Any) -> list[object]:
-    """Register a handler that takes so long; return where it notes the jobs that were canceled."""
-    canceled: list[object] = []
-
-    @jobs.handler(TYPE, **options)
-    async def work(job: RunningJob) -> str:
-        try:
-            await asyncio.sleep(seconds)
-        except asyncio.CancelledError:
-            canceled.append(job.id)
-            raise
-        return "done"
-
-    return canceled
-
-
 @in_virtual_time
 async def test_what_runs_may_end_within_the_grace_and_nothing_more_is_accepted() -> None:
     async with opened() as jobs:
-        canceled = register(jobs, 9, grace=10, slots=2)
+        canceled = taking(jobs, 9, grace=10, slots=2)
         run = asyncio.create_task(jobs.run())
         await add(jobs, "a", "b", "c")
         await asyncio.sleep(5)
@@ -62,8 +46,8 @@ async def test_what_runs_may_end_within_the_grace_and_nothing_more_is_accepted()
 @in_virtual_time
 async def test_what_does_not_end_within_the_grace_is_canceled_and_pending_at_once_for_others() -> None:
     async with opened(worker="old") as jobs, opened(store_of(jobs), worker="new") as successor:
-        canceled = register(jobs, DAY, grace=10)
-        register(successor, 1)
+        canceled = taking(jobs, DAY, grace=10)
+        taking(successor, 1)
         async with running(successor):
             successor.configure(TYPE, slots=0)
             run = asyncio.create_task(jobs.run())
@@ -83,7 +67,7 @@ async def test_what_does_not_end_within_the_grace_is_canceled_and_pending_at_onc
 @in_virtual_time
 async def test_a_continuous_job_is_not_waited_for_but_canceled_at_once() -> None:
     async with opened() as jobs:
-        canceled = register(jobs, DAY, grace=10, continuous=True)
+        canceled = taking(jobs, DAY, grace=10, continuous=True)
         async with running(jobs):
             await add(jobs, "a")
             await asyncio.sleep(5)
@@ -125,7 +109,7 @@ async def test_a_handler_that_ignores_all_of_it_does_not_keep_the_runner_from_en
 async def test_leaving_the_service_stops_the_runner_first() -> None:
     async with opened(worker="keeper", supervise=False) as keeper:
         async with opened(store_of(keeper)) as jobs:
-            canceled = register(jobs, DAY, grace=10)
+            canceled = taking(jobs, DAY, grace=10)
             run = asyncio.create_task(jobs.run())
             await add(jobs, "a")
             await asyncio.sleep(5)
@@ -142,7 +126,7 @@ async def test_a_runner_canceled_at_any_moment_leaves_its_jobs_pending_or_finish
 ) -> None:
     for turns in range(5, 35):
         async with opened(supervise=False) as jobs:
-            register(jobs, seconds, grace=10, continuous=continuous)
+            taking(jobs, seconds, grace=10, continuous=continuous)
             await add(jobs, "a", "b")
             run = asyncio.create_task(jobs.run())
             for _ in range(turns):
@@ -159,7 +143,7 @@ async def test_a_service_runs_its_handlers_once_at_a_time_and_only_if_it_has_som
     async with opened() as jobs:
         with pytest.raises(InvalidSettings, match="nothing to run"):
             await jobs.run()
-        register(jobs, 1)
+        taking(jobs, 1)
         with pytest.raises(InvalidSettings, match="max_jobs=0"):
             await jobs.run(max_jobs=0)
         async with running(jobs):

@@ -21,16 +21,7 @@ from jobs_service.store.base import Limits, Transaction
 from jobs_service.store.memory import Faults, MemoryTransaction
 from jobs_service.testing import World
 from tests.runner.support import opened, running, store_of
-from tests.runner.ticking import (
-    FIRST,
-    MINUTE,
-    Register,
-    RunRecord,
-    every_minute,
-    in_a_world,
-    serving,
-    ticks,
-)
+from tests.runner.ticking import FIRST, MINUTE, Register, RunRecord, every_minute, in_a_world, serving, ticks
 from tests.virtual_time import in_virtual_time
 
 # One job per tick

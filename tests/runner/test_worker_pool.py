@@ -6,18 +6,7 @@ import asyncio
 
 from jobs_service import JobsService, RunningJob
 from jobs_service.model import JobState
-from tests.runner.support import (
-    TYPE,
-    Gate,
-    add,
-    all_ended,
-    now,
-    opened,
-    running,
-    stopped,
-    store_of,
-    story,
-)
+from tests.runner.support import TYPE, Gate, add, all_ended, now, opened, running, stopped, store_of, story
 from tests.virtual_time import in_virtual_time
 
 HOUR = 3600.0

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jobs_service import JobsService, Outcome, RunningJob, StoreError
+from jobs_service import Outcome, RunningJob, StoreError
 from jobs_service.model import JobState
 from jobs_service.runner.heartbeat import Heartbeat
 from jobs_service.runner.run import Run
 from jobs_service.runner.runner import Runner
 from jobs_service.runner.worker_pool import WorkerPool
-from tests.runner.support import TYPE, add, all_ended, ended, now, opened, running, stopped, story
+from tests.runner.support import TYPE, add, all_ended, ended, now, opened, running, stopped, story, taking
 from tests.service.support import kill
 from tests.virtual_time import in_virtual_time
 
@@ -39,22 +39,6 @@ class BrokenPool(WorkerPool):
         if isinstance(found, list):
             raise RuntimeError("a bug")
         return found
-
-
-def register(jobs: JobsService, seconds: float, type: Any = TYPE, **options: Any) -> list[object]:
-    """Register a handler that takes so long; return where it notes the jobs that were canceled."""
-    canceled: list[object] = []
-
-    @jobs.handler(type, **options)
-    async def work(job: RunningJob) -> str:
-        try:
-            await asyncio.sleep(seconds)
-        except asyncio.CancelledError:
-            canceled.append(job.id)
-            raise
-        return "done"
-
-    return canceled
 
 
 def kill_if_alive(part: str) -> None:
@@ -83,8 +67,8 @@ async def with_broken_pool(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Non
 @in_virtual_time
 async def test_a_job_does_not_notice_that_a_part_of_its_runner_has_died(part: str) -> None:
     async with opened() as jobs:
-        canceled = register(jobs, 100, slots=2, timeout=6)
-        register(jobs, 300, "other")
+        canceled = taking(jobs, 100, slots=2, timeout=6)
+        taking(jobs, 300, "other")
         async with running(jobs) as run:
             await add(jobs, "a", "b", "c", timeout=6)
             await add(jobs, "x", type="other")
@@ -106,12 +90,12 @@ async def test_a_worker_pool_that_fails_again_and_again_concerns_no_other_and_pa
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with opened() as jobs:
-        register(jobs, 1, timeout=3600)
-        register(jobs, 1, "other")
+        taking(jobs, 1, timeout=3600)
+        taking(jobs, 1, "other")
         async with with_broken_pool(monkeypatch):
             with capture_logs() as events:
                 async with running(jobs) as run:
-                    await add(jobs, *map(str, range(5000)), timeout=3600)
+                    await add(jobs, *map(str, range(600)), timeout=3600)
                     for number in range(100):
                         await add(jobs, str(number), type="other")
                         await asyncio.sleep(1)
@@ -135,7 +119,7 @@ async def test_a_worker_pool_that_fails_as_it_accepts_gives_back_its_places(monk
 
     monkeypatch.setattr(Runner, "_worker_pool", make_first_broken)
     async with opened() as jobs:
-        register(jobs, 1, timeout=6)
+        taking(jobs, 1, timeout=6)
         async with running(jobs, max_jobs=1), asyncio.timeout(100):
             await add(jobs, "a", timeout=6)
             assert story(await ended(jobs, "a")) == ["added", "started", "lost", "started", "finished"]
@@ -145,7 +129,7 @@ async def test_a_worker_pool_that_fails_as_it_accepts_gives_back_its_places(monk
 @in_virtual_time
 async def test_what_a_failing_worker_pool_has_begun_is_given_back_when_the_runner_stops() -> None:
     async with opened() as jobs:
-        canceled = register(jobs, DAY, grace=10, timeout=6)
+        canceled = taking(jobs, DAY, grace=10, timeout=6)
         run = asyncio.create_task(jobs.run())
         await add(jobs, "a", "b", timeout=6)
         await asyncio.sleep(1)
@@ -199,7 +183,7 @@ async def test_an_abandoned_handler_keeps_its_slot_when_the_worker_pool_is_start
 @in_virtual_time
 async def test_one_job_that_cannot_be_renewed_costs_no_other_its_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened() as jobs:
-        register(jobs, 100, slots=20, timeout=6)
+        taking(jobs, 100, slots=20, timeout=6)
         ids = [str(number) for number in range(20)]
         real = Heartbeat._transact
 
@@ -223,7 +207,7 @@ async def test_one_job_that_cannot_be_renewed_costs_no_other_its_heartbeat(monke
 @in_virtual_time
 async def test_a_heartbeat_whose_bug_hits_every_beat_goes_on_trying(monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened() as jobs:
-        register(jobs, 100, timeout=60)
+        taking(jobs, 100, timeout=60)
         beats = 0
         real = Heartbeat._transact
 
@@ -244,7 +228,7 @@ async def test_a_heartbeat_whose_bug_hits_every_beat_goes_on_trying(monkeypatch:
 @in_virtual_time
 async def test_a_runner_is_stopped_at_once_while_its_parts_wait_out_their_pauses() -> None:
     async with opened() as jobs:
-        register(jobs, 1)
+        taking(jobs, 1)
         run = asyncio.create_task(jobs.run())
         await asyncio.sleep(1)
         for part in (f"lane {TYPE!r}", f"heartbeat {TYPE!r}"):

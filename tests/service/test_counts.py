@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import product
 from typing import Any
 
 import pytest
@@ -111,14 +112,11 @@ PAGES: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("limit", [1, 3, 100])
-@pytest.mark.parametrize(("terms", "expected"), PAGES, ids=str)
-async def test_pages_have_all_jobs_once_from_either_end(
-    quiet: JobsService, terms: dict[str, Any], expected: list[str], limit: int
-) -> None:
+async def test_pages_have_all_jobs_once_from_either_end(quiet: JobsService) -> None:
     await one_of_each(quiet)
-    assert await ids(quiet, limit=limit, **terms) == expected
-    assert await ids(quiet, limit=limit, newest_first=True, **terms) == expected[::-1]
+    for limit, (terms, expected) in product((1, 3, 100), PAGES):
+        assert await ids(quiet, limit=limit, **terms) == expected
+        assert await ids(quiet, limit=limit, newest_first=True, **terms) == expected[::-1]
 
 
 TIMES: list[tuple[str | None, list[str]]] = [
@@ -130,15 +128,12 @@ TIMES: list[tuple[str | None, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("limit", [1, 3, 100])
-@pytest.mark.parametrize(("state", "newest"), TIMES)
-async def test_pages_by_time_have_all_jobs_once_in_the_order_of_their_last_events(
-    quiet: JobsService, state: str | None, newest: list[str], limit: int
-) -> None:
+async def test_pages_by_time_have_all_jobs_once_in_the_order_of_their_last_events(quiet: JobsService) -> None:
     await quiet.set_retention(T1, keep=3600, keep_failed=7200)
     await one_of_each(quiet)
-    assert await ids(quiet, state=state, by_time=True, newest_first=True, limit=limit) == newest
-    assert await ids(quiet, state=state, by_time=True, limit=limit) == newest[::-1]
+    for limit, (state, newest) in product((1, 3, 100), TIMES):
+        assert await ids(quiet, state=state, by_time=True, newest_first=True, limit=limit) == newest
+        assert await ids(quiet, state=state, by_time=True, limit=limit) == newest[::-1]
 
 
 async def test_pages_by_time_read_on_behind_many_jobs_in_other_states(quiet: JobsService) -> None:

@@ -61,7 +61,7 @@ async def test_by_its_type_a_handler_that_is_known_checks_the_data_and_makes_the
         (mail, (), {"priority": 3}, "mail takes arguments: give them after the handler (to)"),
         (mail, (), {"subject": "a", "unique": True}, "parameter to is missing"),
         (mail, (), {"to": 3, "max_attempts": 3}, "parameter to: the data should be a str; it is 3"),
-        (mail, ("ada",), {}, "arguments by keyword, or a dict of them, should be given; it is 'ada'"),
+        (mail, ("ada",), {}, "arguments by keyword, or a dict of them, should be given (to, subject); it is 'ada'"),
         (nothing, (), {"to": "ada"}, "is not given to= by keyword: it takes no arguments; the options of enqueue are"),
         (
             mail,

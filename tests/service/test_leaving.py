@@ -145,7 +145,7 @@ def test_who_goes_on_using_a_service_that_is_left_is_told_so(make: Callable[[], 
     assert {run_virtual(leave_after(steps)) for steps in turns} == {ServiceClosed}
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", share(range(10), 3))
 @pytest.mark.parametrize("use", [accept, wait, stop_and_remove])
 def test_who_waits_in_a_service_that_is_left_is_told_so_though_its_store_stays_open(use: User, seed: int) -> None:
     """Whatever the order in which callbacks run: an answer may come when those who wait have been woken already."""

@@ -20,6 +20,7 @@ from jobs_service.testing.world import Process, World
 from tests.checker import assert_sound
 from tests.copying.support import everything
 from tests.service.support import eventually
+from tests.shares import share
 from tests.stores import EVERY_STORE, StoreKind, one_of
 
 kind = one_of(EVERY_STORE)
@@ -211,7 +212,7 @@ def test_on_a_cluster_no_heartbeat_that_is_under_way_brings_back_a_process_that_
         await world.start("looks", look).ended()
         return found
 
-    for seed in range(40):
+    for seed in share(range(40), 3):
         assert World(seed, rates=rates, latency=0.05, settings=settings).run(left) == [], seed
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from jobs_service.testing import World
 from jobs_service.testing.world import Process
 from tests.runner.support import TYPE, opened, running, store_of
 from tests.runner.ticking import FIRST, MINUTE, START, Observer, in_a_world
+from tests.shares import share
 from tests.virtual_time import EPOCH, in_virtual_time
 
 HOUR = 3600.0
@@ -64,6 +66,23 @@ async def test_its_ticks_add_jobs_with_its_arguments_that_handlers_run() -> None
         now = await jobs.schedules.get("daily")
         assert (now.last, now.next) == (made.next + 60, made.next + 120)
         assert now.changed == made.changed
+
+
+@in_virtual_time
+async def test_however_many_tick_at_the_same_time_and_whatever_was_removed_meanwhile() -> None:
+    async with opened() as jobs:
+        await jobs.set_type_timeout(TYPE, 60)
+        names = [f"{number:02}" for number in range(50)]
+        for name in names:
+            made = await jobs.schedules.set(name, TYPE, every=60, overlap=True)
+            await jobs.schedules.set(f"gone {name}", TYPE, every=60)
+        assert made.next is not None
+        await asyncio.sleep(1)
+        for name in names:
+            await jobs.schedules.remove(f"gone {name}")
+        await asyncio.sleep(made.next - jobs.wall_time() + 61)
+        ticks = [made.next, made.next + 60]
+        assert await ids(jobs) == sorted(id for name in names for id in named(name, *ticks))
 
 
 @in_virtual_time
@@ -208,6 +227,13 @@ async def test_what_cannot_be_is_refused_in_a_line(
         assert await jobs.schedules.list() == []
 
 
+async def test_a_name_that_no_job_could_have_in_the_store_is_refused(tmp_path: Path) -> None:
+    async with JobsService(f"lmdb:{tmp_path / 'store'}") as jobs:
+        await jobs.set_type_timeout("t" * 60, 60)
+        with pytest.raises(JobTooLarge, match=r"make a key of \d+ bytes; the store's limit is 511"):
+            await jobs.schedules.set("\N{GRINNING FACE}" * 100, "t" * 60, every=60)
+
+
 # Several processes
 
 
@@ -242,7 +268,7 @@ SLACK = 65.0
 """Seconds by which clocks differ there, and a little more."""
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", share(range(6), 2))
 def test_two_processes_change_it_at_once_across_clock_changes_and_restarts(seed: int) -> None:
     """Every tick comes once, by the definition that is in force at its time."""
     wrong: list[str] = []

@@ -33,7 +33,6 @@ class Queue:
     def __init__(self, pause: float = 0.0) -> None:
         self.jobs: deque[int] = deque()
         self.attempts = 0
-        self.due_in: float | None = None
         self.failures: list[Exception] = []
         self.watches: set[Watch] = set()
         self._pause = pause
@@ -50,7 +49,7 @@ class Queue:
             watch = Watch(b"queue")
             watch.attach(self.watches.discard)
             self.watches.add(watch)
-            found = EmptyQueue(watch, self.due_in)
+            found = EmptyQueue(watch, None)
         try:
             await asyncio.sleep(self._pause)
         except asyncio.CancelledError:
@@ -145,17 +144,6 @@ async def test_only_the_first_in_line_watches_and_looks_again() -> None:
     assert (queue.watches, lines(waiting)) == (set(), 0)
 
 
-@in_virtual_time
-async def test_as_many_are_woken_as_jobs_have_come() -> None:
-    queue, waiting = Queue(), WaitingWorkers[int]()
-    workers = Workers(queue, waiting)
-    await workers.enter(20)
-    queue.add(*range(20))
-    await settled()
-    assert sorted(job for _, job in workers.got) == list(range(20))
-    assert lines(waiting) == 0
-
-
 # those who go away
 
 
@@ -175,22 +163,6 @@ async def test_who_goes_just_as_their_turn_comes_passes_it_on() -> None:
 
 
 @in_virtual_time
-async def test_one_who_is_canceled_when_just_woken_passes_the_turn_on() -> None:
-    queue, waiting = Queue(pause=1.0), WaitingWorkers[int]()
-    workers = Workers(queue, waiting)
-    await workers.enter(4)
-    await asyncio.sleep(10)
-    queue.add(1, 2)
-    await asyncio.wait(workers.tasks, return_when=asyncio.FIRST_COMPLETED)
-    # The first has job 1 and has woken the next two: both go before they have looked.
-    workers.tasks[1].cancel()
-    workers.tasks[2].cancel()
-    await asyncio.sleep(10)
-    assert workers.got == [(0, 1), (3, 2)]
-    assert lines(waiting) == 0
-
-
-@in_virtual_time
 async def test_one_whose_attempt_fails_passes_the_turn_on() -> None:
     queue, waiting = Queue(), WaitingWorkers[int]()
     workers = Workers(queue, waiting)
@@ -205,22 +177,6 @@ async def test_one_whose_attempt_fails_passes_the_turn_on() -> None:
 
 
 # what wakes
-
-
-@in_virtual_time
-async def test_the_first_looks_again_when_a_scheduled_job_comes_due() -> None:
-    queue, waiting = Queue(), WaitingWorkers[int]()
-    queue.due_in = 60.0
-    workers = Workers(queue, waiting)
-    await workers.enter(2)
-    attempts = queue.attempts
-    await asyncio.sleep(59)
-    assert queue.attempts == attempts
-    queue.jobs.append(9)
-    await asyncio.sleep(2)
-    assert workers.got == [(0, 9)]
-    await workers.leave()
-    assert queue.watches == set()
 
 
 # anything at any time

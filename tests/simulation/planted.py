@@ -38,17 +38,18 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
     """Run a test without a mutant, and with each of its mutants in turn."""
     planted, survivors = item.config.stash[PLANTED].pop(item.nodeid), item.config.stash[SURVIVORS]
-    if not _passes(item, item):
+    if not _passes(item, nextitem):
         survivors.append(f"{item.nodeid} fails without a mutant")
-    for place, name in enumerate(planted, 1):
+    for name in planted:
         mutant = next(each for each in EVERY if each.name == name)
         with mutant.defect():
-            if _passes(item, nextitem if place == len(planted) else item):
+            if _passes(item, nextitem):
                 survivors.append(f"{item.nodeid} passes with the mutant {name!r}")
     return True
 
 
 def _passes(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    # The next item is never the same: pytest would leave it as it is, and the second run would have no fixtures.
     item._initrequest()  # type: ignore[attr-defined]  # of a function, which runs more than once
     reports = runtestprotocol(item, log=False, nextitem=nextitem)
     return all(report.passed for report in reports)

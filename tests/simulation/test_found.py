@@ -9,8 +9,9 @@ from typing import TypeVar
 
 import pytest
 
-from jobs_service import JobEvent, JobNotFound, JobsService, JobState, JobTransaction, Removal, Settings, StoreError
+from jobs_service import JobEvent, JobNotFound, JobsService, JobState, JobTransaction, Settings, StoreError
 from jobs_service.testing import Process, World
+from tests.shares import share
 from tests.simulation.checks import held_after
 
 T = TypeVar("T")
@@ -18,7 +19,7 @@ T = TypeVar("T")
 SETTINGS = Settings.model_construct(None, notify_holdoff=0.0)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", share(range(20), 3))
 def test_a_subscription_is_not_told_what_was_read_before_it_began(seed: int) -> None:
     """Seed 38, stormy: the notifier was reading for another subscriber, and told the new one what it found."""
 
@@ -105,25 +106,7 @@ def test_others_call_the_service_while_a_transaction_function_is_suspended() -> 
     World(rates={"suspend": 1.0}, latency=0.05).run(lambda world: _whole(world, live))
 
 
-def test_each_of_several_calls_of_one_moment_is_answered_what_it_did_itself() -> None:
-    """Seed 15 with crowds: they share a transaction, and an add was answered what the next one made of its job."""
-
-    async def live(process: Process) -> None:
-        async with process.service() as jobs:
-            await jobs.set_type_timeout("t", 600)
-            added, removal = await asyncio.gather(jobs.add("t", "a", 1), jobs.remove("t", "a"))
-            assert (added.state, added.data, removal) == (JobState.PENDING, 1, Removal.REMOVED)
-            added, again, running = await asyncio.gather(
-                jobs.add("t", "b", 1), jobs.resubmit("t", "b", data=2), jobs.accept("t", timeout=0)
-            )
-            assert (added.state, added.data, again.state, again.data) == (JobState.PENDING, 1, JobState.PENDING, 2)
-            assert running is not None
-            assert (running.state, running.data) == (JobState.RUNNING, 2)
-
-    World(disorder=0).run(lambda world: _whole(world, live))
-
-
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", share(range(10), 3))
 def test_a_service_that_is_left_waits_for_a_commit_whose_caller_has_gone(seed: int) -> None:
     """Seed 25655: its job was to be given back by a task that outlived the service."""
 

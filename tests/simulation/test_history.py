@@ -9,12 +9,10 @@ from typing import Any
 import fdb.tuple
 import pytest
 
-from jobs_service import Removal
-from jobs_service.errors import JobExists, NoTypeTimeout, WorkerConflict
+from jobs_service.errors import JobExists
 from jobs_service.layer.keyspace import pack_id
-from jobs_service.layer.record import Record
 from jobs_service.model import UNSET
-from tests.simulation.histories import Recorded, altered, gives, lost, recorded, replayed, stored_in
+from tests.simulation.histories import Recorded, altered, lost, recorded, replayed, stored_in
 from tests.simulation.model_job import Change
 
 Wrong = Callable[[Recorded], object]
@@ -36,28 +34,6 @@ def an_add_that_is_refused_without_a_reason(run: Recorded) -> None:
     run.first("add")[1].result = JobExists
 
 
-@complains("add.*'brief'/'x'.*expected NoTypeTimeout, got WorkerConflict")
-def an_add_to_a_type_that_does_not_exist(run: Recorded) -> None:
-    run.first("add", gives(NoTypeTimeout))[1].result = WorkerConflict
-
-
-@complains("update.*'t'/'a': expected running.*data is 9, not 1")
-def an_update_that_gives_other_data(run: Recorded) -> None:
-    _, entry = run.first("update")
-    entry.result = entry.result.with_json(b"9")
-
-
-@complains("remove.*'b': expected <Removal.CANCELED.*got <Removal.REMOVED")
-def a_running_job_that_is_removed(run: Recorded) -> None:
-    run.first("remove")[1].result = Removal.REMOVED
-
-
-@complains("finish.*'a': expected WorkerConflict, got ready")
-def a_second_finish_that_is_not_refused(run: Recorded) -> None:
-    _, ended = run.first("finish")
-    run.first("finish", gives(WorkerConflict))[1].result = ended.result
-
-
 @complains("stop.*ended a lock that was never given")
 def a_lock_that_was_never_given(run: Recorded) -> None:
     _, entry = run.first("stop")
@@ -68,13 +44,6 @@ def a_lock_that_was_never_given(run: Recorded) -> None:
 def an_accept_out_of_order(run: Recorded) -> None:
     _, entry = run.first("accept")
     entry.result = [("b", entry.result[0][1])]
-
-
-@complains("accept of 'spread'.* took 2 jobs, expected 1")
-def an_accept_with_spread_that_takes_too_many(run: Recorded) -> None:
-    _, entry = run.first("accept", lambda _, entry: entry.type == "spread")
-    other = {"p": "q", "q": "p"}[entry.result[0][0]]
-    entry.result = [*entry.result, (other, entry.result[0][1])]
 
 
 @complains("accept took 't'/'early' before its time")
@@ -124,13 +93,6 @@ def a_record_that_is_not_written(run: Recorded) -> None:
     del ending.written[entry.keys.data + pack_id("a")]
 
 
-@complains("'t'/'a' must be running data=5.*: data is 6, not 5")
-def a_record_with_other_data(run: Recorded) -> None:
-    ending, entry = run.first("update", lambda _, entry: entry.arguments[1] is not UNSET)
-    data_key, record = stored_in(ending, entry)
-    ending.written[data_key] = record.with_json(b"6").encode()
-
-
 @complains("jobs of 't' have changed, but nobody was told")
 def a_change_that_nobody_is_told_of(run: Recorded) -> None:
     ending, entry = run.first("update")
@@ -155,12 +117,6 @@ def an_identical_resubmit_that_writes(run: Recorded) -> None:
 @complains("at the end: 't'/'a' is .*: nothing is stored")
 def a_job_that_is_not_there_at_the_end(run: Recorded) -> None:
     del run.stored[run.first("add")[1].keys.data + pack_id("a")]
-
-
-@complains("at the end: 't'/'a' is .*: data is 77, not 5")
-def a_job_that_is_another_at_the_end(run: Recorded) -> None:
-    data_key = run.first("add")[1].keys.data + pack_id("a")
-    run.stored[data_key] = Record.decode(run.stored[data_key]).with_json(b"77").encode()
 
 
 @pytest.mark.parametrize(("wrong", "pattern"), WRONGS)

@@ -42,6 +42,15 @@ def test_every_mutant_is_shown_by_a_seed_or_found_by_an_ordinary_test() -> None:
     assert names - shown - FOUND.keys() - ON_A_CLUSTER.keys() == UNFOUND
 
 
+def test_every_ordinary_test_that_is_named_is_there() -> None:
+    """Where a file takes the tests of another by a star, the other has them."""
+    for test in {*FOUND.values(), *ON_A_CLUSTER.values()}:
+        file, _, name = test.partition("::")
+        source = (ROOT / file).read_text()
+        name = name.partition("[")[0].rpartition("::")[2]
+        assert f"def {name}(" in source or " import *" in source, test
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("names", PARTS, ids=len)
 def test_an_ordinary_test_fails_where_its_mutant_is_planted(tmp_path: Path, names: Sequence[str]) -> None:
@@ -57,8 +66,15 @@ def test_an_ordinary_test_fails_on_a_cluster_where_its_mutant_is_planted(tmp_pat
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_a_test_that_passes_all_the_same_is_told(tmp_path: Path) -> None:
-    name, test = EVERY[0].name, "tests/test_uncancelable.py::test_work_ends_before_the_cancellation_is_raised"
+@pytest.mark.parametrize(
+    "test",
+    [
+        "tests/test_uncancelable.py::test_work_ends_before_the_cancellation_is_raised",
+        "tests/store/sqlite/test_file.py::test_what_is_no_store_is_refused_and_left_as_it_is",  # it has fixtures
+    ],
+)
+def test_a_test_that_passes_all_the_same_is_told(test: str, tmp_path: Path) -> None:
+    name = EVERY[0].name
     result = planted({name: test}, tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
     assert f"{test} passes with the mutant {name!r}" in result.stdout

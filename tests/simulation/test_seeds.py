@@ -60,14 +60,6 @@ def test_a_record_has_the_same_size_wherever_the_repository_is() -> None:
     assert f'File "{__file__}", line' in describe(raised.value).traceback
 
 
-def test_a_seed_is_the_same_run_event_for_event_in_another_process_with_other_hashes() -> None:
-    one, other = (simulated("--seed", "7", "--stormy", PYTHONHASHSEED=hashes).stdout for hashes in ("1", "2"))
-    assert one == other
-    lines = one.splitlines()
-    assert len(lines) > 20
-    assert [line for line in lines if line.startswith("digest ")]
-
-
 def test_many_seeds_are_the_same_runs_in_other_processes_with_other_hashes_and_in_another_order() -> None:
     digests = [
         line
@@ -81,13 +73,9 @@ def test_many_seeds_are_the_same_runs_in_other_processes_with_other_hashes_and_i
     assert digests[0] == digests[1]
 
 
-def test_another_seed_is_another_run() -> None:
-    assert simulate(Plan(1)).digest != simulate(Plan(2)).digest
-
-
 def test_naming_all_that_a_run_used_is_the_same_run() -> None:
     """Shrinking depends on it."""
-    for seed in range(5):
+    for seed in range(3):
         report = simulate(Plan(seed))
         named = Plan(seed, frozenset(report.operations), frozenset(report.faults), frozenset(report.deviations))
         again = simulate(named)

@@ -7,15 +7,7 @@ import json
 from collections.abc import MutableMapping
 from typing import Any
 
-from jobs_service.supervision import (
-    Actor,
-    ChildSpec,
-    DynamicSupervisor,
-    Node,
-    Strategy,
-    SupervisedProcess,
-    Supervisor,
-)
+from jobs_service.supervision import Actor, ChildSpec, DynamicSupervisor, Node, Strategy, SupervisedProcess, Supervisor
 from tests.supervision.probes import Crash, Probe, Trace, of_probes, probe, running, settled, tell
 from tests.virtual_time import in_virtual_time
 

@@ -28,36 +28,6 @@ async def test_children_start_in_order_and_stop_in_reverse_order_each_awaited(st
     assert supervisor.state == "stopped"
 
 
-@in_virtual_time
-async def test_one_for_one_restarts_only_the_child_that_died() -> None:
-    trace = Trace()
-    supervisor = of_probes(trace)
-    async with running(supervisor):
-        trace.take()
-        first = supervisor.child("b")
-        tell(first, "crash")
-        await settled()
-        assert trace.take() == ["crash b", "end b", "start b"]
-        assert supervisor.child("b") is not first
-        assert supervisor.child("nobody") is None
-    assert trace.starts_and_stops() == ["stop c", "stop b", "stop a"]
-
-
-@in_virtual_time
-async def test_rest_for_one_stops_later_children_in_reverse_and_restarts_the_rest_in_order() -> None:
-    trace = Trace()
-    supervisor = of_probes(trace, "abcd", strategy=Strategy.REST_FOR_ONE)
-    async with running(supervisor):
-        trace.take()
-        tell(supervisor.child("b"), "crash")
-        await settled()
-        expected = ["crash b", "end b", "stop d", "end d", "stop c", "end c", "start b", "start c", "start d"]
-        assert trace.take() == expected
-        tell(supervisor.child("d"), "crash")
-        await settled()
-        assert trace.take() == ["crash d", "end d", "start d"]
-
-
 @BOTH
 @in_virtual_time
 async def test_too_many_restarts_end_the_supervisor_which_says_why(strategy: Strategy) -> None:

@@ -7,41 +7,13 @@ import threading
 
 import pytest
 
-from tests.virtual_time import EPOCH, Deadlock, VirtualTimeLoop, cancel_at_every_step, in_virtual_time, run_virtual
+from tests.virtual_time import Deadlock, VirtualTimeLoop, in_virtual_time, run_virtual
 
 
 def virtual_loop() -> VirtualTimeLoop:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     return loop
-
-
-@in_virtual_time
-async def test_a_day_of_sleep_moves_the_clock_by_exactly_a_day() -> None:
-    loop = virtual_loop()
-    await asyncio.sleep(86_400.1)
-    assert loop.time() == 86_400.1
-    assert loop.wall_time() == EPOCH + 86_400.1
-
-
-@in_virtual_time
-async def test_two_tasks_that_wait_for_less_than_the_resolution_of_the_clock_go_on_in_time() -> None:
-    """asyncio fires such timers at once; with a clock that stood still the two would wake each other for ever."""
-    loop = virtual_loop()
-    rest = 2.0**-40
-    end = loop.time() + 10 * rest
-    rounds = [0, 0]
-
-    async def wait_until_the_end(number: int) -> None:
-        for _ in range(number):
-            await asyncio.sleep(0)  # one is ready whenever the other waits
-        while loop.time() < end:
-            rounds[number] += 1
-            assert rounds[number] < 1000, "the clock stands still"
-            await asyncio.sleep(rest)
-
-    await asyncio.gather(wait_until_the_end(0), wait_until_the_end(1))
-    assert max(rounds) <= 11
 
 
 async def wait_for_nothing() -> None:
@@ -95,24 +67,3 @@ async def test_an_announced_thread_is_waited_for() -> None:
         loop.call_later(0, started.set)
         assert await answer == 42
     thread.join()
-
-
-def test_cancelling_at_every_step_reaches_every_await() -> None:
-    reached: list[int] = []
-
-    async def scenario() -> None:
-        place = 0
-        try:
-            await asyncio.sleep(0)
-            place = 1
-            await asyncio.sleep(10)
-            place = 2
-            await asyncio.sleep(0)
-            place = 3
-        finally:
-            reached.append(place)
-
-    steps = list(cancel_at_every_step(scenario))
-    assert len(reached) == len(steps) - 1  # the first one is canceled before it begins
-    assert sorted(set(reached)) == [0, 1, 2, 3]
-    assert reached[-1] == 3

@@ -172,9 +172,8 @@ def test_no_job_is_lost_before_its_timeout_and_every_one_within_one_and_a_half()
         choose = random.Random(seed)
         async with services(seed, 2) as [jobs, *_]:
             types = [
-                Watched(jobs, f"{timeout} {copy}", Measure(timeout), 1 if timeout > 60 else 5, twin(choose))
+                Watched(jobs, f"{timeout}", Measure(timeout), 1 if timeout > 60 else 5, twin(choose))
                 for timeout in TIMEOUTS
-                for copy in range(2)
             ]
             async with asyncio.TaskGroup() as group:
                 for watched in types:
@@ -185,7 +184,7 @@ def test_no_job_is_lost_before_its_timeout_and_every_one_within_one_and_a_half()
 
     lost = run_virtual(scenario())
     print(f"{lost} jobs lost")
-    assert lost > 1000
+    assert lost > 500
 
 
 @pytest.mark.parametrize("who", ["its own service", "any"])

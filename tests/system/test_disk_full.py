@@ -6,15 +6,17 @@ import asyncio
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsService, JobState
+from jobs_service import JobsService, JobState, Settings, StoreFull
 from tests.checker import assert_sound
 from tests.shares import share
 from tests.system.forking import ForkServer
@@ -209,3 +211,27 @@ def test_opening_where_there_is_no_room_says_so_and_works_when_there_is(
     print(outcomes)
     assert outcomes["read"]
     assert outcomes["refused"] or outcomes["failed"]
+
+
+async def _until_full(jobs: JobsService) -> int:
+    """Add jobs until there is no room; return their number."""
+    for number in range(1000):
+        try:
+            await jobs.add(KIND, str(number), "x" * 60_000)
+        except StoreFull:
+            return number
+    raise AssertionError("the store does not fill")
+
+
+async def test_a_log_that_a_reader_kept_can_be_written_back_and_the_store_be_emptied(small_disk: Path) -> None:
+    path = small_disk / "app.db"
+    async with JobsService(f"sqlite:{path}", settings=Settings(durable=False), supervise=False) as jobs:
+        await jobs.set_type_timeout(KIND, 60)
+        with closing(sqlite3.connect(path)) as reader:
+            reader.execute("begin")
+            reader.execute("select count(*) from jobs_service_keys").fetchone()
+            added = await _until_full(jobs)
+        while (job := await jobs.accept(KIND, timeout=0)) is not None:
+            await job.finish()
+            added -= 1
+        assert added == 0

@@ -8,7 +8,6 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from pathlib import Path
@@ -23,8 +22,8 @@ from tests.system.workloads import KIND, effects, finish_with_effect
 
 PARTS = 2
 KILLS = int(os.environ.get("KILLS", "20"))
-LONGEST_LIFE = 0.35
-"""Seconds after which a process is killed at the latest; it takes a tenth of that until it has opened the store."""
+LONGEST_LIFE = 80
+"""Lines of its journal, two for each operation, after which a process is killed at the latest."""
 
 
 @dataclass(frozen=True)
@@ -157,13 +156,6 @@ async def work_off(address: str, ledger: Ledger) -> None:
         await assert_sound(jobs.store)
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    """Processes that begin within milliseconds."""
-    with ForkServer() as server:
-        yield server
-
-
 @pytest.mark.parametrize("part", range(PARTS))
 def test_after_any_kill_all_that_was_answered_is_there(part: int, forks: ForkServer, tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
@@ -173,8 +165,10 @@ def test_after_any_kill_all_that_was_answered_is_there(part: int, forks: ForkSer
     ledger = Ledger()
     for kill in range(KILLS):
         journal = tmp_path / f"journal {kill}"
-        moment = choose.uniform(0, LONGEST_LIFE)
+        lines, moment = choose.randrange(LONGEST_LIFE), choose.uniform(0, 0.01)
         pid = forks.start("live_until_killed", address=address, journal=str(journal), seed=f"{kill}")
+        while lines and (not journal.exists() or journal.read_bytes().count(b"\n") < lines):
+            time.sleep(0.001)
         time.sleep(moment)
         forks.kill(pid)
         if journal.exists():

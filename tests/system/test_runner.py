@@ -20,7 +20,7 @@ from tests.system.workloads import KIND
 async def test_jobs_of_runners_that_are_killed_one_by_one_all_end_and_take_effect_once(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
-    soak = RunnerSoak(tmp_path, seed, jobs=1500, every=0.5, longest=0.2, timeout=2.0)
+    soak = RunnerSoak(tmp_path, seed, jobs=700, every=0.3, longest=0.2, timeout=2.0)
     await soak.run()
     print(soak.report())
     assert [*soak.late()] == []

@@ -16,13 +16,13 @@ async def test_processes_that_work_on_one_store_and_are_killed_one_by_one_lose_n
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     soak = Soak(tmp_path, seed, every=0.2)
-    await soak.run(4.0)
+    await soak.run(2.0)
     report = soak.report()
     print(report)
     # Otherwise nothing was proved.
-    assert report["processes killed"] >= 10
+    assert report["processes killed"] >= 4
     for what in ("jobs added", "accepted", "finished", "removed", "resubmitted", "followed to the end"):
-        assert report[what] >= 5
+        assert report[what] >= 3
 
 
 ADDED = [["begin", 0, "add", ["a"]], ["done", 0]]

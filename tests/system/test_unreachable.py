@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
@@ -31,13 +31,6 @@ from tests.system.forking import ForkServer
 def address(tmp_path: Path) -> str:
     """The address of an embedded store of this test's own."""
     return f"lmdb:{tmp_path / 'store'}"
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[ForkServer]:
-    """Processes that begin within milliseconds."""
-    with ForkServer() as server:
-        yield server
 
 
 class Holder:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from jobs_service import JobsError, JobsService, JobState, Settings
+from jobs_service import JobsService, JobState
 from jobs_service.sources import Sources
-from jobs_service.store.memory import MemoryStore
 from tests.stores import EVERY_STORE, StoreKind
-from tests.virtual_time import in_virtual_time, run_virtual
+from tests.virtual_time import run_virtual
 
 T1 = "t1"
 PATIENCE = 20.0
@@ -34,17 +33,6 @@ async def test_a_job_added_in_the_same_turn_of_the_loop_is_found_by_a_waiting_wo
         worker, _ = await asyncio.gather(jobs.accept(T1), jobs.add(T1, "a"))
     assert worker is not None
     assert worker.id == "a"
-
-
-async def test_every_one_of_many_workers_finds_a_job_whatever_order_they_come_in(jobs: JobsService) -> None:
-    async with asyncio.timeout(PATIENCE):
-        for round in range(20):
-            adding = [jobs.add(T1, f"{round}/{number}") for number in range(5)]
-            accepting = [jobs.accept(T1) for _ in range(5)]
-            mixed = [call for pair in zip(accepting, adding, strict=True) for call in pair]
-            await asyncio.gather(*mixed)
-    assert await jobs.pending_count(T1) == 0
-    assert len(await jobs.active_ids(T1)) == 100
 
 
 @pytest.mark.parametrize("waiting", [True, False])
@@ -74,20 +62,6 @@ def test_a_worker_canceled_at_any_moment_strands_no_job(waiting: bool) -> None:
     while not run_virtual(scenario(step)):
         step += 1
     assert step > 3
-
-
-@in_virtual_time
-async def test_workers_that_wait_are_told_when_their_service_is_left_though_the_store_stays_open() -> None:
-    store = MemoryStore(settings=Settings(), sources=Sources(1))
-    await store.open()
-    async with JobsService(store, supervise=False) as jobs:
-        await jobs.set_type_timeout(T1, 60)
-        waiting = [asyncio.create_task(jobs.accept(T1, max_priority=priority)) for priority in (None, 0, 0, 0)]
-        await asyncio.sleep(1)
-    for error in await asyncio.gather(*waiting, return_exceptions=True):
-        assert isinstance(error, JobsError)
-        assert "not open" in str(error)
-    await store.close()
 
 
 @pytest.mark.parametrize("seed", range(3))

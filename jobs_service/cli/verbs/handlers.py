@@ -116,7 +116,7 @@ def periodic(context: typer.Context, application: OptionalApplication = None) ->
     else:
         from jobs_service.cli.daemon import load
 
-        program.refuse_store(context, f"{application} brings its own store")
+        program.refuse_store(context, program.own_store(application))
         service = load(application)
         address = service.store.address
         seen = [] if program.missing_store(address) else program.run_at(address, _ticks)

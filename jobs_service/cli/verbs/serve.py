@@ -137,7 +137,7 @@ def serve(
     `serving` says that it is ready.
     """
     if application is not None:
-        program.refuse_store(context, f"{application} brings its own store")
+        program.refuse_store(context, program.own_store(application))
     options = {**context.params, "store": program.chosen_store(context) if application is None else None}
     if processes is None and not reload:
         if max_jobs_per_process is not None or max_memory_per_process is not None:

@@ -82,7 +82,9 @@ def open_environment(
         at: called with names of points where a test may stop or kill the process.
     """
     if path.is_file():
-        raise StoreError(f"{path} is a file; an embedded store is a directory")
+        raise StoreError(
+            f"{path} is a file; an lmdb: store is a directory, in which its file, also of a backup, is data.mdb"
+        )
     with ExitStack() as undo:
         undo.callback(use.end)
         try:

@@ -47,10 +47,9 @@ def test_every_line_becomes_a_job(invoke: Invoke, email: str, tmp_path: Path) ->
     assert listed["no line feed"]["data"] is None
 
 
-@pytest.mark.parametrize("arguments", [["-"], []])
-def test_lines_come_from_standard_input(email: str, tmp_path: Path, arguments: list[str]) -> None:
+def test_lines_come_from_standard_input(email: str, tmp_path: Path) -> None:
     given = lines(*({"id": f"{number:05}"} for number in range(3000)))
-    added = process("add-many", "email", *arguments, "-o", "json", "--store", email, cwd=tmp_path, stdin=given)
+    added = process("add-many", "email", "-o", "json", "--store", email, cwd=tmp_path, stdin=given)
     assert (added.code, added.json) == (0, {"type": "email", "added": 3000})
     assert len(ids(email)) == 3000
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 
 import pytest
 
-from jobs_service import JobError, JobsService, NewJob, Outcome
+from jobs_service import HistoryKind, JobError, JobsService, NewJob, Outcome
 from jobs_service.cli.verbs import list as list_verb
 from tests.cli.conftest import Invoke
 from tests.cli.support import arrange, rows
+from tests.service.support import eventually
 from tests.service.unreadable import damage, with_broken_notes
 
 
@@ -86,6 +88,27 @@ def test_jobs_of_which_a_part_cannot_be_read_end_no_list(invoke: Invoke, store: 
         ["c", "unreadable", "0"],
         ["d", "ready", "3"],
     ]
+
+
+def test_a_job_whose_data_its_handler_refuses_says_so(invoke: Invoke, email: str) -> None:
+    async def squared(number: int) -> int:
+        return number * number
+
+    async def refuse() -> None:
+        async with JobsService(email) as jobs:
+            jobs.handler("email")(squared)
+            run = asyncio.create_task(jobs.run())
+            await jobs.add("email", "words", "many")
+
+            async def is_refused() -> bool:
+                return (await jobs.get("email", "words")).history[0].kind is HistoryKind.STOPPED
+
+            await eventually(is_refused)
+            run.cancel()
+            await asyncio.wait([run])
+
+    asyncio.run(refuse())
+    assert "refused: 1: the data" in invoke("list", "email", "--prefix", "words", "--store", email).out
 
 
 def test_nothing_to_list_is_said_to_people_only(invoke: Invoke, email: str) -> None:

@@ -33,6 +33,15 @@ def test_the_tables_are_made_once(invoke: Invoke, database: Path) -> None:
     assert (shown.code, shown.out) == (0, "sqlite:app.db: 0 jobs to be moved; 0 set aside\n")
 
 
+def test_whatever_is_in_a_row_it_is_shown(invoke: Invoke, database: Path) -> None:
+    invoke("outbox", "init", URL)
+    with closing(sqlite3.connect(database)) as db, db:
+        db.execute("insert into jobs_service_outbox (type, id, reason) values (x'00ff', cast(x'ff' as text), 7)")
+    assert invoke("outbox", "show", URL, "-o", "json").json["rows_set_aside"] == [
+        {"seq": 1, "type": r"b'\x00\xff'", "id": r"\udcff", "reason": "7"}
+    ]
+
+
 @pytest.mark.parametrize("dialect", ["postgresql", "sqlite"])
 def test_the_statements_are_printed(invoke: Invoke, dialect: str) -> None:
     assert invoke("outbox", "sql", dialect).out.rstrip("\n") == outbox.schema(dialect).rstrip("\n")

@@ -78,6 +78,12 @@ def test_only_handlers_of_some_types_are_run(tmp_path: Path) -> None:
         assert daemon.wait(HANG) == 0
 
 
+def test_a_store_beside_an_application_is_refused_with_what_names_its_store(invoke: Invoke) -> None:
+    refused = invoke("--store", "lmdb:other", "serve", "application:jobs")
+    assert refused.code == 2
+    assert "application:jobs brings its own store; JOBS_SERVICE_STORE is that of a JobsService()" in refused.error
+
+
 @pytest.mark.parametrize(
     ("types", "complaint"),
     [

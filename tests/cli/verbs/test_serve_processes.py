@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from tests.cli.support import HANG, environment, event_named, is_alive, process,
 from tests.system.worker_storm import storm
 
 APPLICATION = """
-import logging, os, sys, time
+import asyncio, logging, os, sys, time
 from jobs_service import JobsService
 
 jobs = JobsService("lmdb:store")
@@ -40,6 +41,15 @@ async def says():
 @jobs.handler("blocks", grace=0.1)
 async def blocks():
     time.sleep(1000)
+
+leaked = []
+
+@jobs.handler("leaks", slots=1)
+async def leaks():
+    leaked.append(b"x" * 200_000_000)
+    while not os.path.exists("leave"):
+        await asyncio.sleep(0.01)
+    return os.getpid()
 
 @jobs.handler("isolated", isolated=True)
 def isolated():
@@ -159,6 +169,22 @@ def test_a_worker_is_replaced_after_so_many_jobs(application: str, tmp_path: Pat
         assert result_of(tmp_path, "pid", "b") != first
 
 
+def test_a_worker_with_so_much_memory_is_replaced_at_once_and_ends_with_its_last_job(
+    application: str, tmp_path: Path
+) -> None:
+    with serving(application, "--processes", "1", "--max-memory-per-process", "200M", cwd=tmp_path) as daemon:
+        first = result_of(tmp_path, "pid", "a")
+        in_store(tmp_path, lambda jobs: jobs.add("leaks", "a"))
+        replaced = event_named(daemon, "worker_replaced")
+        assert replaced["process"] == first
+        assert re.fullmatch(r"it has 2\d{8} bytes of memory", replaced["why"])
+        assert result_of(tmp_path, "pid", "b") != first
+        assert is_alive(first)
+        (tmp_path / "leave").touch()
+        assert in_store(tmp_path, lambda jobs: jobs.result("leaks", "a", timeout=HANG)) == first
+        gone(first)
+
+
 def test_reload_takes_changed_files_and_waits_out_those_that_cannot_be_compiled(tmp_path: Path) -> None:
     file = tmp_path / "app.py"
     code = "from jobs_service import JobsService\njobs = JobsService('lmdb:store')\n"
@@ -166,6 +192,9 @@ def test_reload_takes_changed_files_and_waits_out_those_that_cannot_be_compiled(
     file.write_text(code.replace("NEW", "old"))
     with serving("app:jobs", "--reload", cwd=tmp_path) as daemon:
         assert result_of(tmp_path, "work", "a") == "old"
+        os.mkfifo(tmp_path / "fifo.py")  # nobody writes to it
+        file.write_text("-" * 100_000 + "1")
+        assert event_named(daemon, "reload_waits")["error"].startswith(f"{file}:1: ")
         file.write_text("async def work(:\n")
         assert event_named(daemon, "reload_waits")["error"] == f"{file}:1: invalid syntax"
         assert result_of(tmp_path, "work", "b") == "old"
@@ -176,6 +205,15 @@ def test_reload_takes_changed_files_and_waits_out_those_that_cannot_be_compiled(
         file.write_text(code)
         event_named(daemon, "reloading")
         assert result_of(tmp_path, "work", "c") == "NEW"
+
+
+def test_a_log_without_ends_of_lines_is_passed_on_and_does_not_grow(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text(APPLICATION.replace('"said"', '"=" * 1_100_000, end="", flush=True'))
+    with serving("app:jobs", "--processes", "1", cwd=tmp_path) as daemon:
+        in_store(tmp_path, lambda jobs: jobs.add("says", "a"))
+        line = next(line for line in daemon.stderr or () if line.startswith("["))
+        assert line.rstrip("=\n").endswith("] ")
+        assert len(line) > 1 << 20
 
 
 @pytest.mark.parametrize(
@@ -197,7 +235,10 @@ def test_wrong_options_are_refused(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("app:jobs", "--types", "others"), "type others has no handler; there are: pid, says, blocks, isolated"),
+        (
+            ("app:jobs", "--types", "others"),
+            "type others has no handler; there are: pid, says, blocks, leaks, isolated",
+        ),
         (("--store", "memory:"), "memory: is of one process; use lmdb:, sqlite: or fdb:"),
     ],
 )

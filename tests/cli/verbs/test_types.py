@@ -61,7 +61,9 @@ def test_a_cleared_type_keeps_its_jobs_and_takes_no_new_ones(invoke: Invoke, ema
     assert invoke("show", "email", "first", "--store", email).code == 0
     refused = invoke("add", "email", "second", "--store", email)
     assert refused.code == 1
-    assert refused.error == ("type email has no activity timeout; give it one: jobs-service types set email SECONDS")
+    assert refused.error == (
+        "there is no type email: the start of its handler makes it, or jobs-service types set email SECONDS"
+    )
 
 
 def test_setting_and_clearing_print_json(invoke: Invoke, store: str) -> None:

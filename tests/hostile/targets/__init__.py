@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tests.hostile.targets.handlers import HANDLERS
-from tests.hostile.targets.kv import KV
 from tests.hostile.targets.operations import ANYWHERE
 from tests.hostile.targets.running import RUNNING
 from tests.hostile.targets.service import SERVICE
 
-GROUPS = {"operations": ANYWHERE, "service": SERVICE, "handlers": HANDLERS, "running": RUNNING, "kv": KV}
+GROUPS = {"operations": ANYWHERE, "service": SERVICE, "handlers": HANDLERS, "running": RUNNING}

@@ -11,15 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from jobs_service import (
-    BlockingJob,
-    JobsService,
-    JobTransaction,
-    Outcome,
-    Progress,
-    Retry,
-    RunningJob,
-)
+from jobs_service import BlockingJob, JobsService, JobTransaction, Outcome, Progress, Retry, RunningJob
 from tests.runner.support import PATIENCE_OF_THREADS, THREAD, TYPE, add, all_ended, ended, stopped
 
 

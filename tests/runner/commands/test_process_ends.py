@@ -18,6 +18,7 @@ import anyio
 import pytest
 
 from jobs_service.runner.commands import Command, run_command
+from tests.cli.support import is_alive
 from tests.left_open import Open
 from tests.runner.commands.programs import HANG, PAUSE, Fifo, children, failure, python, run
 
@@ -44,15 +45,6 @@ if pid := os.fork():
     os._exit(0)
 os.close(w)
 """
-
-
-def is_gone(pid: int) -> bool:
-    """Whether there is no such process any more, nor its zombie."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
 
 
 def wait_for(pid: int) -> None:
@@ -125,7 +117,7 @@ class TestStopping:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert is_gone(pid)
+        assert not is_alive(pid)
 
     async def test_no_moment_of_cancellation_leaves_anything(self, way: None) -> None:
         before = children()
@@ -149,11 +141,11 @@ class TestWhatACommandLeavesRunning:
     async def test_may_finish_its_output_within_the_grace(self) -> None:
         result = await run(*python(FORK + "os.read(r, 1); print('late')"))
         assert result.stdout.split()[1:] == ["late"]
-        assert is_gone(int(result.stdout.split()[0]))
+        assert not is_alive(int(result.stdout.split()[0]))
 
     async def test_is_ended_at_once_when_it_holds_no_output(self) -> None:
         result = await run(*python(FORK + "os.closerange(0, 3); " + PAUSE))
-        assert is_gone(int(result.stdout))
+        assert not is_alive(int(result.stdout))
 
     @pytest.mark.skipif(not hasattr(os, "waitid"), reason="waits for an end without taking the exit code")
     async def test_does_not_make_a_failure_of_a_success_when_the_time_is_out_meanwhile(
@@ -166,7 +158,7 @@ class TestWhatACommandLeavesRunning:
         monkeypatch.setattr(loop, "time", lambda: now() + 2 * HANG)
         result = await task
         assert result.exit_code == 0
-        assert is_gone(int(result.stdout))
+        assert not is_alive(int(result.stdout))
 
     async def test_is_let_alone_when_it_left_the_group(self) -> None:
         daemon = """
@@ -183,7 +175,7 @@ signal.pause()
 """
         result = await run(*python(daemon), grace=SHORT)
         pid = int(result.stdout)
-        assert not is_gone(pid)
+        assert is_alive(pid)
         os.kill(pid, signal.SIGKILL)
         wait_for(pid)
 
@@ -193,7 +185,7 @@ signal.pause()
 
     async def test_is_ended_when_it_holds_the_output_for_longer(self, way: None) -> None:
         result = await run(*python(FORK + PAUSE), grace=SHORT)
-        assert is_gone(int(result.stdout))
+        assert not is_alive(int(result.stdout))
 
     async def test_is_ended_when_the_command_is_canceled(self, fifo: Fifo) -> None:
         code = f"import os, signal, sys\nif os.fork(): signal.pause()\n{SAY_PID}\nsignal.pause()"
@@ -202,7 +194,7 @@ signal.pause()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert is_gone(child)
+        assert not is_alive(child)
 
 
 SAY_PID = 'open(sys.argv[1], "w").write(f"{os.getpid()}\\n")'
@@ -227,7 +219,7 @@ async def stopping(
     yield command
     if ends:
         assert task.done()
-        assert is_gone(command.pid)
+        assert not is_alive(command.pid)
         assert not Open.now().since(before)
 
 
