@@ -19,6 +19,8 @@ _MINUTE: Final = 60
 _HOUR: Final = 3600
 _LONGEST: Final = 24 * _HOUR
 """Most seconds of the stretch."""
+_MOST_MINUTES: Final = 10 * _MINUTE
+"""Longest stretch that is read by minute: there may be thousands of types. Others are rounded to whole hours."""
 _MINUTES_KEPT: Final = 25 * _HOUR
 _MOST: Final = 100
 """Most types that are shown."""
@@ -27,10 +29,10 @@ _MOST: Final = 100
 async def past(visit: Visit) -> Response:
     """Return the page; its address has `from`, a time in UTC, and `for`, a duration."""
     begin, length = _stretch(visit)
-    is_minutes = length % _HOUR > 0 or begin % _HOUR > 0
-    if is_minutes and begin < visit.now - _MINUTES_KEPT:
-        length = max(-(-(begin + length) // _HOUR) - begin // _HOUR, 1) * _HOUR
-        begin, is_minutes = begin // _HOUR * _HOUR, False
+    is_minutes = length <= _MOST_MINUTES and begin >= visit.now - _MINUTES_KEPT
+    if not is_minutes:
+        length = (-(-(begin + length) // _HOUR) - begin // _HOUR) * _HOUR
+        begin = begin // _HOUR * _HOUR
     seconds = _MINUTE if is_minutes else _HOUR
     first, number = begin // seconds, length // seconds
     types = [*await visit.reads.counts()]
@@ -98,7 +100,7 @@ def _ages(now: float, begin: float, end: float) -> dict[str, Any]:
 
 def _stretch(visit: Visit) -> tuple[int, int]:
     """Return the beginning, seconds since the epoch, and the length in seconds, both of whole minutes."""
-    text = visit.query.get("from", "").strip() or _text(visit.now - _HOUR)
+    text = visit.query.get("from", "").strip() or _text(visit.now // _HOUR * _HOUR - _HOUR)
     try:
         time = datetime.fromisoformat(text)
         begin = int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()) // _MINUTE * _MINUTE

@@ -29,7 +29,7 @@ PAGES = {
     "running-job": "/job?type=email&id=waits-1",
     "clone": "/job/new?type=email&from=welcome-03",
     "failures": "/failures",
-    "past": "/past?for=1h",
+    "past": "/past?for=2h",
     "periodic": "/periodic",
     "system": "/system",
     "search": "/search?q=wel",
